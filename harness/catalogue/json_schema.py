@@ -1,0 +1,58 @@
+"""JSON Schemas of table and profile files, for editors.
+
+The schemas are made from the models and kept beside this module; each YAML file names its own in
+its first line. `python -m harness.catalogue.json_schema` writes them anew.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from harness.catalogue.profile import Profile
+from harness.catalogue.recipe import Recipe
+from harness.catalogue.schema import Table
+
+FOLDER = Path(__file__).resolve().parent / "schemas"
+
+
+def table_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a table file."""
+    schema = Table.model_json_schema()
+    recipe = Recipe.model_json_schema()
+    definitions = schema["$defs"]
+    definitions |= recipe.pop("$defs")
+    definitions["Recipe"] = recipe
+    # Every layer holds some settings of a recipe; none of them is required on its own.
+    for holder in (schema, definitions["Row"], definitions["Column"]):
+        described = holder["properties"]["recipe"].get("description", "")
+        holder["properties"]["recipe"] = {"$ref": "#/$defs/Recipe", "description": described}
+    return _titled(schema, "A table of the paper")
+
+
+def profile_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a profile file."""
+    return _titled(Profile.model_json_schema(by_alias=True), "A profile")
+
+
+def schemas() -> dict[str, str]:
+    """Return the text of each schema file by its name."""
+    made = {"table.json": table_schema(), "profile.json": profile_schema()}
+    return {name: json.dumps(schema, indent=2) + "\n" for name, schema in made.items()}
+
+
+def _titled(schema: dict[str, Any], title: str) -> dict[str, Any]:
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return head | schema | {"title": title}
+
+
+def write() -> None:
+    """Write the schema files."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in schemas().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()

@@ -1,0 +1,247 @@
+"""Reads the declared tables and checks them, each alone and all against each other.
+
+Alone: known keys, unique ids, values and baselines that point at columns and rows there are, a
+valid recipe for every cell, and no setting that changes nothing. Together: one id for one table,
+one meaning for one column, and one run id for one recipe, so that rows that share a trained
+model are found by name and by content alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from harness.catalogue.documents import (
+    CatalogueError,
+    Document,
+    Loc,
+    Problem,
+    explain,
+    nearest,
+    read_document,
+    yaml_files,
+)
+from harness.catalogue.recipe import Recipe
+from harness.catalogue.schema import Column, Row, Table
+from harness.errors import UserError
+from harness.project import declaration_dirs
+
+_FOLDERS = {"experiments": "experiment", "ablations": "ablation"}
+
+Declared = tuple[Document, Table]
+
+
+def load_tables(dirs: Sequence[Path] | None = None) -> dict[str, Table]:
+    """Read and check every table declared under some folders.
+
+    Args:
+        dirs: Folders to search at any depth; the project's own by default.
+
+    Returns:
+        The tables by id, in natural order (`table2` before `table10`).
+
+    Raises:
+        CatalogueError: Anything is wrong in any file; it carries every problem found.
+    """
+    problems: list[Problem] = []
+    declared: list[Declared] = []
+    for folder in declaration_dirs() if dirs is None else dirs:
+        for path in yaml_files(folder):
+            document = read_document(path)
+            problems += document.problems
+            table = _read_table(document, problems)
+            if table is not None:
+                declared.append((document, table))
+    cells = [cell for pair in declared for cell in _cells(*pair, problems)]
+    problems += _repeated_tables(declared)
+    problems += _changed_columns(declared)
+    problems += _runs_and_recipes(cells)
+    if problems:
+        raise CatalogueError(problems)
+    return {table.id: table for _, table in sorted(declared, key=lambda d: _natural(d[1].id))}
+
+
+def find_table(tables: Mapping[str, Table], name: str) -> Table:
+    """Return a table by its id.
+
+    Raises:
+        UserError: There is none; the message names the nearest.
+    """
+    if name not in tables:
+        raise UserError(f"there is no table `{name}`{nearest(name, tables)}")
+    return tables[name]
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    parts = re.findall(r"\d+|\D+", name)
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+
+
+def _read_table(document: Document, problems: list[Problem]) -> Table | None:
+    if document.data is None:
+        if not document.problems:
+            problems.append(document.problem((), "the file is empty; declare a table"))
+        return None
+    try:
+        table = Table.model_validate(document.data)
+    except ValidationError as error:
+        problems += explain(error, Table, document, [()])
+        return None
+    problems += _references(document, table)
+    return table
+
+
+def _references(document: Document, table: Table) -> Iterator[Problem]:
+    """Yield what is wrong with a table's ids and with the names that point at them."""
+    if table.id != document.path.stem:
+        yield document.problem(
+            ("id",), f"id: `{table.id}` differs from the name of the file; rename one"
+        )
+    kind = _FOLDERS.get(document.path.parent.name, table.kind)
+    if kind != table.kind:
+        yield document.problem(
+            ("kind",), f"kind: an {table.kind} does not belong in {document.path.parent.name}/"
+        )
+    columns, rows = [c.id for c in table.columns], {row.id: row for row in table.rows}
+    yield from _repeated(document, "columns", columns)
+    yield from _repeated(document, "rows", [row.id for row in table.rows])
+    for i, row in enumerate(table.rows):
+        for name in ("values", "printed_notes", "run_by_column"):
+            for column in getattr(row, name) or {}:
+                if column not in columns:
+                    yield document.problem(
+                        ("rows", i, name, column),
+                        f"rows[{i}].{name}: there is no column `{column}`"
+                        f"{nearest(column, columns)}",
+                    )
+        missing = set(columns) - set(row.run_by_column or columns)
+        if missing:
+            yield document.problem(
+                ("rows", i, "run_by_column"),
+                f"rows[{i}].run_by_column: no run for {', '.join(sorted(missing))}",
+            )
+        yield from _baseline(document, i, row, rows)
+
+
+def _repeated(document: Document, name: str, ids: Sequence[str]) -> Iterator[Problem]:
+    for i, item in enumerate(ids):
+        if item in ids[:i]:
+            first = document.line((name, ids.index(item), "id"))
+            yield document.problem(
+                (name, i, "id"), f"{name}[{i}].id: `{item}` is already on line {first}"
+            )
+
+
+def _baseline(document: Document, i: int, row: Row, rows: Mapping[str, Row]) -> Iterator[Problem]:
+    if row.baseline is None:
+        return
+    place = ("rows", i, "baseline")
+    if row.baseline not in rows:
+        yield document.problem(
+            place,
+            f"rows[{i}].baseline: there is no row `{row.baseline}`{nearest(row.baseline, rows)}",
+        )
+    elif rows[row.baseline].baseline is not None:
+        yield document.problem(
+            place, f"rows[{i}].baseline: `{row.baseline}` has a baseline of its own"
+        )
+
+
+Cell = tuple[Document, Table, int, Row, Column, Recipe]
+
+
+def _cells(document: Document, table: Table, problems: list[Problem]) -> list[Cell]:
+    """Resolve every cell's recipe, adding what is wrong with recipes to the problems."""
+    cells: list[Cell] = []
+    used: set[Loc] = set()
+    whole = True
+    for i, row in enumerate(table.rows):
+        for j, column in enumerate(table.columns):
+            places: list[Loc] = [("rows", i, "recipe"), ("columns", j, "recipe"), ("recipe",)]
+            try:
+                recipe = table.recipe_of(row, column)
+            except ValidationError as error:
+                problems += explain(error, Recipe, document, places)
+                whole = False
+                continue
+            cells.append((document, table, i, row, column, recipe))
+            matters = set(_leaves(recipe.canonical()))
+            used |= {(*place, *leaf) for place in places[: 1 if recipe.is_base else 3]
+                     for leaf in matters}  # fmt: skip
+    if whole:
+        problems += _unused(document, table, used)
+    return cells
+
+
+def _unused(document: Document, table: Table, used: set[Loc]) -> Iterator[Problem]:
+    """Yield the settings that change no recipe; null is exempt, since it takes a setting back."""
+    blocks: list[tuple[Loc, Mapping[str, Any]]] = [(("recipe",), table.recipe)]
+    blocks += [(("columns", j, "recipe"), c.recipe) for j, c in enumerate(table.columns)]
+    blocks += [(("rows", i, "recipe"), row.recipe) for i, row in enumerate(table.rows)]
+    for place, settings in blocks:
+        for leaf, value in _leaves(settings).items():
+            if (*place, *leaf) not in used and value is not None:
+                name = ".".join(str(part) for part in leaf)
+                yield document.problem(
+                    (*place, *leaf), f"`{name}` changes nothing in the recipes it is set for"
+                )
+
+
+def _leaves(settings: Mapping[str, Any], prefix: Loc = ()) -> dict[Loc, Any]:
+    found: dict[Loc, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            found |= _leaves(value, (*prefix, key))
+        else:
+            found[(*prefix, key)] = value
+    return found
+
+
+def _repeated_tables(declared: Iterable[Declared]) -> Iterator[Problem]:
+    first: dict[str, Document] = {}
+    for document, table in declared:
+        other = first.setdefault(table.id, document)
+        if other is not document:
+            yield document.problem(("id",), f"id: `{table.id}` is already declared in {other.name}")
+
+
+def _changed_columns(declared: Iterable[Declared]) -> Iterator[Problem]:
+    """Yield columns that mean something else than in a table read before."""
+    first: dict[str, tuple[str, dict[str, Any]]] = {}
+    for document, table in declared:
+        for j, column in enumerate(table.columns):
+            meaning = column.model_dump(include={"benchmark", "metric", "unit", "direction"})
+            meaning["score"] = column.reads
+            file, known = first.setdefault(column.id, (document.name, meaning))
+            for key, value in meaning.items():
+                if known[key] != value:
+                    yield document.problem(
+                        ("columns", j, key),
+                        f"columns[{j}].{key}: column `{column.id}` has `{known[key]}` in {file}",
+                    )
+
+
+def _runs_and_recipes(cells: Iterable[Cell]) -> Iterator[Problem]:
+    """Yield cells whose run id and recipe do not belong to each other, over all tables."""
+    by_run: dict[str, tuple[str, str]] = {}
+    by_recipe: dict[str, tuple[str, str]] = {}
+    for document, table, i, row, column, recipe in cells:
+        if row.run is None and column.id not in (row.run_by_column or {}):
+            continue
+        run, content = row.run_id(column), f"{row.kind} {recipe.canonical()}"
+        where = f"`{row.id}` of `{table.id}`"
+        key: Loc = ("rows", i, "run") if row.run else ("rows", i, "run_by_column", column.id)
+        known, place = by_run.setdefault(run, (content, where))
+        if known != content:
+            yield document.problem(
+                key, f"run `{run}` is another recipe in {place}; change the id or the recipe"
+            )
+        known, place = by_recipe.setdefault(content, (run, where))
+        if known != run:
+            yield document.problem(
+                key, f"this recipe is run `{known}` in {place}; use that id instead of `{run}`"
+            )

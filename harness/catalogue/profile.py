@@ -1,0 +1,292 @@
+"""A profile: the scale a recipe runs at, and what can be run at that scale.
+
+A recipe speaks in multiples of x and in roles; the profile says how many prompts x is, which
+model each role is, and with which hyperparameters everything is trained, sampled and judged.
+Each hyperparameter's source stands beside it as a comment in the profile's YAML, where
+`sources` reads it, so that a report can list what is the paper's and what is an assumption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from harness.catalogue.documents import (
+    CatalogueError,
+    Document,
+    Loc,
+    Problem,
+    explain,
+    nearest,
+    read_document,
+    yaml_files,
+)
+from harness.catalogue.hyperparameters import Count, Positive, Share, Training
+from harness.catalogue.recipe import (
+    Algorithm,
+    Arm,
+    Method,
+    Recipe,
+    RewardRole,
+    Strict,
+    TrainMode,
+)
+from harness.catalogue.schema import Column, Id, Row, ScoreId, Table
+from harness.errors import UserError
+from harness.project import profiles_dir
+
+
+class Prompts(Strict):
+    """Where human prompts come from."""
+
+    source: str
+    """Data set of the prompts, or `world` for the embedded one."""
+    available: Count
+    """Prompts there are, in multiples of x."""
+
+
+class CreatorModel(Strict):
+    """What rewrites prompts."""
+
+    source: str
+    """Model that writes, or `world` for the embedded rewriter."""
+    methods: tuple[Method, ...]
+    """Evolving methods it offers."""
+    temperature: float | None = Field(default=None, ge=0)
+    """Sampling temperature; null where nothing is sampled from a model."""
+    top_p: Share | None = None
+    """Nucleus of the sampling."""
+    max_new_tokens: Count | None = None
+    """Longest rewrite, in tokens."""
+
+
+class Generation(Strict):
+    """How the policy answers training prompts."""
+
+    n: Count
+    """Answers to each prompt."""
+    temperature: Positive
+    """Sampling temperature."""
+    top_p: Share
+    """Nucleus of the sampling."""
+    top_k: int = Field(ge=0)
+    """Most probable tokens kept; 0 keeps all."""
+    max_new_tokens: Count
+    """Longest answer, in tokens."""
+    batch_size: Count
+    """Answers generated at a time; changes which random numbers an answer gets."""
+
+
+class Benchmark(Strict):
+    """How a benchmark is answered and judged."""
+
+    columns: tuple[ScoreId, ...]
+    """Scores it yields."""
+    items: Count
+    """Prompts, or conversations."""
+    judge: str
+    """What judges the answers; part of every result's key."""
+    against: str | None = None
+    """Whose answers it compares with; null where answers are rated alone."""
+    temperature: float | dict[str, float]
+    """Sampling temperature of the answers, one or by category."""
+    top_p: Share
+    """Nucleus of the sampling."""
+    max_new_tokens: Count
+    """Longest answer, in tokens."""
+
+
+class Profile(Strict):
+    """The scale a recipe runs at."""
+
+    name: Id
+    """Name of the profile, and of its file."""
+    scale: Literal["toy", "reduced", "paper"]
+    """What its numbers may be said to show; only `paper` is compared with the paper's values."""
+    description: str
+    """What it is for, and what it takes."""
+    runs_now: bool
+    """Whether it can be run at all."""
+    reason: str | None = None
+    """Why it cannot, if it cannot."""
+    engine: Literal["transformers", "vllm", "sglang", "endpoint"]
+    """What generates text."""
+    threads: Count
+    """Processor threads of each worker."""
+    dtype: Literal["float32", "bfloat16"]
+    """Number format of models."""
+    x: Count
+    """Prompts of one iteration."""
+    prompts: Prompts
+    """Where human prompts come from."""
+    policy: str
+    """The base model, or `world` for the embedded one."""
+    reward_models: dict[RewardRole, str]
+    """The model of each reward role it offers, or `world` for the embedded one."""
+    creator: CreatorModel
+    """What rewrites prompts."""
+    algorithms: tuple[Algorithm, ...]
+    """Algorithms that can be trained."""
+    arms: tuple[Arm, ...]
+    """Kinds of iterations that can stand in a chain."""
+    train_modes: tuple[TrainMode, ...]
+    """Ways to train the last iteration."""
+    rewriter: bool
+    """Whether chosen answers can be rewritten."""
+    generation: Generation
+    """How the policy answers training prompts."""
+    training: Training
+    """Hyperparameters of each algorithm."""
+    benchmarks: dict[Id, Benchmark]
+    """How each benchmark is answered and judged."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Profile:
+        if not self.runs_now and not self.reason:
+            raise ValueError("`runs_now: false` needs a `reason`")
+        for algorithm in self.algorithms:
+            if getattr(self.training, algorithm) is None:
+                raise ValueError(f"`{algorithm}` is offered without hyperparameters in `training`")
+        yields = [score for benchmark in self.benchmarks.values() for score in benchmark.columns]
+        twice = sorted({score for score in yields if yields.count(score) > 1})
+        if twice:
+            raise ValueError(f"`{twice[0]}` comes from two benchmarks; two judges share no column")
+        return self
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """The per-prompt scores that the benchmarks yield."""
+        return tuple(s for benchmark in self.benchmarks.values() for s in benchmark.columns)
+
+
+def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> list[str]:
+    """Return why a profile cannot run a recipe and measure some columns; empty if it can.
+
+    Each reason is part of a sentence without capital or full stop, such as `micro has no
+    rewriter`.
+    """
+    reasons: list[str] = []
+    name = f"`{profile.name}`"
+
+    def need(kind: str, wanted: Iterable[str], offered: Iterable[str]) -> None:
+        have = set(offered)
+        for item in dict.fromkeys(wanted):
+            if item not in have:
+                reasons.append(f"{name} has no {kind} `{item}`")
+
+    if not profile.runs_now:
+        reasons.append(f"{name} cannot run yet: {profile.reason}")
+    need("score", (column.reads for column in columns), profile.scores)
+    if recipe.algorithm is None:
+        return reasons
+    need("algorithm", [recipe.algorithm], profile.algorithms)
+    need("reward model", _roles(recipe), profile.reward_models)
+    need("evolving method", _methods(recipe), profile.creator.methods)
+    if not recipe.is_online:
+        need("iterations of the kind", recipe.chain, profile.arms)
+        need("training mode", [recipe.train], profile.train_modes)
+        if recipe.rewriter and not profile.rewriter:
+            reasons.append(f"{name} has no rewriter")
+    human = _human_prompts(recipe)
+    if human > profile.prompts.available:
+        reasons.append(
+            f"{name} has {profile.prompts.available}x human prompts and {human}x are needed"
+        )
+    return reasons
+
+
+def table_unsupported(
+    table: Table, profile: Profile, rows: Sequence[Row] | None = None
+) -> list[str]:
+    """Return why a profile cannot run a table, or some of its rows; empty if it can."""
+    reasons = [
+        reason
+        for row in (table.rows if rows is None else rows)
+        for column in table.columns
+        for reason in unsupported(table.recipe_of(row, column), [column], profile)
+    ]
+    return list(dict.fromkeys(reasons))
+
+
+def _roles(recipe: Recipe) -> list[str]:
+    if recipe.online is not None:
+        return [recipe.reward_model, *recipe.canonical().get("informativeness_reward_model", [])]
+    annotate = [recipe.reward_model_at(i) for i in range(1, len(recipe.chain) + 1)]
+    return [*annotate, *recipe.canonical().get("informativeness_reward_model", [])]
+
+
+def _methods(recipe: Recipe) -> list[str]:
+    if recipe.online is not None:
+        return ["evol_instruct"] if recipe.online.prompts == "eva" else []
+    return [recipe.creator.method] if "eva" in recipe.chain and recipe.creator.method else []
+
+
+def _human_prompts(recipe: Recipe) -> int:
+    """Return the human prompts a recipe consumes, in multiples of x."""
+    if recipe.online is not None:
+        # An evolving run sees one multiple of x and grows the rest itself.
+        return recipe.online.size if recipe.online.prompts == "human" else 1
+    return recipe.size * recipe.chain.count("human")
+
+
+def load_profiles(folder: Path | None = None) -> dict[str, Profile]:
+    """Read and check every profile in a folder, the package's own by default.
+
+    Raises:
+        CatalogueError: Anything is wrong in any file; it carries every problem found.
+    """
+    profiles: dict[str, Profile] = {}
+    problems: list[Problem] = []
+    for path in yaml_files(profiles_dir() if folder is None else folder):
+        document = read_document(path)
+        problems += document.problems
+        profile = None
+        try:
+            if document.data is not None:
+                profile = Profile.model_validate(document.data)
+            elif not document.problems:
+                problems.append(document.problem((), "the file is empty; declare a profile"))
+        except ValidationError as error:
+            problems += explain(error, Profile, document, [()])
+        if profile is None:
+            continue
+        if profile.name != path.stem:
+            text = f"name: `{profile.name}` differs from the name of the file; rename one"
+            problems.append(document.problem(("name",), text))
+        profiles[profile.name] = profile
+    if problems:
+        raise CatalogueError(problems)
+    return profiles
+
+
+def find_profile(profiles: Mapping[str, Profile], name: str) -> Profile:
+    """Return a profile by its name.
+
+    Raises:
+        UserError: There is none; the message names the nearest.
+    """
+    if name not in profiles:
+        raise UserError(f"there is no profile `{name}`{nearest(name, profiles)}")
+    return profiles[name]
+
+
+def sources(document: Document) -> dict[str, tuple[Any, str]]:
+    """Return each setting of a profile's file with its value and the source beside it.
+
+    Keys are dotted, as in `training.dpo.beta`; the source is empty where there is no comment.
+    """
+    found: dict[str, tuple[Any, str]] = {}
+
+    def walk(value: Any, loc: Loc) -> None:
+        if isinstance(value, Mapping):
+            for key, item in value.items():
+                walk(item, (*loc, key))
+        else:
+            comment = document.comments.get(document.line(loc), "")
+            found[".".join(str(part) for part in loc)] = (value, comment)
+
+    walk(document.data, ())
+    return found

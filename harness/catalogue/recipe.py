@@ -1,0 +1,304 @@
+"""A recipe: everything that changes the numbers of a run and does not depend on scale.
+
+A recipe names an algorithm and where its prompts come from. Offline (DPO, SPPO, SimPO, ORPO) it
+is a *chain*, one entry for each iteration: `human` trains on new human prompts, `eva` on the
+prompts of the iteration before, an informative share of which was evolved, and `select` on that
+informative share as it is. Online (RLOO, OAIF) prompts are chosen for each mini-batch and the
+`online` block says how. No algorithm at all is the base model. Sizes are multiples of x, the
+prompts of one iteration, and models are roles: the profile gives both their meaning.
+
+Two recipes are the same run exactly if their canonical forms are equal: `Recipe.canonical`
+leaves out whatever the rest of the recipe makes irrelevant, such as the creator of a chain that
+never evolves.
+
+Sources: paper sections 3 and 4.2, appendices A, B and H; the authors' code where it says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+OfflineAlgorithm = Literal["dpo", "sppo", "simpo", "orpo"]
+OnlineAlgorithm = Literal["rloo", "oaif"]
+Algorithm = Literal["dpo", "sppo", "simpo", "orpo", "rloo", "oaif"]
+Arm = Literal["human", "eva", "select"]
+TrainMode = Literal["incremental", "scratch"]
+RewardRole = Literal["pointwise", "pointwise_large", "pairwise", "pairwise_large"]
+Metric = Literal["a_min", "a_avg", "a_dis", "var", "mean", "mean_inv", "a_min_inv", "uniform"]
+Sampling = Literal["weighted", "greedy"]
+Method = Literal["evol_instruct", "evol_quality", "evol_complexity", "self_instruct"]
+
+ONLINE_ALGORITHMS: Final[tuple[str, ...]] = ("rloo", "oaif")
+
+
+class Strict(BaseModel):
+    """A declaration: immutable, and an unknown key is an error rather than ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Creator(Strict):
+    """How an `eva` or `select` iteration makes its prompts from those of the one before."""
+
+    metric: Metric = "a_min"
+    """Informativeness of a prompt over its rewards. Paper table 3 and section 4.2.1."""
+    sampling: Sampling = "weighted"
+    """Draw by weight without replacement, or take the top. Paper section 4.2.2."""
+    fraction: float = Field(default=0.25, gt=0, le=1)
+    """Share of the prompts that is sampled. Paper appendix A (25%)."""
+    method: Method | None = "evol_instruct"
+    """How a sampled prompt is rewritten; null where nothing evolves. Paper appendix H.1."""
+    evolutions: int = Field(default=4, ge=1)
+    """Rewrites made of each sampled prompt, all of them kept. Paper appendix A (4)."""
+    evolved_share: float = Field(default=0.8, ge=0, le=1)
+    """Share of evolved pairs in the training mix, the rest is replayed. Paper appendix A (80%)."""
+
+
+class Online(Strict):
+    """How mini-batches are drawn and evolved in one continual online run (paper appendix A)."""
+
+    prompts: Literal["human", "eva"] = "eva"
+    """Human prompts only, or human prompts and a buffer of evolved ones."""
+    metric: Metric = "a_avg"
+    """Informativeness of a prompt over its rewards. Paper section 3.2 (average-based online)."""
+    n_new: int = Field(default=4, ge=1)
+    """Rewrites of each evolved prompt while human prompts last. Paper appendix A (4), table 8."""
+    n_new_bootstrap: int = Field(default=2, ge=1)
+    """Rewrites of each evolved prompt once human prompts are used up. Paper appendix A (2)."""
+    ratio_evol: float = Field(default=0.5, ge=0, le=1)
+    """Share of a mini-batch drawn from the buffer in mix-up. Paper appendix A, table 8."""
+    evolve_share: float = Field(default=0.5, gt=0, le=1)
+    """Most informative share of a mini-batch that is evolved. Paper appendix A (top 50%)."""
+    minibatch: int = Field(default=8, ge=1)
+    """Prompts in a mini-batch. Paper appendix A (8)."""
+    buffer: float = Field(default=0.32, gt=0)
+    """Size of the buffer in multiples of x. Paper appendix A (3,200 prompts at x = 10,000)."""
+    method: Literal["independent", "tree_bon"] = "independent"
+    """Independent rewrites of one parent, or tree best-of-n. Paper appendix A, figure 11."""
+    size: int = Field(default=1, ge=1)
+    """Prompts trained on so far, in multiples of x. Paper table 1 (1x, 2x, 3x, 6x)."""
+
+    @model_validator(mode="after")
+    def _whole_prompts(self) -> Online:
+        for name, share in (("evolve_share", self.evolve_share), ("ratio_evol", self.ratio_evol)):
+            count = share * self.minibatch
+            if abs(count - round(count)) > 1e-9:
+                raise ValueError(
+                    f"`{name}` {share:g} of a mini-batch of {self.minibatch} is {count:g} prompts, "
+                    "which is not a whole number"
+                )
+        return self
+
+    def canonical(self) -> dict[str, Any]:
+        """Return the settings that matter, without those of a buffer that is never filled."""
+        if self.prompts == "human":
+            return self.model_dump(include={"prompts", "minibatch", "size"})
+        return self.model_dump()
+
+
+class Recipe(Strict):
+    """What is trained, on which prompts, and with which roles; every size in multiples of x."""
+
+    algorithm: Algorithm | None = None
+    """The preference optimiser, or null for the base model. Paper section 4.1."""
+    chain: tuple[Arm, ...] = ()
+    """Offline: where the prompts of each iteration come from, first to last. Paper appendix A."""
+    size: int = Field(default=1, ge=1)
+    """Offline: prompts of an iteration, in multiples of x. Paper tables 13 to 15 (1, 2 and 6)."""
+    train: TrainMode = "incremental"
+    """Last iteration: go on from the last checkpoint, or from the base model on the original and
+    the evolved prompts. Paper section 4.2.4, table 6."""
+    reward_model: RewardRole = "pointwise"
+    """Annotates completions. Paper section 4.1 (ArmoRM-8B; PairRM-0.4B for SPPO), tables 10, 11."""
+    reward_model_from: int = Field(default=1, ge=1)
+    """Iteration, from 1, that `reward_model` starts with; earlier ones use the small model of its
+    kind, so that rows which differ in the reward model start from one checkpoint. Paper tables 10
+    and 11 print a single first row for both reward models."""
+    informativeness_reward_model: RewardRole | None = None
+    """Rewards behind the informativeness; null means `reward_model` if that is pointwise, else
+    `pointwise`. Authors' code (SPPO's prompts are weighted by the gap of ArmoRM-8B)."""
+    rewriter: bool = False
+    """Let the solver improve the chosen answers of `eva` iterations. Paper appendix H.2.1."""
+    creator: Creator = Creator()
+    """Offline: how `eva` and `select` iterations make their prompts."""
+    online: Online | None = None
+    """Online: how mini-batches are drawn and evolved."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Recipe:
+        if self.algorithm is None:
+            if self != Recipe.model_construct():
+                raise ValueError("`algorithm: null` is the base model and takes no other setting")
+        elif self.is_online:
+            self._check_online()
+        else:
+            self._check_offline()
+        return self
+
+    def _check_online(self) -> None:
+        if self.online is None:
+            raise ValueError(f"`{self.algorithm}` trains online and needs an `online` block")
+        offline = Recipe.model_construct(
+            algorithm=self.algorithm, reward_model=self.reward_model, online=self.online,
+            informativeness_reward_model=self.informativeness_reward_model,
+        )  # fmt: skip
+        for name in Recipe.model_fields:
+            if getattr(self, name) != getattr(offline, name):
+                raise ValueError(
+                    f"`{name}` belongs to offline training and `{self.algorithm}` trains online"
+                )
+
+    def _check_offline(self) -> None:
+        if self.online is not None:
+            raise ValueError(f"`{self.algorithm}` trains offline and takes no `online` block")
+        if not self.chain:
+            raise ValueError(f"`{self.algorithm}` needs a `chain` of at least one iteration")
+        if self.chain[0] != "human":
+            raise ValueError(
+                f"the `chain` starts with `{self.chain[0]}`, which needs the prompts of an "
+                "iteration before it; start with `human`"
+            )
+        if "eva" in self.chain and self.creator.method is None:
+            raise ValueError("an `eva` iteration needs a `creator.method`")
+        if self.train == "scratch" and self.chain[-1] != "eva":
+            raise ValueError("`train: scratch` needs a `chain` that ends in `eva`")
+        if self.rewriter and "eva" not in self.chain:
+            raise ValueError("`rewriter` needs an `eva` iteration in the `chain`")
+        if self.algorithm == "sppo" and small(self.reward_model) != "pairwise":
+            raise ValueError(
+                f"`sppo` learns from win probabilities and needs a pairwise `reward_model`, "
+                f"not `{self.reward_model}`"
+            )
+        if self.reward_model_from > len(self.chain):
+            raise ValueError(
+                f"`reward_model_from` {self.reward_model_from} lies beyond the "
+                f"{len(self.chain)} iterations of the `chain`"
+            )
+
+    @property
+    def is_base(self) -> bool:
+        """Whether this is the base model, which is not trained at all."""
+        return self.algorithm is None
+
+    @property
+    def is_online(self) -> bool:
+        """Whether prompts are chosen for each mini-batch."""
+        return self.algorithm in ONLINE_ALGORITHMS
+
+    def reward_model_at(self, iteration: int) -> RewardRole:
+        """Return the role that annotates the completions of an iteration, counted from 1."""
+        late = iteration >= self.reward_model_from
+        return self.reward_model if late else small(self.reward_model)
+
+    def informativeness_reward_model_at(self, iteration: int) -> RewardRole:
+        """Return the role whose rewards weight the prompts of an iteration, counted from 1."""
+        if self.informativeness_reward_model is not None:
+            return self.informativeness_reward_model
+        role = self.reward_model_at(iteration)
+        return role if small(role) == "pointwise" else "pointwise"
+
+    def rewriter_at(self, iteration: int) -> bool:
+        """Return whether the chosen answers of an iteration, counted from 1, are rewritten."""
+        return self.rewriter and self.chain[iteration - 1] == "eva"
+
+    def prefix(self, iterations: int) -> Recipe:
+        """Return the recipe of the first iterations of an offline chain.
+
+        Args:
+            iterations: How many iterations to keep, from 0 (the base model) to all of them.
+
+        Raises:
+            ValueError: The recipe is online, or its chain is shorter.
+        """
+        if self.is_online or not 0 <= iterations <= len(self.chain):
+            raise ValueError(f"there are no first {iterations} iterations in {self.canonical()}")
+        if iterations == 0:
+            return Recipe()
+        if iterations == len(self.chain):
+            return self
+        chain = self.chain[:iterations]
+        late = self.reward_model_from <= iterations
+        return Recipe.model_validate(
+            self.model_dump()
+            | {
+                "chain": chain,
+                # Only the last iteration of a recipe is trained from scratch.
+                "train": "incremental",
+                "rewriter": self.rewriter and "eva" in chain,
+                "reward_model": self.reward_model_at(iterations),
+                "reward_model_from": self.reward_model_from if late else 1,
+            }
+        )
+
+    def canonical(self) -> dict[str, Any]:
+        """Return the settings that matter, as JSON data; equal exactly for the same run."""
+        if self.algorithm is None:
+            return {"algorithm": None}
+        if self.online is not None:
+            return self._canonical_online(self.online)
+        default_role = self.reward_model == small(self.reward_model)
+        data: dict[str, Any] = {
+            "algorithm": self.algorithm,
+            "chain": list(self.chain),
+            "size": self.size,
+            "train": self.train,
+            "reward_model": self.reward_model,
+            "reward_model_from": 1 if default_role else self.reward_model_from,
+        }
+        if "eva" in self.chain:
+            data["rewriter"] = self.rewriter
+            data["creator"] = self.creator.model_dump()
+        elif "select" in self.chain:
+            data["creator"] = self.creator.model_dump(include={"metric", "sampling", "fraction"})
+        scored = [i for i, arm in enumerate(self.chain, start=1) if arm != "human"]
+        if scored and self.creator.metric != "uniform":
+            data["informativeness_reward_model"] = [
+                self.informativeness_reward_model_at(i) for i in scored
+            ]
+        return data
+
+    def _canonical_online(self, online: Online) -> dict[str, Any]:
+        data: dict[str, Any] = {
+            "algorithm": self.algorithm,
+            "reward_model": self.reward_model,
+            "online": online.canonical(),
+        }
+        if online.prompts == "eva" and online.metric != "uniform":
+            data["informativeness_reward_model"] = [self.informativeness_reward_model_at(1)]
+        return data
+
+
+def small(role: RewardRole) -> RewardRole:
+    """Return the small reward model of the same kind, the paper's default."""
+    return "pairwise" if role in ("pairwise", "pairwise_large") else "pointwise"
+
+
+def merge(defaults: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `defaults` with `override` laid over it: mappings merge, all else is replaced."""
+    merged = dict(defaults)
+    for key, value in override.items():
+        below = merged.get(key)
+        both = isinstance(below, Mapping) and isinstance(value, Mapping)
+        merged[key] = merge(below, value) if both else value  # type: ignore[arg-type]
+    return merged
+
+
+def asks_for_base(settings: Mapping[str, Any]) -> bool:
+    """Return whether a row's own settings ask for the base model."""
+    return "algorithm" in settings and settings["algorithm"] is None
+
+
+def layered(
+    defaults: Mapping[str, Any], row: Mapping[str, Any], column: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return a cell's settings: its column's over its row's over its table's.
+
+    A row with `algorithm: null` is the base model; it takes nothing from table or column, since
+    there is nothing left to set.
+    """
+    if asks_for_base(row):
+        return dict(row)
+    return merge(merge(defaults, row), column)

@@ -1,0 +1,213 @@
+"""A table of the paper as data: columns, rows with recipes, and the values as printed.
+
+A cell's recipe is its row's settings laid over its table's, with its column's laid over both
+(`harness.catalogue.recipe.layered`). Values are kept as the strings the paper prints, so that
+`57.10` keeps its zero and says how exactly it is known. A gain is a row's value minus that of its
+baseline row in the same column; a baseline row has no baseline of its own and no gain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, RootModel, field_validator, model_validator
+
+from harness.catalogue.documents import nearest
+from harness.catalogue.recipe import Recipe, Strict, layered
+from harness.errors import UserError
+
+Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.+-]*$")]
+
+ScoreId = Literal[
+    "ah_wr", "ah_len", "mt_avg", "mt_t1", "mt_t2", "ae_lc", "ae_wr", "complexity", "quality",
+    "musr_ta", "tqa_gen", "wmdp", "gsm8k", "gsm_plus", "mmlu_pro",
+]  # fmt: skip
+"""The per-prompt scores that exist; a column reads one of them."""
+
+_PRINTED = re.compile(r"-?\d+(\.\d+)?")
+
+
+class PaperValue(RootModel[Annotated[str, Field(pattern=rf"^{_PRINTED.pattern}$")]], frozen=True):
+    """A number as the paper prints it."""
+
+    @field_validator("root", mode="before")
+    @classmethod
+    def _printed(cls, value: object) -> object:
+        if not isinstance(value, str) or not _PRINTED.fullmatch(value):
+            raise ValueError(f'write `{value}` as a quoted number, as printed: "57.10"')
+        return value
+
+    @property
+    def printed(self) -> str:
+        """The characters in the paper."""
+        return self.root
+
+    @property
+    def value(self) -> float:
+        """The number, in the unit of its column."""
+        return float(self.root)
+
+    @property
+    def decimals(self) -> int:
+        """How many decimals are printed."""
+        return len(self.root.partition(".")[2])
+
+
+class Source(Strict):
+    """Where the paper prints a table."""
+
+    paper: str = "arXiv 2411.00062"
+    """The paper."""
+    section: str
+    """Section, `4.2.1`, or appendix, `H.1`."""
+    table: int = Field(ge=1)
+    """Number of the table."""
+    caption: str
+    """What the caption says, in short."""
+
+
+class Column(Strict):
+    """What is measured, in which unit, and which way is better."""
+
+    id: Id
+    """Name of the column in its table."""
+    benchmark: str
+    """Benchmark that is answered."""
+    metric: str
+    """What is computed from the answers."""
+    printed: str
+    """Heading in the paper."""
+    unit: str
+    """Unit of the values: `%`, `1-10`, `1-5` or `tokens`."""
+    direction: Literal["higher", "lower", "none"]
+    """Which values are better; `none` where neither is."""
+    panel: str | None = None
+    """Part of the table the column belongs to, where the paper divides it."""
+    score: ScoreId | None = None
+    """The per-prompt score this column reads; null means the one of the column's own id."""
+    recipe: dict[str, Any] = Field(default={})
+    """Settings laid over those of every row but the base model's."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_score(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("score") is None and "id" in data:
+            return data | {"score": data["id"]}
+        return data
+
+    @property
+    def reads(self) -> str:
+        """The per-prompt score this column reads."""
+        return self.score or self.id
+
+
+class Row(Strict):
+    """One line of a table: a label, a recipe, and what the paper prints."""
+
+    id: Id
+    """Name of the row in its table."""
+    label: str
+    """Label as printed."""
+    reading: str | None = None
+    """The path the label stands for, where the paper's bars over evolved sets are lost."""
+    kind: Literal["policy", "prompts"] = "policy"
+    """What is measured: the trained policy, or the prompts of the chain's last iteration."""
+    run: Id | None = None
+    """The run behind every cell; rows of different tables with one run are one trained model."""
+    run_by_column: dict[Id, Id] | None = None
+    """The run behind each cell, where columns change the recipe."""
+    baseline: Id | None = None
+    """Row that gains are measured against; null on that row itself."""
+    recipe: dict[str, Any] = Field(default={})
+    """Settings laid over the table's."""
+    values: dict[Id, PaperValue] = Field(default={})
+    """The paper's number in each column."""
+    printed_notes: dict[Id, str] = Field(default={})
+    """What the paper prints beside a number."""
+
+    @model_validator(mode="after")
+    def _one_way_to_name_runs(self) -> Row:
+        if (self.run is None) == (self.run_by_column is None):
+            raise ValueError("name the run with either `run` or `run_by_column`")
+        return self
+
+    def run_id(self, column: Column) -> str:
+        """Return the run behind the cell in a column."""
+        return self.run if self.run is not None else (self.run_by_column or {})[column.id]
+
+
+class Table(Strict):
+    """One table: its question, columns, rows, and what is known to be wrong with it."""
+
+    id: Id
+    """Name of the table, and of its file."""
+    kind: Literal["experiment", "ablation"]
+    """Main result or ablation."""
+    title: str
+    """What the table is about."""
+    question: str
+    """What its rows answer."""
+    source: Source
+    """Where the paper prints it."""
+    columns: Annotated[tuple[Column, ...], Field(min_length=1)]
+    """What is measured, in printed order."""
+    recipe: dict[str, Any] = Field(default={})
+    """Settings all rows share, but for the base model."""
+    rows: Annotated[tuple[Row, ...], Field(min_length=1)]
+    """The lines, in printed order."""
+    notes: tuple[str, ...] = ()
+    """Known problems of the printed numbers, and readings chosen where the paper is open."""
+
+    @property
+    def paper_values(self) -> int:
+        """How many numbers the paper prints in this table."""
+        return sum(len(row.values) for row in self.rows)
+
+    def row(self, name: str) -> Row:
+        """Return a row.
+
+        Raises:
+            UserError: There is no row of that name.
+        """
+        rows = {row.id: row for row in self.rows}
+        if name not in rows:
+            raise UserError(f"`{self.id}` has no row `{name}`{nearest(name, rows)}")
+        return rows[name]
+
+    def column(self, name: str) -> Column:
+        """Return a column.
+
+        Raises:
+            UserError: There is no column of that name.
+        """
+        columns = {column.id: column for column in self.columns}
+        if name not in columns:
+            raise UserError(f"`{self.id}` has no column `{name}`{nearest(name, columns)}")
+        return columns[name]
+
+    def settings(self, row: Row, column: Column) -> dict[str, Any]:
+        """Return the settings of a cell as declared, before they are checked."""
+        return layered(self.recipe, row.recipe, column.recipe)
+
+    def recipe_of(self, row: Row, column: Column) -> Recipe:
+        """Return the recipe of a cell."""
+        return Recipe.model_validate(self.settings(row, column))
+
+    def recipes(self, row: Row) -> Mapping[str, Recipe]:
+        """Return the distinct recipes of a row by their run ids, in order of the columns."""
+        return {row.run_id(column): self.recipe_of(row, column) for column in self.columns}
+
+    def paper_gain(self, row: Row, column: Column) -> float | None:
+        """Return the paper's value minus that of the row's baseline, in the column's unit.
+
+        Rounded to the decimals printed; None on a baseline row and where a value is not printed.
+        """
+        if row.baseline is None:
+            return None
+        value = row.values.get(column.id)
+        base = self.row(row.baseline).values.get(column.id)
+        if value is None or base is None:
+            return None
+        return round(value.value - base.value, max(value.decimals, base.decimals))

@@ -1,0 +1,253 @@
+"""Every declaration file, found recursively, against its schema and against the paper."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from harness.catalogue.documents import read_document, yaml_files
+from harness.catalogue.json_schema import FOLDER, schemas
+from harness.catalogue.load import find_table, load_tables
+from harness.catalogue.profile import load_profiles, sources, table_unsupported, unsupported
+from harness.catalogue.recipe import Recipe
+from harness.catalogue.schema import Table
+from harness.errors import UserError
+from harness.project import declaration_dirs, profiles_dir
+
+TABLE_FILES = [path for folder in declaration_dirs() for path in yaml_files(folder)]
+PROFILE_FILES = yaml_files(profiles_dir())
+PAPER_TABLES = {f"table{n}" for n in (1, 2, *range(4, 17))}
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, Table]:
+    return load_tables()
+
+
+def _paper(tables: dict[str, Table]) -> dict[str, Table]:
+    return {name: table for name, table in tables.items() if name in PAPER_TABLES}
+
+
+def _stem(path: Path) -> str:
+    return path.stem
+
+
+@pytest.mark.parametrize("path", TABLE_FILES, ids=_stem)
+def test_every_table_file_is_valid_alone(path: Path, tmp_path: Path) -> None:
+    folder = tmp_path / path.parent.name
+    folder.mkdir()
+    shutil.copy(path, folder)
+    assert list(load_tables([tmp_path])) == [path.stem]
+
+
+@pytest.mark.parametrize("path", PROFILE_FILES, ids=_stem)
+def test_every_profile_file_is_valid_alone(path: Path, tmp_path: Path) -> None:
+    shutil.copy(path, tmp_path)
+    assert list(load_profiles(tmp_path)) == [path.stem]
+
+
+def test_no_declaration_is_missing() -> None:
+    """The paper numbers tables 1 to 16; table 3 holds definitions and no measured value."""
+    assert len(TABLE_FILES) == 15
+    assert {path.stem for path in TABLE_FILES} == PAPER_TABLES
+    assert len(PROFILE_FILES) == 3
+    assert {path.stem for path in PROFILE_FILES} == {"micro", "single-gpu", "paper"}
+
+
+@pytest.mark.parametrize("path", [*TABLE_FILES, *PROFILE_FILES], ids=_stem)
+def test_every_file_names_its_schema_and_satisfies_it(path: Path) -> None:
+    first, _, _ = path.read_text(encoding="utf-8").partition("\n")
+    prefix = "# yaml-language-server: $schema="
+    assert first.startswith(prefix)
+    schema_path = (path.parent / first.removeprefix(prefix)).resolve()
+    assert schema_path.parent == FOLDER
+    schema = json.loads(schema_path.read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator(schema).validate(yaml.safe_load(path.read_text("utf-8")))
+
+
+@pytest.mark.parametrize("name", list(schemas()))
+def test_committed_schemas_are_current(name: str) -> None:
+    """On failure run `python -m harness.catalogue.json_schema`."""
+    assert (FOLDER / name).read_text(encoding="utf-8") == schemas()[name]
+
+
+def test_schema_refuses_a_misspelt_setting() -> None:
+    schema = json.loads(schemas()["table.json"])
+    declared = yaml.safe_load(TABLE_FILES[0].read_text("utf-8"))
+    declared["rows"][1]["recipe"]["algoritm"] = "dpo"
+    assert list(jsonschema.Draft202012Validator(schema).iter_errors(declared))
+
+
+def test_the_paper_has_362_values_and_64_runs(tables: dict[str, Table]) -> None:
+    paper = _paper(tables)
+    assert sum(table.paper_values for table in paper.values()) == 362
+    runs = {r.run_id(c) for t in paper.values() for r in t.rows for c in t.columns}
+    assert len(runs) == 64
+
+
+def test_values_runs_and_labels_are_those_of_the_paper(
+    tables: dict[str, Table], shared_dir: Path
+) -> None:
+    printed: dict[str, Any] = yaml.safe_load((shared_dir / "paper/tables.yaml").read_text("utf-8"))
+    for name, table in _paper(tables).items():
+        theirs = printed["tables"][name]
+        assert [column.id for column in table.columns] == theirs["columns"]
+        assert [row.id for row in table.rows] == [row["id"] for row in theirs["rows"]]
+        for row, their_row in zip(table.rows, theirs["rows"], strict=True):
+            values = {column: value.printed for column, value in row.values.items()}
+            assert values == their_row["values"], (name, row.id)
+            assert row.label == their_row["label"]
+            assert row.reading == their_row.get("label_reading")
+            assert row.printed_notes == their_row.get("printed_notes", {})
+            assert row.run == their_row.get("run")
+            assert row.run_by_column == their_row.get("run_by_column")
+
+
+def test_columns_have_the_paper_s_unit_and_direction(
+    tables: dict[str, Table], shared_dir: Path
+) -> None:
+    printed: dict[str, Any] = yaml.safe_load((shared_dir / "paper/tables.yaml").read_text("utf-8"))
+    for table in _paper(tables).values():
+        for column in table.columns:
+            theirs = printed["columns"][column.id]
+            assert (column.benchmark, column.metric, column.unit, column.direction) == (
+                theirs["benchmark"],
+                theirs["metric"],
+                theirs["unit"],
+                theirs["direction"],
+            )
+
+
+def test_baseline_rows(tables: dict[str, Table]) -> None:
+    baselines = {
+        name: {row.id for row in table.rows if row.baseline is None}
+        for name, table in _paper(tables).items()
+    }
+    special = {
+        "table1": {"rloo-1x", "oaif-1x"},
+        "table2": {"dpo-1", "sppo-1", "simpo-1", "orpo-1"},
+        "table7": {"seed"},
+        "table8": {"rloo-1x"},
+        "table9": {"base"},
+        "table11": {"sppo-1"},
+    }
+    assert baselines == {name: special.get(name, {"dpo-1"}) for name in baselines}
+    for name in ("table1", "table2"):
+        for row in tables[name].rows:
+            if row.baseline is not None and row.id != "base":
+                assert row.baseline.split("-")[0] == row.id.split("-")[0]
+
+
+def test_paper_gain_is_taken_at_the_printed_precision(tables: dict[str, Table]) -> None:
+    """Table 4 prints (+8.5) beside 60.1 and (+0.43) beside 8.75; floats give 8.75 - 8.32 < 0.43."""
+    table = tables["table4"]
+    row = table.row("eva-a_min")
+    assert table.paper_gain(row, table.column("ah_wr")) == 8.5
+    assert table.paper_gain(row, table.column("mt_t2")) == 0.43
+    assert table.paper_gain(table.row("dpo-1"), table.column("ah_wr")) is None
+
+
+def test_rows_with_another_reward_model_start_from_the_first_row(tables: dict[str, Table]) -> None:
+    for name, row, first in (
+        ("table10", "eva-skywork27b", "dpo-1"),
+        ("table11", "eva-pairrm8b", "sppo-1"),
+        ("table16", "eva-rewriter", "dpo-1"),
+        ("table6", "eva-scratch", "dpo-1"),
+    ):
+        table = tables[name]
+        column = table.columns[0]
+        start = table.recipe_of(table.row(row), column).prefix(1)
+        assert start.canonical() == table.recipe_of(table.row(first), column).canonical()
+
+
+def test_online_children_are_independent_and_table13_is_plain_dpo(tables: dict[str, Table]) -> None:
+    for name in ("table1", "table8"):
+        for row in tables[name].rows:
+            for recipe in tables[name].recipes(row).values():
+                assert recipe.online is None or recipe.online.method == "independent"
+    for row in tables["table13"].rows[1:]:
+        assert tables["table13"].recipe_of(row, tables["table13"].columns[0]).algorithm == "dpo"
+
+
+def test_a_column_changes_the_recipe_of_evolving_rows_only(tables: dict[str, Table]) -> None:
+    table = tables["table8"]
+    assert set(table.recipes(table.row("rloo-1x"))) == {"rloo-1x"}
+    wide = table.recipe_of(table.row("rloo-eva-2x"), table.column("n_new_8"))
+    assert wide.online is not None
+    assert (wide.online.n_new, wide.online.size, wide.online.ratio_evol) == (8, 2, 0.5)
+    assert table.column("n_new_8").reads == "ah_wr"
+
+
+def test_tables_are_read_in_natural_order_and_quickly() -> None:
+    walls = []
+    for _ in range(3):
+        start = time.perf_counter()
+        names = list(load_tables())
+        walls.append(time.perf_counter() - start)
+    assert names.index("table2") < names.index("table10")
+    assert min(walls) < 0.15
+
+
+@pytest.mark.parametrize("path", PROFILE_FILES, ids=_stem)
+def test_every_hyperparameter_has_its_source_beside_it(path: Path) -> None:
+    described = {"name", "scale", "description", "runs_now", "reason"}
+    found = sources(read_document(path))
+    bare = [key for key, (_, source) in found.items() if not source and key not in described]
+    assert not bare
+
+
+def test_micro_runs_table4_and_the_paper_profile_offers_everything(
+    tables: dict[str, Table],
+) -> None:
+    profiles = load_profiles()
+    assert table_unsupported(tables["table4"], profiles["micro"]) == []
+    paper = profiles["paper"].model_copy(update={"runs_now": True})
+    for table in _paper(tables).values():
+        assert table_unsupported(table, paper) == []
+
+
+def test_what_a_profile_lacks_is_named() -> None:
+    micro = load_profiles()["micro"]
+    bare = micro.model_copy(
+        update={
+            "algorithms": ("dpo",),
+            "reward_models": {"pointwise": "world"},
+            "rewriter": False,
+            "train_modes": ("incremental",),
+            "prompts": micro.prompts.model_copy(update={"available": 1}),
+            "creator": micro.creator.model_copy(update={"methods": ("evol_instruct",)}),
+        }
+    )
+    recipe = Recipe.model_validate(
+        {
+            "algorithm": "sppo",
+            "chain": ["human", "human", "eva"],
+            "reward_model": "pairwise",
+            "train": "scratch",
+            "rewriter": True,
+            "creator": {"method": "evol_quality"},
+        }
+    )
+    assert unsupported(recipe, [], bare) == [
+        "`micro` has no algorithm `sppo`",
+        "`micro` has no reward model `pairwise`",
+        "`micro` has no evolving method `evol_quality`",
+        "`micro` has no training mode `scratch`",
+        "`micro` has no rewriter",
+        "`micro` has 1x human prompts and 2x are needed",
+    ]
+    assert unsupported(Recipe(), [], bare) == []
+
+
+def test_unknown_names_come_with_the_nearest(tables: dict[str, Table]) -> None:
+    with pytest.raises(UserError, match="no table `tabel4`; did you mean `table4`"):
+        find_table(tables, "tabel4")
+    with pytest.raises(UserError, match="no row `eva-amin`; did you mean `eva-a_min`"):
+        find_table(tables, "table4").row("eva-amin")

@@ -1,0 +1,156 @@
+"""Mistakes in declarations: each is found, all at once, with file, line and the nearest name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.catalogue.documents import CatalogueError, Problem
+from harness.catalogue.load import load_tables
+from harness.catalogue.profile import find_profile, load_profiles
+from harness.errors import UserError
+from harness.project import profiles_dir
+
+TABLE = """\
+id: demo
+kind: ablation
+title: Demo
+question: "Does it?"
+source: {section: "4", table: 4, caption: "A demo."}
+columns:
+  - {id: ah_wr, benchmark: Arena-Hard v0.1, metric: win rate, printed: WR, unit: "%",
+     direction: higher}
+recipe:
+  algorithm: dpo
+  chain: [human, eva]
+rows:
+  - id: first
+    label: "First"
+    run: dpo-h1
+    recipe: {chain: [human]}
+    values: {ah_wr: "51.6"}
+  - id: second
+    label: "Second"
+    run: dpo-eva
+    baseline: first
+    values: {ah_wr: "60.10"}
+"""
+
+
+def _problems(folder: Path, **texts: str) -> list[Problem]:
+    for name, text in texts.items():
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(CatalogueError) as caught:
+        load_tables([folder])
+    assert caught.value.exit_code == 2
+    return caught.value.problems
+
+
+def _changed(old: str, new: str) -> str:
+    assert TABLE.count(old) == 1
+    return TABLE.replace(old, new)
+
+
+def test_the_demo_is_valid(tmp_path: Path) -> None:
+    (tmp_path / "demo.yaml").write_text(TABLE, encoding="utf-8")
+    assert load_tables([tmp_path])["demo"].rows[1].values["ah_wr"].printed == "60.10"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("title: Demo", "titel: Demo", 3, "titel: unknown key; did you mean `title`?"),
+        ("question:", "aim:", 1, "question: this key is missing; add it"),
+        ("kind: ablation", "kind: ablaton", 2, "`ablaton` is not known; did you mean `ablation`?"),
+        ("    baseline: first", "    baselin: first", 21, "did you mean `baseline`?"),
+        ("baseline: first", "baseline: firts", 21, "no row `firts`; did you mean `first`?"),
+        ("baseline: first", "baseline: second", 21, "`second` has a baseline of its own"),
+        ("algorithm: dpo", "algorithm: dop", 10, "`dop` is not known; did you mean `dpo`?"),
+        ("algorithm: dpo", "algoritm: dpo", 10, "did you mean `algorithm`?"),
+        ("[human, eva]", "[human, eve]", 11, "`eve` is not known; did you mean `eva`?"),
+        ("recipe: {chain: [human]}", "recipe: {chain: []}", 16, "needs a `chain`"),
+        (
+            "recipe: {chain: [human]}",
+            "recipe: {chain: [human],\n      creator: {metric: var}}",
+            17,
+            "`creator.metric` changes nothing",
+        ),
+        ('{ah_wr: "51.6"}', '{ah_rw: "51.6"}', 17, "no column `ah_rw`; did you mean `ah_wr`?"),
+        ('{ah_wr: "51.6"}', "{ah_wr: 51.6}", 17, "write `51.6` as a quoted number"),
+        ("{id: ah_wr,", "{id: ah_wrr,", 7, "`ah_wrr` is not known; did you mean `ah_wr`?"),
+        ("id: second", "id: first", 18, "`first` is already on line 13"),
+        ("    run: dpo-eva\n", "", 18, "name the run with either `run` or `run_by_column`"),
+        ("run: dpo-eva", "run: dpo-h1", 20, "run `dpo-h1` is another recipe in `first` of `demo`"),
+        ("title: Demo", "title: Demo\ntitle: Again", 4, "`title` is given twice, first on line 3"),
+        ("id: demo", "id: other", 1, "`other` differs from the name of the file"),
+        ("title: Demo", "title: [Demo", 4, "is not valid YAML"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(
+    tmp_path: Path, old: str, new: str, line: int, message: str
+) -> None:
+    problems = _problems(tmp_path, demo=_changed(old, new))
+    assert any(p.line == line and message in p.message for p in problems), problems
+    assert all(p.file.endswith("demo.yaml") for p in problems)
+
+
+def test_a_mistake_in_shared_settings_is_reported_once(tmp_path: Path) -> None:
+    problems = _problems(tmp_path, demo=_changed("algorithm: dpo", "algoritm: dpo"))
+    assert len([p for p in problems if "unknown key" in p.message]) == 1
+
+
+def test_all_mistakes_in_all_files_come_at_once(tmp_path: Path) -> None:
+    first = TABLE.replace("title: Demo", "titel: Demo").replace('"60.10"', "60.10")
+    second = _changed("baseline: first", "baseline: firts").replace("id: demo", "id: more")
+    problems = _problems(tmp_path, demo=first, more=second)
+    assert [(Path(p.file).stem, p.line) for p in problems] == [
+        ("demo", 1),
+        ("demo", 3),
+        ("demo", 22),
+        ("more", 21),
+    ]
+
+
+def test_run_ids_and_recipes_match_across_tables(tmp_path: Path) -> None:
+    renamed = _changed("run: dpo-eva", "run: dpo-evolved").replace("id: demo", "id: more")
+    (problem,) = _problems(tmp_path, demo=TABLE, more=renamed)
+    assert problem.line == 20
+    assert "this recipe is run `dpo-eva` in `second` of `demo`" in problem.message
+
+
+def test_a_column_means_the_same_in_every_table(tmp_path: Path) -> None:
+    changed = _changed("direction: higher", "direction: lower").replace("id: demo", "id: more")
+    (problem,) = _problems(tmp_path, demo=TABLE, more=changed)
+    assert (problem.line, "has `higher` in" in problem.message) == (8, True)
+
+
+def test_a_table_is_declared_once(tmp_path: Path) -> None:
+    (tmp_path / "deeper").mkdir()
+    (tmp_path / "deeper" / "demo.yaml").write_text(TABLE, encoding="utf-8")
+    problems = _problems(tmp_path, demo=TABLE)
+    assert any("`demo` is already declared in" in p.message for p in problems)
+
+
+def test_an_empty_file_is_a_mistake(tmp_path: Path) -> None:
+    (problem,) = _problems(tmp_path, demo="# nothing\n")
+    assert "the file is empty" in problem.message
+
+
+def test_mistakes_in_a_profile_have_lines_and_names(tmp_path: Path) -> None:
+    text = (profiles_dir() / "micro.yaml").read_text(encoding="utf-8")
+    lines = text.splitlines()
+    line = next(i for i, item in enumerate(lines, start=1) if "learning_rate:" in item)
+    broken = text.replace("learning_rate:", "learning_rat:").replace("scale: toy", "scale: tiny")
+    (tmp_path / "micro.yaml").write_text(broken, encoding="utf-8")
+    with pytest.raises(CatalogueError) as caught:
+        load_profiles(tmp_path)
+    found = {(p.line, p.message) for p in caught.value.problems}
+    text = "training.dpo.learning_rat: unknown key; did you mean `learning_rate`?"
+    assert (line, text) in found
+    assert any("`tiny` is not known" in message for _, message in found)
+
+
+def test_an_unknown_profile_comes_with_the_nearest() -> None:
+    with pytest.raises(UserError, match="no profile `mirco`; did you mean `micro`"):
+        find_profile(load_profiles(), "mirco")

@@ -1,0 +1,198 @@
+"""Recipes: what is consistent, what is the same run, and what a prefix is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from harness.catalogue.recipe import Recipe, layered, merge
+
+METRICS = ["a_min", "a_avg", "a_dis", "var", "mean", "mean_inv", "a_min_inv", "uniform"]
+ARMS = ["human", "eva", "select"]
+
+creators = st.fixed_dictionaries(
+    {},
+    optional={
+        "metric": st.sampled_from(METRICS),
+        "sampling": st.sampled_from(["weighted", "greedy"]),
+        "fraction": st.sampled_from([0.25, 0.5]),
+        "evolutions": st.integers(1, 5),
+        "evolved_share": st.sampled_from([0.5, 0.8]),
+    },
+)
+chains = st.lists(st.sampled_from(ARMS), max_size=3).map(lambda rest: ["human", *rest])
+offline = st.fixed_dictionaries(
+    {"algorithm": st.sampled_from(["dpo", "simpo", "orpo"]), "chain": chains},
+    optional={
+        "size": st.sampled_from([1, 2, 6]),
+        "reward_model": st.sampled_from(["pointwise", "pointwise_large", "pairwise"]),
+        "informativeness_reward_model": st.sampled_from([None, "pointwise", "pairwise"]),
+        "creator": creators,
+    },
+)
+
+
+@given(offline)
+def test_a_canonical_recipe_validates_to_itself(settings: dict[str, Any]) -> None:
+    canonical = Recipe.model_validate(settings).canonical()
+    # The resolved roles behind the informativeness are output only: one for each scored iteration.
+    roles = canonical.pop("informativeness_reward_model", None)
+    again = dict(canonical)
+    if settings.get("informativeness_reward_model"):
+        again["informativeness_reward_model"] = settings["informativeness_reward_model"]
+    result = Recipe.model_validate(again).canonical()
+    assert result.pop("informativeness_reward_model", None) == roles
+    assert result == canonical
+
+
+@given(offline, creators)
+def test_a_chain_of_human_prompts_is_the_same_run_whatever_the_creator(
+    settings: dict[str, Any], creator: dict[str, Any]
+) -> None:
+    human = settings | {"chain": ["human"] * len(settings["chain"])}
+    other = human | {"creator": creator, "informativeness_reward_model": "pairwise"}
+    assert Recipe.model_validate(human).canonical() == Recipe.model_validate(other).canonical()
+
+
+@given(offline, st.data())
+def test_prefixes_compose(settings: dict[str, Any], data: st.DataObject) -> None:
+    recipe = Recipe.model_validate(settings)
+    longer = data.draw(st.integers(0, len(recipe.chain)))
+    shorter = data.draw(st.integers(0, longer))
+    direct, in_steps = recipe.prefix(shorter), recipe.prefix(longer).prefix(shorter)
+    assert direct.canonical() == in_steps.canonical()
+    assert direct.chain == recipe.chain[:shorter]
+    assert recipe.prefix(0) == Recipe()
+
+
+def test_selecting_ignores_how_prompts_would_evolve() -> None:
+    base = {"algorithm": "dpo", "chain": ["human", "select"]}
+    evolving = {"method": "self_instruct", "evolutions": 9, "evolved_share": 0.1}
+    plain, other = (Recipe.model_validate(base | {"creator": c}) for c in ({}, evolving))
+    assert plain.canonical() == other.canonical()
+    metric = Recipe.model_validate(base | {"creator": {"metric": "var"}})
+    assert plain.canonical() != metric.canonical()
+
+
+def test_uniform_weights_need_no_rewards() -> None:
+    recipe = Recipe.model_validate(
+        {"algorithm": "dpo", "chain": ["human", "eva"], "creator": {"metric": "uniform"}}
+    )
+    assert "informativeness_reward_model" not in recipe.canonical()
+
+
+def test_a_stated_default_is_the_same_run_as_an_unstated_one() -> None:
+    plain = Recipe.model_validate({"algorithm": "dpo", "chain": ["human", "eva"]})
+    stated = Recipe.model_validate(
+        {
+            "algorithm": "dpo",
+            "chain": ["human", "eva"],
+            "informativeness_reward_model": "pointwise",
+            "reward_model_from": 2,
+        }
+    )
+    assert plain.canonical() == stated.canonical()
+
+
+def test_a_large_reward_model_can_start_with_the_second_iteration() -> None:
+    recipe = Recipe.model_validate(
+        {
+            "algorithm": "dpo",
+            "chain": ["human", "eva", "eva"],
+            "reward_model": "pointwise_large",
+            "reward_model_from": 2,
+        }
+    )
+    roles = [recipe.reward_model_at(i) for i in (1, 2, 3)]
+    assert roles == ["pointwise", "pointwise_large", "pointwise_large"]
+    assert recipe.informativeness_reward_model_at(2) == "pointwise_large"
+    assert recipe.prefix(1).reward_model == "pointwise"
+    assert recipe.prefix(2).reward_model == "pointwise_large"
+
+
+def test_sppo_weights_prompts_by_the_pointwise_rewards() -> None:
+    recipe = Recipe.model_validate(
+        {"algorithm": "sppo", "chain": ["human", "eva"], "reward_model": "pairwise_large"}
+    )
+    assert recipe.informativeness_reward_model_at(2) == "pointwise"
+
+
+def test_only_eva_iterations_are_rewritten_and_only_the_last_starts_over() -> None:
+    recipe = Recipe.model_validate(
+        {"algorithm": "dpo", "chain": ["human", "eva"], "rewriter": True, "train": "scratch"}
+    )
+    assert [recipe.rewriter_at(i) for i in (1, 2)] == [False, True]
+    assert recipe.prefix(1) == Recipe.model_validate({"algorithm": "dpo", "chain": ["human"]})
+
+
+def test_online_on_human_prompts_is_the_same_run_whatever_the_buffer() -> None:
+    one, two = (
+        Recipe.model_validate({"algorithm": "rloo", "online": {"prompts": "human", "n_new": n}})
+        for n in (4, 8)
+    )
+    assert one.canonical() == two.canonical()
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"algorithm": "rloo"}, "needs an `online` block"),
+        ({"algorithm": "rloo", "online": {}, "chain": ["human"]}, "`chain` belongs to offline"),
+        ({"algorithm": "oaif", "online": {}, "size": 2}, "`size` belongs to offline"),
+        ({"algorithm": "dpo"}, "needs a `chain`"),
+        ({"algorithm": "dpo", "chain": ["human"], "online": {}}, "takes no `online` block"),
+        ({"algorithm": "dpo", "chain": ["eva"]}, "start with `human`"),
+        ({"algorithm": None, "chain": ["human"]}, "takes no other setting"),
+        ({"algorithm": None, "online": {}}, "takes no other setting"),
+        ({"algorithm": "dpo", "chain": ["human"], "train": "scratch"}, "ends in `eva`"),
+        ({"algorithm": "dpo", "chain": ["human"], "rewriter": True}, "needs an `eva`"),
+        ({"algorithm": "sppo", "chain": ["human"]}, "needs a pairwise"),
+        ({"algorithm": "dpo", "chain": ["human"], "reward_model_from": 2}, "lies beyond"),
+        (
+            {"algorithm": "dpo", "chain": ["human", "eva"], "creator": {"method": None}},
+            "needs a `creator.method`",
+        ),
+        ({"algorithm": "rloo", "online": {"ratio_evol": 1.5}}, "less than or equal to 1"),
+        ({"algorithm": "rloo", "online": {"evolve_share": 0.3}}, "not a whole number"),
+        ({"algorithm": "rloo", "online": {"n_new": 0}}, "greater than or equal to 1"),
+        ({"algorithm": "dpo", "chain": ["human"], "creator": {"metrc": "var"}}, "Extra inputs"),
+    ],
+)
+def test_an_impossible_recipe_is_refused(settings: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValidationError, match=complaint):
+        Recipe.model_validate(settings)
+
+
+nested = st.recursive(
+    st.integers() | st.lists(st.integers(), max_size=2) | st.none(),
+    lambda children: st.dictionaries(st.sampled_from("abc"), children, max_size=3),
+    max_leaves=6,
+)
+mappings = st.dictionaries(st.sampled_from("abc"), nested, max_size=3)
+
+
+@given(mappings, mappings)
+def test_merging_is_idempotent_and_the_override_wins(
+    low: dict[str, Any], high: dict[str, Any]
+) -> None:
+    merged = merge(low, high)
+    assert merge(merged, high) == merged
+    assert merge({}, low) == merge(low, {}) == low
+    assert all(merged[k] == v for k, v in high.items() if not isinstance(v, dict))
+
+
+def test_lists_are_replaced_and_mappings_merge() -> None:
+    low = {"chain": ["human", "eva"], "creator": {"metric": "a_min", "fraction": 0.25}}
+    assert merge(low, {"chain": ["human"], "creator": {"metric": "var"}}) == {
+        "chain": ["human"],
+        "creator": {"metric": "var", "fraction": 0.25},
+    }
+
+
+def test_a_base_row_takes_nothing_from_its_table_or_column() -> None:
+    table, column = {"online": {"n_new": 4}}, {"online": {"n_new": 8}}
+    assert layered(table, {"algorithm": None}, column) == {"algorithm": None}

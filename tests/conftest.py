@@ -1,0 +1,16 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared_dir() -> Path:
+    """Return the folder of published reference data, or skip the test where it is absent."""
+    folder = Path(__file__).resolve().parents[2] / "shared"
+    if not (folder / "benchmarks").is_dir():
+        pytest.skip(f"the published reference data is not at {folder}")
+    return folder
