@@ -1,0 +1,29 @@
+"""Where stages execute: plans of stages, and the engine that runs them on this machine."""
+
+from harness.engine.events import (
+    Event,
+    Interrupted,
+    Outcome,
+    StageFailed,
+    StageFinished,
+    StageProgress,
+    StageSkipped,
+    StageStarted,
+)
+from harness.engine.local import LocalEngine
+from harness.engine.plan import Plan
+from harness.engine.tally import Tally
+
+__all__ = [
+    "Event",
+    "Interrupted",
+    "LocalEngine",
+    "Outcome",
+    "Plan",
+    "StageFailed",
+    "StageFinished",
+    "StageProgress",
+    "StageSkipped",
+    "StageStarted",
+    "Tally",
+]

@@ -1,0 +1,111 @@
+"""Provenance: where and with what a stage was computed.
+
+It is recorded beside an output and never enters a fingerprint: another machine or library version
+does not make a stage new, it makes a drift that can be reported. It is collected once by the
+process that starts a run and handed to its workers.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import TypedDict
+
+from harness.project import project_root
+
+LIBRARIES = ("torch", "transformers", "trl", "datasets", "numpy")
+
+
+class Provenance(TypedDict):
+    """Where and with what a stage was computed.
+
+    `commit` and `dirty` are null where the project folder is no git checkout; `versions` has null
+    for a library that is not installed; `threads` is the number of compute threads of a stage.
+    """
+
+    commit: str | None
+    dirty: bool | None
+    python: str
+    platform: str
+    cpu: str
+    cores: int
+    threads: int
+    versions: dict[str, str | None]
+
+
+def collect_provenance(threads: int = 1, root: Path | None = None) -> Provenance:
+    """Return the provenance of what this process and its workers compute.
+
+    Args:
+        threads: Compute threads of each stage.
+        root: The git checkout; the project folder where not given.
+    """
+    commit, dirty = git_state(root or project_root())
+    return {
+        "commit": commit,
+        "dirty": dirty,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpu": cpu_model(),
+        "cores": available_cores(),
+        "threads": threads,
+        "versions": {name: _version(name) for name in LIBRARIES},
+    }
+
+
+def git_state(root: Path) -> tuple[str | None, bool | None]:
+    """Return the commit of a checkout and whether it has changes; nulls where there is none.
+
+    A folder inside somebody else's checkout (a virtual environment, say) has no commit of its own.
+    """
+    top = _git(root, "rev-parse", "--show-toplevel")
+    if top is None or Path(top).resolve() != root.resolve():
+        return None, None
+    changes = _git(root, "status", "--porcelain")
+    return _git(root, "rev-parse", "--verify", "HEAD"), None if changes is None else changes != ""
+
+
+def available_cores() -> int:
+    """Return the number of cores this process may use, at least 1.
+
+    Respects the affinity mask and the processor quota of a container (Linux control groups v2).
+    """
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    quota = Path("/sys/fs/cgroup/cpu.max")
+    if quota.is_file():
+        limit, period = quota.read_text().split()
+        if limit != "max":
+            cores = min(cores, round(int(limit) / int(period)))
+    return max(cores, 1)
+
+
+def cpu_model() -> str:
+    """Return the processor's name, as far as the platform tells it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    """Return what a git command printed; None where it fails or git is not installed."""
+    command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def _version(library: str) -> str | None:
+    """Return an installed library's version without importing it."""
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,85 @@
+"""Toy stage functions that run in real workers, and the plans made of them."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+from harness.errors import HarnessError
+from harness.store import Stage, StageContext
+
+FUNCTIONS = {
+    kind: f"toy_stages:{kind}"
+    for kind in ("draw", "total", "raises", "refuses", "dies", "fills", "curve", "gated", "leaves")
+}
+
+
+def draw(ctx: StageContext) -> None:
+    """Write a number drawn from the stage's seed."""
+    (ctx.output / "number.txt").write_text(f"{random.Random(ctx.seed).random()!r}")
+
+
+def total(ctx: StageContext) -> None:
+    """Write the sum of the inputs' numbers, and the environment the worker runs in."""
+    numbers = [float((ctx.inputs[name] / "number.txt").read_text()) for name in sorted(ctx.inputs)]
+    (ctx.output / "number.txt").write_text(repr(sum(numbers)))
+    (ctx.output / "threads.txt").write_text(os.environ["OMP_NUM_THREADS"])
+
+
+def raises(ctx: StageContext) -> None:
+    """Fail as a defect does."""
+    raise ValueError("the loss is\nnot a number")
+
+
+def refuses(ctx: StageContext) -> None:
+    """Fail as something foreseen does."""
+    raise HarnessError("the model is not there: build it first")
+
+
+def dies(ctx: StageContext) -> None:
+    """Be killed as the kernel kills a process that takes too much memory."""
+    print("last words", flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leaves(ctx: StageContext) -> None:
+    """Leave the process without a word."""
+    os._exit(3)
+
+
+def fills(ctx: StageContext) -> None:
+    """Write to a disk that is full."""
+    with Path("/dev/full").open("w") as file:
+        file.write("x" * 100_000)
+
+
+def curve(ctx: StageContext) -> None:
+    """Report a curve of two points."""
+    for step, loss in enumerate((0.5, 0.25)):
+        ctx.report(step, {"loss": loss})
+
+
+def gated(ctx: StageContext) -> None:
+    """Say which process this is and stay for ever, unless the gate is open."""
+    if not Path(str(ctx.settings["gate"])).exists():
+        (ctx.output / "half.txt").write_text("half")
+        ctx.report(os.getpid(), {"waiting": 1.0})
+        while True:
+            signal.pause()
+    draw(ctx)
+
+
+def toy(kind: str, *inputs: Stage, label: str = "", **settings: Any) -> Stage:
+    """Return a stage of a toy kind."""
+    named = {f"input{position}": stage for position, stage in enumerate(inputs)}
+    return Stage(kind, 1, settings, named, label or kind)
+
+
+def chain_with_gate(gate: Path) -> list[Stage]:
+    """Return a target whose chain draws, waits at a gate, and sums."""
+    first = toy("draw", number=1)
+    behind = toy("gated", first, gate=str(gate), label="behind the gate")
+    return [toy("total", first, behind, toy("draw", number=2))]

@@ -1,0 +1,250 @@
+"""The store: whole entries or none, and every fault in one sentence."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.store import Stage, StageContext, Store, StoreError, collect_provenance
+from harness.store import store as store_module
+from harness.store.progress import ProgressWriter
+from harness.store.provenance import git_state
+
+STAGE = Stage("train", 1, {"seed": 0}, {}, "seed 0 · dpo-1 · train 1")
+FP = STAGE.fingerprint
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def write(store: Store, text: str = "weights", stage: Stage = STAGE) -> Path:
+    with store.writing(stage) as output:
+        (output / "model").mkdir()
+        (output / "model" / "weights.txt").write_text(text)
+    return store.path(stage.fingerprint)
+
+
+def leftovers(store: Store) -> list[Path]:
+    return list((store.root / "tmp").iterdir())
+
+
+def test_a_stage_is_missing_then_done_and_its_manifest_says_all(store: Store) -> None:
+    """The digest is sha256 of the seven bytes `weights`, from `printf weights | sha256sum`."""
+    assert store.status(FP) == "missing"
+    with pytest.raises(StoreError, match="is not in the store"):
+        store.path(FP)
+    entry = write(store)
+    assert store.status(FP) == "done"
+    assert entry == store.open(FP) == store.root / "stages" / FP[:2] / FP
+    manifest = store.manifest(FP)
+    assert manifest["settings"] == {"seed": 0}
+    assert (manifest["kind"], manifest["version"], manifest["label"]) == ("train", 1, STAGE.label)
+    assert manifest["files"] == {
+        "model/weights.txt": {
+            "sha256": "9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a13eafdf33b2c",
+            "bytes": 7,
+        }
+    }
+    assert manifest["wall_s"] >= 0
+    assert manifest["started"] <= manifest["finished"]
+    assert set(manifest["provenance"]["versions"]) >= {"torch", "trl", "numpy"}
+    assert [m["fingerprint"] for m in store.stages()] == [FP]
+    assert leftovers(store) == []
+
+
+def test_an_exception_leaves_nothing(store: Store) -> None:
+    def attempt() -> None:
+        with store.writing(STAGE) as output:
+            (output / "half.txt").write_text("half")
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        attempt()
+    assert store.status(FP) == "missing"
+    assert leftovers(store) == []
+
+
+@pytest.mark.parametrize("text", ["", '{"kind": "train", "ver', "[]", "{}", "\x00\xff"])
+def test_a_broken_manifest_counts_as_missing_and_the_next_write_replaces_it(
+    store: Store, text: str
+) -> None:
+    entry = write(store)
+    (entry / "stage.json").write_text(text)
+    assert store.status(FP) == "missing"
+    assert list(store.stages()) == []
+    write(store, "second")
+    assert (store.open(FP) / "model" / "weights.txt").read_text() == "second"
+    assert leftovers(store) == []
+
+
+def test_an_entry_without_manifest_is_replaced_and_so_is_a_file_in_its_place(store: Store) -> None:
+    (store.root / "stages" / FP[:2] / FP / "model").mkdir(parents=True)
+    assert store.status(FP) == "missing"
+    write(store)
+    store.discard(FP)
+    assert store.status(FP) == "missing"
+    (store.root / "stages" / FP[:2] / FP).write_text("not a folder")
+    assert store.status(FP) == "missing"
+    write(store)
+    assert store.status(FP) == "done"
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda file: file.unlink(), "is missing"),
+        (lambda file: file.write_text("weight"), "has 6 bytes instead of 7"),
+        (lambda file: file.write_text("wEights"), "digest differs"),
+    ],
+)
+def test_a_damaged_file_is_named_with_its_stage_and_what_to_do(
+    store: Store, damage: Callable[[Path], object], said: str
+) -> None:
+    entry = write(store)
+    store.open(FP)
+    damage(entry / "model" / "weights.txt")
+    with pytest.raises(StoreError, match=said) as caught:
+        store.open(FP)
+    for word in ("model/weights.txt", "dpo-1 · train 1", str(entry), "delete"):
+        assert word in str(caught.value)
+
+
+def test_a_manifest_of_another_stage_is_found_out(store: Store) -> None:
+    entry = write(store)
+    manifest = json.loads((entry / "stage.json").read_text())
+    (entry / "stage.json").write_text(json.dumps(manifest | {"settings": {"seed": 1}}))
+    with pytest.raises(StoreError, match="describes another stage"):
+        store.open(FP)
+
+
+def test_a_file_is_digested_once_until_it_changes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = write(store)
+    store.open(FP)
+    read: list[str] = []
+    real = Path.open
+    monkeypatch.setattr(
+        Path, "open", lambda self, *args, **kw: (read.append(self.name), real(self, *args, **kw))[1]
+    )
+    store.open(FP)
+    assert read == []
+    os.utime(entry / "model" / "weights.txt", ns=(1, 1))
+    store.open(FP)
+    assert read == ["weights.txt"]
+
+
+def test_of_two_writers_the_first_to_finish_wins(store: Store) -> None:
+    with store.writing(STAGE) as late:
+        (late / "who.txt").write_text("late")
+        with store.writing(STAGE) as early:
+            (early / "who.txt").write_text("early")
+        assert store.sweep() == 0, "a sweep must spare a live writer"
+    assert (store.open(FP) / "who.txt").read_text() == "early"
+    assert leftovers(store) == []
+
+
+def test_a_sweep_removes_what_dead_processes_left(store: Store) -> None:
+    """A child writes half an output and is gone without a word; its lock goes with it."""
+    child = os.fork()
+    if child == 0:
+        with store.writing(STAGE) as output:
+            (output / "half.txt").write_text("half")
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert len(leftovers(store)) == 2
+    assert store.sweep() == 1
+    assert leftovers(store) == []
+    assert store.status(FP) == "missing"
+
+
+@pytest.mark.parametrize("step", ["seal_files", "write_json", "flush_folder"])
+def test_a_full_disk_is_one_sentence_and_nothing_half_written_is_seen(
+    store: Store, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "somewhere")
+
+    monkeypatch.setattr(store_module, step, full)
+    with pytest.raises(StoreError, match=r"^the disk is full while storing 'seed 0"):
+        write(store)
+    assert store.status(FP) == "missing"
+    assert leftovers(store) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (OSError(errno.EDQUOT, "Quota"), "the disk quota is used up"),
+        (RuntimeError("I/O error: No space left on device (os error 28)"), "the disk is full"),
+        (PermissionError(errno.EACCES, "Permission denied", "/there/x"), "denied on /there/x"),
+        (OSError(errno.EROFS, "Read-only", "/there/x"), "read-only on /there/x"),
+    ],
+)
+def test_storage_faults_of_the_writing_code_are_sentences_too(
+    store: Store, fault: Exception, said: str
+) -> None:
+    def attempt() -> None:
+        with store.writing(STAGE):
+            raise fault
+
+    with pytest.raises(StoreError, match=said):
+        attempt()
+    assert leftovers(store) == []
+
+
+def test_a_failure_is_kept_until_cleared_or_until_the_stage_succeeds(store: Store) -> None:
+    store.record_failure(STAGE, "ValueError: x", "Traceback ...")
+    assert store.status(FP) == "failed"
+    failure = store.failure(FP)
+    assert failure is not None
+    assert (failure["reason"], failure["traceback"]) == ("ValueError: x", "Traceback ...")
+    store.clear_failure(FP)
+    assert (store.status(FP), store.failure(FP)) == ("missing", None)
+    store.record_failure(STAGE, "again", "")
+    write(store)
+    assert (store.status(FP), store.failure(FP)) == ("done", None)
+    assert leftovers(store) == []
+
+
+def test_curves_are_read_as_they_were_reported(store: Store) -> None:
+    with store.writing(STAGE) as output:
+        context = StageContext({}, {}, output, 0, ProgressWriter(output).write)
+        context.report(1, {"loss": 0.1, "accuracy": 1})
+        context.report(2, {"loss": math.nan})
+    first, second = store.progress(FP)
+    assert (first.step, first.metrics) == (1, {"loss": 0.1, "accuracy": 1.0})
+    assert math.isnan(second.metrics["loss"])
+
+
+def test_a_stage_without_curves_has_none(store: Store) -> None:
+    write(store)
+    assert store.progress(FP) == []
+
+
+def test_a_link_or_a_manifest_in_an_output_is_refused(store: Store, tmp_path: Path) -> None:
+    def link() -> None:
+        with store.writing(STAGE) as output:
+            (output / "link").symlink_to(tmp_path)
+
+    def manifest() -> None:
+        with store.writing(STAGE) as output:
+            (output / "stage.json").write_text("{}")
+
+    with pytest.raises(StoreError, match="not a plain file"):
+        link()
+    with pytest.raises(StoreError, match="the store's own file"):
+        manifest()
+
+
+def test_a_folder_that_is_no_checkout_has_no_commit(tmp_path: Path) -> None:
+    assert git_state(tmp_path) == (None, None)
+    assert collect_provenance(threads=3, root=tmp_path)["threads"] == 3
