@@ -1,0 +1,143 @@
+"""Intervals for means and paired differences of per-prompt values.
+
+With two seeds or more, prompts and seeds are both sampled and crossed
+(`harness.statistics.variance`), and the interval says what another set of seeds *and* another set
+of prompts would give. With one seed the variance between seeds is unknown: the interval is over
+prompts only, says so in `over`, and no p-value is given, because nothing can be concluded about
+the recipe from it.
+
+A comparison is always paired: the same seeds and the same prompts on both sides, so that what
+they share cancels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from harness.errors import HarnessError
+from harness.statistics.matrix import ScoreMatrix
+from harness.statistics.variance import crossed_moments
+
+Over = Literal["prompts", "seeds and prompts"]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean with its confidence interval, in the unit of the values.
+
+    Attributes:
+        mean: Mean over seeds and prompts.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        standard_error: Standard error of the mean.
+        df: Degrees of freedom of the t quantile.
+        seeds: Number of seeds.
+        prompts: Number of prompts.
+        over: What was resampled in thought: "prompts" with one seed, else "seeds and prompts".
+        confidence: Nominal coverage, for example 0.95.
+    """
+
+    mean: float
+    low: float
+    high: float
+    standard_error: float
+    df: float
+    seeds: int
+    prompts: int
+    over: Over
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Difference(Interval):
+    """A paired difference with its interval and the test of no difference.
+
+    Attributes:
+        p_value: Two-sided p-value against a true difference of zero, from the same standard error
+            and degrees of freedom as the interval, so that it is below 1 - confidence just when
+            the interval excludes zero. None with one seed.
+    """
+
+    p_value: float | None
+
+
+def mean_interval(values: ScoreMatrix | npt.ArrayLike, confidence: float = 0.95) -> Interval:
+    """Return the mean of a score matrix with its interval.
+
+    Args:
+        values: Per-prompt values, seeds x prompts.
+        confidence: Nominal coverage, strictly between 0 and 1.
+
+    Raises:
+        HarnessError: The matrix is incomplete or the confidence is not between 0 and 1.
+    """
+    if not 0.0 < confidence < 1.0:
+        raise HarnessError(f"The confidence {confidence} is not between 0 and 1; use 0.95.")
+    matrix = ScoreMatrix.of(values)
+    seeds, prompts = matrix.values.shape
+    over: Over
+    if seeds == 1:
+        row = matrix.values[0]
+        mean, variance, df = float(row.mean()), float(row.var(ddof=1)) / prompts, prompts - 1.0
+        over = "prompts"
+    else:
+        moments = crossed_moments(matrix.values)
+        mean, variance, df = float(moments.mean), float(moments.variance), float(moments.df)
+        over = "seeds and prompts"
+    error = float(np.sqrt(variance))
+    half = float(stats.t.ppf(0.5 + confidence / 2, df)) * error
+    return Interval(mean, mean - half, mean + half, error, df, seeds, prompts, over, confidence)
+
+
+def paired_difference(
+    a: ScoreMatrix | npt.ArrayLike, b: ScoreMatrix | npt.ArrayLike, confidence: float = 0.95
+) -> Difference:
+    """Return the mean of `a - b` with its interval and p-value.
+
+    Args:
+        a: Per-prompt values, seeds x prompts.
+        b: The same for what it is compared with; rows and columns may be in another order.
+        confidence: Nominal coverage, strictly between 0 and 1.
+
+    Raises:
+        HarnessError: The two do not have the same seeds and the same prompts.
+    """
+    return _test(ScoreMatrix.of(a).minus(ScoreMatrix.of(b)), confidence)
+
+
+def difference_of_differences(
+    a: ScoreMatrix | npt.ArrayLike,
+    b: ScoreMatrix | npt.ArrayLike,
+    c: ScoreMatrix | npt.ArrayLike,
+    d: ScoreMatrix | npt.ArrayLike,
+    confidence: float = 0.95,
+) -> Difference:
+    """Return the mean of `(a - b) - (c - d)`, all four paired, with its interval and p-value.
+
+    It answers whether one change helps more in one setting than in another, which two separate
+    intervals do not.
+
+    Raises:
+        HarnessError: The four do not have the same seeds and the same prompts.
+    """
+    first = ScoreMatrix.of(a).minus(ScoreMatrix.of(b))
+    second = ScoreMatrix.of(c).minus(ScoreMatrix.of(d))
+    return _test(first.minus(second), confidence)
+
+
+def _test(difference: ScoreMatrix, confidence: float) -> Difference:
+    interval = mean_interval(difference, confidence)
+    p_value = None if interval.over == "prompts" else _two_sided_p(interval)
+    return Difference(**vars(interval), p_value=p_value)
+
+
+def _two_sided_p(interval: Interval) -> float:
+    """Return the p-value of a mean against zero; without any variance it is 1 or 0."""
+    if interval.standard_error == 0.0:
+        return 1.0 if interval.mean == 0.0 else 0.0
+    return float(2.0 * stats.t.sf(abs(interval.mean) / interval.standard_error, interval.df))

@@ -1,0 +1,132 @@
+"""The preference at equal lengths: exact cases, cases without a fit, and honest spread."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import expit, logit
+from sklearn.linear_model import LogisticRegression
+
+from harness.evaluation.length_control import control_length
+
+
+def array(*values: float) -> np.ndarray:
+    return np.array(values, dtype=np.float64)
+
+
+def test_two_lengths_are_fitted_exactly() -> None:
+    """Derivation: preferences 0.8 at d = 2 and 0.4 at d = -1, each twice, sd(d) = sqrt(3).
+
+    Two values of x and two parameters: the line through logit 0.8 at tanh(2/sqrt 3) and logit 0.4
+    at tanh(-1/sqrt 3), read off at zero.
+    """
+    result = control_length(array(0.8, 0.8, 0.4, 0.4), array(2, 2, -1, -1))
+    high, low = np.tanh(2 / np.sqrt(3)), np.tanh(-1 / np.sqrt(3))
+    slope = (logit(0.8) - logit(0.4)) / (high - low)
+    assert result.state == "fitted"
+    assert result.slope == pytest.approx(slope)
+    assert result.rate == pytest.approx(expit(logit(0.8) - slope * high))
+
+
+def test_a_win_rate_owed_to_length_alone_is_one_half_at_equal_lengths() -> None:
+    """By symmetry: preferences p at d and 1 - p at -d give an intercept of zero."""
+    result = control_length(array(0.9, 0.7, 0.3, 0.1), array(5, 1, -1, -5))
+    assert result.rate == pytest.approx(0.5)
+    assert result.slope is not None
+    assert result.slope > 0
+
+
+def test_the_fit_is_the_unpenalised_logistic_regression() -> None:
+    rng = np.random.default_rng(0)
+    difference = rng.normal(40, 100, size=300)
+    preference = rng.beta(0.5, 0.5, size=300)
+    x = np.tanh(difference / difference.std(ddof=1))[:, None]
+    other = LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000).fit(
+        np.vstack([x, x]),
+        np.repeat([1, 0], 300),
+        sample_weight=np.concatenate([preference, 1 - preference]),
+    )
+    result = control_length(preference, difference)
+    assert result.rate == pytest.approx(expit(other.intercept_[0]), abs=1e-5)
+    assert result.slope == pytest.approx(other.coef_[0, 0], abs=1e-4)
+
+
+@pytest.mark.parametrize("certain", [0.0, 1.0])
+def test_one_side_always_preferred_gives_the_limit(certain: float) -> None:
+    result = control_length(np.full(3, certain), array(1, 2, -3))
+    assert (result.rate, result.slope) == (certain, None)
+    assert result.state == "one side always preferred"
+
+
+def test_equal_lengths_leave_nothing_to_control_for() -> None:
+    result = control_length(array(1.0, 0.5, 0.0, 1.0), np.zeros(4))
+    assert (result.rate, result.state) == (0.625, "equal lengths")
+
+
+@pytest.mark.parametrize(
+    ("preference", "difference"),
+    [
+        (array(1, 0, 1), array(7, 7, 7)),
+        (array(0, 0, 1, 1), array(-2, -1, 1, 2)),
+        (array(1, 1, 0, 0), array(-2, -1, 1, 2)),
+        (array(0, 0, 0.5, 1), array(-2, -1, 1, 2)),
+        (array(1, 0), array(3, 3)),
+        (array(0.5, 0.5, 0.7), array(600, 601, 602)),
+        (array(0.5), array(3)),
+    ],
+    ids=[
+        "one length",
+        "longer wins",
+        "shorter wins",
+        "half a win between",
+        "two alike",
+        "all far from zero",
+        "one",
+    ],
+)
+def test_what_no_fit_can_tell_has_no_rate(preference: np.ndarray, difference: np.ndarray) -> None:
+    result = control_length(preference, difference)
+    assert (result.rate, result.values, result.state) == (None, None, "not identified")
+
+
+@given(
+    st.lists(st.tuples(st.floats(1e-7, 1 - 1e-7), st.integers(-300, 300)), min_size=3, max_size=40)
+)
+def test_per_prompt_values_average_to_the_rate(pairs: list[tuple[float, int]]) -> None:
+    result = control_length(
+        np.array([p for p, _ in pairs]), np.array([d for _, d in pairs], dtype=np.float64)
+    )
+    if result.rate is not None and result.values is not None:
+        assert 0.0 <= result.rate <= 1.0
+        assert result.values.mean() == pytest.approx(result.rate, abs=1e-8)
+
+
+@given(st.integers(0, 2**31 - 1))
+def test_swapping_the_sides_mirrors_the_rate(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    preference, difference = rng.beta(1, 1, size=30), rng.normal(1, 2, size=30)
+    forth = control_length(preference, difference)
+    back = control_length(1 - preference, -difference)
+    assert forth.rate is not None
+    assert back.rate == pytest.approx(1 - forth.rate)
+
+
+@pytest.mark.parametrize("shift", [0.0, 1.0])
+def test_the_spread_of_the_values_is_the_uncertainty_of_the_rate(shift: float) -> None:
+    """Over repeated samples, the standard error from the values matches the spread of the rates.
+
+    So it does where the answers are much longer than the baseline's and zero is extrapolated to.
+    """
+    rng = np.random.default_rng(1)
+    rates, errors = [], []
+    for _ in range(400):
+        difference = rng.normal(shift, 1, size=200)
+        chance = expit(0.3 + 0.8 * np.tanh(difference))
+        result = control_length((rng.random(200) < chance).astype(np.float64), difference)
+        assert result.rate is not None
+        assert result.values is not None
+        rates.append(result.rate)
+        errors.append(result.values.std(ddof=1) / np.sqrt(200))
+    assert np.mean(errors) == pytest.approx(np.std(rates), rel=0.12)

@@ -1,0 +1,191 @@
+"""Scores that others published, from their judgments, and the files' broken forms."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from sklearn.linear_model import LogisticRegression
+
+from harness.errors import UserError
+from harness.evaluation import published
+from harness.evaluation.alpaca_eval import score_preferences
+from harness.evaluation.arena_hard import bootstrap_interval, parse_verdict, score_battles
+from harness.evaluation.mt_bench import parse_rating, score_ratings
+
+BASELINE = "gpt-4-0314"
+SPPO, BASE = "gemma-2-9b-it-sppo-iter-1", "gemma-2-9b-it-sppo-iter-0"
+
+
+@pytest.fixture(scope="module")
+def benchmarks(shared_dir: Path) -> Path:
+    return shared_dir / "benchmarks"
+
+
+def test_arena_hard_of_the_paper(benchmarks: Path) -> None:
+    records = published.read_records(benchmarks / "arena_hard" / "battles_gpt-4o-mini.jsonl")
+    scores = score_battles(published.battles_from_battles(records), BASELINE)
+    assert round(scores[SPPO].scores["win_rate"], 1) == 55.7
+    assert round(scores[BASE].scores["win_rate"], 1) == 54.6
+    assert (scores[SPPO].n, scores[SPPO].n_missing) == (500, 0)
+    assert scores[SPPO].values["win_rate"].mean() == pytest.approx(scores[SPPO].scores["win_rate"])
+
+
+def test_arena_hard_agrees_with_the_benchmark_s_regression_over_all_models(
+    benchmarks: Path,
+) -> None:
+    """The benchmark doubles every battle, a tie as a win for each, and fits all models at once."""
+    records = published.read_records(benchmarks / "arena_hard" / "battles_gpt-4o-mini.jsonl")
+    battles = published.battles_from_battles(records)
+    names = sorted({battle.model_b for battle in battles})
+    rows, labels = [], []
+    for battle in battles:
+        for copy in (0, 1):
+            row = np.zeros(len(names))
+            row[names.index(battle.model_b)] = 1.0
+            rows.append(row)
+            labels.append(copy if battle.winner == "tie" else int(battle.winner == "model_b"))
+    fit = LogisticRegression(fit_intercept=False, C=np.inf, tol=1e-10, max_iter=500)
+    ratings = fit.fit(np.array(rows), labels).coef_[0]
+    scores = score_battles(battles, BASELINE)
+    for name, rating in zip(names, ratings, strict=True):
+        assert scores[name].scores["win_rate"] == pytest.approx(100 * expit(rating), abs=1e-2)
+
+
+def test_the_bootstrap_over_questions_is_wide_enough(benchmarks: Path) -> None:
+    records = published.read_records(benchmarks / "arena_hard" / "battles_gpt-4o-mini.jsonl")
+    battles = published.battles_from_battles(records)
+    low, high = bootstrap_interval(battles, SPPO, BASELINE, seed=0)
+    assert low < 55.7 < high
+    assert high - low == pytest.approx(8.8, abs=0.6)
+
+
+def test_raw_verdicts_are_parsed_as_published(benchmarks: Path) -> None:
+    name = "judgment_gpt-4-1106-preview_gemma-1.1-2b-it.jsonl"
+    records = published.read_records(benchmarks / "arena_hard" / name)
+    games = [game for record in records for game in record["games"]]
+    assert [parse_verdict(game["judgment"]).label for game in games] == [g["score"] for g in games]
+    assert Counter(game["score"] for game in games) == {
+        "A>>B": 24,
+        "B>>A": 20,
+        "B>A": 11,
+        "A>B": 6,
+        "A=B": 1,
+    }
+    battles = published.battles_from_judgments(records, BASELINE)
+    for record in records:
+        for game in record["games"]:
+            del game["score"]
+    assert published.battles_from_judgments(records, BASELINE) == battles
+    score = score_battles(battles, BASELINE)["gemma-1.1-2b-it"]
+    assert (score.n, score.n_missing) == (31, 0)
+
+
+@pytest.mark.parametrize(
+    ("model", "average", "turn_1", "turn_2", "missing"),
+    [(BASE, 8.57, 8.81, 8.32, 1), (SPPO, 8.62, 9.03, 8.21, 0)],
+)
+def test_mt_bench_of_the_paper(
+    benchmarks: Path, model: str, average: float, turn_1: float, turn_2: float, missing: int
+) -> None:
+    """The paper rounds halves up: turn 1 of SPPO is 9.025, turn 2 8.2125."""
+    records = published.read_records(benchmarks / "mt_bench" / f"judgment_{model}_single.jsonl")
+    questions = published.read_records(benchmarks / "mt_bench" / "question.jsonl")
+    categories = {str(q["question_id"]): q["category"] for q in questions}
+    ratings = published.ratings_from_judgments(records)
+    assert list(ratings) == [model]
+    score = score_ratings(ratings[model], model, list(categories), categories)
+    expected = {"average": average, "turn_1": turn_1, "turn_2": turn_2}
+    assert score.scores == pytest.approx(expected, abs=0.005 + 1e-9)
+    assert (score.n, score.n_missing) == (80, missing)
+    assert len(score.per_category) == 8
+
+
+def test_raw_ratings_are_parsed_as_published(benchmarks: Path) -> None:
+    for path in sorted((benchmarks / "mt_bench").glob("judgment_*_single.jsonl")):
+        for record in published.read_records(path):
+            published_rating = None if record["score"] == -1 else record["score"]
+            assert parse_rating(record["judgment"]) == published_rating
+
+
+@pytest.mark.parametrize(
+    ("model", "row"),
+    [
+        ("alpaca-7b", "Alpaca 7B"),
+        ("gemma-7b-it", "Gemma Instruct (7B)"),
+        ("FuseChat-Gemma-2-9B-Instruct", "FuseChat-Gemma-2-9B-Instruct"),
+    ],
+)
+def test_alpaca_eval_win_rates_of_the_leaderboard(benchmarks: Path, model: str, row: str) -> None:
+    folder = benchmarks / "alpaca_eval"
+    with (folder / "leaderboard.csv").open(encoding="utf-8", newline="") as file:
+        printed = {line["name"]: float(line["win_rate"]) for line in csv.DictReader(file)}
+    records = published.read_records(folder / model / "annotations.json")
+    preferences = published.preferences_from_annotations(records)
+    score = score_preferences(preferences[model], model, length_control=True)
+    assert score.scores["win_rate"] == pytest.approx(printed[row], abs=1e-6)
+    assert (score.n, score.n_missing) == (805, 0)
+    column = "length_controlled_win_rate"
+    assert score.values[column].mean() == pytest.approx(score.scores[column], abs=1e-9)
+
+
+def write(path: Path, *records: object) -> Path:
+    path.write_text("\n".join(json.dumps(record) for record in records), encoding="utf-8")
+    return path
+
+
+def test_a_judgment_with_one_game_lacks_the_other(tmp_path: Path) -> None:
+    game = {"judgment": "[[B>A]]", "score": "B>A"}
+    path = write(tmp_path / "j", {"question_id": "q", "model": "m", "games": [game]})
+    battles = published.battles_from_judgments(published.read_records(path), BASELINE)
+    assert [battle.winner for battle in battles] == ["model_b", None]
+    assert score_battles(battles, BASELINE)["m"].n_missing == 1
+
+
+def test_an_instruction_that_comes_twice_is_two_prompts(tmp_path: Path) -> None:
+    record = {"generator_2": "m", "instruction": "i", "output_1": "a", "output_2": "bcd"}
+    path = write(tmp_path / "a", {**record, "preference": 2}, {**record, "preference": None})
+    (preferences,) = published.preferences_from_annotations(published.read_records(path)).values()
+    assert len({item.prompt_id for item in preferences}) == 2
+    assert [item.preference for item in preferences] == [2.0, None]
+    assert preferences[0].length_difference == 2.0
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1, 2]", '"text"', "{}\nnull\n"])
+def test_a_file_that_holds_no_records_is_one_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / "f").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match="f"):
+        published.read_records(tmp_path / "f")
+
+
+def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="Cannot read"):
+        published.read_records(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("read", "record"),
+    [
+        (published.battles_from_battles, {"question_id": "q", "winner": "nobody"}),
+        (published.battles_from_battles, {"question_id": "q"}),
+        (lambda r: published.battles_from_judgments(r, BASELINE), {"question_id": 1, "model": "m"}),
+        (
+            lambda r: published.battles_from_judgments(r, BASELINE),
+            {"question_id": 1, "model": "m", "games": [{}] * 3},
+        ),
+        (published.ratings_from_judgments, {"score": "ten", "turn": 1}),
+        (published.ratings_from_judgments, {"score": 10, "turn": "one"}),
+        (published.preferences_from_annotations, {"instruction": "i"}),
+    ],
+)
+def test_a_record_of_another_form_is_one_sentence(
+    read: Callable[[list[dict[str, object]]], object], record: dict[str, object]
+) -> None:
+    with pytest.raises(UserError):
+        read([record])

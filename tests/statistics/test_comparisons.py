@@ -1,0 +1,60 @@
+"""Many p-values, rank correlation over rows, agreement of signs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.errors import HarnessError
+from harness.statistics import SignAgreement, holm, sign_agreement, spearman
+
+
+def test_holm_steps_down_and_never_decreases() -> None:
+    """Derivation: sorted 0.01, 0.02, 0.04 times 3, 2, 1 is 0.03, 0.04, 0.04."""
+    assert holm([0.04, 0.01, 0.02]) == pytest.approx([0.04, 0.03, 0.04])
+
+
+def test_holm_carries_the_largest_so_far() -> None:
+    """Derivation: 0.02 x 3 = 0.06, then 0.025 x 2 = 0.05 is raised to 0.06, 0.9 stays."""
+    assert holm([0.02, 0.025, 0.9]) == pytest.approx([0.06, 0.06, 0.9])
+
+
+def test_holm_of_nothing_is_nothing() -> None:
+    assert holm([]) == []
+
+
+def test_holm_rejects_what_is_not_a_p_value() -> None:
+    with pytest.raises(HarnessError):
+        holm([0.5, float("nan")])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_lies_between_the_p_value_and_bonferroni(p_values: list[float]) -> None:
+    for p, adjusted in zip(p_values, holm(p_values), strict=True):
+        assert p <= adjusted <= min(1.0, len(p_values) * p)
+
+
+def test_spearman_by_hand() -> None:
+    """Derivation: ranks 1 2 3 4 and 2 1 3 4: 1 - 6 (1 + 1) / (4 x 15) = 0.8."""
+    assert spearman([10.0, 20.0, 30.0, 40.0], [5.0, 1.0, 7.0, 9.0]) == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [([1.0, 2.0], [1.0, 2.0]), ([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]), ([], [])]
+)
+def test_spearman_says_nothing_of_two_rows_or_a_constant(a: list[float], b: list[float]) -> None:
+    assert spearman(a, b) is None
+
+
+def test_spearman_needs_both_values_of_each_row() -> None:
+    with pytest.raises(HarnessError):
+        spearman([1.0, 2.0, 3.0], [1.0, 2.0])
+    with pytest.raises(HarnessError):
+        spearman([1.0, 2.0, float("nan")], [1.0, 2.0, 3.0])
+
+
+def test_signs_agree_row_by_row_and_a_printed_zero_claims_nothing() -> None:
+    ours = [1.0, -0.5, 2.0, 0.0]
+    paper = [8.5, 0.2, 0.0, 1.0]
+    assert sign_agreement(ours, paper) == SignAgreement(agree=1, total=3)

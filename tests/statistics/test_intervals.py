@@ -1,0 +1,144 @@
+"""Intervals over crossed seeds and prompts, against sums done by hand, and their invariances."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from harness.errors import HarnessError
+from harness.statistics import (
+    Interval,
+    crossed_moments,
+    difference_of_differences,
+    mean_interval,
+    paired_difference,
+)
+
+MATRICES = arrays(
+    np.float64,
+    array_shapes(min_dims=2, max_dims=2, min_side=2, max_side=6),
+    elements=st.integers(-50, 50).map(float),
+)
+
+
+def test_mean_squares_of_a_two_by_three_matrix() -> None:
+    """Derivation, seeds in rows: [[1, 2, 6], [3, 4, 8]], grand mean 4.
+
+    Seed means 3 and 5: MS_seed = 3 (1 + 1) / 1 = 6. Prompt means 2, 3, 7: MS_prompt =
+    2 (4 + 1 + 9) / 2 = 14. Each entry is seed mean + prompt mean - 4, so MS_error = 0.
+    The variance of the mean is (6 + 14 - 0) / 6 = 10/3. The seeds' share is 6/20 = 0.3, so
+    1/df = 0.3/1 + 0.7/2 = 0.65.
+    """
+    moments = crossed_moments(np.array([[1.0, 2.0, 6.0], [3.0, 4.0, 8.0]]))
+    assert moments.mean == pytest.approx(4.0)
+    assert moments.ms_seed == pytest.approx(6.0)
+    assert moments.ms_prompt == pytest.approx(14.0)
+    assert moments.ms_error == pytest.approx(0.0, abs=1e-12)
+    assert moments.variance == pytest.approx(10.0 / 3.0)
+    assert moments.df == pytest.approx(1.0 / 0.65)
+
+
+def test_prompts_never_take_away_from_the_variance_of_the_seeds() -> None:
+    """Derivation: [[1, 0], [0, 3]], grand mean 1, seed means 0.5 and 1.5, prompt means the same.
+
+    MS_seed = 2 (0.25 + 0.25) / 1 = 1 = MS_prompt. Residuals: 1 - 0.5 - 0.5 + 1 = 1, then -1, -1,
+    1, so MS_error = 4. MS_prompt - MS_error = -3 is cut at zero; the seeds keep their mean square:
+    variance 1/4, df 1, and t at 0.975 with one degree of freedom is tan(0.475 pi) = 12.706.
+    """
+    interval = mean_interval([[1.0, 0.0], [0.0, 3.0]])
+    assert interval.standard_error == pytest.approx(0.5)
+    assert interval.df == pytest.approx(1.0)
+    assert interval.high == pytest.approx(1.0 + 0.5 * math.tan(0.475 * math.pi))
+
+
+def test_one_seed_is_over_prompts_only_and_gives_no_p_value() -> None:
+    """Derivation: values 1, 2, 6 have mean 3 and variance (4 + 1 + 9) / 2 = 7; 7/3 for the mean."""
+    interval = mean_interval([[1.0, 2.0, 6.0]])
+    assert interval.over == "prompts"
+    assert interval.seeds == 1
+    assert interval.prompts == 3
+    assert interval.df == 2.0
+    assert interval.standard_error == pytest.approx(math.sqrt(7.0 / 3.0))
+    assert paired_difference([[1.0, 2.0, 6.0]], [[0.0, 0.0, 0.0]]).p_value is None
+
+
+def test_a_difference_of_nothing_at_all_has_p_one_and_a_certain_one_has_p_zero() -> None:
+    same = paired_difference(np.ones((3, 4)), np.ones((3, 4)))
+    assert (same.mean, same.low, same.high, same.p_value) == (0.0, 0.0, 0.0, 1.0)
+    certain = paired_difference(np.full((3, 4), 2.0), np.ones((3, 4)))
+    assert (certain.mean, certain.low, certain.high, certain.p_value) == (1.0, 1.0, 1.0, 0.0)
+
+
+def test_pairing_removes_what_both_sides_share() -> None:
+    """Two sides with the same large prompt effects, one higher by 1: the difference is certain."""
+    prompts = np.array([[0.0, 50.0, 100.0, 20.0]] * 3)
+    assert paired_difference(prompts + 1.0, prompts).standard_error == pytest.approx(0.0, abs=1e-9)
+    assert mean_interval(prompts).standard_error > 10.0
+
+
+def test_a_difference_of_differences_is_the_difference_of_the_gains() -> None:
+    rng = np.random.default_rng(0)
+    a, b, c, d = rng.normal(size=(4, 3, 5))
+    both = difference_of_differences(a, b, c, d)
+    assert both.mean == pytest.approx(a.mean() - b.mean() - c.mean() + d.mean())
+    assert both == paired_difference(a - b, c - d)
+
+
+@pytest.mark.parametrize("confidence", [0.0, 1.0, 95.0])
+def test_a_confidence_outside_zero_and_one_is_an_error(confidence: float) -> None:
+    with pytest.raises(HarnessError, match="between 0 and 1"):
+        mean_interval(np.ones((2, 2)), confidence)
+
+
+def numbers(interval: Interval) -> tuple[float, ...]:
+    return interval.mean, interval.low, interval.high, interval.standard_error
+
+
+@given(MATRICES, st.integers(-30, 30), st.sampled_from([-4.0, 0.25, 3.0]))
+def test_an_interval_moves_and_scales_with_its_values(
+    values: np.ndarray, shift: int, scale: float
+) -> None:
+    before, after = mean_interval(values), mean_interval(scale * values + shift)
+    ends = sorted((scale * before.low + shift, scale * before.high + shift))
+    assert [after.low, after.high] == pytest.approx(ends, abs=1e-6)
+    assert after.standard_error == pytest.approx(abs(scale) * before.standard_error, abs=1e-8)
+
+
+@given(MATRICES, st.randoms(use_true_random=False))
+def test_the_order_of_seeds_and_prompts_does_not_matter(values: np.ndarray, random: object) -> None:
+    rng = np.random.default_rng(random.randrange(2**31))  # type: ignore[attr-defined]
+    shuffled = rng.permutation(rng.permutation(values, axis=0), axis=1)
+    assert numbers(mean_interval(shuffled)) == pytest.approx(
+        numbers(mean_interval(values)), abs=1e-6
+    )
+
+
+@given(MATRICES)
+def test_the_reverse_comparison_is_the_negative(values: np.ndarray) -> None:
+    other = np.roll(values, 1, axis=1) / 2
+    forth, back = paired_difference(values, other), paired_difference(other, values)
+    assert (back.mean, back.low, back.high) == pytest.approx(
+        (-forth.mean, -forth.high, -forth.low), abs=1e-9
+    )
+    assert back.p_value == pytest.approx(forth.p_value)
+
+
+@settings(max_examples=50)
+@given(MATRICES)
+def test_p_is_below_five_percent_just_when_the_interval_leaves_out_zero(values: np.ndarray) -> None:
+    difference = paired_difference(values + 0.125, np.zeros_like(values))
+    assert difference.p_value is not None
+    if abs(difference.p_value - 0.05) > 1e-9:
+        assert (difference.p_value < 0.05) == (difference.low > 0 or difference.high < 0)
+
+
+@given(MATRICES)
+def test_degrees_of_freedom_lie_between_those_of_the_two_factors(values: np.ndarray) -> None:
+    seeds, prompts = values.shape
+    low, high = sorted((seeds - 1.0, prompts - 1.0))
+    assert low - 1e-9 <= mean_interval(values).df <= high + 1e-9
