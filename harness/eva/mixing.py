@@ -1,0 +1,74 @@
+"""The training mix of one eva iteration: mostly evolved pairs, with some of the original ones.
+
+The model. The mix has a fixed size, so that every arm of a table trains on equally many pairs, and
+a fixed share of it is evolved. Each part is a uniform sample without replacement of its set, and
+the whole is shuffled. The authors take fixed shares of each *set*, which gives the same mix when
+both sets are as large as the mix and another one otherwise; here the share is one of the mix, by
+construction.
+
+Source: paper section 4.1 and table 15 (20% original, 80% evolved); authors' code
+(`src/snippets/combine_ds.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from harness.errors import HarnessError, UserError
+
+Item = TypeVar("Item")
+
+
+class MixingError(HarnessError):
+    """A set holds fewer items than the mix needs."""
+
+
+def evolved_count(size: int, evolved_share: float) -> int:
+    """Return how many of a mix of `size` items are evolved: the whole number nearest to the share.
+
+    Raises:
+        UserError: the share is outside [0, 1], or the size is not positive.
+    """
+    if not 0.0 <= evolved_share <= 1.0:
+        raise UserError(f"the evolved share of the mix is {evolved_share}: give one in [0, 1].")
+    if size < 1:
+        raise UserError(f"the size of the mix is {size}: give a positive number.")
+    return round(size * evolved_share)
+
+
+def mix(
+    base: Sequence[Item],
+    evolved: Sequence[Item],
+    size: int,
+    evolved_share: float,
+    rng: np.random.Generator,
+) -> list[Item]:
+    """Mix original and evolved items into one shuffled training set.
+
+    Args:
+        base: items made from the original prompts.
+        evolved: items made from the evolved prompts.
+        size: number of items in the mix.
+        evolved_share: share of the mix that is evolved, from 0 to 1.
+        rng: generator of both samples and of the order.
+
+    Returns:
+        `size` items, of which `evolved_count(size, evolved_share)` come from `evolved`.
+
+    Raises:
+        UserError: see `evolved_count`.
+        MixingError: a set holds too few items.
+    """
+    n_evolved = evolved_count(size, evolved_share)
+    parts: list[Item] = []
+    for name, items, count in (("base", base, size - n_evolved), ("evolved", evolved, n_evolved)):
+        if len(items) < count:
+            raise MixingError(
+                f"a mix of {size} with an evolved share of {evolved_share} needs {count} {name} "
+                f"items, but there are {len(items)}: lower the size or change the share."
+            )
+        parts += [items[int(i)] for i in rng.choice(len(items), size=count, replace=False)]
+    return [parts[int(i)] for i in rng.permutation(size)]

@@ -1,0 +1,76 @@
+"""Six small question types outside the training prompts: the stand-ins for the paper's table 9.
+
+They share the language's items but none of its operations. The policy has seen them in its
+demonstrations and no prompt source ever asks them, so they show what training elsewhere does to
+other abilities.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from harness.micro.language import draw_items, write_list
+from harness.micro.operations import DIGITS, ITEMS
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question with one right answer and the answers it could be mistaken for."""
+
+    prompt: str
+    answer: str
+    choices: tuple[str, ...]
+
+
+def _contains(rng: random.Random) -> Question:
+    items, probe = draw_items(rng, 3, 7), rng.choice(ITEMS)
+    if rng.random() < 0.5:
+        probe = rng.choice(items)
+    prompt = f"does {write_list(items)} contain this : {probe}"
+    return Question(prompt, "yes" if probe in items else "no", ("yes", "no"))
+
+
+def _count(rng: random.Random) -> Question:
+    items = draw_items(rng, 2, 8)
+    return Question(f"how many items has {write_list(items)}", str(len(items)), DIGITS)
+
+
+def _third(rng: random.Random) -> Question:
+    items = draw_items(rng, 3, 7)
+    return Question(f"which item is third in {write_list(items)}", items[2], items)
+
+
+def _larger(rng: random.Random) -> Question:
+    pair = rng.sample(DIGITS, 2)
+    return Question(f"which is larger : {pair[0]} or {pair[1]}", max(pair), tuple(pair))
+
+
+def _sum(rng: random.Random) -> Question:
+    a = rng.randrange(10)
+    b = rng.randrange(10 - a)
+    return Question(f"how many make {a} plus {b}", str(a + b), DIGITS)
+
+
+def _before(rng: random.Random) -> Question:
+    pair = rng.sample(ITEMS, 2)
+    first = min(pair, key=ITEMS.index)
+    return Question(f"which comes earlier : {pair[0]} or {pair[1]}", first, tuple(pair))
+
+
+TASKS: dict[str, Callable[[random.Random], Question]] = {
+    "musr_ta": _contains,
+    "tqa_gen": _count,
+    "wmdp": _third,
+    "gsm8k": _sum,
+    "gsm_plus": _larger,
+    "mmlu_pro": _before,
+}
+"""One generator for each column of table 9 that it stands for."""
+
+VOCABULARY = frozenset(
+    "does contain this : yes no how many items has which item is third in larger or make plus "
+    "comes earlier".split()
+)
+"""Words that occur in these questions and perhaps nowhere else."""

@@ -1,0 +1,1 @@
+"""The shared eva trainer: a recipe, a profile and a seed become a chain of stages."""

@@ -1,0 +1,97 @@
+"""The models, prompts and judges a profile names, as identities that go into fingerprints.
+
+An identity says exactly which bytes are meant (`micro-1/theta0@3f2a…`), and nothing about where
+they lie. Workers turn it back into a path with `resolve`, which checks the bytes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from harness.catalogue.profile import Profile
+from harness.errors import UserError
+from harness.micro import world
+
+
+class Assets(Protocol):
+    """Turns what a profile names into identities."""
+
+    def policy(self) -> str:
+        """Return the base policy's identity."""
+        ...
+
+    def reward_model(self, role: str) -> str:
+        """Return the identity of the reward model of a role."""
+        ...
+
+    def prompts(self) -> str:
+        """Return the identity of the human prompts."""
+        ...
+
+    def creator(self, method: str) -> str:
+        """Return the identity of the creator with an evolving method."""
+        ...
+
+    def benchmark(self, name: str) -> str:
+        """Return a benchmark's identity."""
+        ...
+
+    def judge(self, name: str) -> str:
+        """Return a judge's identity."""
+        ...
+
+
+class WorldAssets:
+    """The embedded world's assets, identified by their digests in the world's card."""
+
+    def __init__(self) -> None:
+        """Read the world's card."""
+        self._card = world.card()
+
+    def policy(self) -> str:
+        """Return θ0's identity."""
+        return self._card.identity("theta0")
+
+    def reward_model(self, role: str) -> str:
+        """Return the identity of the embedded reward model of a role."""
+        return self._card.identity(f"rm_{role}")
+
+    def prompts(self) -> str:
+        """Return the identity of the pool of human prompts."""
+        return self._card.identity("prompts")
+
+    def creator(self, method: str) -> str:
+        """Return the identity of the embedded creator: world version and method."""
+        return f"{self._card.version}/{method}"
+
+    def benchmark(self, name: str) -> str:
+        """Return the identity of an embedded benchmark's items."""
+        return self._card.identity(name)
+
+    def judge(self, name: str) -> str:
+        """Return the identity of the embedded judge."""
+        return f"{self._card.version}/{name}"
+
+
+def assets_of(profile: Profile) -> Assets:
+    """Return the assets of a profile.
+
+    Raises:
+        UserError: nothing here can serve the profile's sources.
+    """
+    if profile.policy == "world":
+        return WorldAssets()
+    raise UserError(
+        f"the profile `{profile.name}` names models outside the embedded world, which cannot be "
+        "loaded yet; use `--profile micro`"
+    )
+
+
+def resolve(identity: str) -> Path:
+    """Return where the files of an identity lie, after checking their digest.
+
+    Raises:
+        HarnessError: they are missing, or are not the bytes the identity means.
+    """
+    return world.resolve(identity)

@@ -1,0 +1,173 @@
+"""The gates that decide the embedded world: measured on validation prompts, before any eva run.
+
+They look at θ0 and at the first DPO iteration only, so that nothing about the world, its sizes or
+its hyperparameters can be chosen by how the paper's comparisons come out:
+
+1. the learned reward model's best of six recovers at least 40% of the gain that the oracle's best
+   of six brings over the mean answer;
+2. one iteration of DPO on the learned reward beats θ0 by at least 3 standard errors over 7 seeds;
+3. the share of training prompts whose six rewards are all equal lies between 10% and 60%.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from harness.catalogue.profile import Profile, find_profile, load_profiles
+from harness.catalogue.recipe import Recipe
+from harness.engine import LocalEngine, Plan
+from harness.engine.events import Event
+from harness.errors import HarnessError
+from harness.micro.oracle import score as oracle_score
+from harness.store import Json, Stage, Store
+from harness.trainer.assets import assets_of
+from harness.trainer.plan import Planner, Run
+from harness.trainer.steps import FUNCTIONS
+
+Floats = NDArray[np.float64]
+OnEvent = Callable[[Event], None]
+
+RECOVERED_AT_LEAST = 0.40
+STANDARD_ERRORS_AT_LEAST = 3.0
+NO_SPREAD_WITHIN = (0.10, 0.60)
+SEEDS = tuple(range(7))
+
+
+@dataclass(frozen=True)
+class Gates:
+    """What was measured.
+
+    Attributes:
+        mean_answer: θ0's mean oracle score over six answers to validation prompts.
+        best_by_oracle: mean oracle score of the oracle's best of six.
+        best_by_reward: mean oracle score of the reward model's best of six.
+        recovered: share of the oracle's best-of-six gain that the reward model's best recovers.
+        dpo_gain: mean gain of one DPO iteration in oracle score on validation, over the seeds.
+        dpo_standard_errors: that gain in standard errors over seeds.
+        no_spread: share of training prompts whose six rewards are all equal, over the seeds.
+    """
+
+    mean_answer: float
+    best_by_oracle: float
+    best_by_reward: float
+    recovered: float
+    dpo_gain: float
+    dpo_standard_errors: float
+    no_spread: float
+
+    def failures(self) -> list[str]:
+        """Return the gates that are not passed, each as a sentence."""
+        found = []
+        if self.recovered < RECOVERED_AT_LEAST:
+            found.append(f"the reward model recovers {self.recovered:.2f} of the best-of-6 gain")
+        if self.dpo_standard_errors < STANDARD_ERRORS_AT_LEAST:
+            found.append(f"DPO gains {self.dpo_standard_errors:.1f} standard errors over θ0")
+        if not NO_SPREAD_WITHIN[0] <= self.no_spread <= NO_SPREAD_WITHIN[1]:
+            found.append(f"{self.no_spread:.0%} of the prompts have no reward spread")
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the measurements, rounded for the card."""
+        return {name: round(value, 4) for name, value in asdict(self).items()}
+
+
+def best_of_six(scores: Floats, rewards: Floats) -> tuple[float, float, float]:
+    """Return the mean oracle score of all answers, the oracle's best and the reward's best.
+
+    Args:
+        scores: oracle scores, shape (prompts, answers).
+        rewards: rewards of the same answers.
+    """
+    chosen = scores[np.arange(len(scores)), rewards.argmax(axis=1)]
+    return float(scores.mean()), float(scores.max(axis=1).mean()), float(chosen.mean())
+
+
+def in_standard_errors(gains: Sequence[float]) -> tuple[float, float]:
+    """Return the mean of the gains over seeds, and that mean in standard errors."""
+    values = np.asarray(gains, dtype=np.float64)
+    mean, error = float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
+    return mean, mean / error if error > 0 else float(np.sign(mean)) * float("inf")
+
+
+def measure(store: Store, jobs: int, on_event: OnEvent) -> Gates:
+    """Run what the gates look at, on the validation prompts, and measure them.
+
+    Args:
+        store: where the stages go.
+        jobs: worker processes.
+        on_event: told of every stage.
+
+    Raises:
+        HarnessError: a stage failed.
+    """
+    profile = validation_profile()
+    planner = Planner(profile, assets_of(profile))
+    base = planner.run("base", Recipe(), 0)
+    recipe = Recipe(algorithm="dpo", chain=("human",))
+    runs = [planner.run("dpo-h1", recipe, seed) for seed in SEEDS]
+    sampled = _six_answers(planner)
+    targets = [*base.targets, *sampled, *(stage for run in runs for stage in run.targets)]
+    engine = LocalEngine(
+        store, FUNCTIONS, store.root.parent / "logs", jobs=jobs, on_event=on_event
+    )
+    outcome = engine.run(Plan(targets))
+    if not outcome.ok:
+        raise HarnessError(f"the gates could not be measured: {dict(outcome.failed)}")
+    completions, rewards = (pq.read_table(store.open(stage.fingerprint) / name) for stage, name in
+                            zip(sampled, ("completions.parquet", "rewards.parquet"), strict=True))
+    scores = np.array(
+        [
+            oracle_score(prompt, answer)
+            for prompt, answer in zip(
+                completions.column("prompt").to_pylist(),
+                completions.column("completion").to_pylist(),
+                strict=True,
+            )
+        ]
+    ).reshape(-1, profile.generation.n)
+    mean, by_oracle, by_reward = best_of_six(
+        scores, rewards.column("reward").to_numpy().reshape(scores.shape)
+    )
+    start = _validation_score(store, base)
+    gain, errors = in_standard_errors([_validation_score(store, run) - start for run in runs])
+    return Gates(
+        mean_answer=mean,
+        best_by_oracle=by_oracle,
+        best_by_reward=by_reward,
+        recovered=(by_reward - mean) / (by_oracle - mean),
+        dpo_gain=gain,
+        dpo_standard_errors=errors,
+        no_spread=float(np.mean([_no_spread(store, run) for run in runs])),
+    )
+
+
+def validation_profile() -> Profile:
+    """Return the `micro` profile with the validation prompts as its only benchmark."""
+    micro = find_profile(load_profiles(), "micro")
+    hard = micro.benchmarks["arena_hard"].model_copy(update={"columns": ()})
+    return micro.model_copy(update={"benchmarks": {"validation": hard}})
+
+
+def _six_answers(planner: Planner) -> tuple[Stage, Stage]:
+    """Six answers of θ0 to each validation prompt, and their rewards."""
+    items: dict[str, Json] = {"benchmark": planner.assets.benchmark("validation")}
+    prompts = planner.stage("prompts", items, {}, "validation")
+    return planner.rollouts("validation", None, prompts, "pointwise")
+
+
+def _validation_score(store: Store, run: Run) -> float:
+    table = pq.read_table(store.open(run.judged["validation"].fingerprint) / "judgments.parquet")
+    return float(np.mean(table.column("oracle").to_numpy()))
+
+
+def _no_spread(store: Store, run: Run) -> float:
+    pairs = store.open(run.iterations[0].pairs.fingerprint)
+    summary = json.loads((pairs / "summary.json").read_text(encoding="utf-8"))
+    return float(summary["ties"]) / float(summary["pairs"])

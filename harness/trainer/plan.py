@@ -1,0 +1,261 @@
+"""Algorithm 1 of the paper as stages: from a recipe, a profile and a seed to a trained policy.
+
+One offline iteration is
+
+    prompts -> generate -> annotate -> pair -> train
+
+with new human prompts. An `eva` iteration starts from the prompts of the iteration before:
+
+    generate -> annotate -> select -> evolve        the creator's step, on the current policy
+    generate -> annotate -> pair                    the evolved prompts
+    mix                                             80% evolved, 20% of the prompts they came from
+    train                                           from the current policy, which is the reference
+
+and a `select` iteration trains on the selected prompts as they are. Nothing here runs a model:
+the result is a graph, and equal steps of different rows are one node of it.
+
+Source: paper, Algorithm 1 and appendix A; the order of rollouts follows the authors' scripts
+(answers to X_1 come from the policy already trained on X_1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from harness.catalogue.profile import Profile
+from harness.catalogue.recipe import Recipe
+from harness.store.fingerprint import Json
+from harness.store.stage import Stage
+from harness.trainer.assets import Assets
+
+VERSIONS: Mapping[str, int] = {
+    "prompts": 1,
+    "generate": 1,
+    "annotate": 1,
+    "select": 1,
+    "evolve": 1,
+    "pair": 1,
+    "mix": 1,
+    "train": 1,
+    "answer": 1,
+    "judge": 1,
+}
+"""Version of what each kind of stage means; bumped by hand when its numbers change."""
+
+RETRIES = 2
+"""Further attempts after an unusable rewrite (ours: the authors neither detect nor retry)."""
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What one iteration leaves behind: its prompts, its pairs and the policy trained on them."""
+
+    prompts: Stage
+    pairs: Stage
+    policy: Stage
+
+
+@dataclass(frozen=True)
+class Run:
+    """Recipe x profile x seed: a chain of stages that ends in a policy and its scores.
+
+    Attributes:
+        run_id: the recipe's name in the catalogue.
+        recipe: the recipe.
+        profile: name of the profile.
+        seed: root seed.
+        iterations: what each iteration leaves behind; empty for the base model.
+        judged: the judge's stage of each benchmark.
+    """
+
+    run_id: str
+    recipe: Recipe
+    profile: str
+    seed: int
+    iterations: tuple[Iteration, ...]
+    judged: Mapping[str, Stage]
+
+    @property
+    def training(self) -> tuple[Stage, ...]:
+        """The training stages, first to last."""
+        return tuple(iteration.policy for iteration in self.iterations)
+
+    @property
+    def targets(self) -> tuple[Stage, ...]:
+        """The stages that complete the run."""
+        return (*self.judged.values(), *self.training[-1:])
+
+
+class Planner:
+    """Builds the stages of runs on one profile."""
+
+    def __init__(self, profile: Profile, assets: Assets) -> None:
+        """Plan for a profile whose model names `assets` turns into identities."""
+        self.profile = profile
+        self.assets = assets
+
+    def run(self, run_id: str, recipe: Recipe, seed: int) -> Run:
+        """Return the stages of a run.
+
+        Raises:
+            UserError: the profile has no hyperparameters for the recipe's algorithm.
+        """
+        iterations = self._iterations(run_id, recipe, seed)
+        policy = iterations[-1].policy if iterations else None
+        label = f"seed {seed} · {run_id}"
+        judged = {name: self._judged(label, name, policy, seed) for name in self.profile.benchmarks}
+        return Run(run_id, recipe, self.profile.name, seed, iterations, judged)
+
+    def _iterations(self, run_id: str, recipe: Recipe, seed: int) -> tuple[Iteration, ...]:
+        done: list[Iteration] = []
+        humans = 0
+        for number, arm in enumerate(recipe.chain, start=1):
+            step = _Step(self, recipe, number, seed, f"seed {seed} · {run_id} · {number}")
+            policy = done[-1].policy if done else None
+            if arm == "human":
+                iteration = step.human(policy, first=humans * recipe.size)
+                humans += 1
+            elif arm == "eva":
+                iteration = step.eva(done)
+            else:
+                iteration = step.select(done)
+            done.append(iteration)
+        return tuple(done)
+
+    def _judged(self, label: str, name: str, policy: Stage | None, seed: int) -> Stage:
+        benchmark = self.profile.benchmarks[name]
+        identity = self.assets.benchmark(name)
+        settings: dict[str, Json] = {
+            "benchmark": identity,
+            "temperature": benchmark.temperature,  # type: ignore[dict-item]
+            "top_p": benchmark.top_p,
+            "max_new_tokens": benchmark.max_new_tokens,
+            "batch_size": self.profile.generation.batch_size,
+            "seed": seed,
+        }
+        inputs = self.with_policy(settings, policy)
+        answers = self.stage("answer", settings, inputs, f"{label} · {name}")
+        judge: dict[str, Json] = {"benchmark": identity, "judge": self.assets.judge(benchmark.judge)}
+        return self.stage("judge", judge, {"answers": answers}, f"{label} · {name}")
+
+    def with_policy(self, settings: dict[str, Json], policy: Stage | None) -> dict[str, Stage]:
+        """Return the input that is the policy; without one, add θ0 to the settings instead."""
+        if policy is None:
+            settings["policy"] = self.assets.policy()
+            return {}
+        return {"policy": policy}
+
+    def rollouts(
+        self, label: str, policy: Stage | None, prompts: Stage, role: str
+    ) -> tuple[Stage, Stage]:
+        """Return the stages of a policy's answers to prompts, and of their rewards."""
+        settings: dict[str, Json] = dict(self.profile.generation.model_dump())
+        inputs = {"prompts": prompts, **self.with_policy(settings, policy)}
+        completions = self.stage("generate", settings, inputs, label)
+        reward_model: dict[str, Json] = {"reward_model": self.assets.reward_model(role)}
+        inputs = {"completions": completions}
+        return completions, self.stage("annotate", reward_model, inputs, label)
+
+    def stage(
+        self, kind: str, settings: Mapping[str, Json], inputs: Mapping[str, Stage], label: str
+    ) -> Stage:
+        """Return a stage of a kind at its present version."""
+        return Stage(kind, VERSIONS[kind], settings, inputs, f"{label} · {kind}")
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One iteration of one recipe under construction."""
+
+    planner: Planner
+    recipe: Recipe
+    number: int
+    seed: int
+    label: str
+
+    def human(self, policy: Stage | None, first: int) -> Iteration:
+        """New human prompts, all of them trained on."""
+        profile = self.planner.profile
+        settings: dict[str, Json] = {
+            "source": self.planner.assets.prompts(),
+            "seed": self.seed,
+            "first": first * profile.x,
+            "count": self.recipe.size * profile.x,
+        }
+        prompts = self._stage("prompts", settings, {})
+        pairs = self._pairs(*self._rollouts(policy, prompts))
+        return Iteration(prompts, pairs, self._train(policy, pairs))
+
+    def eva(self, done: list[Iteration]) -> Iteration:
+        """Evolve an informative share of the prompts before, and mix in some of them unevolved."""
+        before = done[-1]
+        completions, rewards = self._rollouts(before.policy, before.prompts)
+        creator = self.recipe.creator
+        evolved = self._stage(
+            "evolve",
+            {
+                "creator": self.planner.assets.creator(creator.method or ""),
+                "evolutions": creator.evolutions,
+                "retries": RETRIES,
+                "iteration": self.number,
+                "seed": self.seed,
+            },
+            {"selected": self._selected(before)},
+        )
+        evolved_pairs = self._pairs(*self._rollouts(before.policy, evolved))
+        mixed = self._stage(
+            "mix",
+            {
+                "size": self.recipe.size * self.planner.profile.x,
+                "evolved_share": creator.evolved_share,
+                "seed": self.seed,
+            },
+            {"base": self._pairs(completions, rewards), "evolved": evolved_pairs},
+        )
+        return Iteration(mixed, mixed, self._train(before.policy, mixed))
+
+    def select(self, done: list[Iteration]) -> Iteration:
+        """Train on the informative share of the prompts before, as they are."""
+        before = done[-1]
+        completions, rewards = self._rollouts(before.policy, before.prompts)
+        selected = self._selected(before)
+        pairs = self._pairs(completions, rewards, only=selected)
+        return Iteration(selected, pairs, self._train(before.policy, pairs))
+
+    def _selected(self, before: Iteration) -> Stage:
+        creator = self.recipe.creator
+        settings: dict[str, Json] = {
+            "metric": creator.metric,
+            "sampling": creator.sampling,
+            "fraction": creator.fraction,
+            "seed": self.seed,
+        }
+        role = self.recipe.informativeness_reward_model_at(self.number)
+        _, rewards = self._rollouts(before.policy, before.prompts, role)
+        inputs = {"prompts": before.prompts, "rewards": rewards}
+        return self._stage("select", settings, inputs)
+
+    def _rollouts(
+        self, policy: Stage | None, prompts: Stage, role: str | None = None
+    ) -> tuple[Stage, Stage]:
+        """Answers to prompts, and their rewards."""
+        role = role or self.recipe.reward_model_at(self.number)
+        return self.planner.rollouts(self.label, policy, prompts, role)
+
+    def _pairs(self, completions: Stage, rewards: Stage, only: Stage | None = None) -> Stage:
+        inputs = {"completions": completions, "rewards": rewards}
+        if only is not None:
+            inputs["only"] = only
+        return self._stage("pair", {"drop_ties": False}, inputs)
+
+    def _train(self, policy: Stage | None, pairs: Stage) -> Stage:
+        algorithm = self.recipe.algorithm
+        assert algorithm is not None
+        hyper = self.planner.profile.training.of(algorithm).model_dump()
+        settings: dict[str, Json] = {"algorithm": algorithm, "seed": self.seed, **hyper}
+        inputs = {"pairs": pairs, **self.planner.with_policy(settings, policy)}
+        return self._stage("train", settings, inputs)
+
+    def _stage(self, kind: str, settings: Mapping[str, Json], inputs: Mapping[str, Stage]) -> Stage:
+        return self.planner.stage(kind, settings, inputs, self.label)

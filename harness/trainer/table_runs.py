@@ -1,0 +1,93 @@
+"""Which runs stand behind a table, and which cells a run serves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from harness.catalogue.profile import Profile, table_unsupported
+from harness.catalogue.schema import Column, Row, Table
+from harness.errors import UserError
+from harness.store.stage import Stage
+from harness.trainer.assets import assets_of
+from harness.trainer.plan import Planner, Run
+
+
+@dataclass(frozen=True)
+class TableRuns:
+    """The runs behind a table at one profile: one for each distinct recipe and seed.
+
+    Attributes:
+        table: the table.
+        profile: the profile.
+        seeds: root seeds, in order.
+        rows: the rows asked for, in printed order.
+        runs: the runs by run id and seed.
+    """
+
+    table: Table
+    profile: Profile
+    seeds: tuple[int, ...]
+    rows: tuple[Row, ...]
+    runs: Mapping[tuple[str, int], Run]
+
+    def behind(self, row: Row, column: Column) -> list[Run]:
+        """Return the runs behind a cell, in the order of the seeds."""
+        return [self.runs[row.run_id(column), seed] for seed in self.seeds]
+
+    @cached_property
+    def targets(self) -> list[Stage]:
+        """Return the stages that complete every run."""
+        return [stage for run in self.runs.values() for stage in run.targets]
+
+
+def plan_table(
+    table: Table, profile: Profile, seeds: Sequence[int], rows: Sequence[str] | None = None
+) -> TableRuns:
+    """Plan the runs of a table.
+
+    Args:
+        table: the table.
+        profile: the scale to run it at.
+        seeds: root seeds.
+        rows: ids of the rows wanted, all by default. Their baseline rows are added, because a
+            gain needs them.
+
+    Raises:
+        UserError: a row does not exist, no seed is given, or the profile cannot run a row.
+    """
+    if not seeds:
+        raise UserError("no seed is given; ask for at least one, for example `--seeds 0-2`")
+    wanted = _with_baselines(table, rows)
+    reasons = table_unsupported(table, profile, wanted)
+    if reasons:
+        raise UserError(
+            f"`{table.id}` cannot run on the profile `{profile.name}`: " + "; ".join(reasons)
+        )
+    planner = Planner(profile, assets_of(profile))
+    recipes = {run_id: recipe for row in wanted for run_id, recipe in table.recipes(row).items()}
+    runs = {
+        (run_id, seed): planner.run(run_id, recipe, seed)
+        for seed in seeds
+        for run_id, recipe in recipes.items()
+    }
+    return TableRuns(table, profile, tuple(seeds), wanted, runs)
+
+
+def _with_baselines(table: Table, names: Sequence[str] | None) -> tuple[Row, ...]:
+    if names is None:
+        return table.rows
+    wanted = {table.row(name).id for name in names}
+    wanted |= {baseline for name in wanted if (baseline := table.row(name).baseline)}
+    return tuple(row for row in table.rows if row.id in wanted)
+
+
+def cells_served(tables: Mapping[str, Table]) -> dict[str, list[str]]:
+    """Return, for each run id, the `table/row` places it stands behind."""
+    served: dict[str, list[str]] = {}
+    for table in tables.values():
+        for row in table.rows:
+            for run_id in table.recipes(row):
+                served.setdefault(run_id, []).append(f"{table.id}/{row.id}")
+    return served
