@@ -1,0 +1,1 @@
+"""Training: TRL's trainers behind functions that take and return plain values."""

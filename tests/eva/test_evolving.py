@@ -1,0 +1,126 @@
+"""Laws of evolution chains."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.errors import HarnessError, UserError
+from harness.eva.evolving import Evolution, Prompt, Rewrite, evolve
+
+
+class Appending:
+    """A creator that appends a random digit."""
+
+    def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
+        return Rewrite(f"{prompt}{rng.integers(10)}", "append")
+
+
+class Scripted:
+    """A creator that follows a script: `+` a usable rewrite, any other word an unusable one."""
+
+    def __init__(self, script: str) -> None:
+        self.script = iter(script.split())
+
+    def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
+        step = next(self.script)
+        if step == "+":
+            return Rewrite(f"{prompt}+", "append")
+        return Rewrite(None, "append", reason=step)
+
+
+def run(creator: Appending | Scripted, ids: str = "a", **settings: int) -> Evolution:
+    settings = {"evolutions": 4, "retries": 0, "seed": 7, **settings}
+    return evolve([Prompt(i, i) for i in ids], creator, **settings)
+
+
+def test_a_chain_rewrites_each_child_from_the_one_before_and_keeps_all_but_the_original() -> None:
+    children = run(Scripted("+ + + +"), "p").prompts
+    assert [child.prompt for child in children] == ["p+", "p++", "p+++", "p++++"]
+    assert [child.prompt_id for child in children] == ["p.1.1", "p.1.2", "p.1.3", "p.1.4"]
+    assert [child.parent_id for child in children] == ["p", "p.1.1", "p.1.2", "p.1.3"]
+    assert [child.generation for child in children] == [1, 2, 3, 4]
+    assert {(child.source, child.method) for child in children} == {("evolved", "append")}
+
+
+def test_a_dropped_child_leaves_a_gap_and_the_chain_goes_on_from_the_last_usable_prompt() -> None:
+    result = run(Scripted("+ vague long + +"), "p", retries=1)
+    assert [(c.prompt_id, c.parent_id, c.prompt) for c in result.prompts] == [
+        ("p.1.1", "p", "p+"),
+        ("p.1.3", "p.1.1", "p++"),
+        ("p.1.4", "p.1.3", "p+++"),
+    ]
+    assert (result.dropped, result.attempts) == (1, 5)
+    assert result.unusable == {"vague": 1, "long": 1}
+
+
+def test_a_retry_that_succeeds_drops_nothing() -> None:
+    result = run(Scripted("vague vague + +"), "p", evolutions=2, retries=2)
+    assert (len(result.prompts), result.dropped) == (2, 0)
+    assert result.unusable == {"vague": 2}
+
+
+def test_a_creator_that_always_fails_yields_no_children_and_every_failure_is_counted() -> None:
+    result = run(Scripted("bad " * 12), "ab", evolutions=2, retries=2)
+    assert result.prompts == []
+    assert (result.dropped, result.attempts, result.unusable["bad"]) == (4, 12, 12)
+
+
+@pytest.mark.parametrize("text", [None, "", "  \n"])
+def test_blank_text_is_unusable_even_if_the_creator_gives_no_reason(text: str | None) -> None:
+    class Blank:
+        def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
+            return Rewrite(text, "blank")
+
+    result = evolve([Prompt("p", "p")], Blank(), evolutions=1, retries=0, seed=0)
+    assert (result.prompts, dict(result.unusable)) == ([], {"empty": 1})
+
+
+@given(st.sets(st.text("abcdef", min_size=1, max_size=3), min_size=1), st.data())
+def test_a_chain_depends_on_no_other_prompt(ids: set[str], data: st.DataObject) -> None:
+    some = data.draw(st.permutations(sorted(ids)))[: data.draw(st.integers(1, len(ids)))]
+    creator = Appending()
+    every = evolve(
+        [Prompt(i, i) for i in sorted(ids)], creator, evolutions=3, retries=0, seed=1
+    ).prompts
+    alone = evolve([Prompt(i, i) for i in some], creator, evolutions=3, retries=0, seed=1).prompts
+    assert set(alone) <= set(every)
+    assert len(alone) == 3 * len(some)
+
+
+def test_another_seed_gives_another_chain() -> None:
+    assert run(Appending(), seed=1).prompts != run(Appending(), seed=2).prompts
+
+
+def test_ids_stay_distinct_when_a_prompt_and_its_child_evolve_again_in_a_later_iteration() -> None:
+    start = [Prompt("p", "p")]
+    first = evolve(start, Appending(), evolutions=2, retries=0, seed=0, iteration=1).prompts
+    both = evolve(start + first, Appending(), evolutions=2, retries=0, seed=0, iteration=2).prompts
+    ids = [prompt.prompt_id for prompt in start + first + both]
+    assert len(set(ids)) == len(ids)
+    assert both[-1].prompt_id == "p.1.2.2.2"
+    assert both[-1].generation == 4
+
+
+def test_progress_counts_finished_chains() -> None:
+    seen: list[int] = []
+    evolve(
+        [Prompt("a", "a"), Prompt("b", "b")],
+        Appending(),
+        evolutions=1,
+        retries=0,
+        seed=0,
+        on_progress=seen.append,
+    )
+    assert seen == [1, 2]
+
+
+def test_bad_settings_and_repeated_ids_are_errors() -> None:
+    with pytest.raises(UserError):
+        run(Appending(), evolutions=0)
+    with pytest.raises(UserError):
+        run(Appending(), retries=-1)
+    with pytest.raises(HarnessError, match="`a` occurs twice"):
+        run(Appending(), "aa")

@@ -1,0 +1,70 @@
+"""Laws of the training mix."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.errors import UserError
+from harness.eva.mixing import MixingError, evolved_count, mix
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def test_the_paper_mix_is_two_thousand_and_eight_thousand() -> None:
+    assert evolved_count(10_000, 0.8) == 8_000
+
+
+def test_the_count_is_not_lowered_by_the_rounding_of_the_share() -> None:
+    """0.29 * 100 is 28.999999999999996 in floating point."""
+    assert evolved_count(100, 0.29) == 29
+
+
+@given(
+    st.integers(0, 40),
+    st.integers(0, 40),
+    st.integers(1, 60),
+    st.floats(0, 1),
+    st.integers(0, 2**31),
+)
+def test_a_mix_has_its_size_and_share_without_repeats_or_is_an_error(
+    n_base: int, n_evolved: int, size: int, share: float, seed: int
+) -> None:
+    base = [("base", i) for i in range(n_base)]
+    evolved = [("evolved", i) for i in range(n_evolved)]
+    want = evolved_count(size, share)
+    assert abs(want / size - share) <= 0.5 / size + 1e-12
+    if n_evolved < want or n_base < size - want:
+        with pytest.raises(MixingError):
+            mix(base, evolved, size, share, rng(seed))
+        return
+    result = mix(base, evolved, size, share, rng(seed))
+    assert Counter(kind for kind, _ in result)["evolved"] == want
+    assert len(result) == len(set(result)) == size
+    assert result == mix(base, evolved, size, share, rng(seed))
+
+
+def test_too_few_items_is_an_error_that_says_which_and_how_many() -> None:
+    with pytest.raises(MixingError, match=r"needs 8 evolved items, but there are 7"):
+        mix(range(10), range(7), 10, 0.8, rng())
+    with pytest.raises(MixingError, match=r"needs 2 base items, but there are 1"):
+        mix(range(1), range(8), 10, 0.8, rng())
+
+
+def test_the_mix_is_shuffled_across_both_parts() -> None:
+    """A mix left in two blocks would change its kind once; a shuffled one of 50 + 50 about 50x."""
+    kinds = [item < 0 for item in mix(range(-50, 0), range(50), 100, 0.5, rng())]
+    assert sum(a != b for a, b in pairwise(kinds)) > 30
+
+
+@pytest.mark.parametrize(("size", "share"), [(10, -0.1), (10, 1.1), (10, float("nan")), (0, 0.5)])
+def test_a_size_or_share_out_of_range_is_the_users_error(size: int, share: float) -> None:
+    with pytest.raises(UserError):
+        mix(range(20), range(20), size, share, rng())

@@ -1,0 +1,23 @@
+"""Tiny checkpoints for the tests of models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_gemma import build_tiny_gemma
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def policy_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a random policy."""
+    return build_tiny_gemma(tmp_path_factory.mktemp("policy"))
+
+
+@pytest.fixture(scope="session")
+def reward_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a random reward model."""
+    return build_tiny_gemma(tmp_path_factory.mktemp("reward"), seed=1, outputs=1)

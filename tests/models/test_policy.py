@@ -1,0 +1,166 @@
+"""Laws of sampling completions from a policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_gemma import build_tiny_gemma
+
+from harness.errors import HarnessError
+from harness.models.decoding import next_tokens
+from harness.models.loading import pad, tokenize
+from harness.models.policy import Completion, generate, load_policy
+
+TEXTS = ["a b c", "d", "e f g h i j k l", "m n", "a b c d e f"]
+CONVERSATIONS = [[{"role": "user", "content": text}] for text in TEXTS]
+
+
+def sample(path: Path, conversations=CONVERSATIONS, **settings: object) -> list[list[Completion]]:
+    defaults: dict[str, object] = {
+        "n": 3,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "max_new_tokens": 12,
+        "batch_size": 256,
+        "seed": 0,
+    }
+    return generate(path, conversations, **{**defaults, **settings})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("window", [4, 64])
+def test_greedy_decoding_equals_transformers_generate(tmp_path: Path, window: int) -> None:
+    """Neither shared prefixes, nor rows leaving the batch, nor left padding change a token.
+
+    With a window of 4 the sliding layers see less than the prompt. Seed 24 gives completions of
+    several lengths for both windows.
+    """
+    path = build_tiny_gemma(tmp_path, seed=24, sliding_window=window)
+    policy = load_policy(path)
+    prompts = tokenize(policy.tokenizer, CONVERSATIONS, add_generation_prompt=True)
+    lengths = set()
+    for prompt, ours in zip(prompts, sample(path, temperature=0), strict=True):
+        output = policy.model.generate(
+            torch.tensor([prompt]), max_new_tokens=12, do_sample=False, eos_token_id=[1, 5]
+        )[0, len(prompt) :].tolist()
+        until_stop = next((i for i, token in enumerate(output) if token in (1, 5)), 12)
+        text = policy.tokenizer.decode(output[:until_stop], skip_special_tokens=True)
+        assert ours == [Completion(text, until_stop)] * 3
+        lengths.add(until_stop)
+    assert len(lengths) > 1, "the test needs completions of several lengths"
+
+
+def test_one_sampled_token_follows_the_models_distribution(policy_path: Path) -> None:
+    """Frequencies of 4,000 first tokens against the softmax of the logits at temperature 2.
+
+    Stopping tokens give empty completions and are counted together. The standard error of a
+    frequency is at most 0.008; four of them are allowed.
+    """
+    policy = load_policy(policy_path)
+    [prompt] = tokenize(policy.tokenizer, CONVERSATIONS[:1], add_generation_prompt=True)
+    with torch.inference_mode():
+        logits = policy.model(torch.tensor([prompt])).logits[0, -1]
+    expected = (logits / 2).softmax(-1).numpy()
+    drawn = sample(policy_path, CONVERSATIONS[:1], n=4000, temperature=2.0, max_new_tokens=1)[0]
+    words = policy.tokenizer.get_vocab()
+    for word in "abcdefghijklmnop":
+        frequency = np.mean([completion.text == word for completion in drawn])
+        assert frequency == pytest.approx(expected[words[word]], abs=0.032)
+    stopped = np.mean([completion.n_tokens == 0 for completion in drawn])
+    assert stopped == pytest.approx(expected[1] + expected[5], abs=0.032)
+
+
+def test_a_draw_inverts_the_cumulative_distribution_of_the_nucleus() -> None:
+    """Probabilities 0.3, 0.05, 0.5, 0.15 with top_p 0.75: the nucleus is {2, 0} with mass 0.8.
+
+    Token 2 is drawn while 0.8 u < 0.5, so up to u = 0.625; token 0 above.
+    """
+    logits = torch.tensor([[0.3, 0.05, 0.5, 0.15]]).log().repeat(4, 1)
+    uniforms = torch.tensor([0.0, 0.62, 0.63, 1 - 1e-12], dtype=torch.float64)
+    assert next_tokens(logits, 1.0, 0.75, uniforms).tolist() == [2, 2, 0, 0]
+
+
+def test_a_tiny_nucleus_is_greedy() -> None:
+    logits = torch.randn(8, 50, generator=torch.Generator().manual_seed(0))
+    drawn = next_tokens(logits, 1.0, 1e-6, torch.linspace(0, 0.999, 8))
+    assert (
+        drawn.tolist()
+        == logits.argmax(-1).tolist()
+        == next_tokens(logits, 0, 1.0, torch.zeros(8)).tolist()
+    )
+
+
+def test_no_token_is_cut_off_by_a_hidden_top_k() -> None:
+    """300 equally likely tokens, 300 evenly spaced numbers: each token once."""
+    drawn = next_tokens(torch.zeros(300, 300), 1.0, 1.0, (torch.arange(300) + 0.5) / 300)
+    assert sorted(drawn.tolist()) == list(range(300))
+
+
+def test_the_seed_decides_and_the_processes_random_state_does_not(policy_path: Path) -> None:
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    first = sample(policy_path)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(2)
+    assert sample(policy_path) == first
+    assert sample(policy_path, seed=1) != first
+
+
+def test_batching_and_added_conversations_change_no_completion(policy_path: Path) -> None:
+    everything = sample(policy_path)
+    assert sample(policy_path, batch_size=1) == everything
+    assert sample(policy_path, batch_size=7) == everything
+    assert sample(policy_path, CONVERSATIONS[:3]) == everything[:3]
+
+
+def test_samples_of_one_prompt_differ_and_are_no_longer_than_allowed(policy_path: Path) -> None:
+    completions = sample(policy_path, n=20, max_new_tokens=5)
+    for own in completions:
+        assert len(own) == 20
+        assert len({completion.text for completion in own}) > 1
+        assert max(completion.n_tokens for completion in own) <= 5
+    assert any(completion.n_tokens < 5 for own in completions for completion in own)
+    assert "<" not in "".join(completion.text for own in completions for completion in own)
+
+
+def test_the_prompt_has_one_bos_and_ends_with_the_generation_header(policy_path: Path) -> None:
+    tokenizer = load_policy(policy_path).tokenizer
+    [ids] = tokenize(tokenizer, CONVERSATIONS[:1], add_generation_prompt=True)
+    words = "<bos> <start_of_turn> user a b c <end_of_turn> <start_of_turn> model"
+    assert tokenizer.convert_ids_to_tokens(ids) == words.split()
+
+
+def test_padding_is_on_the_side_asked_for(policy_path: Path) -> None:
+    tokenizer = load_policy(policy_path).tokenizer
+    left, left_mask = pad(tokenizer, [[7], [8, 9]], "left", "cpu")
+    right, right_mask = pad(tokenizer, [[7], [8, 9]], "right", "cpu")
+    assert left.tolist() == [[0, 7], [8, 9]]
+    assert left_mask.tolist() == [[0, 1], [1, 1]]
+    assert right.tolist() == [[7, 0], [8, 9]]
+    assert right_mask.tolist() == [[1, 0], [1, 1]]
+
+
+def test_progress_ends_with_all_sequences(policy_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    sample(policy_path, batch_size=6, on_progress=lambda done, of: seen.append((done, of)))
+    assert seen == [(6, 15), (12, 15), (15, 15)]
+
+
+def test_nothing_to_answer_gives_nothing(policy_path: Path) -> None:
+    assert sample(policy_path, []) == []
+
+
+def test_a_checkpoint_is_loaded_once_until_it_changes(tmp_path: Path) -> None:
+    build_tiny_gemma(tmp_path, seed=0)
+    first = load_policy(tmp_path)
+    assert load_policy(tmp_path) is first
+    (tmp_path / "model.safetensors").unlink()
+    build_tiny_gemma(tmp_path, seed=1)
+    assert load_policy(tmp_path) is not first
+
+
+def test_a_missing_checkpoint_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(HarnessError, match="no checkpoint at"):
+        load_policy(tmp_path / "nowhere")
