@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -64,7 +65,7 @@ def bigrams(prompts: Iterable[str], mask: Mask = mask_items) -> Bigrams:
             if word not in masked:
                 masked[word] = mask(word)
         symbols = [masked[word] for word in words]
-        counts.update(zip(symbols, symbols[1:], strict=False))
+        counts.update(pairwise(symbols))
     return counts
 
 

@@ -1,0 +1,87 @@
+"""What a table's numbers rest on: each setting of the profile with its source.
+
+A profile's file gives every setting's source beside it. Here the settings that matter to a table
+are grouped by who says so: the paper, the authors' code, or this project. What the paper leaves
+open is thus in the open, in every report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.catalogue.documents import read_document
+from harness.catalogue.profile import sources
+from harness.project import profiles_dir
+from harness.report.scores import benchmark_of
+
+if TYPE_CHECKING:
+    from harness.trainer.table_runs import TableRuns
+
+GROUPS: Mapping[str, str] = {
+    "paper": "From the paper",
+    "code": "From the authors' code",
+    "ours": "Ours",
+}
+
+_OFFERS = ("algorithms", "arms", "train_modes", "rewriter")
+"""Settings that say what a profile can run; they change no number."""
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """One setting: its dotted name, its value as text, who sets it, and their words for why."""
+
+    name: str
+    value: str
+    group: str
+    source: str
+
+
+def assumptions_of(table_runs: TableRuns, profiles: Path | None = None) -> list[Assumption]:
+    """Return the settings of a profile that matter to a table, in the order of the file.
+
+    Args:
+        table_runs: The runs behind the table.
+        profiles: Folder of the profiles' files, the package's own by default.
+    """
+    folder = profiles_dir() if profiles is None else profiles
+    found = sources(read_document(folder / f"{table_runs.profile.name}.yaml"))
+    irrelevant = _irrelevant(table_runs)
+    return [
+        Assumption(name, _text(value), *_attributed(comment))
+        for name, (value, comment) in found.items()
+        if comment and not name.startswith(irrelevant)
+    ]
+
+
+def _irrelevant(table_runs: TableRuns) -> tuple[str, ...]:
+    """Return the beginnings of names of settings that change no number of a table."""
+    profile, table = table_runs.profile, table_runs.table
+    used = {str(run.recipe.algorithm) for run in table_runs.runs.values()}
+    read = {benchmark_of(profile, column.reads) for column in table.columns}
+    return (
+        *_OFFERS,
+        *(f"training.{name}." for name in type(profile.training).model_fields if name not in used),
+        *(f"benchmarks.{name}." for name in profile.benchmarks if name not in read),
+        *(f"benchmarks.{name}.columns" for name in profile.benchmarks),
+    )
+
+
+def _attributed(comment: str) -> tuple[str, str]:
+    """Return the group a comment belongs to, and what it says."""
+    if comment.startswith("paper"):
+        return "paper", comment.removeprefix("paper").strip() or "the paper"
+    if comment.startswith("authors"):
+        return "code", comment
+    return "ours", comment.removeprefix("ours:").strip()
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    return str(value)

@@ -1,0 +1,57 @@
+"""A report as Markdown, from one template; every text that is data is escaped."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.report import view
+from harness.report.report import Report
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+_MEANS_SOMETHING = re.compile(r"([\\`*_{}\[\]<>|~&$!#])")
+_OPENS = re.compile(r"^(\d*)([-+=.)])(?=\s|$|[-=])")
+
+
+def as_markdown(report: Report) -> str:
+    """Return a report as GitHub-flavoured Markdown."""
+    return _template().render(
+        heading=view.heading(report),
+        facts=view.facts(report),
+        blocks=view.column_blocks(report),
+        summary=view.summary_block(report),
+        failures=view.failures(report),
+        distances=view.distance_block(report),
+        groups=view.assumption_groups(report),
+        notes=view.table_notes(report),
+    )
+
+
+def escape(text: str) -> str:
+    """Return a text that Markdown shows as it is, on one line and within one table cell."""
+    escaped = _MEANS_SOMETHING.sub(r"\\\1", view.plain(text))
+    # At the start of a line these would open a list or underline a heading.
+    return _OPENS.sub(r"\1\\\2", escaped)
+
+
+@functools.cache
+def _template() -> Template:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        # The output is Markdown, whose own escaping every text goes through in the template.
+        autoescape=False,
+    )
+    environment.filters["md"] = escape
+    return environment.get_template("report.md.j2")

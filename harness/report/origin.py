@@ -1,0 +1,122 @@
+"""Where a table's numbers come from: models, judges, creators, and the code that computed them.
+
+Models, creator and judge are read from the settings of the planned stages, where they are part of
+every result's key. Code and libraries are read from the manifests of the stages that are done;
+they are no part of a key, so several can stand behind one table, and then all are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from harness.store import Manifest, Stage, Store
+
+if TYPE_CHECKING:
+    from harness.trainer.table_runs import TableRuns
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a table's numbers come from; every tuple in order, each item once.
+
+    Attributes:
+        policies: Base policies.
+        prompts: Sources of human prompts.
+        reward_models: Reward models that annotate.
+        creators: What evolves prompts; empty where nothing evolves.
+        judges: Judge of each benchmark that the columns read, by benchmark.
+        commits: Commits of the code behind the stages that are done, `(changed)` where the
+            checkout had changes.
+        libraries: Versions of Python and the libraries behind them.
+        processors: Processors they ran on.
+        stages: Stages behind the table.
+        stages_done: Those of them that are done.
+        finished: When the last of them was finished, ISO 8601 in UTC; None where none is.
+    """
+
+    policies: tuple[str, ...]
+    prompts: tuple[str, ...]
+    reward_models: tuple[str, ...]
+    creators: tuple[str, ...]
+    judges: dict[str, str]
+    commits: tuple[str, ...]
+    libraries: tuple[str, ...]
+    processors: tuple[str, ...]
+    stages: int
+    stages_done: int
+    finished: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the origin as JSON data."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+
+def origin_of(table_runs: TableRuns, store: Store, benchmarks: Iterable[str]) -> Origin:
+    """Return where the numbers of a table come from.
+
+    Args:
+        table_runs: The runs behind the table.
+        store: The store with what is done.
+        benchmarks: The benchmarks that the table's columns read.
+    """
+    stages = list(behind(table_runs.targets))
+    done = [s.fingerprint for s in stages if store.status(s.fingerprint) == "done"]
+    manifests = [store.manifest(fingerprint) for fingerprint in done]
+    runs = list(table_runs.runs.values())
+    judges = {
+        name: ", ".join(_distinct(run.judged[name].settings["judge"] for run in runs))
+        for name in benchmarks
+    }
+    return Origin(
+        policies=_settings(stages, None, "policy"),
+        prompts=_settings(stages, "prompts", "source"),
+        reward_models=_settings(stages, "annotate", "reward_model"),
+        creators=_settings(stages, "evolve", "creator"),
+        judges=judges,
+        commits=_distinct(map(_commit, manifests)),
+        libraries=_distinct(map(_libraries, manifests)),
+        processors=_distinct(manifest["provenance"]["cpu"] for manifest in manifests),
+        stages=len(stages),
+        stages_done=len(done),
+        finished=max((manifest["finished"] for manifest in manifests), default=None),
+    )
+
+
+def behind(targets: Iterable[Stage]) -> Iterator[Stage]:
+    """Yield the distinct stages that some stages need, themselves included."""
+    seen: set[str] = set()
+    waiting = list(targets)
+    while waiting:
+        stage = waiting.pop()
+        if stage.fingerprint not in seen:
+            seen.add(stage.fingerprint)
+            waiting.extend(stage.inputs.values())
+            yield stage
+
+
+def _settings(stages: Iterable[Stage], kind: str | None, name: str) -> tuple[str, ...]:
+    """Return the distinct values of a setting in the stages of a kind (None means any)."""
+    return _distinct(
+        stage.settings[name]
+        for stage in stages
+        if name in stage.settings and kind in (None, stage.kind)
+    )
+
+
+def _distinct(values: Iterable[object]) -> tuple[str, ...]:
+    return tuple(sorted({str(value) for value in values}))
+
+
+def _commit(manifest: Manifest) -> str:
+    provenance = manifest["provenance"]
+    if provenance["commit"] is None:
+        return "none (not a git checkout, or without a commit)"
+    return provenance["commit"][:12] + (" (changed)" if provenance["dirty"] else "")
+
+
+def _libraries(manifest: Manifest) -> str:
+    provenance = manifest["provenance"]
+    versions = [f"{name} {v}" for name, v in provenance["versions"].items() if v is not None]
+    return ", ".join([f"python {provenance['python']}", *versions])

@@ -1,0 +1,184 @@
+"""Publishing: a report that stays, with the per-prompt scores it was computed from.
+
+    results/<profile>/<table>/report.md        for people
+                              report.json      cells, summary, distances and origin
+                              scores.parquet   value of each prompt, by run, seed and score
+                              digests.json     sha256 of the files, fingerprints of the stages
+
+Nothing else writes there. The folder is written aside and takes the place of the one before as a
+whole. `harness.report.published` reads it back and computes the cells again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.report import view
+from harness.report.cells import Cell
+from harness.report.json import dumps
+from harness.report.markdown import as_markdown
+from harness.report.report import Report, assemble
+from harness.report.scores import Measured, benchmark_of, flat, read_scores
+from harness.store import Store
+from harness.store.faults import explained
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from harness.trainer.table_runs import TableRuns
+
+REPORT, PAGE, SCORES, DIGESTS = "report.json", "report.md", "scores.parquet", "digests.json"
+
+
+def publish(
+    table_runs: TableRuns, cells: Sequence[Cell], store: Store, results_dir: Path
+) -> Path:
+    """Write `results/<profile>/<table>/`, in place of what was published before.
+
+    Args:
+        table_runs: The runs behind the table.
+        cells: Its cells (`harness.report.cells.build_cells`).
+        store: The store they were read from.
+        results_dir: The folder of published results.
+
+    Returns:
+        The folder that was written.
+
+    Raises:
+        StoreError: A stored file is not what was written, the disk is full, or the folder may
+            not be written.
+    """
+    report = assemble(table_runs, cells, store)
+    measured = read_scores(table_runs, store)
+    target = results_dir / report.profile.name / report.table.id
+    with explained(f"publishing `{report.table.id}`", results_dir):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
+            draft = Path(scratch) / "new"
+            draft.mkdir()
+            (draft / PAGE).write_text(as_markdown(report), encoding="utf-8")
+            (draft / REPORT).write_text(dumps(published_json(report)), encoding="utf-8")
+            write_scores(measured, draft / SCORES)
+            digests = {
+                "files": {name: sha256(draft / name) for name in (PAGE, REPORT, SCORES)},
+                "stages": _fingerprints(table_runs, store),
+            }
+            (draft / DIGESTS).write_text(dumps(digests), encoding="utf-8")
+            _replace(target, draft, Path(scratch) / "old")
+    return target
+
+
+def published_json(report: Report) -> dict[str, Any]:
+    """Return everything a report says as JSON data (`schemas/published.json`)."""
+    table = report.table
+    return {
+        "table": table.id,
+        "profile": report.profile.name,
+        "scale": report.profile.scale,
+        "seeds": list(report.seeds),
+        "columns": [
+            {"id": c.id, "score": c.reads, "unit": c.unit, "direction": c.direction}
+            for c in table.columns
+        ],
+        "rows": [
+            {
+                "id": row.id,
+                "label": row.label,
+                "baseline": row.baseline,
+                "runs": {column.id: row.run_id(column) for column in table.columns},
+            }
+            for row in report.rows
+        ],
+        "cells": [cell.as_json() for cell in report.cells],
+        "summary": [summary.as_json() for summary in report.summaries],
+        "distances": [distance.as_json() for distance in report.distances],
+        "failures": view.failures(report),
+        "origin": report.origin.as_json(),
+        "assumptions": [asdict(assumption) for assumption in report.assumptions],
+        "notes": view.table_notes(report),
+    }
+
+
+def write_scores(measured: Measured, path: Path) -> None:
+    """Write per-prompt values as Parquet: run_id, seed, column, prompt_id, value.
+
+    `column` is the score that a table's column reads. Rows are in order of the other columns.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    runs, seeds, scores, prompts, values = list(zip(*flat(measured), strict=True)) or [()] * 5
+    table = pa.Table.from_arrays(
+        [
+            _strings(runs),
+            _numbers(np.array(seeds, dtype=np.int64), pa.int64()),
+            _strings(scores),
+            _strings(prompts),
+            _numbers(np.array(values, dtype=np.float64), pa.float64()),
+        ],
+        names=["run_id", "seed", "column", "prompt_id", "value"],
+    )
+    pq.write_table(table, path, compression="zstd")
+
+
+def _strings(texts: Sequence[str]) -> pa.Array:
+    """Return texts as an array, from buffers: pyarrow's own conversion would import pandas."""
+    import pyarrow as pa
+
+    encoded = [text.encode() for text in texts]
+    ends = itertools.accumulate(map(len, encoded), initial=0)
+    offsets = np.fromiter(ends, dtype=np.int32, count=len(encoded) + 1)
+    buffers = [pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
+    return pa.StringArray.from_buffers(len(encoded), *buffers)
+
+
+def _numbers(values: np.ndarray[Any, np.dtype[Any]], kind: pa.DataType) -> pa.Array:
+    """Return numbers as an array, from a buffer."""
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def _fingerprints(table_runs: TableRuns, store: Store) -> dict[str, dict[str, str]]:
+    """Return the fingerprints of each run's stages that are done: its judges' and trainings'."""
+    read = {benchmark_of(table_runs.profile, c.reads) for c in table_runs.table.columns}
+    found: dict[str, dict[str, str]] = {}
+    for run in table_runs.runs.values():
+        stages = {f"judge {name}": stage for name, stage in run.judged.items() if name in read}
+        stages |= {f"train {i}": stage for i, stage in enumerate(run.training, start=1)}
+        found[f"{run.run_id}/{run.profile}/seed{run.seed}"] = {
+            name: stage.fingerprint
+            for name, stage in stages.items()
+            if store.status(stage.fingerprint) == "done"
+        }
+    return found
+
+
+def sha256(path: Path) -> str:
+    """Return a file's sha256 as 64 hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _replace(target: Path, draft: Path, old: Path) -> None:
+    """Put a folder in another's place; what was there comes back where that fails."""
+    there = target.exists()
+    if there:
+        os.rename(target, old)
+    try:
+        os.rename(draft, target)
+    except OSError:
+        if there:
+            os.rename(old, target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

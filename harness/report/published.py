@@ -1,0 +1,133 @@
+"""A published report read back: its files are what was written, and its numbers follow from them.
+
+The cells are computed again from `scores.parquet` with the functions that computed them first, so
+a published table can be checked without a store, a model or the declarations. Numbers are
+compared to eleven digits, because another processor or library may add in another order.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from harness.errors import HarnessError
+from harness.report.cells import Cell
+from harness.report.publish import DIGESTS, PAGE, REPORT, SCORES, sha256
+from harness.report.scores import Measured, Numbers, grouped, numbers, read_rows
+from harness.report.summary import Summary, summarise
+
+_DIGITS = 1e-11
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published report: what it says, and the scores it rests on."""
+
+    folder: Path
+    report: dict[str, Any]
+    measured: Measured
+
+    @property
+    def cells(self) -> list[Cell]:
+        """The cells as published."""
+        return [Cell.from_json(cell) for cell in self.report["cells"]]
+
+
+def read_published(folder: Path) -> Published:
+    """Read a published report, its digests verified.
+
+    Raises:
+        HarnessError: A file is missing, or is not what was published.
+    """
+    digests = _read_json(folder / DIGESTS).get("files", {})
+    for name in (PAGE, REPORT, SCORES):
+        if not (folder / name).is_file():
+            raise HarnessError(f"{folder / name} is missing; publish the table again")
+        if sha256(folder / name) != digests.get(name):
+            raise HarnessError(
+                f"{folder / name} is not what was published (its digest differs); restore it from "
+                "version control or publish the table again"
+            )
+    rows = read_rows(folder / SCORES, "run_id", "seed", "column", "prompt_id", "value")
+    measured = grouped([((run, seed, score), p, value) for run, seed, score, p, value in rows])
+    return Published(folder, _read_json(folder / REPORT), measured)
+
+
+def check(folder: Path) -> int:
+    """Check a published report: its digests, and its numbers computed again from its scores.
+
+    Returns:
+        How many cells with numbers were computed again.
+
+    Raises:
+        HarnessError: A file is missing or changed, or a number does not follow from the scores.
+    """
+    published = read_published(folder)
+    cells = recompute(published)
+    for before, again in zip(published.cells, cells, strict=True):
+        for name in (field for field in asdict(before) if field != "reason"):
+            if not _equal(getattr(before, name), getattr(again, name)):
+                raise _differs(folder, f"{name} of `{before.row}` in `{before.column}`")
+    summaries = [summary.as_json() for summary in summarise(cells)]
+    for before_row, again_row in zip(published.report["summary"], summaries, strict=True):
+        for name in Summary.__dataclass_fields__:
+            if not _equal(before_row[name], again_row[name]):
+                raise _differs(folder, f"{name} in the summary of `{before_row['column']}`")
+    return sum(cell.mean is not None for cell in cells)
+
+
+def recompute(published: Published) -> list[Cell]:
+    """Return the cells with their numbers computed again from the published scores."""
+    report = published.report
+    runs = {row["id"]: row["runs"] for row in report["rows"]}
+    scores = {column["id"]: column["score"] for column in report["columns"]}
+    return [_again(cell, runs, scores, published.measured) for cell in published.cells]
+
+
+def _again(
+    cell: Cell,
+    runs: Mapping[str, Mapping[str, str]],
+    scores: Mapping[str, str],
+    measured: Measured,
+) -> Cell:
+    run_id, score = runs[cell.row][cell.column], scores[cell.column]
+    base = None if cell.baseline_row is None else runs[cell.baseline_row][cell.column]
+    found = numbers(measured, run_id, base, cell.seeds, score)
+    # Whether a cell is whole follows from the scores; why another is not does not.
+    whole = found != Numbers()
+    state = "ok" if whole else cell.state if cell.state != "ok" else "not_run"
+    return replace(cell, **asdict(found), state=state)
+
+
+def _equal(a: object, b: object) -> bool:
+    if isinstance(a, float) and isinstance(b, float):
+        return math.isclose(a, b, rel_tol=_DIGITS, abs_tol=_DIGITS)
+    return a == b
+
+
+def _differs(folder: Path, what: str) -> HarnessError:
+    return HarnessError(
+        f"{folder / REPORT}: the {what} does not follow from {SCORES}; publish the table again"
+    )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise HarnessError(f"{path} is missing; publish the table again") from error
+    except ValueError as error:
+        raise HarnessError(f"{path} is not JSON; publish the table again") from error
+    if not isinstance(found, dict):
+        raise HarnessError(f"{path} does not hold a report; publish the table again")
+    return found
+
+
+def published_folders(results_dir: Path) -> Iterator[Path]:
+    """Yield the folders of published reports, in order of profile and table."""
+    for path in sorted(results_dir.glob(f"*/*/{REPORT}")):
+        yield path.parent

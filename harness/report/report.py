@@ -1,0 +1,86 @@
+"""Everything a report says about a table, before any of it is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.catalogue.profile import Profile
+from harness.catalogue.schema import Column, Row, Table
+from harness.report.assumptions import Assumption, assumptions_of
+from harness.report.cells import Cell
+from harness.report.distances import PromptDistance, prompt_distances
+from harness.report.origin import Origin, origin_of
+from harness.report.scores import benchmark_of
+from harness.report.summary import Summary, summarise
+from harness.store import Store
+
+if TYPE_CHECKING:
+    from harness.trainer.table_runs import TableRuns
+
+
+@dataclass(frozen=True)
+class Report:
+    """A table at one profile: its cells and all that is said beside them.
+
+    Attributes:
+        table: The table.
+        profile: The profile.
+        seeds: Root seeds asked for.
+        rows: Rows asked for, in printed order.
+        cells: The cells, row by row.
+        summaries: Each column beside the paper's.
+        distances: Where each row's training prompts lie.
+        origin: Where the numbers come from.
+        assumptions: The settings they rest on.
+    """
+
+    table: Table
+    profile: Profile
+    seeds: tuple[int, ...]
+    rows: tuple[Row, ...]
+    cells: tuple[Cell, ...]
+    summaries: tuple[Summary, ...]
+    distances: tuple[PromptDistance, ...]
+    origin: Origin
+    assumptions: tuple[Assumption, ...]
+
+    @cached_property
+    def _by_place(self) -> dict[tuple[str, str], Cell]:
+        return {(cell.row, cell.column): cell for cell in self.cells}
+
+    def cell(self, row: Row, column: Column) -> Cell:
+        """Return the cell of a row in a column."""
+        return self._by_place[row.id, column.id]
+
+
+def assemble(
+    table_runs: TableRuns, cells: Sequence[Cell], store: Store, profiles: Path | None = None
+) -> Report:
+    """Put together what a report says about a table.
+
+    Args:
+        table_runs: The runs behind the table.
+        cells: Its cells (`harness.report.cells.build_cells`).
+        store: The store with what is done.
+        profiles: Folder of the profiles' files, the package's own by default.
+
+    Raises:
+        StoreError: A stored file is not what was written.
+    """
+    profile, columns = table_runs.profile, table_runs.table.columns
+    read = [benchmark_of(profile, column.reads) for column in columns]
+    return Report(
+        table=table_runs.table,
+        profile=profile,
+        seeds=table_runs.seeds,
+        rows=table_runs.rows,
+        cells=tuple(cells),
+        summaries=tuple(summarise(cells)),
+        distances=tuple(prompt_distances(table_runs, store)),
+        origin=origin_of(table_runs, store, dict.fromkeys(name for name in read if name)),
+        assumptions=tuple(assumptions_of(table_runs, profiles)),
+    )

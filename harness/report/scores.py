@@ -1,0 +1,157 @@
+"""Per-prompt scores and the numbers computed from them, with nothing about where they lie.
+
+The data of every number is `Measured`: for a run id, a seed and a score, the value of each
+prompt. It is read from the judges' stages of a store, or from a published file of scores; either
+way the same functions turn it into the same digits, because prompts are always in order of their
+ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.catalogue.profile import Profile
+from harness.errors import HarnessError
+from harness.store import Store
+
+if TYPE_CHECKING:
+    from harness.statistics import ScoreMatrix
+    from harness.trainer.table_runs import TableRuns
+
+Key = tuple[str, int, str]
+"""Run id, seed and score."""
+
+Measured = dict[Key, dict[str, float]]
+"""The value of each prompt, in order of prompt ids."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A cell's numbers, in the unit of its column; None where any seed is missing."""
+
+    mean: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    gain: float | None = None
+    gain_ci_low: float | None = None
+    gain_ci_high: float | None = None
+
+
+def benchmark_of(profile: Profile, score: str) -> str | None:
+    """Return the benchmark of a profile that yields a score, None where none does."""
+    for name, benchmark in profile.benchmarks.items():
+        if score in benchmark.columns:
+            return name
+    return None
+
+
+def read_scores(table_runs: TableRuns, store: Store) -> Measured:
+    """Read the scores behind a table's columns from every judge's stage that is done.
+
+    Raises:
+        StoreError: A stored file is not what was written.
+        HarnessError: A judge's scores give a prompt twice.
+    """
+    # Several scores come from one judge's stage, which is read once.
+    by_stage: dict[str, list[Key]] = {}
+    for key in sorted(_wanted(table_runs)):
+        run_id, seed, score = key
+        benchmark = benchmark_of(table_runs.profile, score)
+        if benchmark is not None:
+            stage = table_runs.runs[run_id, seed].judged[benchmark].fingerprint
+            by_stage.setdefault(stage, []).append(key)
+    measured: Measured = {}
+    for stage, keys in by_stage.items():
+        if store.status(stage) == "done":
+            rows = read_rows(store.open(stage) / "scores.parquet", "column", "prompt_id", "value")
+            for run_id, seed, score in keys:
+                found = [((run_id, seed, score), *row[1:]) for row in rows if row[0] == score]
+                measured |= grouped(found)
+    return measured
+
+
+def _wanted(table_runs: TableRuns) -> set[Key]:
+    return {
+        (row.run_id(column), seed, column.reads)
+        for row in table_runs.rows
+        for column in table_runs.table.columns
+        for seed in table_runs.seeds
+    }
+
+
+def read_rows(path: Path, *columns: str) -> list[tuple[Any, ...]]:
+    """Read some columns of a Parquet file as rows."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        table = file.read(columns=list(columns))
+    return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
+
+
+def grouped(rows: Iterable[tuple[Key, str, float]]) -> Measured:
+    """Collect (key, prompt id, value) by key, prompts in order of their ids.
+
+    Raises:
+        HarnessError: A prompt appears twice under one key.
+    """
+    measured: Measured = {}
+    for key, prompt, value in sorted(rows):
+        values = measured.setdefault(key, {})
+        if prompt in values:
+            run_id, seed, score = key
+            raise HarnessError(
+                f"the `{score}` scores of `{run_id}`, seed {seed}, give the prompt `{prompt}` "
+                "twice: remove that judge's stage from the store and run it again"
+            )
+        values[prompt] = value
+    return measured
+
+
+def numbers(
+    measured: Measured, run_id: str, baseline: str | None, seeds: Sequence[int], score: str
+) -> Numbers:
+    """Return the numbers of a cell.
+
+    Args:
+        measured: Per-prompt values.
+        run_id: The run behind the cell.
+        baseline: The run behind the baseline row's cell in the same column, None without one.
+        seeds: Root seeds asked for.
+        score: The score the column reads.
+
+    Returns:
+        Mean and 95% interval where every seed is there, and the gain over the baseline, paired
+        by seed and prompt, where every seed of the baseline is there too.
+    """
+    matrix = _matrix(measured, run_id, seeds, score)
+    if matrix is None:
+        return Numbers()
+    from harness.statistics import mean_interval, paired_difference
+
+    mean = mean_interval(matrix)
+    base = None if baseline is None else _matrix(measured, baseline, seeds, score)
+    if base is None:
+        return Numbers(mean.mean, mean.low, mean.high)
+    gain = paired_difference(matrix, base)
+    return Numbers(mean.mean, mean.low, mean.high, gain.mean, gain.low, gain.high)
+
+
+def _matrix(
+    measured: Measured, run_id: str, seeds: Sequence[int], score: str
+) -> ScoreMatrix | None:
+    """Return the values of all seeds, or None where a seed is missing."""
+    if any((run_id, seed, score) not in measured for seed in seeds):
+        return None
+    from harness.statistics import ScoreMatrix
+
+    return ScoreMatrix.from_seeds({seed: measured[run_id, seed, score] for seed in seeds})
+
+
+def flat(measured: Measured) -> Iterator[tuple[str, int, str, str, float]]:
+    """Yield (run id, seed, score, prompt id, value) in order."""
+    for key in sorted(measured):
+        for prompt, value in measured[key].items():
+            yield (*key, prompt, value)

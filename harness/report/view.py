@@ -1,0 +1,287 @@
+"""The words and figures of a report, the same on the terminal and in Markdown.
+
+A report becomes facts (name and text), one block of rows for each column of the table, and blocks
+for the comparison with the paper and for the prompts. Every place holds text: what is missing says
+what it is (`not run`, `1/3 seeds`, `failed`), and is neither blank nor 0.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from harness.catalogue.schema import Column, Row
+from harness.report.assumptions import GROUPS
+from harness.report.cells import Cell, State
+from harness.report.distances import pairwise_benchmarks
+from harness.report.report import Report
+from harness.report.scores import benchmark_of
+from harness.report.summary import Summary
+
+NO_PAPER = "not printed"
+BASELINE = "baseline"
+APPLIES_NOT = "–"
+
+_DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "none": "no better end"}
+
+_SCALES = {
+    "toy": "toy: only signs of gains and the order of rows are compared, never values",
+    "reduced": "reduced: only signs of gains and the order of rows are compared, never values",
+    "paper": "paper",
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A small table of text; the first entry of a row is its name, the others are figures.
+
+    A line break in a heading may be shown as a space.
+    """
+
+    title: str
+    notes: tuple[str, ...]
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def plain(text: str) -> str:
+    """Return a text as one line without control characters, which a terminal would obey."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in " ".join(text.split()))
+
+
+def row_names(report: Report) -> dict[str, str]:
+    """Return each row's label as printed, with its id where the paper uses the label twice."""
+    times = Counter(row.label for row in report.rows)
+    return {
+        row.id: plain(row.label if times[row.label] == 1 else f"{row.label} [{row.id}]")
+        for row in report.rows
+    }
+
+
+def facts(report: Report) -> list[tuple[str, str]]:
+    """Return what the numbers are and where they come from, as names and texts."""
+    table, profile, origin = report.table, report.profile, report.origin
+    seeds = ", ".join(map(str, report.seeds))
+    nothing = "nothing is computed yet"
+    found = [
+        ("Question", table.question),
+        (
+            "Source",
+            f"{table.source.paper}, section {table.source.section}, table {table.source.table}",
+        ),
+        ("Profile", profile.name),
+        ("Scale", _SCALES[profile.scale]),
+        ("Seeds", seeds),
+        ("Intervals", _intervals(report)),
+        ("Policy", _listed(origin.policies)),
+        ("Prompts", _listed(origin.prompts)),
+        ("Reward model", _listed(origin.reward_models) or "none"),
+        ("Creator", _listed(origin.creators) or "none: nothing evolves"),
+        ("Judge", _judges(origin.judges) or "none"),
+        ("Stages", f"{origin.stages_done} of {origin.stages} done"),
+        ("Commit", _listed(origin.commits) or nothing),
+        ("Computed with", "; ".join(origin.libraries) or nothing),
+    ]
+    return [(name, plain(text)) for name, text in found]
+
+
+def _judges(judges: Mapping[str, str]) -> str:
+    by_judge: dict[str, list[str]] = {}
+    for benchmark, judge in judges.items():
+        by_judge.setdefault(judge, []).append(benchmark)
+    return "; ".join(f"{judge} ({_listed(where)})" for judge, where in by_judge.items())
+
+
+def _intervals(report: Report) -> str:
+    if len(report.seeds) == 1:
+        return "95%, over prompts only: one seed says nothing about the recipe"
+    return "95%, over seeds and prompts, which are crossed; gains are paired by both"
+
+
+def _listed(items: Iterable[str]) -> str:
+    return ", ".join(items)
+
+
+def column_blocks(report: Report) -> list[Block]:
+    """Return one block for each column of the table: ours beside the paper's."""
+    return [_column_block(report, column) for column in report.table.columns]
+
+
+def _column_block(report: Report, column: Column) -> Block:
+    head = ["row", "ours\n± 95%", "gain\n± 95%", "paper", "paper\ngain"]
+    if report.profile.scale == "paper":
+        head.append("ours −\npaper")
+    names, decimals = row_names(report), _decimals(report, column)
+    rows = [(names[row.id], *_figures(report, row, column, decimals)) for row in report.rows]
+    caption = plain(_caption(report, column))
+    return Block(plain(_title(column)), (caption,), tuple(head), tuple(rows))
+
+
+def _title(column: Column) -> str:
+    panel = f" · {column.panel}" if column.panel else ""
+    return f"{column.benchmark} · {column.printed}{panel}"
+
+
+def _caption(report: Report, column: Column) -> str:
+    name = benchmark_of(report.profile, column.reads)
+    said = f"{column.metric}, in {column.unit}; {_DIRECTIONS[column.direction]}"
+    if name is None:
+        return f"{said}; the profile `{report.profile.name}` has no such benchmark"
+    items = report.profile.benchmarks[name].items
+    return f"{said}; {items} items, judge {report.origin.judges[name]}"
+
+
+def _decimals(report: Report, column: Column) -> int:
+    """Return how many decimals the paper prints in a column, 2 where it prints nothing."""
+    printed = [row.values[column.id].decimals for row in report.rows if column.id in row.values]
+    return max(printed, default=2)
+
+
+def _figures(report: Report, row: Row, column: Column, decimals: int) -> list[str]:
+    cell = report.cell(row, column)
+    figures = [
+        ours(cell, decimals),
+        gain(cell, decimals),
+        cell.paper_printed or NO_PAPER,
+        paper_gain(cell, decimals),
+    ]
+    if report.profile.scale == "paper":
+        both = cell.mean is not None and cell.paper is not None
+        difference = cell.mean - cell.paper if both else None  # type: ignore[operator]
+        figures.append(state(cell) if difference is None else signed(difference, decimals))
+    return figures
+
+
+def ours(cell: Cell, decimals: int) -> str:
+    """Return our mean with half the width of its interval, or the cell's state."""
+    if cell.mean is None or cell.ci_high is None:
+        return state(cell)
+    return f"{cell.mean:.{decimals}f} ±{cell.ci_high - cell.mean:.{decimals}f}"
+
+
+def gain(cell: Cell, decimals: int) -> str:
+    """Return our gain with half the width of its interval, or why there is none."""
+    if cell.baseline_row is None:
+        return BASELINE
+    if cell.gain is None or cell.gain_ci_high is None:
+        return state(cell) if cell.mean is None else "no baseline"
+    return f"{signed(cell.gain, decimals)} ±{cell.gain_ci_high - cell.gain:.{decimals}f}"
+
+
+def paper_gain(cell: Cell, decimals: int) -> str:
+    """Return the paper's gain, or why there is none."""
+    if cell.baseline_row is None:
+        return APPLIES_NOT
+    return NO_PAPER if cell.paper_gain is None else signed(cell.paper_gain, decimals)
+
+
+def signed(value: float, decimals: int) -> str:
+    """Return a difference with its sign; zero is `+0.0`, and a small loss is `-0.0`."""
+    return f"{value + 0.0:+.{decimals}f}"
+
+
+def state(cell: Cell) -> str:
+    """Return what a cell without numbers is."""
+    return state_words(cell.state, len(cell.runs), len(cell.seeds))
+
+
+def state_words(name: State, done: int, asked: int) -> str:
+    """Return a state in words."""
+    if name == "partial":
+        return f"{done}/{asked} seeds"
+    return name.replace("_", " ")
+
+
+def failures(report: Report) -> list[str]:
+    """Return why cells failed, each reason once with the rows it stops."""
+    stopped: dict[str, dict[str, None]] = {}
+    for cell in report.cells:
+        if cell.reason is not None:
+            stopped.setdefault(cell.reason, {})[cell.row] = None
+    return [plain(f"failed: {', '.join(rows)}: {reason}") for reason, rows in stopped.items()]
+
+
+def summary_block(report: Report) -> Block:
+    """Return the block that compares each whole column with the paper's."""
+    titles = {column.id: _title(column) for column in report.table.columns}
+    rows = tuple(
+        (plain(titles[s.column]), _signs(s), _spearman(s), s.scale) for s in report.summaries
+    )
+    notes = (
+        "Signs: gains over the baseline row that point the way the paper's do. "
+        "ρ: Spearman's rank correlation of ours with the paper's over the rows.",
+    )
+    return Block("Beside the paper", notes, ("column", "signs", "ρ", "scale"), rows)
+
+
+def _signs(summary: Summary) -> str:
+    if summary.signs is None:
+        return _unfinished(summary)
+    return f"{summary.signs_agree} of {summary.signs}" if summary.signs else "no gains"
+
+
+def _spearman(summary: Summary) -> str:
+    if summary.signs is None:
+        return _unfinished(summary)
+    if summary.spearman is None:
+        return "undefined"
+    return f"{summary.spearman + 0.0:+.2f} ({summary.rows} rows)"
+
+
+def _unfinished(summary: Summary) -> str:
+    return f"{summary.done}/{summary.rows} rows" if summary.rows else NO_PAPER
+
+
+def distance_block(report: Report) -> Block:
+    """Return the block that says where each row's training prompts lie."""
+    names, benchmarks = row_names(report), pairwise_benchmarks(report.profile)
+    several = Counter(distance.row for distance in report.distances)
+    rows = []
+    for found in report.distances:
+        name = names[found.row] + (f" [{found.run}]" if several[found.row] > 1 else "")
+        if found.to_seed is None:
+            words = "not trained" if found.state == "not_available" else state_words(
+                found.state, found.done, len(report.seeds)
+            )  # fmt: skip
+            rows.append((plain(name), *[words] * (1 + len(benchmarks))))
+            continue
+        to = [found.to_benchmarks[benchmark] for benchmark in benchmarks]
+        figures = ["not run" if value is None else f"{value:.3f}" for value in to]
+        rows.append((plain(name), f"{found.to_seed:.3f}", *figures))
+    notes = (
+        "Jensen-Shannon distance between word bigrams, from 0 (same wording) to 1 (nothing in "
+        "common), from the last iteration's training prompts to the seed prompts of the same run "
+        "and to the benchmarks; mean over seeds.",
+    )
+    head = ("row", "seed\nprompts", *(name.replace("_", "\n") for name in benchmarks))
+    return Block("Training prompts", notes, head, tuple(rows))
+
+
+def assumption_groups(report: Report) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return the settings, grouped by who says so and then by their words for why.
+
+    Returns:
+        (group, [(words, `name = value; name = value`)]); the table's notes are not among them.
+    """
+    groups = []
+    for key, title in GROUPS.items():
+        by_source: dict[str, list[str]] = {}
+        for item in report.assumptions:
+            if item.group == key:
+                by_source.setdefault(item.source, []).append(f"{item.name} = {item.value}")
+        if by_source:
+            lines = [(plain(why), plain("; ".join(what))) for why, what in by_source.items()]
+            groups.append((title, lines))
+    return groups
+
+
+def table_notes(report: Report) -> list[str]:
+    """Return the declaration's notes on the paper's table."""
+    return [plain(note) for note in report.table.notes]
+
+
+def heading(report: Report) -> str:
+    """Return the report's title."""
+    number, title = report.table.source.table, report.table.title
+    return plain(f"Table {number}: {title} ({report.profile.name}, scale: {report.profile.scale})")

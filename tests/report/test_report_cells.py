@@ -1,0 +1,194 @@
+"""Cells: numbers by hand, one state for everything that is missing, nothing averaged in part."""
+
+from __future__ import annotations
+
+import math
+from copy import deepcopy
+from dataclasses import fields
+
+import pytest
+from toy_tables import DECLARATION, by_place, judge_of, toy_runs, write_all, write_scores
+
+from harness.errors import HarnessError
+from harness.report.cells import Cell, build_cells
+from harness.report.summary import Summary, summarise
+from harness.store import Store, StoreError
+
+T_1 = math.tan(math.pi * 0.475)
+"""97.5% quantile of t with one degree of freedom (a Cauchy distribution): 12.7062."""
+
+JSON_KEYS = [
+    "table", "row", "column", "profile", "scale", "seeds", "mean", "ci_low", "ci_high",
+    "baseline_row", "gain", "gain_ci_low", "gain_ci_high", "paper", "paper_printed", "paper_gain",
+    "state", "runs",
+]  # fmt: skip
+
+
+def test_a_cell_is_what_can_be_derived_by_hand(store: Store) -> None:
+    """Two seeds, two prompts, no interaction.
+
+    dpo-h1 is (50, 52), (52, 54): mean 52, seed and prompt effects of ±1 each, so both mean
+    squares are 2 (1 + 1) / 1 = 4 and the error's is 0. Variance (4 + 4) / 4 = 2, both shares one
+    half with one degree of freedom each: half width t_1 sqrt(2).
+    dpo-eva-a_min is higher by (2, 4), (2, 4): gain 3, prompt mean square 4, seed and error 0.
+    Variance 4 / 4 = 1, half width t_1.
+    """
+    runs = toy_runs()
+    write_scores(store, runs, "dpo-h1", 0, ah_wr={"p0": 50.0, "p1": 52.0})
+    write_scores(store, runs, "dpo-h1", 1, ah_wr={"p0": 52.0, "p1": 54.0})
+    write_scores(store, runs, "dpo-eva-a_min", 0, ah_wr={"p1": 56.0, "p0": 52.0})
+    write_scores(store, runs, "dpo-eva-a_min", 1, ah_wr={"p1": 58.0, "p0": 54.0})
+    cells = by_place(build_cells(runs, store))
+
+    base = cells["dpo-1", "ah_wr"]
+    assert (base.state, base.mean, base.seeds) == ("ok", 52.0, (0, 1))
+    assert base.ci_low == pytest.approx(52 - T_1 * math.sqrt(2))
+    assert base.ci_high == pytest.approx(52 + T_1 * math.sqrt(2))
+    assert (base.baseline_row, base.gain, base.gain_ci_low, base.paper_gain) == (None,) * 4
+
+    eva = cells["eva-a_min", "ah_wr"]
+    assert (eva.mean, eva.gain, eva.baseline_row) == (55.0, 3.0, "dpo-1")
+    assert eva.gain_ci_low == pytest.approx(3 - T_1)
+    assert eva.gain_ci_high == pytest.approx(3 + T_1)
+    assert (eva.paper, eva.paper_printed, eva.paper_gain) == (60.1, "60.1", 8.5)
+    stages = [judge_of(runs, "dpo-eva-a_min", seed, "ah_wr").fingerprint for seed in (0, 1)]
+    assert eva.runs == tuple(
+        f"dpo-eva-a_min/micro/seed{seed}@{stage[:12]}" for seed, stage in enumerate(stages)
+    )
+
+
+def test_one_seed_has_an_interval_over_prompts(store: Store) -> None:
+    """Values 50 and 52: variance 2, of the mean 2 / 2 = 1; one degree of freedom."""
+    runs = toy_runs(seeds=[7])
+    write_scores(store, runs, "dpo-h1", 7, ah_wr={"p0": 50.0, "p1": 52.0})
+    cell = by_place(build_cells(runs, store))["dpo-1", "ah_wr"]
+    assert (cell.mean, cell.ci_high) == (51.0, pytest.approx(51 + T_1))
+
+
+def test_an_empty_store_has_no_numbers_and_says_so(store: Store) -> None:
+    cells = build_cells(toy_runs(), store)
+    assert [cell.state for cell in cells] == ["not_run", "not_run", "not_available"] * 4
+    assert {cell.mean for cell in cells} | {cell.gain for cell in cells} == {None}
+    assert {cell.runs for cell in cells} == {()}
+
+
+def test_a_cell_that_lacks_a_seed_has_no_mean(store: Store) -> None:
+    runs = toy_runs(seeds=[0, 1, 2])
+    for seed in (0, 2):
+        write_scores(store, runs, "dpo-h1", seed, ah_wr={"p0": 50.0, "p1": 52.0})
+    cell = by_place(build_cells(runs, store))["dpo-1", "ah_wr"]
+    assert (cell.state, cell.mean, cell.ci_low, cell.ci_high) == ("partial", None, None, None)
+    assert [run.split("@")[0] for run in cell.runs] == ["dpo-h1/micro/seed0", "dpo-h1/micro/seed2"]
+
+
+def test_a_whole_cell_without_a_whole_baseline_has_no_gain(store: Store) -> None:
+    runs = toy_runs()
+    for seed in (0, 1):
+        write_scores(store, runs, "dpo-eva-a_min", seed, ah_wr={"p0": 50.0, "p1": 52.0})
+    write_scores(store, runs, "dpo-h1", 0, ah_wr={"p0": 50.0, "p1": 52.0})
+    cell = by_place(build_cells(runs, store))["eva-a_min", "ah_wr"]
+    assert (cell.state, cell.mean, cell.gain) == ("ok", 51.0, None)
+
+
+def test_a_failure_upstream_of_a_missing_seed_outranks_partial(store: Store) -> None:
+    runs = toy_runs()
+    training = runs.runs["dpo-eva-a_min", 1].training
+    store.record_failure(training[0], "the worker was killed", "")
+    for run_id in ("dpo-eva-a_min", "dpo-h1"):
+        write_scores(store, runs, run_id, 0, ah_wr={"p0": 50.0, "p1": 52.0})
+    cells = by_place(build_cells(runs, store))
+    # The first training is the one of dpo-h1, which every chain shares.
+    for row in ("dpo-1", "eva-a_min", "eva-uniform"):
+        cell = cells[row, "ah_wr"]
+        assert (cell.state, cell.mean) == ("failed", None)
+        assert cell.reason == f"{training[0].title}: the worker was killed"
+        assert set(cell.as_json()) == set(JSON_KEYS)
+    assert cells["base", "ah_wr"].state == "not_run"
+
+
+def test_a_failure_that_nothing_missing_needs_is_not_a_cells(store: Store) -> None:
+    """The judge of seed 0 is done; that its policy is lost and failed since does not matter."""
+    runs = toy_runs(seeds=[0])
+    store.record_failure(runs.runs["dpo-h1", 0].training[0], "the disk was full", "")
+    write_scores(store, runs, "dpo-h1", 0, ah_wr={"p0": 50.0, "p1": 52.0})
+    cells = by_place(build_cells(runs, store))
+    assert cells["dpo-1", "ah_wr"].state == "ok"
+    assert cells["dpo-1", "mt_avg"].state == "failed"
+
+
+def test_a_judge_without_values_of_a_column_is_a_failure(store: Store) -> None:
+    runs = toy_runs(seeds=[0])
+    stage = judge_of(runs, "dpo-h1", 0, "ah_wr")
+    with store.writing(stage) as output:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        rows = {"prompt_id": ["p0"], "column": ["ah_len"], "value": [3.0]}
+        pq.write_table(pa.table(rows), output / "scores.parquet")
+    cell = by_place(build_cells(runs, store))["dpo-1", "ah_wr"]
+    assert cell.state == "failed"
+    assert "gave no values of `ah_wr`" in str(cell.reason)
+
+
+def test_broken_and_repeated_scores_are_refused(store: Store) -> None:
+    runs = toy_runs(seeds=[0])
+    write_scores(store, runs, "dpo-h1", 0, ah_wr={"p0": 50.0, "p1": 52.0})
+    file = store.path(judge_of(runs, "dpo-h1", 0, "ah_wr").fingerprint) / "scores.parquet"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-9] + b"x" + whole[-8:])
+    with pytest.raises(StoreError, match=r"scores\.parquet has other content"):
+        build_cells(runs, store)
+
+    from harness.report.scores import grouped
+
+    with pytest.raises(HarnessError, match="`p0` twice"):
+        grouped([(("dpo-h1", 0, "ah_wr"), "p0", 1.0), (("dpo-h1", 0, "ah_wr"), "p0", 2.0)])
+
+
+def test_json_has_exactly_the_agreed_fields_in_order_and_comes_back(store: Store) -> None:
+    runs = toy_runs()
+    write_all(store, runs)
+    for cell in build_cells(runs, store):
+        assert list(cell.as_json()) == JSON_KEYS
+        assert Cell.from_json(cell.as_json()) == cell
+    assert [field.name for field in fields(Cell)] == [*JSON_KEYS, "reason"]
+
+
+def test_columns_that_change_the_run_have_cells_of_their_own(store: Store) -> None:
+    """A row may stand for several runs, one by column, that read one score."""
+    table = deepcopy(DECLARATION)
+    table["columns"] = [
+        table["columns"][0],
+        table["columns"][0] | {"id": "greedy", "score": "ah_wr",
+                               "recipe": {"creator": {"sampling": "greedy"}}},
+    ]  # fmt: skip
+    table["rows"] = [
+        {"id": "eva", "label": "eva", "run_by_column": {"ah_wr": "eva-w", "greedy": "eva-g"}}
+    ]
+    runs = toy_runs(seeds=[0], table=table)
+    write_scores(store, runs, "eva-w", 0, ah_wr={"p0": 1.0, "p1": 3.0})
+    write_scores(store, runs, "eva-g", 0, ah_wr={"p0": 5.0, "p1": 7.0})
+    cells = by_place(build_cells(runs, store))
+    assert (cells["eva", "ah_wr"].mean, cells["eva", "greedy"].mean) == (2.0, 6.0)
+
+
+def test_a_column_is_summarised_whole_or_not_at_all(store: Store) -> None:
+    """Ours orders dpo-1 < base < uniform < a_min, the paper base < dpo-1 < uniform < a_min.
+
+    Rank differences 1, 1, 0, 0: rho = 1 - 6 * 2 / (4 * 15) = 0.8. Of the three gains, base's is
+    positive for us and negative in the paper: 2 of 3 agree. MT-Bench prints three rows, in our
+    order: rho 1, both gains agree.
+    """
+    runs = toy_runs()
+    write_all(store, runs)
+    wins, ratings, missing = summarise(build_cells(runs, store))
+    assert (wins.column, wins.scale, wins.rows, wins.done) == ("ah_wr", "toy", 4, 4)
+    assert (wins.signs_agree, wins.signs) == (2, 3)
+    assert wins.spearman == pytest.approx(0.8)
+    assert (ratings.rows, ratings.signs_agree, ratings.signs) == (3, 2, 2)
+    assert ratings.spearman == pytest.approx(1.0)
+    assert missing == Summary("gsm8k", "toy", 0, 0, None, None, None)
+
+    store.discard(judge_of(runs, "base", 1, "ah_wr").fingerprint)
+    wins, *_ = summarise(build_cells(runs, store))
+    assert wins == Summary("ah_wr", "toy", 4, 3, None, None, None)

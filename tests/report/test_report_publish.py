@@ -1,0 +1,191 @@
+"""Published results: whole, in place of the old ones, and their numbers follow from the scores."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
+from toy_tables import (
+    judge_of,
+    scores_file,
+    toy_runs,
+    write_all,
+    write_prompts,
+    write_scores,
+)
+
+from harness.errors import HarnessError
+from harness.report.cells import build_cells
+from harness.report.json import schema
+from harness.report.publish import publish, sha256
+from harness.report.published import check, published_folders, read_published, recompute
+from harness.store import Store
+
+
+@pytest.fixture
+def folder(store: Store, tmp_path: Path) -> Path:
+    runs = toy_runs()
+    write_all(store, runs)
+    write_prompts(store, runs)
+    return publish(runs, build_cells(runs, store), store, tmp_path / "results")
+
+
+def seal(folder: Path, name: str) -> None:
+    """Write a changed file's digest as if it had been published so."""
+    path = folder / "digests.json"
+    digests = json.loads(path.read_text())
+    digests["files"][name] = sha256(folder / name)
+    path.write_text(json.dumps(digests))
+
+
+def test_what_is_published_is_computed_again_to_the_same_digits(folder: Path) -> None:
+    published = read_published(folder)
+    assert recompute(published) == published.cells
+    assert check(folder) == 8
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "digests.json", "report.json", "report.md", "scores.parquet",
+    ]  # fmt: skip
+    assert folder.parts[-3:] == ("results", "micro", "table90")
+    assert list(published_folders(folder.parent.parent)) == [folder]
+
+
+def test_the_scores_are_one_row_for_each_run_seed_score_and_prompt(folder: Path) -> None:
+    """4 runs x 2 seeds x (4 prompts of one score + 3 of the other) = 56."""
+    table = pq.read_table(scores_file(folder))
+    assert table.column_names == ["run_id", "seed", "column", "prompt_id", "value"]
+    assert len(table) == 56
+    rows = table.to_pylist()
+    keys = [(r["run_id"], r["seed"], r["column"], r["prompt_id"]) for r in rows]
+    assert keys == sorted(set(keys))
+    values = dict(zip(keys, (r["value"] for r in rows), strict=True))
+    assert values["dpo-h1", 1, "ah_wr", "p3"] == 50 + 2 * 3 + 2 * 1
+
+
+def test_the_published_json_obeys_its_schema(folder: Path) -> None:
+    registry: Registry = Registry().with_resource(
+        "report.json", Resource.from_contents(schema("report"))
+    )
+    data = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    Draft202012Validator(schema("published"), registry=registry).validate(data)
+    assert data["origin"]["commits"] == ["0123456789ab"]
+    assert "/" + "tmp" not in (folder / "report.md").read_text(encoding="utf-8")
+
+
+def test_digests_name_the_stages(folder: Path) -> None:
+    runs = toy_runs()
+    digests = json.loads((folder / "digests.json").read_text())
+    judge = judge_of(runs, "dpo-h1", 1, "ah_wr").fingerprint
+    assert digests["stages"]["dpo-h1/micro/seed1"]["judge arena_hard"] == judge
+
+
+@pytest.mark.parametrize("name", ["report.md", "report.json", "scores.parquet"])
+def test_a_changed_or_missing_file_is_found(folder: Path, name: str) -> None:
+    with (folder / name).open("ab") as file:
+        file.write(b" ")
+    with pytest.raises(HarnessError, match="is not what was published"):
+        check(folder)
+    (folder / name).unlink()
+    with pytest.raises(HarnessError, match="is missing"):
+        check(folder)
+
+
+def test_one_changed_value_is_found_even_with_a_new_digest(folder: Path) -> None:
+    table = pq.read_table(scores_file(folder))
+    values = table.column("value").to_pylist()
+    values[11] += 1e-6
+    changed = table.set_column(4, "value", pa.array(values))
+    pq.write_table(changed, scores_file(folder))
+    seal(folder, "scores.parquet")
+    with pytest.raises(HarnessError, match=r"does not follow from scores\.parquet"):
+        check(folder)
+
+
+@pytest.mark.parametrize("row", [0, 55])
+def test_a_value_that_was_left_out_is_found(folder: Path, row: int) -> None:
+    table = pq.read_table(scores_file(folder)).to_pylist()
+    lost = (table[row]["run_id"], table[row]["seed"], table[row]["column"])
+    kept = [r for r in table if (r["run_id"], r["seed"], r["column"]) != lost]
+    pq.write_table(pa.Table.from_pylist(kept), scores_file(folder))
+    seal(folder, "scores.parquet")
+    with pytest.raises(HarnessError, match="does not follow"):
+        check(folder)
+
+
+def test_a_changed_number_or_summary_is_found(folder: Path) -> None:
+    path = folder / "report.json"
+    text = path.read_text(encoding="utf-8")
+    for part, name in (("cells", "mean"), ("summary", "spearman")):
+        data = json.loads(text)
+        data[part][0][name] = 0.5
+        path.write_text(json.dumps(data), encoding="utf-8")
+        seal(folder, "report.json")
+        with pytest.raises(HarnessError, match=f"{name} .*does not follow"):
+            check(folder)
+
+
+def test_what_is_missing_is_published_as_missing(store: Store, tmp_path: Path) -> None:
+    runs = toy_runs()
+    results = tmp_path / "results"
+    folder = publish(runs, build_cells(runs, store), store, results)
+    assert check(folder) == 0
+    assert len(pq.read_table(scores_file(folder))) == 0
+    write_scores(store, runs, "dpo-h1", 0, ah_wr={"p0": 50.0, "p1": 52.0})
+    assert publish(runs, build_cells(runs, store), store, results) == folder
+    assert check(folder) == 0
+    assert {cell.state for cell in read_published(folder).cells} == {
+        "partial", "not_run", "not_available",
+    }  # fmt: skip
+    assert [path.name for path in folder.parent.iterdir()] == ["table90"]
+
+
+def test_a_publication_that_fails_leaves_the_one_before(
+    folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from harness.report import publish as module
+
+    def full_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    runs = toy_runs()
+    cells = build_cells(runs, store)
+    monkeypatch.setattr(module, "write_scores", full_disk)
+    with pytest.raises(HarnessError, match="the disk is full"):
+        publish(runs, cells, store, folder.parent.parent)
+    assert check(folder) == 8
+    assert [path.name for path in folder.parent.iterdir()] == ["table90"]
+
+
+def test_nothing_from_cells_to_publishing_imports_a_model_library_or_pandas(
+    folder: Path, store: Store
+) -> None:
+    """In a process of its own, because pyarrow imports pandas as soon as it converts a list."""
+    code = f"""
+import sys
+from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from toy_tables import toy_runs
+from harness.report.cells import build_cells
+from harness.report.json import as_json
+from harness.report.markdown import as_markdown
+from harness.report.publish import publish
+from harness.report.published import check
+from harness.report.report import assemble
+from harness.report.terminal import as_text
+from harness.store import Store
+runs, store = toy_runs(), Store(Path({str(store.root)!r}))
+cells = build_cells(runs, store)
+report = assemble(runs, cells, store)
+assert as_text(report) and as_json(cells) and as_markdown(report)
+assert check(publish(runs, cells, store, Path({str(folder.parent.parent)!r}))) == 8
+heavy = {{"torch", "transformers", "trl", "mlflow", "pandas", "datasets"}}
+print(sorted(heavy & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

@@ -1,0 +1,198 @@
+"""What a reader sees: every place says something, nothing obeys or breaks, 80 columns suffice."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from copy import deepcopy
+
+import pytest
+from jsonschema import Draft202012Validator, ValidationError
+from toy_tables import DECLARATION, judge_of, toy_runs, write_all, write_prompts, write_scores
+
+from harness.report.cells import build_cells
+from harness.report.json import as_json, schema
+from harness.report.markdown import as_markdown, escape
+from harness.report.report import Report, assemble
+from harness.report.terminal import as_text
+from harness.report.view import column_blocks, distance_block, facts, signed, summary_block
+from harness.store import Store
+from harness.trainer.table_runs import TableRuns
+
+
+def full(store: Store, scale: str = "toy") -> Report:
+    runs = toy_runs(scale=scale)
+    write_all(store, runs)
+    write_prompts(store, runs)
+    return report_of(runs, store)
+
+
+def report_of(runs: TableRuns, store: Store) -> Report:
+    return assemble(runs, build_cells(runs, store), store)
+
+
+def test_no_place_is_blank_and_no_missing_number_is_zero(store: Store) -> None:
+    for report in (report_of(toy_runs(), store), full(store)):
+        blocks = [*column_blocks(report), summary_block(report), distance_block(report)]
+        places = [place for block in blocks for row in block.rows for place in row]
+        assert all(place.strip() for place in places)
+    empty = column_blocks(report_of(toy_runs(seeds=[5]), store))[0]
+    assert {row[1] for row in empty.rows} == {"not run"}
+    assert "0.0" not in {place for row in empty.rows for place in row}
+
+
+def test_a_row_shows_ours_and_the_papers_side_by_side(store: Store) -> None:
+    """The last row of the toy table: 54.5 + mean(0, 2, 4, 6) + mean(0, 2) = 58.5; gain 4.5.
+
+    Every prompt gains 4.5 under every seed, so the interval of the gain has no width.
+    """
+    rows = {row[0]: row[1:] for row in column_blocks(full(store))[0].rows}
+    ours, gain, paper, paper_gain = rows["θ_{1→1̄}: + eva [eva-a_min]"]
+    assert ours.startswith("58.5 ±")
+    assert (gain, paper, paper_gain) == ("+4.5 ±0.0", "60.1", "+8.5")
+    assert rows["θ_{0→1}: DPO"][1:] == ("baseline", "51.6", "–")
+    ratings = {row[0]: row[1:] for row in column_blocks(full(store))[1].rows}
+    assert ratings["θ_{1→1̄}: + eva [eva-a_min]"][2:] == ("8.90", "+0.24")
+    assert ratings["θ_0: SFT"][2:] == ("not printed", "not printed")
+
+
+def test_states_are_words(store: Store) -> None:
+    runs = toy_runs(seeds=[0, 1, 2])
+    write_scores(store, runs, "dpo-h1", 0, ah_wr={"p0": 50.0, "p1": 52.0})
+    store.record_failure(judge_of(runs, "base", 0, "ah_wr"), "the judge broke", "")
+    text = as_text(report_of(runs, store))
+    for words in ("1/3 seeds", "not run", "not available", "failed: base: ", "the judge broke"):
+        assert words in " ".join(text.split())
+
+
+def test_ours_less_the_papers_exists_at_the_papers_scale_only(store: Store) -> None:
+    """Row eva-a_min: 58.5 - 60.1 = -1.6."""
+    toy = full(store)
+    assert "paper" in as_text(toy)
+    for text in (as_text(toy), as_markdown(toy), as_json(toy.cells)):
+        assert "ours −" not in text
+        assert "-1.6" not in text
+    paper = report_of(toy_runs(scale="paper"), store)
+    assert "-1.6" in as_text(paper)
+    assert "-1.6" in as_markdown(paper)
+
+
+@pytest.mark.parametrize("scale", ["toy", "paper"])
+@pytest.mark.parametrize("done", [True, False])
+def test_no_line_is_longer_than_80_characters_and_nothing_is_cut_off(
+    store: Store, scale: str, done: bool
+) -> None:
+    report = full(store, scale) if done else report_of(toy_runs(scale=scale), store)
+    text = as_text(report, width=80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+
+
+def test_the_report_says_what_stands_behind_it(store: Store) -> None:
+    found = dict(facts(full(store)))
+    assert found["Judge"] == "toy-1/oracle (arena_hard, mt_bench)"
+    assert found["Reward model"] == "toy-1/rm_pointwise@bb"
+    assert found["Creator"] == "toy-1/evol_instruct"
+    assert found["Policy"] == "toy-1/theta0@aa"
+    assert found["Seeds"] == "0, 1"
+    assert found["Commit"] == "0123456789ab"
+    assert found["Computed with"] == "python 3.11.9, torch 2.13.0"
+    assert found["Scale"].startswith("toy")
+    one = dict(facts(report_of(toy_runs(seeds=[4]), store)))
+    assert one["Intervals"].startswith("95%, over prompts only")
+    assert one["Commit"] == "nothing is computed yet"
+
+
+def test_assumptions_are_grouped_by_who_makes_them_and_leave_out_what_is_not_used(
+    store: Store,
+) -> None:
+    report = report_of(toy_runs(), store)
+    groups = {item.name: item.group for item in report.assumptions}
+    assert groups["generation.n"] == "paper"
+    assert groups["threads"] == "ours"
+    assert "training.dpo.beta" in groups
+    assert not any(name.startswith("benchmarks.alpaca_eval") for name in groups)
+    text = as_text(report)
+    for words in ("From the paper", "Ours", "A note."):
+        assert words in text
+
+
+def test_a_hostile_label_is_shown_and_not_obeyed(store: Store) -> None:
+    table = deepcopy(DECLARATION)
+    label = "[red]x[/red] | <b>y</b> `z` *w* \x1b[31m\n# title"
+    table["rows"][1]["label"] = label
+    report = report_of(toy_runs(table=table), store)
+    text = as_text(report, width=120)
+    assert "[red]x[/red] | <b>y</b> `z` *w* \ufffd[31m # title" in text
+    assert "\x1b" not in text
+    page = as_markdown(report)
+    shown = r"\[red\]x\[/red\] \| \<b\>y\</b\> \`z\` \*w\* " + "\ufffd" + r"\[31m \# title"
+    line = next(line for line in page.splitlines() if shown in line)
+    assert line.startswith(f"| {shown} | not run | ")
+    assert "\x1b" not in page
+
+
+def test_every_row_of_a_markdown_table_has_as_many_cells_as_its_head(store: Store) -> None:
+    lines = as_markdown(full(store)).splitlines()
+    widths: list[int] = []
+    for line in [*lines, ""]:
+        if line.startswith("|"):
+            widths.append(len(re.findall(r"(?<!\\)\|", line)))
+        else:
+            assert len(set(widths)) <= 1
+            widths = []
+    assert "\n\n\n" not in "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("- a", r"\- a"),
+        ("1. a", r"1\. a"),
+        ("-1.6", "-1.6"),
+        ("a_b", r"a\_b"),
+        ("a\nb", "a b"),
+        ("&lt;", r"\&lt;"),
+        ("====", r"\===="),
+    ],
+)
+def test_markdown_escapes(text: str, shown: str) -> None:
+    assert escape(text) == shown
+
+
+def test_signs_are_kept() -> None:
+    assert [signed(x, 1) for x in (-0.04, 0.0, -0.0, 2.0)] == ["-0.0", "+0.0", "+0.0", "+2.0"]
+
+
+def test_json_output_obeys_its_schema_and_the_schema_can_fail(store: Store) -> None:
+    check = Draft202012Validator(schema())
+    for report in (report_of(toy_runs(), store), full(store)):
+        cells = json.loads(as_json(report.cells))
+        assert len(cells) == 12
+        check.validate(cells)
+    for change in (
+        {"mean": None},
+        {"state": "partial"},
+        {"state": "fine"},
+        {"baseline_row": None},
+        {"extra": 1},
+        {"runs": ["dpo-h1"]},
+    ):
+        broken = [cells[3] | {"baseline_row": "base", "gain": 1.0} | change]
+        with pytest.raises(ValidationError):
+            check.validate(broken)
+
+
+def test_importing_the_report_imports_nothing_slow() -> None:
+    code = """
+import sys
+import harness.report.asked, harness.report.cells, harness.report.json
+import harness.report.markdown, harness.report.report, harness.report.terminal
+slow = {"torch", "transformers", "trl", "mlflow", "pandas", "datasets"}
+slow |= {"scipy", "pyarrow", "rich", "jinja2"}
+print(sorted(slow & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

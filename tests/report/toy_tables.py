@@ -1,0 +1,160 @@
+"""A small table whose stages are written by hand: nothing here runs a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from harness.catalogue.profile import load_profiles
+from harness.catalogue.schema import Table
+from harness.report.cells import Cell
+from harness.report.origin import behind
+from harness.store import Provenance, Stage, Store
+from harness.trainer.plan import Planner, Run
+from harness.trainer.table_runs import TableRuns
+
+PROVENANCE: Provenance = {
+    "commit": "0123456789abcdef0123456789abcdef01234567",
+    "dirty": False,
+    "python": "3.11.9",
+    "platform": "Linux",
+    "cpu": "a processor",
+    "cores": 2,
+    "threads": 1,
+    "versions": {"torch": "2.13.0", "trl": None},
+}
+
+DECLARATION: dict[str, Any] = {
+    "id": "table90",
+    "kind": "ablation",
+    "title": "A toy",
+    "question": "Does it matter?",
+    "source": {"section": "4", "table": 90, "caption": "Toy."},
+    "columns": [
+        {"id": "ah_wr", "benchmark": "Arena-Hard v0.1", "metric": "win rate", "printed": "WR (%)",
+         "unit": "%", "direction": "higher"},
+        {"id": "mt_avg", "benchmark": "MT-Bench", "metric": "mean rating", "printed": "avg.",
+         "unit": "1-10", "direction": "higher"},
+        {"id": "gsm8k", "benchmark": "GSM8K", "metric": "accuracy", "printed": "GSM8K",
+         "unit": "%", "direction": "higher"},
+    ],
+    "recipe": {"algorithm": "dpo", "chain": ["human", "eva"]},
+    "rows": [
+        {"id": "base", "label": "θ_0: SFT", "run": "base", "baseline": "dpo-1",
+         "recipe": {"algorithm": None}, "values": {"ah_wr": "41.3"}},
+        {"id": "dpo-1", "label": "θ_{0→1}: DPO", "run": "dpo-h1",
+         "recipe": {"chain": ["human"]}, "values": {"ah_wr": "51.6", "mt_avg": "8.66"}},
+        {"id": "eva-uniform", "label": "θ_{1→1̄}: + eva", "run": "dpo-eva-uniform",
+         "baseline": "dpo-1", "recipe": {"creator": {"metric": "uniform"}},
+         "values": {"ah_wr": "57.5", "mt_avg": "8.71"}},
+        {"id": "eva-a_min", "label": "θ_{1→1̄}: + eva", "run": "dpo-eva-a_min",
+         "baseline": "dpo-1", "recipe": {"creator": {"metric": "a_min"}},
+         "values": {"ah_wr": "60.1", "mt_avg": "8.90"}},
+    ],
+    "notes": ["A note."],
+}  # fmt: skip
+
+BENCHMARK = {"ah_wr": "arena_hard", "mt_avg": "mt_bench", "ae_lc": "alpaca_eval"}
+
+
+class ToyAssets:
+    """Identities that mean nothing."""
+
+    def policy(self) -> str:
+        return "toy-1/theta0@aa"
+
+    def reward_model(self, role: str) -> str:
+        return f"toy-1/rm_{role}@bb"
+
+    def prompts(self) -> str:
+        return "toy-1/prompts@cc"
+
+    def creator(self, method: str) -> str:
+        return f"toy-1/{method}"
+
+    def benchmark(self, name: str) -> str:
+        return f"toy-1/{name}@dd"
+
+    def judge(self, name: str) -> str:
+        return f"toy-1/{name}"
+
+
+def toy_runs(
+    seeds: Sequence[int] = (0, 1), scale: str = "toy", table: Mapping[str, Any] = DECLARATION
+) -> TableRuns:
+    """Plan the toy table."""
+    checked = Table.model_validate(table)
+    profile = load_profiles()["micro"].model_copy(update={"scale": scale})
+    planner = Planner(profile, ToyAssets())
+    runs: dict[tuple[str, int], Run] = {}
+    for row in checked.rows:
+        for run_id, recipe in checked.recipes(row).items():
+            for seed in seeds:
+                runs[run_id, seed] = planner.run(run_id, recipe, seed)
+    return TableRuns(checked, profile, tuple(seeds), checked.rows, runs)
+
+
+def judge_of(runs: TableRuns, run_id: str, seed: int, score: str) -> Stage:
+    """Return the judge's stage behind a score."""
+    return runs.runs[run_id, seed].judged[BENCHMARK[score]]
+
+
+def write_parquet(
+    store: Store, stage: Stage, file: str, columns: Mapping[str, Sequence[Any]]
+) -> None:
+    """Write a stage whose output is one Parquet file."""
+    with store.writing(stage, PROVENANCE) as output:
+        pq.write_table(pa.table(dict(columns)), output / file)
+
+
+def write_scores(
+    store: Store, runs: TableRuns, run_id: str, seed: int, **scores: Mapping[str, float]
+) -> None:
+    """Write the judge's stages of a run: `ah_wr={"p0": 50.0, ...}`."""
+    for score, values in scores.items():
+        columns = {
+            "prompt_id": list(values),
+            "column": [score] * len(values),
+            "value": list(values.values()),
+        }
+        write_parquet(store, judge_of(runs, run_id, seed, score), "scores.parquet", columns)
+
+
+def write_all(store: Store, runs: TableRuns) -> None:
+    """Write every judge's stage; dpo-h1 < base < uniform < a_min in both columns."""
+    levels = {"dpo-h1": 50.0, "base": 51.0, "dpo-eva-uniform": 53.0, "dpo-eva-a_min": 54.5}
+    for (run_id, seed) in runs.runs:
+        wins = {f"p{i}": levels[run_id] + 2 * i + 2 * seed for i in range(4)}
+        rating = {f"m{i}": levels[run_id] / 10 + i + seed / 7 for i in range(3)}
+        write_scores(store, runs, run_id, seed, ah_wr=wins, mt_avg=rating)
+
+
+def write_prompts(store: Store, runs: TableRuns, evolved: str = "now sort 3 1 2") -> None:
+    """Write the prompts and pairs of every run, and the answers to the pairwise benchmarks."""
+    for stage in behind(runs.targets):
+        if store.status(stage.fingerprint) == "done":
+            continue
+        if stage.kind == "prompts":
+            write_parquet(store, stage, "prompts.parquet", {"prompt": ["sort 3 1 2"]})
+        elif stage.kind in ("pair", "mix"):
+            text = evolved if stage.kind == "mix" else "sort 3 1 2"
+            write_parquet(store, stage, "pairs.parquet", {"prompt": [text]})
+        elif stage.kind == "answer":
+            asked = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"},
+                     {"role": "user", "content": "now sort 1 2"}]  # fmt: skip
+            write_parquet(store, stage, "answers.parquet", {"conversation": [json.dumps(asked)]})
+
+
+def by_place(cells: Sequence[Cell]) -> dict[tuple[str, str], Cell]:
+    """Return cells by row and column."""
+    return {(cell.row, cell.column): cell for cell in cells}
+
+
+def scores_file(folder: Path) -> Path:
+    """Return the published scores."""
+    return folder / "scores.parquet"
