@@ -1,0 +1,179 @@
+"""A record: what MLflow should hold of one run or row, computed from the store and nothing else.
+
+Everything cheap is in the record itself, and its digest is taken over that and the digests of the
+stored files behind the rest. Scores and curves are read only when they have to be written, so
+that finding out that nothing has changed opens no file but the manifests.
+
+MLflow keeps a time with every point. The store has none (a curve is the same bytes in every run),
+so a point's time is the run's start plus one second for each step: the same whoever writes it,
+and whether it is written while the stage runs or afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Literal
+
+from harness.store import Json, Point, canonical_json
+
+VERSION = 1
+"""Version of the projection; bumped when the same store should look different in MLflow."""
+
+ID = "harness.id"
+"""Tag that says which run or row this is; an MLflow run is found again by it."""
+
+DIGEST = "harness.digest"
+"""Tag with the digest of the record that was written last, and completely."""
+
+CURVE = "harness.curve."
+"""Tags with the digest of each curve that was written completely."""
+
+Status = Literal["RUNNING", "FINISHED", "FAILED"]
+
+_UNUSABLE = re.compile(r"[^0-9A-Za-z_\-. :/]")
+_LARGEST = sys.float_info.max
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set a run was trained on: its name in the run and the digest of its file."""
+
+    name: str
+    sha256: str
+    context: str = "training"
+
+    @property
+    def digest(self) -> str:
+        """The digest as MLflow shows it; it allows 36 characters."""
+        return self.sha256[:16]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The curves of one finished training stage: what identifies them, and how to read them."""
+
+    digest: str
+    read: Callable[[], Sequence[Point]]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What MLflow should hold of one run or row.
+
+    Attributes:
+        experiment: Name of the MLflow experiment.
+        note: What the experiment is, for its page.
+        identity: Value of the tag `ID`.
+        name: The MLflow run's name.
+        status: RUNNING while something is missing.
+        start_ms: Milliseconds since 1970.
+        end_ms: Milliseconds since 1970; None while running.
+        params: Parameters.
+        tags: Tags, without those the server adds.
+        datasets: Data sets trained on.
+        scores_digest: Identifies the scores.
+        read_scores: Reads the scores, metrics without steps.
+        curves: The curves of finished training stages, by the prefix of their metrics.
+        open: Prefixes of the metrics of training stages that are not finished.
+    """
+
+    experiment: str
+    note: str
+    identity: str
+    name: str
+    status: Status
+    start_ms: int
+    end_ms: int | None
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+    scores_digest: str
+    read_scores: Callable[[], Mapping[str, float]] = field(repr=False)
+    datasets: tuple[Dataset, ...] = ()
+    curves: Mapping[str, Curves] = field(default_factory=dict)
+    open: tuple[str, ...] = ()
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of all that the record says; equal digests look the same in MLflow."""
+        content: dict[str, Json] = {
+            "version": VERSION,
+            "name": self.name,
+            "status": self.status,
+            "times": [self.start_ms, self.end_ms],
+            "params": dict(self.params),
+            "tags": dict(self.tags),
+            "scores": self.scores_digest,
+            "datasets": [[d.name, d.sha256, d.context] for d in self.datasets],
+            "curves": {prefix: curves.digest for prefix, curves in self.curves.items()},
+            "open": list(self.open),
+        }
+        return sha256(content)
+
+
+def sha256(content: object) -> str:
+    """Return the sha256 of JSON data as 64 hexadecimal digits."""
+    return hashlib.sha256(canonical_json(content).encode("ascii")).hexdigest()
+
+
+def metric_name(name: str) -> str:
+    """Return a name with the characters that MLflow refuses in metrics replaced by `_`."""
+    return _UNUSABLE.sub("_", name)
+
+
+def curve_prefix(iteration: int) -> str:
+    """Return what the metrics of an iteration's training, counted from 1, begin with.
+
+    Each iteration has curves of its own, so that those of different rows lie on one another from
+    their first step, however long the iterations before were.
+    """
+    return f"iter{iteration}/"
+
+
+def point_ms(start_ms: int, step: int) -> int:
+    """Return the time of a point: the run's start plus one second for each step."""
+    return start_ms + 1000 * step
+
+
+def readable(value: float) -> float:
+    """Return a value as MLflow reads it back: no infinities, and no negative zero."""
+    return math.copysign(_LARGEST, value) if math.isinf(value) else value + 0.0
+
+
+def milliseconds(iso: str) -> int:
+    """Return an ISO 8601 time as milliseconds since 1970."""
+    return round(datetime.fromisoformat(iso).timestamp() * 1000)
+
+
+def flatten(value: object, name: str) -> dict[str, str]:
+    """Return nested settings as parameters with dotted names.
+
+    Lists become one text and null becomes `none`, because MLflow's parameters are texts.
+    """
+    if isinstance(value, Mapping):
+        found: dict[str, str] = {}
+        for key, item in value.items():
+            found |= flatten(item, f"{name}.{key}")
+        return found
+    return {name: _text(value)}
+
+
+def join(values: Iterable[object]) -> str:
+    """Return the distinct values as one text in their order; `none` where there is none."""
+    return ", ".join(dict.fromkeys(_text(value) for value in values)) or "none"
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return ", ".join(_text(item) for item in value)
+    return str(value)

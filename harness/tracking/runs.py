@@ -1,0 +1,256 @@
+"""Records of runs: experiment `runs/<profile>`, one MLflow run for each recipe and seed.
+
+A run appears in MLflow when its first stage is done (or one has failed) and is RUNNING until all
+its targets are in the store. Its identity covers the fingerprints of its targets: a run whose
+settings have changed is another run, and the old one stays as history.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from harness.store import Failure, Manifest, Stage, Store
+from harness.tracking.record import (
+    Curves,
+    Dataset,
+    Record,
+    Status,
+    curve_prefix,
+    flatten,
+    join,
+    metric_name,
+    milliseconds,
+    sha256,
+)
+
+if TYPE_CHECKING:
+    from harness.catalogue.profile import Profile
+    from harness.trainer.plan import Run
+
+SCORES = "scores.parquet"
+LONGEST_TAG = 4000
+NOTE = (
+    "One run for each recipe and seed at the profile `{}`. Curves are named by iteration; the time "
+    "of a point is the run's start plus one second for each step."
+)
+
+
+def run_identity(run: Run) -> str:
+    """Return the tag value by which a run is found again."""
+    targets = sorted(stage.fingerprint for stage in run.targets)
+    return sha256(["run", run.run_id, run.profile, run.seed, targets])
+
+
+def upstream(run: Run) -> list[Stage]:
+    """Return all stages of a run, each after its inputs."""
+    found: dict[str, Stage] = {}
+
+    def walk(stage: Stage) -> None:
+        if stage.fingerprint not in found:
+            for needed in stage.inputs.values():
+                walk(needed)
+            found[stage.fingerprint] = stage
+
+    for target in run.targets:
+        walk(target)
+    return list(found.values())
+
+
+def run_record(
+    run: Run, profile: Profile, store: Store, served: Mapping[str, Sequence[str]]
+) -> Record | None:
+    """Return what MLflow should hold of a run; None where nothing of it was run yet.
+
+    Args:
+        run: The run.
+        profile: Its profile.
+        store: Where its stages are.
+        served: The `table/row` places each run id stands behind.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    return _RunState(run, store).record(profile, served.get(run.run_id, ()))
+
+
+@dataclass(frozen=True)
+class _RunState:
+    """Where a run stands in the store."""
+
+    run: Run
+    store: Store
+
+    @cached_property
+    def stages(self) -> list[Stage]:
+        return upstream(self.run)
+
+    @cached_property
+    def done(self) -> dict[str, Manifest]:
+        """The manifests of finished stages by fingerprint, inputs first."""
+        names = [stage.fingerprint for stage in self.stages]
+        return {n: self.store.manifest(n) for n in names if self.store.status(n) == "done"}
+
+    @cached_property
+    def failures(self) -> list[Failure]:
+        names = [stage.fingerprint for stage in self.stages if stage.fingerprint not in self.done]
+        return [failure for name in names if (failure := self.store.failure(name))]
+
+    def record(self, profile: Profile, places: Sequence[str]) -> Record | None:
+        """Return the run's record."""
+        if not self.done and not self.failures:
+            return None
+        status, end_ms = self._end()
+        run = self.run
+        judges = [stage for stage in run.judged.values() if stage.fingerprint in self.done]
+        return Record(
+            experiment=f"runs/{run.profile}",
+            note=NOTE.format(run.profile),
+            identity=run_identity(run),
+            name=f"{run.run_id} · seed {run.seed}",
+            status=status,
+            start_ms=self._start(),
+            end_ms=end_ms,
+            params=self._params(profile),
+            tags=self._tags(profile, places, status),
+            scores_digest=sha256([self._costs(), *(self._digest(j, SCORES) for j in judges)]),
+            read_scores=lambda: self._costs() | _scores(self.store, judges),
+            datasets=self._datasets(),
+            curves=self._curves(),
+            open=tuple(
+                curve_prefix(number)
+                for number, stage in enumerate(run.training, start=1)
+                if stage.fingerprint not in self.done
+            ),
+        )
+
+    def _start(self) -> int:
+        """Return the start of the run's first stage, else of the earliest there is."""
+        first = self.done.get(self.stages[0].fingerprint)
+        starts = [manifest["started"] for manifest in ([first] if first else self.done.values())]
+        return min(map(milliseconds, starts or [failure["at"] for failure in self.failures]))
+
+    def _end(self) -> tuple[Status, int | None]:
+        ends = [manifest["finished"] for manifest in self.done.values()]
+        if all(target.fingerprint in self.done for target in self.run.targets):
+            return "FINISHED", max(map(milliseconds, ends))
+        if self.failures:
+            ends += [failure["at"] for failure in self.failures]
+            return "FAILED", max(map(milliseconds, ends))
+        return "RUNNING", None
+
+    def _params(self, profile: Profile) -> dict[str, str]:
+        run = self.run
+        params = {
+            "run": run.run_id,
+            "seed": str(run.seed),
+            "profile": profile.name,
+            "x": str(profile.x),
+            "dtype": profile.dtype,
+        }
+        params |= flatten(run.recipe.canonical(), "recipe")
+        if run.recipe.algorithm is not None:
+            hyper = profile.training.of(run.recipe.algorithm)
+            params |= flatten(hyper.model_dump(by_alias=True, exclude_none=True), "train")
+            params |= flatten(profile.generation.model_dump(), "generate")
+        for name in run.judged:
+            shown = {"items", "temperature", "top_p", "max_new_tokens"}
+            params |= flatten(profile.benchmarks[name].model_dump(include=shown), f"answer.{name}")
+        return params
+
+    def _tags(self, profile: Profile, places: Sequence[str], status: Status) -> dict[str, str]:
+        run = self.run
+        tags = {
+            "tables": join(place.partition("/")[0] for place in places),
+            "cells": join(places),
+            "scale": profile.scale,
+            "state": {"RUNNING": "unfinished", "FINISHED": "done", "FAILED": "failed"}[status],
+            "stages": f"{len(self.done)}/{len(self.stages)}",
+            "policy": self._named("policy"),
+            "reward_model": self._named("reward_model"),
+            "creator": self._named("creator"),
+            "judge": self._judge(),
+            "benchmarks": join(stage.settings.get("benchmark") for stage in run.judged.values()),
+        }
+        if status == "FAILED":
+            reasons = "; ".join(f"{f['label']}: {f['reason']}" for f in self.failures)
+            tags["failure"] = reasons[:LONGEST_TAG]
+        for number, stage in enumerate(run.training, start=1):
+            tags[f"stage.iter{number}"] = stage.fingerprint[:12]
+        for name, stage in run.judged.items():
+            tags[f"stage.{name}"] = stage.fingerprint[:12]
+        return tags | self._provenance()
+
+    def _named(self, setting: str) -> str:
+        """Return the distinct values of a setting over the run's stages."""
+        return join(s.settings[setting] for s in self.stages if setting in s.settings)
+
+    def _judge(self) -> str:
+        judges = {name: stage.settings.get("judge") for name, stage in self.run.judged.items()}
+        if len(set(map(str, judges.values()))) <= 1:
+            return join(judges.values())
+        return join(f"{name}: {judge}" for name, judge in judges.items())
+
+    def _provenance(self) -> dict[str, str]:
+        found = [manifest["provenance"] for manifest in self.done.values()]
+        if not found:
+            return {}
+        versions = {name for provenance in found for name in provenance["versions"]}
+        return {
+            "commit": join(provenance["commit"] or "unknown" for provenance in found),
+            "dirty": join(p["dirty"] if p["dirty"] is not None else "unknown" for p in found),
+            "version.python": join(provenance["python"] for provenance in found),
+        } | {
+            f"version.{name}": join(p["versions"].get(name) for p in found)
+            for name in sorted(versions)
+        }
+
+    def _datasets(self) -> tuple[Dataset, ...]:
+        """Return the tables each iteration was trained on and drew its prompts from."""
+        return tuple(
+            Dataset(f"{curve_prefix(number)}{name.removesuffix('.parquet')}", file["sha256"])
+            for number, iteration in enumerate(self.run.iterations, start=1)
+            for stage in dict.fromkeys((iteration.prompts, iteration.pairs))
+            if stage.fingerprint in self.done
+            for name, file in sorted(self.done[stage.fingerprint]["files"].items())
+            if name.endswith(".parquet")
+        )
+
+    def _curves(self) -> dict[str, Curves]:
+        return {
+            curve_prefix(number): Curves(
+                self._digest(stage, "progress.jsonl"),
+                lambda name=stage.fingerprint: self.store.progress(name),  # type: ignore[misc]
+            )
+            for number, stage in enumerate(self.run.training, start=1)
+            if stage.fingerprint in self.done
+        }
+
+    def _costs(self) -> dict[str, float]:
+        """Return the seconds all stages of a finished run took, shared ones counted in full."""
+        if len(self.done) < len(self.stages):
+            return {}
+        return {
+            "cost/wall_s": math.fsum(manifest["wall_s"] for manifest in self.done.values()),
+            "cost/cpu_s": math.fsum(manifest["cpu_s"] for manifest in self.done.values()),
+        }
+
+    def _digest(self, stage: Stage, name: str) -> str:
+        """Return the digest of a file of a finished stage; `none` where it has no such file."""
+        file = self.done[stage.fingerprint]["files"].get(name)
+        return file["sha256"] if file else "none"
+
+
+def _scores(store: Store, judges: Sequence[Stage]) -> dict[str, float]:
+    """Return the score of each column: the plain mean of its per-prompt values."""
+    import pyarrow.parquet as pq
+
+    values: dict[str, list[float]] = {}
+    for stage in judges:
+        table = pq.read_table(store.open(stage.fingerprint) / SCORES, columns=["column", "value"])
+        for row in table.to_pylist():
+            values.setdefault(metric_name(row["column"]), []).append(row["value"])
+    return {column: math.fsum(found) / len(found) for column, found in values.items()}

@@ -1,0 +1,241 @@
+"""The writing side: brings an MLflow server to hold what a record says.
+
+MLflow can add to a run but take almost nothing back: parameters never change, points and data
+sets stay. So a run that lacks something is completed, and a run that holds something the record
+does not say (a score of other seeds, a curve of a training that was computed anew) is deleted and
+written afresh. Tags say what was written completely, which is what makes an unchanged run cost
+nothing: one search finds all runs of an experiment with their tags.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal, TypeAlias, TypeVar
+
+from mlflow import MlflowClient
+from mlflow.entities import (
+    Dataset as MlflowDataset,
+)
+from mlflow.entities import (
+    DatasetInput,
+    InputTag,
+    Metric,
+    Param,
+    Run,
+    RunTag,
+)
+
+from harness.tracking.record import CURVE, DIGEST, ID, Record, metric_name, point_ms, readable
+
+Change: TypeAlias = Literal["created", "updated", "replaced", "unchanged"]
+
+_Item = TypeVar("_Item")
+_OURS = ("harness.", "state.", "stage.", "version.", "failure")
+_BATCH = 1000
+_SMALL_BATCH = 100
+
+
+class Server:
+    """An MLflow server, or a database used without one.
+
+    Args:
+        uri: Tracking URI.
+        artifacts: Folder of the experiments' artifacts; the server decides where not given.
+    """
+
+    def __init__(self, uri: str, artifacts: Path | None) -> None:
+        self._client = MlflowClient(tracking_uri=uri)
+        self._artifacts = artifacts
+        self._experiments: dict[str, str] = {}
+        self._client.search_experiments(max_results=1)
+
+    def runs(self, record: Record, *, all_of_experiment: bool = False) -> dict[str, list[Run]]:
+        """Return runs by identity: those of a record, or all of its experiment."""
+        wanted = "" if all_of_experiment else f"tags.`{ID}` = '{record.identity}'"
+        found: dict[str, list[Run]] = {}
+        token = None
+        while True:
+            page = self._client.search_runs(
+                [self._experiment(record)], wanted, max_results=1000, page_token=token
+            )
+            for run in page:
+                found.setdefault(run.data.tags.get(ID, ""), []).append(run)
+            token = page.token
+            if not token:
+                return found
+
+    def apply(self, record: Record, found: Iterable[Run], *, settle: bool) -> tuple[Change, str]:
+        """Bring MLflow to hold what a record says.
+
+        Args:
+            record: What it should hold.
+            found: The runs of that identity it holds now.
+            settle: Also remove the points of trainings that are not finished. Not while one of
+                them may be running.
+
+        Returns:
+            What was done, and the MLflow run's id.
+        """
+        runs = sorted(found, key=lambda run: (run.info.start_time, run.info.run_id))
+        for spare in runs[1:]:
+            self._client.delete_run(spare.info.run_id)
+        run = runs[0] if runs else None
+        if run is None:
+            return "created", self._write(record, None, _wanted_metrics(record))
+        complete = run.data.tags.get(DIGEST) == record.digest
+        if complete and not (settle and _loose(record, run)):
+            return "unchanged", run.info.run_id
+        wrong = _contradicts(record, run) or (settle and _loose(record, run))
+        missing = None if wrong else self._missing_metrics(record, run)
+        if missing is None:
+            self._client.delete_run(run.info.run_id)
+            return "replaced", self._write(record, None, _wanted_metrics(record))
+        return "updated", self._write(record, run, missing)
+
+    def add_points(self, run_id: str, metrics: list[Metric]) -> None:
+        """Add points to a run, any number."""
+        for part in _batches(metrics, _BATCH):
+            self._client.log_batch(run_id, metrics=part)
+
+    def _experiment(self, record: Record) -> str:
+        """Return an experiment's id, creating it or taking it back from the deleted ones."""
+        name = record.experiment
+        if name not in self._experiments:
+            found = self._client.get_experiment_by_name(name)
+            if found is None:
+                place = (self._artifacts / name).resolve().as_uri() if self._artifacts else None
+                tags = {"mlflow.note.content": record.note}
+                self._experiments[name] = self._client.create_experiment(name, place, tags)
+            else:
+                if found.lifecycle_stage == "deleted":
+                    self._client.restore_experiment(found.experiment_id)
+                self._experiments[name] = found.experiment_id
+        return self._experiments[name]
+
+    def _missing_metrics(self, record: Record, run: Run) -> list[Metric] | None:
+        """Return the points a run lacks; None where it has points the record does not say."""
+        keys = run.data.metrics.keys()
+        missing = _wanted_metrics(record, skip=_complete_curves(record, run))
+        by_key: dict[str, dict[tuple[object, ...], Metric]] = {}
+        for metric in missing:
+            by_key.setdefault(metric.key, {})[_point(metric)] = metric
+        unread = (*_complete_curves(record, run), *record.open)
+        if any(key not in by_key and not key.startswith(unread) for key in keys):
+            return None
+        for key in by_key.keys() & keys:
+            held = {_point(m) for m in self._client.get_metric_history(run.info.run_id, key)}
+            if held - by_key[key].keys():
+                return None
+            missing = [m for m in missing if m.key != key or _point(m) not in held]
+        return missing
+
+    def _write(self, record: Record, run: Run | None, metrics: list[Metric]) -> str:
+        """Write what is missing, and last the tags that say all is there."""
+        if run is None:
+            experiment = self._experiment(record)
+            tags = {ID: record.identity}
+            run = self._client.create_run(experiment, record.start_ms, tags, record.name)
+        run_id: str = run.info.run_id
+        if run.info.run_name != record.name:
+            self._client.update_run(run_id, name=record.name)
+        self.add_points(run_id, metrics)
+        params = record.params.items() - run.data.params.items()
+        for some in _batches([Param(key, text) for key, text in sorted(params)], _SMALL_BATCH):
+            self._client.log_batch(run_id, params=some)
+        datasets = _datasets(record, without=_held_datasets(run))
+        if datasets:
+            self._client.log_inputs(run_id, datasets)
+        if (run.info.status, run.info.end_time) != (record.status, record.end_ms):
+            if record.status == "RUNNING":
+                self._client.update_run(run_id, status="RUNNING")
+            else:
+                self._client.set_terminated(run_id, record.status, record.end_ms)
+        self._write_tags(run_id, run.data.tags, record)
+        return run_id
+
+    def _write_tags(self, run_id: str, held: Mapping[str, str], record: Record) -> None:
+        wanted = {**record.tags, ID: record.identity}
+        wanted |= {f"{CURVE}{prefix[:-1]}": c.digest for prefix, c in record.curves.items()}
+        for name in held:
+            if name.startswith(_OURS) and name not in wanted and name != DIGEST:
+                self._client.delete_tag(run_id, name)
+        changed = [RunTag(name, text) for name, text in wanted.items() if held.get(name) != text]
+        for some in _batches([*changed, RunTag(DIGEST, record.digest)], _SMALL_BATCH):
+            self._client.log_batch(run_id, tags=some)
+
+
+def point_metrics(
+    prefix: str, start_ms: int, step: int, values: Mapping[str, float]
+) -> list[Metric]:
+    """Return one point of curves as MLflow takes it."""
+    time = point_ms(start_ms, step)
+    return [Metric(metric_name(prefix + name), v, time, step) for name, v in values.items()]
+
+
+def _wanted_metrics(record: Record, skip: tuple[str, ...] = ()) -> list[Metric]:
+    """Return all points a record says, without the curves of some prefixes."""
+    scores = record.read_scores()
+    found = [Metric(name, value, record.start_ms, 0) for name, value in scores.items()]
+    for prefix, curves in record.curves.items():
+        if prefix not in skip:
+            for point in curves.read():
+                found += point_metrics(prefix, record.start_ms, point.step, point.metrics)
+    return found
+
+
+def _complete_curves(record: Record, run: Run) -> tuple[str, ...]:
+    """Return the prefixes of the curves that a run is known to hold as the record says."""
+    tags = run.data.tags
+    return tuple(
+        prefix
+        for prefix, curves in record.curves.items()
+        if tags.get(f"{CURVE}{prefix[:-1]}") == curves.digest
+    )
+
+
+def _loose(record: Record, run: Run) -> bool:
+    """Return whether a run holds points of a training that is not finished."""
+    return any(key.startswith(record.open) for key in run.data.metrics)
+
+
+def _contradicts(record: Record, run: Run) -> bool:
+    """Return whether a run holds something other than points that cannot be taken back."""
+    held = run.data.params
+    return (
+        run.info.start_time != record.start_ms
+        or (run.info.end_time is not None and record.end_ms is None)
+        or any(record.params.get(key) != text for key, text in held.items())
+        or not _held_datasets(run) <= {(d.name, d.digest) for d in record.datasets}
+    )
+
+
+def _held_datasets(run: Run) -> set[tuple[str, str]]:
+    inputs = run.inputs.dataset_inputs if run.inputs else []
+    return {(held.dataset.name, held.dataset.digest) for held in inputs}
+
+
+def _datasets(record: Record, without: set[tuple[str, str]]) -> list[DatasetInput]:
+    return [
+        DatasetInput(
+            MlflowDataset(
+                name=dataset.name,
+                digest=dataset.digest,
+                source_type="harness-store",
+                source=json.dumps({"sha256": dataset.sha256}),
+            ),
+            [InputTag("mlflow.data.context", dataset.context)],
+        )
+        for dataset in record.datasets
+        if (dataset.name, dataset.digest) not in without
+    ]
+
+
+def _point(metric: Metric) -> tuple[object, ...]:
+    """Return a point as a value that is equal to itself, also where it is NaN."""
+    return (metric.step, metric.timestamp, repr(readable(float(metric.value))))
+
+
+def _batches(items: list[_Item], size: int) -> Iterable[list[_Item]]:
+    return (items[first : first + size] for first in range(0, len(items), size))

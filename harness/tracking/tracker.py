@@ -1,0 +1,209 @@
+"""The tracker: what the command line knows of MLflow.
+
+    tracker.start(tables)                    before a run; cheap
+    tracker.progress / stage_finished / ...  from the engine's events; these return at once
+    tracker.finish(states)                   after the run: everything, or one warning
+    tracker.sync(states)                     `harness sync`: everything, or an error
+
+A note in the work folder says which records the server had after the last sync, so that a run
+that has computed nothing new does not even import MLflow.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from harness.store import Stage, Store
+from harness.tracking.database import (
+    TrackingError,
+    chosen_uri,
+    database_id,
+    default_uri,
+    live_lock,
+    open_server,
+    reached,
+    write_lock,
+)
+from harness.tracking.live import Live
+from harness.tracking.record import Record, sha256
+from harness.tracking.rows import CellLike, table_records
+from harness.tracking.writer import LiveWriter
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+    from harness.trainer.table_runs import TableRuns
+
+_LOG = logging.getLogger(__name__)
+
+
+class TableState(NamedTuple):
+    """A table at a profile: the runs behind it, and the report's cells."""
+
+    runs: TableRuns
+    cells: Sequence[CellLike]
+
+
+class Tracker:
+    """Projects a store to MLflow.
+
+    Args:
+        work_dir: Folder of the default database, the locks and the notes.
+        store: The stages.
+        served: The `table/row` places each run id stands behind, over all tables.
+        uri: Tracking URI; `MLFLOW_TRACKING_URI` where not given, else the default database.
+        warn: Takes the one sentence that says MLflow is not available, in whichever thread finds
+            out.
+        flush_s: Seconds between two writes while stages run.
+
+    Attributes:
+        uri: The tracking URI.
+    """
+
+    def __init__(
+        self,
+        work_dir: Path,
+        store: Store,
+        served: Mapping[str, Sequence[str]],
+        *,
+        uri: str | None = None,
+        warn: Callable[[str], None] = _LOG.warning,
+        flush_s: float = 1.0,
+    ) -> None:
+        self.uri = chosen_uri(work_dir, uri)
+        self._work_dir = work_dir
+        self._store = store
+        self._served = served
+        self._warn = warn
+        self._flush_s = flush_s
+        self._live: Live | None = None
+
+    def start(self, tables: Sequence[TableRuns]) -> None:
+        """Begin to track the runs of some tables live."""
+        writer = LiveWriter(self._store, self._served, tables)
+        self._live = Live(self._work_dir, self.uri, writer, self._warn, self._flush_s)
+
+    def progress(self, stage: Stage, step: int, metrics: Mapping[str, float]) -> None:
+        """Take one point of a running stage's curves."""
+        if self._live is not None:
+            self._live.progress(stage, step, metrics)
+
+    def stage_finished(self, stage: Stage) -> None:
+        """Take that a stage is in the store."""
+        if self._live is not None:
+            self._live.stage_finished(stage)
+
+    def stage_failed(self, stage: Stage) -> None:
+        """Take that a stage has failed and the store knows why."""
+        if self._live is not None:
+            self._live.stage_failed(stage)
+
+    def close(self, timeout_s: float = 15.0) -> bool:
+        """End live tracking; return whether MLflow has failed meanwhile.
+
+        Args:
+            timeout_s: Longest wait for what is not written yet, in seconds.
+        """
+        if self._live is None:
+            return False
+        live, self._live = self._live, None
+        live.close(timeout_s)
+        return live.failed.is_set()
+
+    def finish(self, states: Sequence[TableState], timeout_s: float = 15.0) -> None:
+        """End live tracking and bring MLflow to the store's state; at worst there is a warning.
+
+        Args:
+            states: The tables with their cells after the run.
+            timeout_s: Longest wait for what is not written yet, in seconds.
+
+        Raises:
+            StoreError: The store cannot be read.
+        """
+        if self.close(timeout_s) or self.is_current(states):
+            return
+        try:
+            self.sync(states)
+        except TrackingError as error:
+            self._warn(str(error))
+
+    def is_current(self, states: Sequence[TableState]) -> bool:
+        """Return whether the last sync left nothing to do for some tables; imports no MLflow.
+
+        What others have done to the server since is not noticed; `sync` would.
+        """
+        noted = self._noted()
+        return all(noted.get(r.identity) == r.digest for r in self._records(states))
+
+    def sync(self, states: Sequence[TableState]) -> Counter[str]:
+        """Bring MLflow to the store's state, whatever it holds now.
+
+        Args:
+            states: The tables with their cells.
+
+        Returns:
+            How many MLflow runs were `created`, `updated`, `replaced`, and left `unchanged`.
+
+        Raises:
+            TrackingError: MLflow cannot be reached, or refuses what is written.
+            StoreError: The store cannot be read.
+        """
+        records = self._records(states)
+        if not records:
+            return Counter()
+        server = open_server(self._work_dir, self.uri)
+        changes: Counter[str] = Counter()
+        with (
+            reached(self.uri),
+            write_lock(self._work_dir),
+            live_lock(self._work_dir) as nobody_runs,
+        ):
+            found: dict[str, dict[str, list[Run]]] = {}
+            for record in records:
+                if record.experiment not in found:
+                    found[record.experiment] = server.runs(record, all_of_experiment=True)
+                held = found[record.experiment].get(record.identity, [])
+                change, _ = server.apply(record, held, settle=nobody_runs)
+                changes[change] += 1
+        self._note(records)
+        return changes
+
+    def _records(self, states: Sequence[TableState]) -> list[Record]:
+        """Return the distinct records of some tables; tables may share runs."""
+        return list(
+            {
+                record.identity: record
+                for state in states
+                for record in table_records(*state, self._store, self._served)
+            }.values()
+        )
+
+    @property
+    def _note_path(self) -> Path:
+        return self._work_dir / "tracking" / f"{sha256(self.uri)[:16]}.json"
+
+    def _database(self) -> int | None:
+        """Return what tells the default database from any other at its place."""
+        own = self.uri == default_uri(self._work_dir)
+        return database_id(self._work_dir) if own else None
+
+    def _noted(self) -> dict[str, str]:
+        """Return the digests of the records the server had after the last sync, by identity."""
+        try:
+            note = json.loads(self._note_path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+        return dict(note["digests"]) if note["database"] == self._database() else {}
+
+    def _note(self, records: Sequence[Record]) -> None:
+        digests = self._noted() | {record.identity: record.digest for record in records}
+        draft = self._note_path.with_suffix(f".{os.getpid()}")
+        text = json.dumps({"database": self._database(), "digests": digests}, indent=1)
+        draft.write_text(f"{text}\n", encoding="utf-8")
+        os.replace(draft, self._note_path)

@@ -1,0 +1,46 @@
+"""MLflow's own pages over the default database, on this machine only."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from harness.errors import UserError
+from harness.quiet import QUIET
+from harness.tracking.database import (
+    artifacts_path,
+    chosen_uri,
+    create_database,
+    default_uri,
+    shown,
+)
+
+
+def ui_command(
+    work_dir: Path, port: int = 5000, uri: str | None = None
+) -> tuple[list[str], dict[str, str]]:
+    """Return the command that serves MLflow's pages on the loopback interface, and its environment.
+
+    One worker and no job execution: MLflow's defaults start a dozen processes.
+
+    Args:
+        work_dir: Folder of the default database, which is created where absent.
+        port: Port to listen at.
+        uri: Tracking URI; `MLFLOW_TRACKING_URI` where not given, else the default database.
+
+    Raises:
+        UserError: The tracking URI is a server, which serves its pages itself.
+        TrackingError: The database cannot be created.
+    """
+    where = chosen_uri(work_dir, uri)
+    if where.startswith(("http://", "https://")):
+        raise UserError(f"MLflow at {shown(where)} is a server: open that address in a browser")
+    if where == default_uri(work_dir):
+        create_database(work_dir)
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", where]
+    command += ["--artifacts-destination", str(artifacts_path(work_dir).resolve())]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    command += ["--uvicorn-opts", "--log-level warning"]
+    environment = {**QUIET, **os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    return command, environment

@@ -1,0 +1,123 @@
+"""The runs of some tables, found by stage: which MLflow runs a stage's news belong to.
+
+A stage that several runs share is computed once, and its curves appear in each of these runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.store import Stage, Store
+from harness.tracking.record import curve_prefix
+from harness.tracking.runs import run_identity, run_record, upstream
+
+if TYPE_CHECKING:
+    from mlflow.entities import Metric
+
+    from harness.catalogue.profile import Profile
+    from harness.tracking.server import Server
+    from harness.trainer.plan import Run
+    from harness.trainer.table_runs import TableRuns
+
+
+@dataclass(frozen=True)
+class LivePoint:
+    """One point that the running stage of a fingerprint has reported."""
+
+    stage: str
+    step: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class _Tracked:
+    """A run that is tracked, with its profile."""
+
+    run: Run
+    profile: Profile
+
+
+class LiveWriter:
+    """Knows the runs that are being computed, and writes what is new of them.
+
+    Args:
+        store: Where finished stages are.
+        served: The `table/row` places each run id stands behind.
+        tables: The runs that are computed.
+    """
+
+    def __init__(
+        self, store: Store, served: Mapping[str, Sequence[str]], tables: Iterable[TableRuns]
+    ) -> None:
+        self._store = store
+        self._served = served
+        self._tracked: dict[str, _Tracked] = {}
+        self._trained: dict[str, dict[str, str]] = {}
+        self._needed: dict[str, list[str]] = {}
+        self._shown: set[str] = set()
+        self._written: dict[str, tuple[str, int]] = {}
+        for table in tables:
+            for run in table.runs.values():
+                self._add(_Tracked(run, table.profile))
+
+    def has_curves(self, stage: Stage) -> bool:
+        """Return whether a stage's points are shown: it trains one of the runs."""
+        return stage.fingerprint in self._trained
+
+    def is_shown(self, stage: Stage) -> bool:
+        """Return whether a stage's end shows in MLflow: it trains or judges one of the runs."""
+        return stage.fingerprint in self._shown
+
+    def is_needed(self, stage: Stage) -> bool:
+        """Return whether one of the runs cannot do without a stage."""
+        return stage.fingerprint in self._needed
+
+    def write_points(self, server: Server, points: Iterable[LivePoint]) -> None:
+        """Add points of running trainings to all runs they belong to."""
+        from harness.tracking.server import point_metrics
+
+        metrics: dict[str, list[Metric]] = {}
+        for point in points:
+            if self._store.status(point.stage) == "done":
+                continue  # the runs' records have the whole curve
+            # A store keeps no infinities, so live points have none either.
+            values = {n: v if math.isfinite(v) else math.nan for n, v in point.metrics.items()}
+            for identity, prefix in self._trained[point.stage].items():
+                written = self._written.get(identity) or self._write(server, identity)
+                if written is not None:
+                    run_id, start_ms = written
+                    new = point_metrics(prefix, start_ms, point.step, values)
+                    metrics.setdefault(run_id, []).extend(new)
+        for run_id, some in metrics.items():
+            server.add_points(run_id, some)
+
+    def write_settled(self, server: Server, stages: Iterable[str]) -> None:
+        """Write the records of all runs that need stages which have finished or failed."""
+        for identity in dict.fromkeys(name for stage in stages for name in self._needed[stage]):
+            self._write(server, identity)
+
+    def _add(self, tracked: _Tracked) -> None:
+        identity = run_identity(tracked.run)
+        if identity in self._tracked:
+            return
+        run = tracked.run
+        self._tracked[identity] = tracked
+        for number, stage in enumerate(run.training, start=1):
+            self._trained.setdefault(stage.fingerprint, {})[identity] = curve_prefix(number)
+        for stage in upstream(run):
+            self._needed.setdefault(stage.fingerprint, []).append(identity)
+        self._shown |= {stage.fingerprint for stage in (*run.training, *run.judged.values())}
+
+    def _write(self, server: Server, identity: str) -> tuple[str, int] | None:
+        """Write a run's record; return the MLflow run's id and start, None if there is none."""
+        tracked = self._tracked[identity]
+        record = run_record(tracked.run, tracked.profile, self._store, self._served)
+        if record is None:
+            return None
+        found = server.runs(record).get(identity, [])
+        _, run_id = server.apply(record, found, settle=False)
+        self._written[identity] = (run_id, record.start_ms)
+        return self._written[identity]

@@ -1,0 +1,61 @@
+"""Fixtures of the tracking tests: work folders with an empty database in them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from harness.tracking.database import database_path
+
+
+class CreatedAtOnce(NamedTuple):
+    """What became of two processes that created one database."""
+
+    folder: Path
+    exit_codes: list[int]
+    said: list[str]
+
+
+@pytest.fixture(autouse=True)
+def _no_uri(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture(scope="session")
+def created_at_once(tmp_path_factory: pytest.TempPathFactory) -> CreatedAtOnce:
+    """Let two processes create the database of one new work folder at once."""
+    folder = tmp_path_factory.mktemp("template")
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from harness.tracking.database import create_database\n"
+        "create_database(Path(sys.argv[1]))\n"
+    )
+    command = [sys.executable, "-c", code, str(folder)]
+    started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate()[1] for process in started]
+    return CreatedAtOnce(folder, [process.returncode for process in started], said)
+
+
+@pytest.fixture(scope="session")
+def empty_database(created_at_once: CreatedAtOnce) -> Path:
+    """Return an empty database: creating one takes seconds, copying it does not."""
+    return database_path(created_at_once.folder)
+
+
+@pytest.fixture
+def new_work_dir(tmp_path: Path, empty_database: Path) -> Callable[[str], Path]:
+    """Return a function that makes a work folder with an empty database."""
+
+    def make(name: str) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        shutil.copyfile(empty_database, database_path(folder))
+        return folder
+
+    return make

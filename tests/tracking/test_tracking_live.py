@@ -1,0 +1,205 @@
+"""Live tracking: the same as a sync afterwards, and never in the way."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from toy_table import SERVED, contents, losses, stages, toy_cells, toy_runs, write
+
+from harness.errors import UserError
+from harness.store import Stage, Store
+from harness.tracking import TableState, Tracker, TrackingError, ui_command
+from harness.tracking.database import default_uri, live_lock
+
+NewWorkDir = Callable[[str], Path]
+PATIENCE_S = 20.0
+"""MLflow's own defaults would retry for minutes; ours give up within a second."""
+
+NOWHERE = "http://user:secret@127.0.0.1:9"
+RUNS = toy_runs((0,))
+STATE = TableState(RUNS, toy_cells())
+
+
+def compute(tracker: Tracker, store: Store, stage: Stage, *, steps: int = 3) -> None:
+    """Report a stage as the engine does; with fewer than all steps it is not finished."""
+    if stage.kind == "train":
+        for step, loss in enumerate(losses(stage)[:steps], start=1):
+            values = {"loss": loss, "rewards/margins": step / 8, "grad norm %": 1.0}
+            tracker.progress(stage, step, values)
+    if steps == 3:
+        write(store, stage)
+        tracker.stage_finished(stage)
+
+
+def synced(work_dir: Path, store: Store) -> dict[str, object]:
+    """Return what a database has that was written by one sync."""
+    Tracker(work_dir, store, SERVED).sync([STATE])
+    return contents(work_dir)
+
+
+@pytest.mark.parametrize("flush_s", [0.0, 60.0])
+def test_a_run_tracked_live_and_synced_equals_one_only_synced(
+    tmp_path: Path, new_work_dir: NewWorkDir, flush_s: float
+) -> None:
+    """Whether every message is written by itself, or all at the end."""
+    store, warnings = Store(tmp_path / "store"), []
+    live, after = new_work_dir("live"), new_work_dir("after")
+    tracker = Tracker(live, store, SERVED, warn=warnings.append, flush_s=flush_s)
+    tracker.start([RUNS])
+    for stage in stages(RUNS):
+        compute(tracker, store, stage)
+    tracker.finish([STATE], timeout_s=60)
+    assert warnings == []
+    assert contents(live) == synced(after, store)
+    assert Tracker(live, store, SERVED).sync([STATE]) == {"unchanged": 4}
+
+
+def test_curves_are_there_before_their_stage_is_finished(
+    tmp_path: Path, new_work_dir: NewWorkDir
+) -> None:
+    """A training is stopped after two of three steps; both runs that share it show the two.
+
+    Then it fails, is tried again from its first step, and all is as if nothing had happened.
+    """
+    store, live, after = Store(tmp_path / "store"), new_work_dir("live"), new_work_dir("after")
+    training = RUNS.runs["dpo-h1", 0].training[0]
+    order = stages(RUNS)
+    at = order.index(training)
+    first = Tracker(live, store, SERVED)
+    first.start([RUNS])
+    for stage in order[:at]:
+        compute(first, store, stage)
+    compute(first, store, training, steps=2)
+    first.close(60)
+    found = contents(live)
+    assert {name: run["info"][0] for name, run in found.items()} == {
+        "runs/micro | dpo-h1 · seed 0": "RUNNING",
+        "runs/micro | dpo-eva-a_min · seed 0": "RUNNING",
+    }
+    for run in found.values():
+        assert [point[0] for point in run["metrics"]["iter1/loss"]] == [1, 2]
+
+    second = Tracker(live, store, SERVED)
+    second.start([RUNS])
+    compute(second, store, training, steps=1)
+    store.record_failure(training, "killed", "")
+    second.stage_failed(training)
+    second.close(60)
+    assert {run["info"][0] for run in contents(live).values()} == {"FAILED"}
+
+    third = Tracker(live, store, SERVED)
+    third.start([RUNS])
+    store.clear_failure(training.fingerprint)
+    for stage in order[at:]:
+        compute(third, store, stage)
+    third.finish([STATE], timeout_s=60)
+    assert contents(live) == synced(after, store)
+
+
+def test_points_of_a_stopped_training_go_at_the_next_sync_but_not_while_one_may_run(
+    tmp_path: Path, new_work_dir: NewWorkDir
+) -> None:
+    state = TableState(RUNS, [])
+    store, live, after = Store(tmp_path / "store"), new_work_dir("live"), new_work_dir("after")
+    tracker = Tracker(live, store, SERVED)
+    tracker.start([RUNS])
+    for stage in stages(RUNS):
+        compute(tracker, store, stage, steps=2 if stage.kind == "train" else 3)
+        if stage.kind == "train":
+            break
+    tracker.close(60)
+    with live_lock(live, shared=True):
+        Tracker(live, store, SERVED).sync([state])
+        assert all("iter1/loss" in run["metrics"] for run in contents(live).values())
+    Tracker(live, store, SERVED).sync([state])
+    Tracker(after, store, SERVED).sync([state])
+    assert contents(live) == contents(after)
+    assert all("iter1/loss" not in run["metrics"] for run in contents(live).values())
+
+
+def test_a_training_that_came_out_otherwise_is_written_anew(
+    tmp_path: Path, new_work_dir: NewWorkDir
+) -> None:
+    """A point was seen of an attempt that was lost; the attempt that counts has another value."""
+    store, live, after = Store(tmp_path / "store"), new_work_dir("live"), new_work_dir("after")
+    lost = Tracker(live, store, SERVED)
+    lost.start([RUNS])
+    order = stages(RUNS)
+    at = order.index(RUNS.runs["dpo-h1", 0].training[0])
+    for stage in order[:at]:
+        compute(lost, store, stage)
+    lost.progress(order[at], 1, {"loss": 0.125})
+    lost.close(60)
+    assert {run["metrics"]["iter1/loss"][0][2] for run in contents(live).values()} == {"0.125"}
+    tracker = Tracker(live, store, SERVED)
+    tracker.start([RUNS])
+    for stage in order[at:]:
+        compute(tracker, store, stage)
+    tracker.finish([STATE], timeout_s=60)
+    assert contents(live) == synced(after, store)
+
+
+def test_an_unreachable_server_is_one_quick_warning_and_the_next_sync_catches_up(
+    tmp_path: Path, new_work_dir: NewWorkDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
+    store, work, warnings = Store(tmp_path / "store"), new_work_dir("a"), list[str]()
+    tracker = Tracker(work, store, SERVED, warn=warnings.append, flush_s=0.0)
+    began = time.monotonic()
+    tracker.start([RUNS])
+    for stage in stages(RUNS):
+        compute(tracker, store, stage)
+    tracker.finish([STATE])
+    assert time.monotonic() - began < PATIENCE_S
+    (warning,) = warnings
+    assert "http://***@127.0.0.1:9 cannot be written" in warning
+    assert "secret" not in warning
+    assert "harness sync" in warning
+
+    began = time.monotonic()
+    with pytest.raises(TrackingError, match="cannot be written"):
+        Tracker(work, store, SERVED).sync([STATE])
+    assert time.monotonic() - began < PATIENCE_S
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    assert Tracker(work, store, SERVED).sync([STATE]) == {"created": 4}
+
+
+def test_a_fault_of_ours_is_one_warning_with_its_traceback_in_a_file(
+    tmp_path: Path, new_work_dir: NewWorkDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, work, warnings = Store(tmp_path / "store"), new_work_dir("a"), list[str]()
+    tracker = Tracker(work, store, SERVED, warn=warnings.append, flush_s=0.0)
+    tracker.start([RUNS])
+    monkeypatch.setattr("harness.tracking.writer.run_record", lambda *_: 1 / 0)
+    for stage in stages(RUNS):
+        compute(tracker, store, stage)
+    assert tracker.close(60)
+    (warning,) = warnings
+    assert "division by zero" in warning
+    assert "ZeroDivisionError" in (work / "tracking" / "error.log").read_text()
+
+
+def test_the_pages_are_served_on_loopback_by_one_process(
+    new_work_dir: NewWorkDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = new_work_dir("a")
+    command, environment = ui_command(work, 5123)
+    assert command[:4] == [sys.executable, "-m", "mlflow", "server"]
+    options = dict(zip(command[4::2], command[5::2], strict=True))
+    assert options == {
+        "--backend-store-uri": default_uri(work),
+        "--artifacts-destination": str(work / "mlartifacts"),
+        "--host": "127.0.0.1",
+        "--port": "5123",
+        "--workers": "1",
+        "--uvicorn-opts": "--log-level warning",
+    }
+    assert environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false"
+    assert environment["MLFLOW_DISABLE_TELEMETRY"] == "true"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
+    with pytest.raises(UserError, match="open that address in a browser"):
+        ui_command(work, 5123)

@@ -1,0 +1,238 @@
+"""Sync: MLflow holds what the store holds, however often and wherever it is written."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from toy_table import SERVED, contents, filled, score, stages, toy_cells, toy_runs, write
+
+from harness.store import Store, StoreError
+from harness.tracking import TableState, Tracker
+from harness.tracking.database import database_path, default_uri
+
+NewWorkDir = Callable[[str], Path]
+RUNS = toy_runs((0,))
+STATE = TableState(RUNS, toy_cells())
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return filled(tmp_path_factory.mktemp("full") / "store", RUNS)
+
+
+def refuse(sentence: str) -> None:
+    raise AssertionError(sentence)
+
+
+def tracker(work_dir: Path, store: Store) -> Tracker:
+    return Tracker(work_dir, store, SERVED, warn=refuse)
+
+
+def copy(store: Store, folder: Path) -> Store:
+    shutil.copytree(store.root, folder)
+    return Store(folder)
+
+
+def test_a_run_says_all_about_itself(store: Store, new_work_dir: NewWorkDir) -> None:
+    """The score is the mean of s and s + 2, so s + 1; a point's time is start + step seconds.
+
+    The eva run has two trainings of three steps; the first is the one of the run `dpo-h1`.
+    """
+    work = new_work_dir("a")
+    assert tracker(work, store).sync([STATE]) == {"created": 4}
+    found = contents(work)
+    assert set(found) == {
+        "runs/micro | dpo-h1 · seed 0",
+        "runs/micro | dpo-eva-a_min · seed 0",
+        "table4/micro | dpo-1",
+        "table4/micro | eva-a_min",
+    }
+    run = RUNS.runs["dpo-eva-a_min", 0]
+    held = found["runs/micro | dpo-eva-a_min · seed 0"]
+    first = store.manifest(run.iterations[0].prompts.fingerprint)
+    start = round(datetime.fromisoformat(first["started"]).timestamp() * 1000)
+    assert held["info"][:2] == ["FINISHED", start]
+    judge = run.judged["arena_hard"]
+    assert held["metrics"]["ah_wr"] == [[0, start, repr(score(judge, "ah_wr") + 1)]]
+    loss = held["metrics"]["iter1/loss"]
+    assert [step for step, *_ in loss] == [1, 2, 3]
+    assert loss[1] == [2, start + 2000, "0.25"]
+    assert loss[2] == [3, start + 3000, "nan"]
+    assert loss == found["runs/micro | dpo-h1 · seed 0"]["metrics"]["iter1/loss"]
+    assert {"iter2/loss", "iter2/rewards/margins", "iter2/grad norm _"} <= set(held["metrics"])
+    wanted = {
+        "run": "dpo-eva-a_min",
+        "seed": "0",
+        "recipe.chain": "human, eva",
+        "train.beta": "0.1",
+    }
+    wanted |= {"recipe.creator.metric": "a_min", "generate.n": "6", "train.learning_rate": "0.0001"}
+    assert wanted.items() <= held["params"].items()
+    tags = {"cells": "table4/eva-a_min", "tables": "table4", "scale": "toy", "state": "done"}
+    tags |= {"commit": "c0ffee", "dirty": "true", "version.torch": "2.13.0", "judge": "toy/oracle"}
+    tags |= {"reward_model": "toy/pointwise", "creator": "toy/evol_instruct"}
+    assert tags.items() <= held["tags"].items()
+    pairs = store.manifest(run.iterations[1].pairs.fingerprint)["files"]["pairs.parquet"]["sha256"]
+    assert ["iter2/pairs", pairs[:16]] in [dataset[:2] for dataset in held["datasets"]]
+    assert found["runs/micro | dpo-h1 · seed 0"]["tags"]["tables"] == "table4, table5"
+
+
+def test_a_row_has_the_numbers_of_whole_cells_and_never_ours_minus_the_papers(
+    store: Store, new_work_dir: NewWorkDir
+) -> None:
+    work = new_work_dir("a")
+    tracker(work, store).sync([STATE])
+    row = contents(work)["table4/micro | eva-a_min"]
+    latest = {name: float(points[-1][2]) for name, points in row["metrics"].items()}
+    assert latest == {
+        "ah_wr": 54.25,
+        "ah_wr.ci_low": 52.0,
+        "ah_wr.ci_high": 56.5,
+        "ah_wr.gain": 1.5,
+        "ah_wr.gain_ci_low": 0.5,
+        "ah_wr.gain_ci_high": 2.5,
+        "ah_wr.paper": 51.6,
+        "ah_wr.paper_gain": 8.5,
+    }
+    assert row["params"]["label"] == "θ_{1→1̄}: + eva (A*_min) (our default)"
+    assert row["params"]["run"] == "dpo-eva-a_min"
+    states = {"state.ah_wr": "ok", "state.mt_avg": "partial", "seeds": "0", "state": "mixed"}
+    assert states.items() <= row["tags"].items()
+    assert row["info"][0] == "RUNNING"
+
+
+def test_syncing_twice_changes_nothing_and_an_empty_server_gets_the_same(
+    store: Store, new_work_dir: NewWorkDir
+) -> None:
+    first, second = new_work_dir("a"), new_work_dir("b")
+    assert not tracker(first, store).is_current([STATE])
+    tracker(first, store).sync([STATE])
+    before = contents(first)
+    assert tracker(first, store).sync([STATE]) == {"unchanged": 4}
+    assert contents(first) == before
+    assert tracker(first, store).is_current([STATE])
+    tracker(second, store).sync([STATE])
+    assert contents(second) == before
+
+
+def test_a_store_synced_as_it_grows_ends_like_one_synced_once(
+    store: Store, tmp_path: Path, new_work_dir: NewWorkDir
+) -> None:
+    """Seen after every few stages: missing, running, failed, and whole."""
+    growing, once = new_work_dir("a"), new_work_dir("b")
+    partial = Store(tmp_path / "growing")
+    assert tracker(growing, partial).sync([STATE]) == {}
+    seen = set()
+    for number, stage in enumerate(stages(RUNS)):
+        if failed := number == 14:
+            partial.record_failure(stage, "the loss is not a number", "")
+        if number % 7 == 0:
+            tracker(growing, partial).sync([TableState(RUNS, [])])
+            found = contents(growing).values()
+            seen |= {run["info"][0] for run in found}
+            failures = {run["tags"].get("failure") for run in found} - {None}
+            assert failures == ({f"{stage.label}: the loss is not a number"} if failed else set())
+        write(partial, stage)
+    assert seen == {"RUNNING", "FAILED", "FINISHED"}
+    tracker(growing, partial).sync([STATE])
+    tracker(once, partial).sync([STATE])
+    assert contents(growing) == contents(once)
+
+
+def test_numbers_that_have_changed_replace_the_row_and_leave_no_trace(
+    store: Store, new_work_dir: NewWorkDir
+) -> None:
+    """A cell changes its value, and then lacks a seed: the first metric must not stay."""
+    changed, direct = new_work_dir("a"), new_work_dir("b")
+    tracker(changed, store).sync([STATE])
+    partial = dict.fromkeys(("mean", "ci_low", "ci_high", "gain", "gain_ci_low", "gain_ci_high"))
+    for cells in (toy_cells(mean=55.0), toy_cells(state="partial", **partial)):
+        assert tracker(changed, store).sync([TableState(RUNS, cells)]) == {
+            "replaced": 1,
+            "unchanged": 3,
+        }
+    tracker(direct, store).sync([TableState(RUNS, cells)])
+    assert contents(changed) == contents(direct)
+    assert contents(changed)["table4/micro | eva-a_min"]["metrics"] == {}
+
+
+def test_what_others_did_to_the_server_is_put_right(
+    store: Store, tmp_path: Path, new_work_dir: NewWorkDir
+) -> None:
+    """A second copy of a run, a deleted run, and an experiment deleted as a whole."""
+    work = new_work_dir("a")
+    tracker(work, store).sync([STATE])
+    before = contents(work)
+    client = MlflowClient(default_uri(work))
+    runs, rows = (
+        client.get_experiment_by_name(name).experiment_id for name in ("runs/micro", "table4/micro")
+    )
+    some, other = client.search_runs([runs])[:2]
+    client.create_run(runs, some.info.start_time + 1, {"harness.id": some.data.tags["harness.id"]})
+    client.delete_run(other.info.run_id)
+    client.delete_experiment(rows)
+    counts = tracker(work, store).sync([STATE])
+    assert counts["created"] >= 1
+    assert contents(work) == before
+
+
+def test_a_broken_stage_is_named_and_not_projected(
+    store: Store, tmp_path: Path, new_work_dir: NewWorkDir
+) -> None:
+    broken = copy(store, tmp_path / "broken")
+    judge = RUNS.runs["dpo-h1", 0].judged["arena_hard"]
+    (broken.path(judge.fingerprint) / "scores.parquet").write_bytes(b"cut off")
+    with pytest.raises(StoreError, match=r"scores\.parquet has 7 bytes"):
+        tracker(new_work_dir("a"), broken).sync([STATE])
+
+
+def test_two_processes_create_one_database(
+    created_at_once: tuple[Path, list[int], list[str]],
+) -> None:
+    """Both find none; one creates it, the other waits, and neither says a word."""
+    folder, exit_codes, said = created_at_once
+    assert (exit_codes, said) == ([0, 0], ["", ""])
+    names = [e.name for e in MlflowClient(default_uri(folder)).search_experiments()]
+    assert names == ["Default"]
+    assert not (folder / "tracking" / "draft.db").exists()
+
+
+def test_an_unchanged_store_needs_no_mlflow(
+    store: Store, new_work_dir: NewWorkDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once synced, `finish` neither imports MLflow nor opens a stage.
+
+    A database that was deleted and created anew is not mistaken for the one that was synced.
+    """
+    code = "import harness.tracking, sys; sys.exit('mlflow' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    work = new_work_dir("a")
+    tracker(work, store).sync([STATE])
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "mlflow", None)  # importing it now raises
+        patched.setattr(Store, "open", None)
+        patched.setattr("harness.tracking.tracker.open_server", None)
+        tracker(work, store).finish([STATE])
+    database_path(work).unlink()
+    assert not tracker(work, store).is_current([STATE])
+
+
+def test_a_number_that_the_database_changes_is_no_contradiction(
+    store: Store, new_work_dir: NewWorkDir
+) -> None:
+    """SQLite loses the sign of a zero."""
+    work = new_work_dir("a")
+    cells = toy_cells(gain=-0.0)
+    assert tracker(work, store).sync([TableState(RUNS, cells)])["created"] == 4
+    client = MlflowClient(default_uri(work))
+    rows = client.get_experiment_by_name("table4/micro").experiment_id
+    for run in client.search_runs([rows]):
+        client.set_tag(run.info.run_id, "harness.digest", "stale")
+    assert tracker(work, store).sync([TableState(RUNS, cells)]) == {"unchanged": 2, "updated": 2}

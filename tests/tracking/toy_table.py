@@ -1,0 +1,169 @@
+"""A toy table: real rows of table 4 at the profile `micro`, with stages written by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from mlflow import MlflowClient
+
+from harness.catalogue.load import load_tables
+from harness.catalogue.profile import load_profiles
+from harness.engine import Plan
+from harness.store import Provenance, Stage, Store
+from harness.store.progress import ProgressWriter
+from harness.tracking.database import default_uri
+from harness.trainer.plan import Planner
+from harness.trainer.table_runs import TableRuns
+
+ROWS = ("dpo-1", "eva-a_min")
+SERVED = {"dpo-h1": ["table4/dpo-1", "table5/dpo-1"], "dpo-eva-a_min": ["table4/eva-a_min"]}
+PROVENANCE: Provenance = {
+    "commit": "c0ffee",
+    "dirty": True,
+    "python": "3.11.7",
+    "platform": "toy",
+    "cpu": "toy",
+    "cores": 2,
+    "threads": 1,
+    "versions": {"torch": "2.13.0", "trl": "1.16.0"},
+}
+
+
+class ToyAssets:
+    """Identities without files."""
+
+    def policy(self) -> str:
+        return "toy/theta0"
+
+    def reward_model(self, role: str) -> str:
+        return f"toy/{role}"
+
+    def prompts(self) -> str:
+        return "toy/prompts"
+
+    def creator(self, method: str) -> str:
+        return f"toy/{method}"
+
+    def benchmark(self, name: str) -> str:
+        return f"toy/{name}"
+
+    def judge(self, name: str) -> str:
+        return f"toy/{name}"
+
+
+def toy_runs(seeds: Iterable[int] = (0, 1)) -> TableRuns:
+    """Return the runs of two rows of table 4, which share their first iteration."""
+    table, profile = load_tables()["table4"], load_profiles()["micro"]
+    planner = Planner(profile, ToyAssets())
+    rows = tuple(table.row(name) for name in ROWS)
+    runs = {
+        (name, seed): planner.run(name, recipe, seed)
+        for seed in seeds
+        for row in rows
+        for name, recipe in table.recipes(row).items()
+    }
+    return TableRuns(table, profile, tuple(seeds), rows, runs)
+
+
+def losses(stage: Stage) -> list[float]:
+    """Return the toy loss of each step, from step 1 on; the last is not a number."""
+    return [0.5 + stage.seed / 2**32, 0.25, float("nan")]
+
+
+def score(stage: Stage, column: str) -> float:
+    """Return the toy score of a judged column: two prompts, this and 2 more, mean this plus 1."""
+    return float(stage.seed % 40) + len(column)
+
+
+def write(store: Store, stage: Stage) -> None:
+    """Write a stage's toy output."""
+    with store.writing(stage, PROVENANCE) as output:
+        if stage.kind == "train":
+            writer = ProgressWriter(output)
+            for step, loss in enumerate(losses(stage), start=1):
+                writer.write(step, {"loss": loss, "rewards/margins": step / 8, "grad norm %": 1.0})
+        elif stage.kind == "judge":
+            columns = ("ah_wr", "ah_len") if "arena" in str(stage.settings) else ("mt_avg",)
+            values = [(c, score(stage, c) + extra) for c in columns for extra in (0.0, 2.0)]
+            names, numbers = zip(*values, strict=True)
+            ids = [f"p{i}" for i in range(len(names))]
+            table = pa.table({"prompt_id": ids, "column": names, "value": numbers})
+            pq.write_table(table, output / "scores.parquet")
+        else:
+            name = "pairs" if stage.kind in ("pair", "mix") else "prompts"
+            pq.write_table(pa.table({"prompt": [stage.label]}), output / f"{name}.parquet")
+
+
+def stages(runs: TableRuns) -> tuple[Stage, ...]:
+    """Return all stages, inputs first."""
+    return Plan(runs.targets).stages
+
+
+def filled(root: Path, runs: TableRuns) -> Store:
+    """Return a store in which all stages of a table are done."""
+    store = Store(root)
+    for stage in stages(runs):
+        write(store, stage)
+    return store
+
+
+@dataclass(frozen=True)
+class ToyCell:
+    """What the projection reads of a report's cell."""
+
+    row: str
+    column: str
+    state: str = "ok"
+    mean: float | None = 54.25
+    ci_low: float | None = 52.0
+    ci_high: float | None = 56.5
+    gain: float | None = None
+    gain_ci_low: float | None = None
+    gain_ci_high: float | None = None
+    paper: float | None = 51.6
+    paper_gain: float | None = None
+
+
+def toy_cells(**changes: Any) -> list[ToyCell]:
+    """Return the cells of both rows in two columns; changes are to `eva-a_min` in `ah_wr`."""
+    eva = ToyCell("eva-a_min", "ah_wr", gain=1.5, gain_ci_low=0.5, gain_ci_high=2.5, paper_gain=8.5)
+    return [
+        ToyCell("dpo-1", "ah_wr"),
+        ToyCell("dpo-1", "mt_avg", mean=6.5, ci_low=6.0, ci_high=7.0, paper=8.66),
+        replace(eva, **changes),
+        ToyCell("eva-a_min", "mt_avg", "partial", None, None, None, paper=8.9, paper_gain=0.24),
+    ]
+
+
+def contents(work_dir: Path) -> dict[str, Any]:
+    """Return all that MLflow's database holds of active runs, without the ids it gives them."""
+    client = MlflowClient(default_uri(work_dir))
+    found: dict[str, Any] = {}
+    for experiment in client.search_experiments():
+        for run in client.search_runs([experiment.experiment_id]):
+            history = {
+                key: sorted(
+                    (m.step, m.timestamp, repr(m.value))
+                    for m in client.get_metric_history(run.info.run_id, key)
+                )
+                for key in run.data.metrics
+            }
+            name = f"{experiment.name} | {run.info.run_name}"
+            assert name not in found, f"{name} is there twice"
+            found[name] = {
+                "info": (run.info.status, run.info.start_time, run.info.end_time),
+                "params": run.data.params,
+                "tags": run.data.tags,
+                "metrics": history,
+                "datasets": sorted(
+                    (i.dataset.name, i.dataset.digest, i.dataset.source, i.tags[0].value)
+                    for i in run.inputs.dataset_inputs
+                ),
+            }
+    return json.loads(json.dumps(found))  # type: ignore[no-any-return]
