@@ -130,4 +130,3 @@ def two_turn_items(seed: int, per_category: int, taken: set[str]) -> list[Item]:
 
 def _category(task: Task) -> str:
     return next(o.category for o in OPERATIONS if o.name == task.operations[0])
-

@@ -108,7 +108,7 @@ def _read_card(where: Path) -> Card:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         return Card(data["version"], data["assets"], data["notes"])
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise HarnessError(
             f"the embedded world's card {path} cannot be read ({error}); restore it from version "
             "control or run `harness micro build`"

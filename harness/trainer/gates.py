@@ -114,14 +114,14 @@ def measure(store: Store, jobs: int, on_event: OnEvent) -> Gates:
     runs = [planner.run("dpo-h1", recipe, seed) for seed in SEEDS]
     sampled = _six_answers(planner)
     targets = [*base.targets, *sampled, *(stage for run in runs for stage in run.targets)]
-    engine = LocalEngine(
-        store, FUNCTIONS, store.root.parent / "logs", jobs=jobs, on_event=on_event
-    )
+    engine = LocalEngine(store, FUNCTIONS, store.root.parent / "logs", jobs=jobs, on_event=on_event)
     outcome = engine.run(Plan(targets))
     if not outcome.ok:
         raise HarnessError(f"the gates could not be measured: {dict(outcome.failed)}")
-    completions, rewards = (pq.read_table(store.open(stage.fingerprint) / name) for stage, name in
-                            zip(sampled, ("completions.parquet", "rewards.parquet"), strict=True))
+    completions, rewards = (
+        pq.read_table(store.open(stage.fingerprint) / name)
+        for stage, name in zip(sampled, ("completions.parquet", "rewards.parquet"), strict=True)
+    )
     scores = np.array(
         [
             oracle_score(prompt, answer)

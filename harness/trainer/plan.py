@@ -136,7 +136,10 @@ class Planner:
         }
         inputs = self.with_policy(settings, policy)
         answers = self.stage("answer", settings, inputs, f"{label} · {name}")
-        judge: dict[str, Json] = {"benchmark": identity, "judge": self.assets.judge(benchmark.judge)}
+        judge: dict[str, Json] = {
+            "benchmark": identity,
+            "judge": self.assets.judge(benchmark.judge),
+        }
         return self.stage("judge", judge, {"answers": answers}, f"{label} · {name}")
 
     def with_policy(self, settings: dict[str, Json], policy: Stage | None) -> dict[str, Stage]:

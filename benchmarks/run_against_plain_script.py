@@ -1,0 +1,252 @@
+"""How much the harness costs: one run's stages against a plain script doing the same work.
+
+The plain script trains DPO once on human prompts and once on eva's mix, and answers the three
+benchmarks, calling TRL and transformers as a paper's script would: no store, no stages, no
+provenance. The harness does the same run on one worker, into an empty store. Both use one thread
+and run one after the other in one invocation, so that the ratio means something on any machine.
+
+Prints JSON: `plain_s`, `stages_s` (sum over the run's stages), `wall_s` (of the engine, worker
+start included), `ratio` = stages_s / plain_s, `outside_stages` = 1 - stages_s / wall_s.
+
+Usage: python benchmarks/run_against_plain_script.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import torch
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from trl import DPOConfig, DPOTrainer
+
+from harness import quiet
+from harness.catalogue.load import load_tables
+from harness.catalogue.profile import load_profiles
+from harness.engine import LocalEngine, Plan
+from harness.eva.evolving import Prompt, evolve
+from harness.micro.benchmarks import read_items, read_prompts
+from harness.micro.creator import EmbeddedCreator
+from harness.micro.judge import JUDGES, Answer
+from harness.store import Store
+from harness.trainer.assets import assets_of, resolve
+from harness.trainer.plan import Planner
+from harness.trainer.steps import FUNCTIONS
+
+PROFILE = load_profiles()["micro"]
+ASSETS = assets_of(PROFILE)
+GENERATION = PROFILE.generation
+DPO = PROFILE.training.of("dpo")
+
+
+def load(path: Path) -> tuple[AutoModelForCausalLM, AutoTokenizer]:
+    """Load a policy and its tokenizer as a script would."""
+    model = AutoModelForCausalLM.from_pretrained(
+        path, dtype=torch.float32, attn_implementation="eager"
+    )
+    return model.eval(), AutoTokenizer.from_pretrained(path)
+
+
+@torch.inference_mode()
+def sample(model, tokenizer, conversations, temperature, n=1):
+    """Sample n answers to each conversation, batched by length."""
+    tokenizer.padding_side = "left"
+    texts = [
+        tokenizer.apply_chat_template(c, tokenize=False, add_generation_prompt=True)
+        for c in conversations
+        for _ in range(n)
+    ]
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i].split()))
+    answers = [""] * len(texts)
+    for start in range(0, len(order), GENERATION.batch_size):
+        part = order[start : start + GENERATION.batch_size]
+        batch = tokenizer(
+            [texts[i] for i in part], padding=True, add_special_tokens=False, return_tensors="pt"
+        )
+        out = model.generate(
+            input_ids=batch.input_ids,
+            attention_mask=batch.attention_mask,
+            do_sample=True,
+            temperature=temperature,
+            top_p=1.0,
+            top_k=0,
+            max_new_tokens=GENERATION.max_new_tokens,
+        )
+        decoded = tokenizer.batch_decode(
+            out[:, batch.input_ids.shape[1] :], skip_special_tokens=True
+        )
+        for i, text in zip(part, decoded, strict=True):
+            answers[i] = text.strip()
+    return [answers[i : i + n] for i in range(0, len(answers), n)]
+
+
+@torch.inference_mode()
+def reward(model, tokenizer, prompts, answers):
+    """Score every answer, batched by length; shape (prompts, n)."""
+    tokenizer.padding_side = "right"
+    texts = [
+        tokenizer.apply_chat_template([*user(p), assistant(a)], tokenize=False)
+        for p, several in zip(prompts, answers, strict=True)
+        for a in several
+    ]
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i].split()))
+    rewards = np.empty(len(texts))
+    for start in range(0, len(order), 256):
+        part = order[start : start + 256]
+        batch = tokenizer(
+            [texts[i] for i in part], padding=True, add_special_tokens=False, return_tensors="pt"
+        )
+        logits = model(input_ids=batch.input_ids, attention_mask=batch.attention_mask).logits
+        rewards[part] = logits[:, 0].numpy()
+    return rewards.reshape(len(prompts), -1)
+
+
+def user(text):
+    """One user message."""
+    return [{"role": "user", "content": text}]
+
+
+def assistant(text):
+    """One assistant message."""
+    return {"role": "assistant", "content": text}
+
+
+def pairs_of(prompts, answers, rewards):
+    """Best against worst of each prompt."""
+    return [
+        {
+            "prompt": user(p),
+            "chosen": [assistant(several[int(row.argmax())])],
+            "rejected": [assistant(several[int(row.argmin())])],
+        }
+        for p, several, row in zip(prompts, answers, rewards, strict=True)
+    ]
+
+
+def dpo(path, rows, output):
+    """Train with TRL and save."""
+    model, tokenizer = load(path)
+    args = DPOConfig(
+        output_dir=str(output),
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        report_to="none",
+        save_strategy="no",
+        logging_steps=1,
+        disable_tqdm=True,
+        seed=0,
+        num_train_epochs=DPO.epochs,
+        per_device_train_batch_size=DPO.batch_size,
+        learning_rate=DPO.learning_rate,
+        lr_scheduler_type=DPO.lr_scheduler,
+        warmup_ratio=DPO.warmup_ratio,
+        beta=DPO.beta,
+        max_length=DPO.max_length,
+        precompute_ref_log_probs=True,
+    )
+    data = Dataset.from_list(rows)
+    trainer = DPOTrainer(model=model, args=args, train_dataset=data, processing_class=tokenizer)
+    trainer.train()
+    trainer.model.save_pretrained(output)
+    tokenizer.save_pretrained(output)
+    return output
+
+
+def plain(scratch: Path) -> None:
+    """Run DPO, one eva iteration and the benchmarks, as a script."""
+    rng = np.random.default_rng(0)
+    pool = read_prompts(resolve(ASSETS.prompts()))
+    prompts = [pool[i] for i in rng.permutation(len(pool))[: PROFILE.x]]
+    rm_path = resolve(ASSETS.reward_model("pointwise"))
+    rm = AutoModelForSequenceClassification.from_pretrained(
+        rm_path, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    rm_tokenizer = AutoTokenizer.from_pretrained(rm_path)
+    policy = resolve(ASSETS.policy())
+
+    def rollouts(path, texts):
+        model, tokenizer = load(path)
+        answers = sample(
+            model, tokenizer, [user(t) for t in texts], GENERATION.temperature, GENERATION.n
+        )
+        return answers, reward(rm, rm_tokenizer, texts, answers)
+
+    first = dpo(policy, pairs_of(prompts, *rollouts(policy, prompts)), scratch / "one")
+    answers, rewards = rollouts(first, prompts)
+    gap = rewards.max(axis=1) - rewards.min(axis=1)
+    weight = (gap - gap.min()) / (gap.max() - gap.min())
+    chosen = rng.choice(len(prompts), len(prompts) // 4, replace=False, p=weight / weight.sum())
+    seeds = [Prompt(str(i), prompts[i]) for i in chosen]
+    evolved = evolve(seeds, EmbeddedCreator(), evolutions=4, retries=2, seed=0)
+    texts = [p.prompt for p in evolved.prompts]
+    new = pairs_of(texts, *rollouts(first, texts))
+    old = pairs_of(prompts, answers, rewards)
+    size = round(0.8 * PROFILE.x)
+    mixed = [new[i] for i in rng.permutation(len(new))[:size]]
+    mixed += [old[i] for i in rng.permutation(len(old))[: PROFILE.x - size]]
+    model, tokenizer = load(dpo(first, mixed, scratch / "two"))
+    for name in PROFILE.benchmarks:
+        evaluate(name, model, tokenizer)
+
+
+def evaluate(name, model, tokenizer) -> None:
+    """Answer and judge one benchmark."""
+    items = read_items(resolve(ASSETS.benchmark(name)))
+    temperature = PROFILE.benchmarks[name].temperature
+    given = {}
+    asked = [user(item.turn_1) for item in items]
+    for item, (text,) in zip(items, sample(model, tokenizer, asked, temperature), strict=True):
+        given[item.item_id, 1] = Answer(text, len(text.split()))
+    if items[0].turn_2 is not None:
+        asked = [
+            [*user(i.turn_1), assistant(given[i.item_id, 1].text), *user(i.turn_2)] for i in items
+        ]
+        for item, (text,) in zip(items, sample(model, tokenizer, asked, temperature), strict=True):
+            given[item.item_id, 2] = Answer(text, len(text.split()))
+    JUDGES[name](items, given)
+
+
+def harness(scratch: Path) -> tuple[float, float]:
+    """Run the same through the harness on one worker; return seconds in stages and in all."""
+    table = load_tables()["table4"]
+    recipe = table.recipe_of(table.row("eva-a_min"), table.columns[0])
+    run = Planner(PROFILE, ASSETS).run("dpo-eva-a_min", recipe, 0)
+    store, plan = Store(scratch / "store"), Plan(run.targets)
+    preload = ["harness.models.policy", "harness.models.reward_model", "harness.training.dpo"]
+    engine = LocalEngine(store, FUNCTIONS, scratch / "logs", jobs=1, preload=preload)
+    start = time.monotonic()
+    engine.run(plan)
+    wall = time.monotonic() - start
+    return sum(store.manifest(stage.fingerprint)["wall_s"] for stage in plan.stages), wall
+
+
+def main() -> None:
+    """Measure both and print the ratio."""
+    quiet.silence()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        start = time.monotonic()
+        plain(scratch)
+        plain_s = time.monotonic() - start
+        stages_s, wall_s = harness(scratch)
+    figures = {
+        "plain_s": round(plain_s, 2),
+        "stages_s": round(stages_s, 2),
+        "wall_s": round(wall_s, 2),
+        "ratio": round(stages_s / plain_s, 3),
+        "outside_stages": round(1 - stages_s / wall_s, 3),
+    }
+    print(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Reading and writing the files that stages hand to one another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+Rows = list[dict[str, Any]]
+
+PROMPT_SCHEMA = pa.schema(
+    [
+        ("prompt_id", pa.string()),
+        ("prompt", pa.string()),
+        ("source", pa.string()),
+        ("parent_id", pa.string()),
+        ("generation", pa.int64()),
+        ("method", pa.string()),
+    ]
+)
+"""Columns of `prompts.parquet`: the fields of `harness.eva.evolving.Prompt`."""
+
+SELECTED_SCHEMA = pa.schema(
+    [
+        *PROMPT_SCHEMA,
+        ("informativeness", pa.float64()),
+        ("weight", pa.float64()),
+        ("draw", pa.int64()),
+    ]
+)
+"""Columns of `selected.parquet`."""
+
+COMPLETION_SCHEMA = pa.schema(
+    [
+        *PROMPT_SCHEMA,
+        ("sample", pa.int64()),
+        ("completion", pa.string()),
+        ("n_tokens", pa.int64()),
+    ]
+)
+"""Columns of `completions.parquet`."""
+
+PAIR_SCHEMA = pa.schema(
+    [
+        *PROMPT_SCHEMA,
+        ("chosen", pa.string()),
+        ("rejected", pa.string()),
+        ("reward_chosen", pa.float64()),
+        ("reward_rejected", pa.float64()),
+    ]
+)
+"""Columns of `pairs.parquet`; the lineage is there because a mix's prompts can evolve again."""
+
+
+def read_prompts(folder: Path) -> Rows:
+    """Read prompts with their lineage from whichever stage made them."""
+    for name in ("prompts.parquet", "selected.parquet", "pairs.parquet"):
+        if (folder / name).exists():
+            return read_rows(folder / name)
+    raise FileNotFoundError(f"no prompts in {folder}")
+
+
+def read_rewards(folder: Path) -> tuple[list[str], NDArray[np.float64]]:
+    """Read rewards as prompt ids and an array of shape (prompts, samples)."""
+    table = pq.read_table(folder / "rewards.parquet")
+    ids = table.column("prompt_id").to_pylist()
+    n = 1 + max(table.column("sample").to_pylist())
+    rewards = table.column("reward").to_numpy().reshape(-1, n)
+    return [str(i) for i in ids[::n]], rewards
+
+
+def read_rows(path: Path) -> Rows:
+    """Read a Parquet file as a list of rows."""
+    rows: Rows = pq.read_table(path).to_pylist()
+    return rows
+
+
+def write_rows(path: Path, rows: Rows, schema: pa.Schema | None = None) -> None:
+    """Write rows as a Parquet file."""
+    pq.write_table(pa.Table.from_pylist(rows, schema), path)
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Write a small JSON file."""
+    path.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n", encoding="utf-8")

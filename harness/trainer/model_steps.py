@@ -1,0 +1,191 @@
+"""The stages that run a model or ask a judge: generate, annotate, train, answer, judge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+import pyarrow.parquet as pq
+
+from harness.store.stage import StageContext
+from harness.trainer.assets import resolve
+from harness.trainer.files import (
+    COMPLETION_SCHEMA,
+    PROMPT_SCHEMA,
+    Rows,
+    read_prompts,
+    read_rows,
+    write_json,
+    write_rows,
+)
+
+SCORING_BATCH = 256
+"""Sequences scored at a time; rewards do not depend on it beyond rounding."""
+
+
+def generate_stage(ctx: StageContext) -> None:
+    """Answer every prompt n times; reads the prompts, writes `completions.parquet`."""
+    from harness.models.policy import generate
+
+    prompts = read_prompts(ctx.inputs["prompts"])
+    s = ctx.settings
+    answers = generate(
+        _policy(ctx),
+        [user(row["prompt"]) for row in prompts],
+        n=cast(int, s["n"]),
+        temperature=cast(float, s["temperature"]),
+        top_p=cast(float, s["top_p"]),
+        max_new_tokens=cast(int, s["max_new_tokens"]),
+        batch_size=cast(int, s["batch_size"]),
+        seed=ctx.seed,
+    )
+    rows = [
+        {
+            **{name: row[name] for name in PROMPT_SCHEMA.names},
+            "sample": sample,
+            "completion": answer.text,
+            "n_tokens": answer.n_tokens,
+        }
+        for row, several in zip(prompts, answers, strict=True)
+        for sample, answer in enumerate(several)
+    ]
+    write_rows(ctx.output / "completions.parquet", rows, COMPLETION_SCHEMA)
+
+
+def annotate_stage(ctx: StageContext) -> None:
+    """Score completions with a reward model; writes `rewards.parquet` in the same order."""
+    from harness.models.reward_model import score
+
+    rows = read_rows(ctx.inputs["completions"] / "completions.parquet")
+    conversations = [[*user(row["prompt"]), assistant(row["completion"])] for row in rows]
+    model = resolve(str(ctx.settings["reward_model"]))
+    rewards = score(model, conversations, batch_size=SCORING_BATCH)
+    write_rows(
+        ctx.output / "rewards.parquet",
+        [
+            {"prompt_id": row["prompt_id"], "sample": row["sample"], "reward": float(reward)}
+            for row, reward in zip(rows, rewards, strict=True)
+        ],
+    )
+
+
+def train_stage(ctx: StageContext) -> None:
+    """Train the policy on pairs; writes `model/` and `log.json`."""
+    from harness.training.dpo import DPOHyperparameters, train_dpo
+
+    s = dict(ctx.settings)
+    start = _policy(ctx)
+    history: Rows = []
+
+    def on_log(step: int, metrics: Mapping[str, float]) -> None:
+        history.append({"step": step, **metrics})
+        ctx.report(step, metrics)
+
+    hyper = DPOHyperparameters(
+        learning_rate=cast(float, s["learning_rate"]),
+        beta=cast(float, s["beta"]),
+        epochs=cast(float, s["epochs"]),
+        batch_size=cast(int, s["batch_size"]),
+        micro_batch_size=cast(int, s["batch_size"]),
+        max_length=cast(int, s["max_length"]),
+        schedule=str(s["lr_scheduler"]),
+        warmup_ratio=cast(float, s["warmup_ratio"]),
+        weight_decay=cast(float, s["weight_decay"]),
+        max_grad_norm=cast(float, s["max_grad_norm"]),
+        optimizer=str(s["optimizer"]),
+    )
+    pairs = pq.read_table(ctx.inputs["pairs"] / "pairs.parquet")
+    summary = train_dpo(start, start, pairs, ctx.output, hyper, seed=ctx.seed, on_log=on_log)
+    write_json(ctx.output / "log.json", {"history": history, "summary": summary})
+
+
+def answer_stage(ctx: StageContext) -> None:
+    """Answer a benchmark, turn by turn; writes `answers.parquet`."""
+    from harness.micro.benchmarks import read_items
+    from harness.models.policy import generate
+
+    items = read_items(resolve(str(ctx.settings["benchmark"])))
+    s = ctx.settings
+    conversations = {item.item_id: user(item.turn_1) for item in items}
+    rows: Rows = []
+    for turn in (1, 2):
+        asked = [item for item in items if turn == 1 or item.turn_2 is not None]
+        if not asked:
+            break
+        answers = generate(
+            _policy(ctx),
+            [conversations[item.item_id] for item in asked],
+            n=1,
+            temperature=cast(float, s["temperature"]),
+            top_p=cast(float, s["top_p"]),
+            max_new_tokens=cast(int, s["max_new_tokens"]),
+            batch_size=cast(int, s["batch_size"]),
+            seed=ctx.seed + turn,
+        )
+        for item, (answer,) in zip(asked, answers, strict=True):
+            conversation = conversations[item.item_id]
+            rows.append(
+                {
+                    "prompt_id": item.item_id,
+                    "turn": turn,
+                    "conversation": json.dumps(conversation),
+                    "completion": answer.text,
+                    "n_tokens": answer.n_tokens,
+                }
+            )
+            follow_up = user(item.turn_2 or "")
+            conversations[item.item_id] = [*conversation, assistant(answer.text), *follow_up]
+    write_rows(ctx.output / "answers.parquet", rows)
+
+
+def judge_stage(ctx: StageContext) -> None:
+    """Judge answers; writes `judgments.parquet`, `scores.parquet` and `summary.json`."""
+    from harness.micro.benchmarks import read_items
+    from harness.micro.judge import COLUMNS, JUDGES, Answer
+
+    identity = str(ctx.settings["benchmark"])
+    name = identity.partition("/")[2].partition("@")[0]
+    items = read_items(resolve(identity))
+    answers = {
+        (row["prompt_id"], row["turn"]): Answer(row["completion"], row["n_tokens"])
+        for row in read_rows(ctx.inputs["answers"] / "answers.parquet")
+    }
+    judgments, result = JUDGES[name](items, answers)
+    columns = {score: COLUMNS[score][name] for score in result.scores}
+    write_rows(ctx.output / "judgments.parquet", judgments)
+    write_rows(
+        ctx.output / "scores.parquet",
+        [
+            {"prompt_id": prompt_id, "column": columns[score], "value": float(value)}
+            for prompt_id, score, value in result.rows()
+        ],
+    )
+    summary = {
+        "benchmark": identity,
+        "judge": ctx.settings["judge"],
+        "scores": {columns[score]: value for score, value in result.scores.items()},
+        "n": result.n,
+        "n_missing": result.n_missing,
+        "per_category": dict(result.per_category),
+        "notes": {columns[score]: note for score, note in result.notes.items()},
+    }
+    write_json(ctx.output / "summary.json", summary)
+
+
+def _policy(ctx: StageContext) -> Path:
+    """Return the folder of the policy: the one trained before, or the base policy."""
+    if "policy" in ctx.inputs:
+        return ctx.inputs["policy"] / "model"
+    return resolve(str(ctx.settings["policy"]))
+
+
+def user(text: str) -> list[dict[str, str]]:
+    """Return a conversation that is one user turn."""
+    return [{"role": "user", "content": text}]
+
+
+def assistant(text: str) -> dict[str, str]:
+    """Return an assistant's turn."""
+    return {"role": "assistant", "content": text}

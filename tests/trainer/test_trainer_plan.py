@@ -1,0 +1,430 @@
+"""Laws of the plan: which stages a table needs, and which of them rows and seeds share.
+
+Planning reads identities from the world's card and nothing else, so that a world of a few bytes
+will do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.catalogue.load import find_table, load_tables
+from harness.catalogue.profile import Profile, find_profile, load_profiles
+from harness.catalogue.recipe import Creator, Recipe
+from harness.catalogue.schema import Table
+from harness.engine import Plan
+from harness.errors import UserError
+from harness.micro import world
+from harness.micro.benchmarks import write_prompts
+from harness.micro.sources import human_prompts
+from harness.store import Stage, StageContext
+from harness.trainer.assets import assets_of
+from harness.trainer.files import read_rows
+from harness.trainer.plan import VERSIONS, Planner, Run
+from harness.trainer.steps import FUNCTIONS, prompts_stage
+from harness.trainer.table_runs import TableRuns, cells_served, plan_table
+
+SEEDS = (0, 1, 2)
+EVA_ROWS = (
+    "eva-uniform",
+    "eva-var",
+    "eva-mean",
+    "eva-mean_inv",
+    "eva-a_min_inv",
+    "eva-a_avg",
+    "eva-a_dis",
+    "eva-a_min",
+)
+
+
+def fill(folder: Path) -> Path:
+    """Write a world whose models and benchmarks are a few bytes, with real human prompts."""
+    folder.mkdir(exist_ok=True)
+    for name, path in world.ASSETS.items():
+        if name == "prompts":
+            write_prompts(human_prompts(0, 200), folder / path)
+        elif path.endswith(".parquet"):
+            (folder / path).write_bytes(name.encode())
+        else:
+            (folder / path).mkdir()
+            (folder / path / "model.safetensors").write_bytes(name.encode())
+    world.write_card(folder, {})
+    return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A world of a few bytes, in use by every test here."""
+    folder = fill(tmp_path_factory.mktemp("small") / "world")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HARNESS_WORLD", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def micro() -> Profile:
+    """The embedded profile, with 20 prompts an iteration."""
+    return find_profile(load_profiles(), "micro").model_copy(update={"x": 20})
+
+
+@pytest.fixture(scope="module")
+def table4() -> Table:
+    """The table of informativeness metrics."""
+    return find_table(load_tables(), "table4")
+
+
+@pytest.fixture(scope="module")
+def planned(table4: Table, micro: Profile) -> TableRuns:
+    """Table 4 over three seeds."""
+    return plan_table(table4, micro, SEEDS)
+
+
+@pytest.fixture
+def planner(micro: Profile, small_world: Path) -> Planner:
+    """A planner of single recipes."""
+    return Planner(micro, assets_of(micro))
+
+
+def chain(planner: Planner, *arms: str, seed: int = 0) -> Run:
+    """Plan a DPO chain with the default creator."""
+    return planner.run("-".join(arms), Recipe(algorithm="dpo", chain=arms), seed)  # type: ignore[arg-type]
+
+
+def distinct(runs: TableRuns | Run) -> dict[str, Stage]:
+    """The distinct stages behind runs, by fingerprint."""
+    return {stage.fingerprint: stage for stage in Plan(runs.targets)}
+
+
+def strings(value: object) -> Iterator[str]:
+    """Every string in a JSON value, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            yield from strings(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from strings(item)
+
+
+def test_table_4_over_three_seeds_takes_27_trainings_and_354_stages(planned: TableRuns) -> None:
+    """Counted by hand, for each seed.
+
+    dpo-1 cuts X_1 (1 prompts), answers and scores it with θ_0 (1 generate, 1 annotate), pairs and
+    trains (1 pair, 1 train). All eight eva rows start from θ_1's answers to X_1, shared: 1
+    generate, 1 annotate, and 1 pair for the unevolved part of the mix. Each of the eight then has
+    its own 1 select, 1 evolve, 1 generate, 1 annotate, 1 pair, 1 mix and 1 train. Each of the nine
+    policies answers three benchmarks (3 answer, 3 judge).
+
+        prompts 1    generate 1 + 1 + 8 = 10    annotate 10    pair 10    select 8
+        evolve 8     mix 8                      train 9        answer 27  judge 27    in all 118
+    """
+    kinds = Counter(stage.kind for stage in distinct(planned).values())
+    by_hand = {
+        "prompts": 1,
+        "generate": 10,
+        "annotate": 10,
+        "pair": 10,
+        "select": 8,
+        "evolve": 8,
+        "mix": 8,
+        "train": 9,
+        "answer": 27,
+        "judge": 27,
+    }
+    assert sum(by_hand.values()) == 118
+    assert kinds == {kind: 3 * count for kind, count in by_hand.items()}
+    assert kinds["train"] == 9 * 3
+    assert kinds.total() == 354
+
+
+def test_every_kind_of_stage_has_a_version_and_a_function() -> None:
+    assert set(VERSIONS) == set(FUNCTIONS)
+
+
+def test_one_dpo_training_is_the_beginning_of_all_eva_rows_of_a_seed(planned: TableRuns) -> None:
+    """Of the 27 trainings 3 are dpo-1's and 24 start from one of these."""
+    trainings = [s for s in distinct(planned).values() if s.kind == "train"]
+    from_base = [stage for stage in trainings if "policy" not in stage.inputs]
+    assert (len(from_base), len(trainings)) == (3, 27)
+    for seed in SEEDS:
+        [first] = planned.runs["dpo-h1", seed].training
+        for row in EVA_ROWS:
+            run = planned.runs[f"dpo-{row}", seed]
+            assert run.training[0] == first
+            assert run.training[1].inputs["policy"] == first
+            assert len(run.training) == 2
+
+
+def test_the_first_policys_answers_to_its_own_prompts_are_shared_by_all_eva_rows(
+    planned: TableRuns,
+) -> None:
+    for seed in SEEDS:
+        [first] = planned.runs["dpo-h1", seed].iterations
+        answers = {
+            run.iterations[1].pairs.inputs["base"].inputs["completions"]
+            for (run_id, of), run in planned.runs.items()
+            if of == seed and run_id != "dpo-h1"
+        }
+        [shared] = answers
+        assert shared.inputs == {"prompts": first.prompts, "policy": first.policy}
+        selections = {
+            planned.runs[f"dpo-{row}", seed].iterations[1].pairs.inputs["evolved"]
+            .inputs["completions"].inputs["prompts"].inputs["selected"]
+            for row in EVA_ROWS
+        }  # fmt: skip
+        assert {s.inputs["rewards"].inputs["completions"] for s in selections} == {shared}
+        assert len(selections) == 8
+
+
+def test_rows_differ_in_their_metric_and_in_nothing_else_upstream(planned: TableRuns) -> None:
+    """The 8 selections of a seed, over all rows, differ in one setting."""
+    selections = [s for s in distinct(planned).values() if s.kind == "select"]
+    assert len(selections) == 24
+    without_metric = {
+        json.dumps([{**s.settings, "metric": None}, s.record.inputs], sort_keys=True)
+        for s in selections
+    }
+    assert len(without_metric) == 3
+    assert len({s.settings["metric"] for s in selections}) == 8
+
+
+def test_seeds_share_no_stage(planned: TableRuns) -> None:
+    by_seed = [
+        {s.fingerprint for (_, of), run in planned.runs.items() if of == seed
+         for s in Plan(run.targets)}
+        for seed in SEEDS
+    ]  # fmt: skip
+    assert sum(map(len, by_seed)) == len(set().union(*by_seed)) == 354
+
+
+def test_a_row_alone_has_the_same_stages_as_in_the_whole_table(
+    planned: TableRuns, table4: Table, micro: Profile
+) -> None:
+    """So adding a row, in the middle too, changes no other row's fingerprints."""
+    everything = distinct(planned)
+    for row in EVA_ROWS:
+        alone = plan_table(table4, micro, (1,), [row])
+        assert set(alone.runs) == {("dpo-h1", 1), (f"dpo-{row}", 1)}
+        assert set(distinct(alone)) <= set(everything)
+
+
+def test_a_seed_alone_has_the_same_stages_as_among_others(
+    planned: TableRuns, table4: Table, micro: Profile
+) -> None:
+    alone = plan_table(table4, micro, (2,))
+    assert len(distinct(alone)) == 118
+    assert set(distinct(alone)) <= set(distinct(planned))
+
+
+def test_asking_for_a_row_adds_its_baseline(table4: Table, micro: Profile) -> None:
+    runs = plan_table(table4, micro, (0,), ["eva-a_min", "eva-var"])
+    assert [row.id for row in runs.rows] == ["dpo-1", "eva-var", "eva-a_min"]
+
+
+def test_the_runs_behind_a_cell_come_in_the_order_of_the_seeds(
+    table4: Table, micro: Profile
+) -> None:
+    runs = plan_table(table4, micro, (2, 0))
+    behind = runs.behind(table4.row("eva-var"), table4.columns[0])
+    assert [(run.run_id, run.seed) for run in behind] == [("dpo-eva-var", 2), ("dpo-eva-var", 0)]
+
+
+def test_what_cannot_be_planned_is_the_users_mistake(table4: Table, micro: Profile) -> None:
+    with pytest.raises(UserError, match="no seed is given"):
+        plan_table(table4, micro, ())
+    with pytest.raises(UserError, match="eva-a_mni"):
+        plan_table(table4, micro, (0,), ["eva-a_mni"])
+    two_arms = micro.model_copy(update={"arms": ("human",)})
+    with pytest.raises(UserError, match=r"`table4` cannot run on the profile `micro`: .*eva"):
+        plan_table(table4, two_arms, (0,))
+    elsewhere = micro.model_copy(update={"policy": "google/gemma-2-9b-it", "name": "paper"})
+    with pytest.raises(UserError, match="`paper` names models outside the embedded world"):
+        assets_of(elsewhere)
+
+
+def test_new_human_prompts_are_new_in_each_iteration(
+    planner: Planner, small_world: Path, tmp_path: Path
+) -> None:
+    """Three iterations cut [0, 20), [20, 40) and [40, 60) out of the seed's order of the pool."""
+    run = chain(planner, "human", "human", "human", seed=4)
+    cuts = [iteration.prompts for iteration in run.iterations]
+    assert [(s.settings["first"], s.settings["count"]) for s in cuts] == [
+        (0, 20),
+        (20, 20),
+        (40, 20),
+    ]
+    texts: list[str] = []
+    for number, stage in enumerate(cuts):
+        output = tmp_path / str(number)
+        output.mkdir()
+        prompts_stage(StageContext(stage.settings, {}, output, stage.seed))
+        rows = read_rows(output / "prompts.parquet")
+        assert {(row["source"], row["generation"], row["parent_id"]) for row in rows} == {
+            ("human", 0, None)
+        }
+        texts += [row["prompt"] for row in rows]
+    assert len(texts) == len(set(texts)) == 60
+
+
+def test_another_seed_cuts_the_pool_in_another_order(planner: Planner, tmp_path: Path) -> None:
+    cuts = []
+    for seed in (0, 1):
+        stage = chain(planner, "human", seed=seed).iterations[0].prompts
+        output = tmp_path / str(seed)
+        output.mkdir()
+        prompts_stage(StageContext(stage.settings, {}, output, stage.seed))
+        cuts.append([row["prompt_id"] for row in read_rows(output / "prompts.parquet")])
+    assert set(cuts[0]) != set(cuts[1])
+
+
+def test_a_larger_size_takes_more_prompts_and_starts_the_next_cut_behind_them(
+    planner: Planner,
+) -> None:
+    run = planner.run("2x", Recipe(algorithm="dpo", chain=("human", "human"), size=2), 0)
+    cuts = [iteration.prompts.settings for iteration in run.iterations]
+    assert [(s["first"], s["count"]) for s in cuts] == [(0, 40), (40, 40)]
+
+
+def test_a_human_iteration_starts_from_the_policy_before_it(planner: Planner) -> None:
+    first, second = chain(planner, "human", "human").iterations
+    answers = second.pairs.inputs["completions"]
+    assert answers.inputs == {"prompts": second.prompts, "policy": first.policy}
+    assert second.policy.inputs == {"pairs": second.pairs, "policy": first.policy}
+    assert "policy" not in first.policy.inputs
+    assert first.policy.settings["policy"] == world.card().identity("theta0")
+
+
+def test_a_second_evolution_starts_from_the_mix_of_the_first(planner: Planner) -> None:
+    """Its prompts are selected from the mix, by the rewards of the second policy's answers."""
+    _, second, third = chain(planner, "human", "eva", "eva").iterations
+    assert second.prompts == second.pairs
+    assert second.prompts.kind == "mix"
+    evolved = third.pairs.inputs["evolved"].inputs["completions"].inputs["prompts"]
+    selected = evolved.inputs["selected"]
+    assert selected.inputs["prompts"] == second.prompts
+    answers = selected.inputs["rewards"].inputs["completions"]
+    assert answers.inputs == {"prompts": second.prompts, "policy": second.policy}
+    assert third.pairs.inputs["base"].inputs["completions"] == answers
+    assert third.policy.inputs == {"pairs": third.pairs, "policy": second.policy}
+    assert evolved.settings["iteration"] == 3
+
+
+def test_a_chain_shares_what_it_has_in_common_with_a_shorter_one(planner: Planner) -> None:
+    short, long = chain(planner, "human", "eva"), chain(planner, "human", "eva", "eva")
+    assert long.iterations[:2] == short.iterations
+    human = chain(planner, "human", "human")
+    assert human.iterations[0] == short.iterations[0]
+
+
+def test_a_select_iteration_trains_on_the_selected_prompts_as_they_are(planner: Planner) -> None:
+    first, second = chain(planner, "human", "select").iterations
+    assert second.prompts.kind == "select"
+    assert second.pairs.inputs["only"] == second.prompts
+    assert second.pairs.inputs["completions"].inputs["prompts"] == first.prompts
+    kinds = Counter(stage.kind for stage in Plan([second.policy]))
+    assert kinds["evolve"] == kinds["mix"] == 0
+
+
+def test_the_base_model_is_answered_and_judged_and_never_trained(planner: Planner) -> None:
+    run = planner.run("base", Recipe(), 0)
+    assert run.iterations == run.training == ()
+    assert Counter(s.kind for s in Plan(run.targets)) == {"answer": 3, "judge": 3}
+
+
+def test_the_mix_has_the_size_and_share_of_the_recipe(planner: Planner) -> None:
+    recipe = Recipe(
+        algorithm="dpo", chain=("human", "eva"), creator=Creator(evolved_share=0.5, metric="var")
+    )
+    mix = planner.run("half", recipe, 7).iterations[1].pairs
+    assert mix.settings == {"size": 20, "evolved_share": 0.5, "seed": 7}
+
+
+def test_labels_say_what_a_stage_is_and_are_not_identity(planner: Planner) -> None:
+    one, other = chain(planner, "human"), planner.run(
+        "another name", Recipe(algorithm="dpo", chain=("human",)), 0
+    )  # fmt: skip
+    assert one.targets == other.targets
+    assert one.training[0].label == "seed 0 · human · 1 · train"
+    assert other.training[0].label == "seed 0 · another name · 1 · train"
+
+
+def test_a_hyperparameter_makes_new_what_is_downstream_of_it_and_nothing_else(
+    table4: Table, micro: Profile
+) -> None:
+    """A new beta keeps prompts, θ_0's answers, rewards and pairs; all else is trained anew."""
+    assert micro.training.dpo is not None
+    dpo = micro.training.dpo.model_copy(update={"beta": 0.3})
+    changed = micro.model_copy(update={"training": micro.training.model_copy(update={"dpo": dpo})})
+    before = distinct(plan_table(table4, micro, (0,)))
+    after = distinct(plan_table(table4, changed, (0,)))
+    assert Counter(before[f].kind for f in before.keys() & after.keys()) == {
+        "prompts": 1,
+        "generate": 1,
+        "annotate": 1,
+        "pair": 1,
+    }
+
+
+def test_a_judge_of_its_own_leaves_the_answers_alone(table4: Table, micro: Profile) -> None:
+    benchmarks = {
+        **micro.benchmarks,
+        "mt_bench": micro.benchmarks["mt_bench"].model_copy(update={"judge": "another"}),
+    }
+    other = micro.model_copy(update={"benchmarks": benchmarks})
+    before = distinct(plan_table(table4, micro, (0,)))
+    after = distinct(plan_table(table4, other, (0,)))
+    new = Counter(after[f].kind for f in after.keys() - before.keys())
+    assert new == {"judge": 9}
+
+
+def test_identities_name_bytes_and_no_places(planned: TableRuns, small_world: Path) -> None:
+    """No setting holds a path: identities are `version/name@digest`, other strings are words."""
+    found = {text for stage in distinct(planned).values() for text in strings(stage.settings)}
+    identities = {text for text in found if "/" in text}
+    names = {text.partition("@")[0] for text in identities}
+    assert names == {
+        "micro-1/theta0",
+        "micro-1/rm_pointwise",
+        "micro-1/prompts",
+        "micro-1/arena_hard",
+        "micro-1/alpaca_eval",
+        "micro-1/mt_bench",
+        "micro-1/evol_instruct",
+        "micro-1/oracle",
+    }
+    assert not any(str(small_world) in text or "\\" in text for text in found)
+
+
+def test_the_same_world_elsewhere_gives_the_same_fingerprints(
+    planned: TableRuns, table4: Table, micro: Profile, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("HARNESS_WORLD", str(fill(tmp_path / "elsewhere")))
+    assert set(distinct(plan_table(table4, micro, SEEDS))) == set(distinct(planned))
+
+
+def test_a_changed_policy_makes_everything_new_but_the_prompts(
+    table4: Table, micro: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = distinct(plan_table(table4, micro, (0,)))
+    other = fill(tmp_path / "other")
+    (other / "theta0" / "model.safetensors").write_bytes(b"other weights")
+    world.write_card(other, {})
+    monkeypatch.setenv("HARNESS_WORLD", str(other))
+    after = distinct(plan_table(table4, micro, (0,)))
+    assert {before[f].kind for f in before.keys() & after.keys()} == {"prompts"}
+
+
+def test_the_places_a_run_stands_behind_are_listed_by_run_id() -> None:
+    served = cells_served(load_tables())
+    assert "table4/dpo-1" in served["dpo-h1"]
+    assert "table4/eva-a_min" in served["dpo-eva-a_min"]
+    assert len(served["dpo-h1"]) > 1
+    assert len(served) == 64
