@@ -4,8 +4,8 @@ The model. Chosen is the completion of highest reward, rejected the one of lowes
 equals in both cases. If all completions of a prompt have the same reward, both rules name the
 first one: the pair then sets a text against itself, its DPO loss is log 2 whatever the policy, and
 its gradient is 0 up to rounding. Such a pair teaches nothing but still fills a place in the batch,
-and so lowers the step that the other pairs take. The authors keep these pairs, and so does the default here;
-`drop_ties` removes them. Either way they are counted.
+and so lowers the step that the other pairs take. The authors keep these
+pairs, and so does the default here; `drop_ties` removes them. Either way they are counted.
 
 A pair of *different* texts with equal rewards never arises from a prompt with any reward spread,
 because its best and worst then differ in reward.

@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.micro.demonstrations import Mix, Turn, demonstrate
 from harness.micro.tokenizer import BOS, END, MODEL, PAD, START, USER, build_tokenizer, words
@@ -63,7 +63,6 @@ def model_config(vocabulary_size: int) -> Gemma2Config:
         pad_token_id=0,
         bos_token_id=1,
         eos_token_id=4,
-        attn_implementation="eager",
     )
 
 
@@ -131,7 +130,7 @@ def pretrain(config: PretrainConfig, output: Path, on_step: Progress | None = No
     torch.manual_seed(config.seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     ids = {word: index for index, word in enumerate(words())}
-    model = Gemma2ForCausalLM(model_config(len(ids))).to(device)
+    model: Any = Gemma2ForCausalLM(model_config(len(ids))).to(torch.device(device))
     optimizer = torch.optim.AdamW(
         model.parameters(), config.learning_rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True
     )
@@ -162,5 +161,5 @@ def save(model: Gemma2ForCausalLM, output: Path) -> None:
 
     import torch
 
-    copy.deepcopy(model).to(torch.bfloat16).save_pretrained(output)
+    copy.deepcopy(model).bfloat16().save_pretrained(output)
     build_tokenizer().save_pretrained(output)

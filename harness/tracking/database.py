@@ -2,7 +2,7 @@
 
 By default it is a SQLite database in the work folder, and a tracking server or another database
 where `MLFLOW_TRACKING_URI` names one. Several processes that create one database at once break
-it, so ours is created under a lock, in a place of its own, and renamed when it is complete.
+it, so a SQLite database is created under a lock, as a draft that is renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ _QUIET = {
 }
 
 
+_USER_VERSION_AT = 60
+"""Where a SQLite file keeps the number that is free for applications to use."""
+
+
 class TrackingError(HarnessError):
     """MLflow cannot be reached, or refuses what is written."""
 
@@ -43,24 +47,25 @@ def quiet() -> None:
         os.environ.setdefault(name, value)
 
 
-def database_path(work_dir: Path) -> Path:
-    """Return where the default database lies."""
-    return work_dir / "mlflow.db"
-
-
-def artifacts_path(work_dir: Path) -> Path:
-    """Return where artifacts of the default database lie."""
-    return work_dir / "mlartifacts"
-
-
 def default_uri(work_dir: Path) -> str:
     """Return the tracking URI of the default database."""
-    return f"sqlite:///{database_path(work_dir).resolve()}"
+    return f"sqlite:///{work_dir.resolve() / 'mlflow.db'}"
 
 
 def chosen_uri(work_dir: Path, uri: str | None = None) -> str:
     """Return the given tracking URI, else `MLFLOW_TRACKING_URI`, else the default database's."""
     return uri or os.environ.get("MLFLOW_TRACKING_URI") or default_uri(work_dir)
+
+
+def database_path(uri: str) -> Path | None:
+    """Return the file of a SQLite tracking URI; None for any other."""
+    found = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]+)(?:\?.*)?", uri)
+    return Path(found[1]).resolve() if found else None
+
+
+def artifacts_path(database: Path) -> Path:
+    """Return where artifacts of a SQLite database lie."""
+    return database.parent / "mlartifacts"
 
 
 def shown(uri: str) -> str:
@@ -120,8 +125,8 @@ def reached(uri: str) -> Iterator[None]:
         ) from error
 
 
-def open_server(work_dir: Path, uri: str) -> Server:
-    """Return the tracking server of a URI, its default database created where absent.
+def open_server(uri: str) -> Server:
+    """Return the tracking server of a URI; a SQLite database is created where absent.
 
     Raises:
         TrackingError: It cannot be reached.
@@ -129,40 +134,61 @@ def open_server(work_dir: Path, uri: str) -> Server:
     quiet()
     from harness.tracking.server import Server
 
-    own = uri == default_uri(work_dir)
+    create_database(uri)
+    path = database_path(uri)
     with reached(uri):
-        if own:
-            create_database(work_dir)
-        return Server(uri, artifacts_path(work_dir) if own else None)
+        _probe(uri)
+        return Server(uri, artifacts_path(path) if path else None)
 
 
-def create_database(work_dir: Path) -> None:
-    """Create the default database where it is absent; safe to call from any number of processes.
+def create_database(uri: str) -> None:
+    """Create a SQLite database where it is absent; safe to call from any number of processes.
 
     Raises:
-        TrackingError: The work folder cannot be written.
+        TrackingError: Its folder cannot be written.
     """
-    final = database_path(work_dir).resolve()
-    if final.exists():
+    final = database_path(uri)
+    if final is None or final.exists():
         return
-    with reached(default_uri(work_dir)), write_lock(work_dir):
-        if final.exists():
-            return
-        draft = work_dir / "tracking" / "draft.db"
-        draft.unlink(missing_ok=True)
-        from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-
-        root = artifacts_path(work_dir).resolve().as_uri()
-        SqlAlchemyStore(f"sqlite:///{draft.resolve()}", root).engine.dispose()
-        with closing(sqlite3.connect(draft)) as connection:
-            connection.execute(f"PRAGMA user_version = {secrets.randbits(31)}")
-        os.replace(draft, final)
+    with reached(uri):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        with final.with_name(f"{final.name}.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not final.exists():
+                _create(final)
 
 
-def database_id(work_dir: Path) -> int:
-    """Return the number the default database got when it was created; -1 where there is none."""
-    path = database_path(work_dir)
-    if not path.exists():
-        return -1
-    with closing(sqlite3.connect(path)) as connection:
-        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+def database_id(uri: str) -> int | None:
+    """Return the number a SQLite database got when we created it; None where there is none."""
+    path = database_path(uri)
+    if path is None or not path.exists():
+        return None
+    with path.open("rb") as file:
+        file.seek(_USER_VERSION_AT)
+        return int.from_bytes(file.read(4), "big")
+
+
+def _create(final: Path) -> None:
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    draft = final.with_name(f"{final.name}.draft")
+    draft.unlink(missing_ok=True)
+    root = artifacts_path(final).as_uri()
+    created = SqlAlchemyStore(f"sqlite:///{draft}", root)  # type: ignore[no-untyped-call]
+    created.engine.dispose()
+    with closing(sqlite3.connect(draft)) as connection:
+        connection.execute(f"PRAGMA user_version = {secrets.randbits(31)}")
+    os.replace(draft, final)
+
+
+def _probe(uri: str) -> None:
+    """Connect to a database once, because MLflow would try ten times and say so each time."""
+    import sqlalchemy
+    from mlflow.store.db.db_types import DATABASE_ENGINES
+
+    if re.split(r"[+:]", uri, maxsplit=1)[0] in DATABASE_ENGINES:
+        engine = sqlalchemy.create_engine(uri)
+        try:
+            sqlalchemy.inspect(engine).get_table_names()
+        finally:
+            engine.dispose()

@@ -37,7 +37,7 @@ class Live:
     Other processes know by a lock that points of unfinished trainings are alive.
 
     Args:
-        work_dir: Folder of the locks and of the default database.
+        work_dir: Folder of the locks.
         uri: Tracking URI.
         writer: Knows the runs.
         warn: Takes the one sentence that says MLflow is not available; called in the thread.
@@ -113,7 +113,7 @@ class Live:
                     batch, closing = self._gather()
                     if batch:
                         self._write(batch)
-        except HarnessError as error:
+        except (HarnessError, OSError) as error:
             self._give_up(str(error))
         except Exception as error:  # noqa: BLE001  a run goes on without MLflow, whatever it is
             report = self._work_dir / "tracking" / "error.log"
@@ -138,7 +138,7 @@ class Live:
     def _write(self, batch: Sequence[Message]) -> None:
         """Write the points of a batch, then the runs whose stages have finished or failed."""
         if self._server is None:
-            self._server = open_server(self._work_dir, self._uri)
+            self._server = open_server(self._uri)
         with reached(self._uri), write_lock(self._work_dir):
             points = (message for message in batch if isinstance(message, LivePoint))
             self._writer.write_points(self._server, points)

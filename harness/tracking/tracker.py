@@ -24,7 +24,6 @@ from harness.tracking.database import (
     TrackingError,
     chosen_uri,
     database_id,
-    default_uri,
     live_lock,
     open_server,
     reached,
@@ -157,7 +156,7 @@ class Tracker:
         records = self._records(states)
         if not records:
             return Counter()
-        server = open_server(self._work_dir, self.uri)
+        server = open_server(self.uri)
         changes: Counter[str] = Counter()
         with (
             reached(self.uri),
@@ -171,7 +170,7 @@ class Tracker:
                 held = found[record.experiment].get(record.identity, [])
                 change, _ = server.apply(record, held, settle=nobody_runs)
                 changes[change] += 1
-        self._note(records)
+            self._note(records)
         return changes
 
     def _records(self, states: Sequence[TableState]) -> list[Record]:
@@ -188,22 +187,17 @@ class Tracker:
     def _note_path(self) -> Path:
         return self._work_dir / "tracking" / f"{sha256(self.uri)[:16]}.json"
 
-    def _database(self) -> int | None:
-        """Return what tells the default database from any other at its place."""
-        own = self.uri == default_uri(self._work_dir)
-        return database_id(self._work_dir) if own else None
-
     def _noted(self) -> dict[str, str]:
         """Return the digests of the records the server had after the last sync, by identity."""
         try:
             note = json.loads(self._note_path.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             return {}
-        return dict(note["digests"]) if note["database"] == self._database() else {}
+        return dict(note["digests"]) if note["database"] == database_id(self.uri) else {}
 
     def _note(self, records: Sequence[Record]) -> None:
         digests = self._noted() | {record.identity: record.digest for record in records}
         draft = self._note_path.with_suffix(f".{os.getpid()}")
-        text = json.dumps({"database": self._database(), "digests": digests}, indent=1)
+        text = json.dumps({"database": database_id(self.uri), "digests": digests}, indent=1)
         draft.write_text(f"{text}\n", encoding="utf-8")
         os.replace(draft, self._note_path)

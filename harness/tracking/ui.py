@@ -1,4 +1,4 @@
-"""MLflow's own pages over the default database, on this machine only."""
+"""MLflow's own pages over a database, on this machine only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.tracking.database import (
     artifacts_path,
     chosen_uri,
     create_database,
-    default_uri,
+    database_path,
     shown,
 )
 
@@ -36,10 +36,11 @@ def ui_command(
     where = chosen_uri(work_dir, uri)
     if where.startswith(("http://", "https://")):
         raise UserError(f"MLflow at {shown(where)} is a server: open that address in a browser")
-    if where == default_uri(work_dir):
-        create_database(work_dir)
+    create_database(where)
+    path = database_path(where)
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", where]
-    command += ["--artifacts-destination", str(artifacts_path(work_dir).resolve())]
+    if path is not None:
+        command += ["--artifacts-destination", str(artifacts_path(path))]
     command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--uvicorn-opts", "--log-level warning"]
     environment = {**QUIET, **os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}

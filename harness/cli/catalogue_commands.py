@@ -1,0 +1,188 @@
+"""`list`, `show` and `validate`: what is declared, read without touching the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from harness.cli.options import JsonOption, TableArgument
+
+if TYPE_CHECKING:
+    from harness.catalogue.profile import Profile
+    from harness.catalogue.schema import Row, Table
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs to the command line."""
+    app.command("list", epilog="Example: harness list --json")(list_tables)
+    app.command("show", epilog="Example: harness show table4")(show_table)
+    app.command("validate", epilog="Example: harness validate")(validate)
+
+
+def list_tables(as_json: JsonOption = False) -> None:
+    """List the tables, their sizes, and the profiles that can run them now."""
+    from harness.cli.asking import all_profiles, all_tables
+    from harness.cli.output import console, grid, print_json
+
+    tables, profiles = all_tables(), all_profiles()
+    listed = [
+        {
+            "id": table.id,
+            "kind": table.kind,
+            "rows": len(table.rows),
+            "columns": len(table.columns),
+            "paper_values": table.paper_values,
+            "runnable": runnable(table, profiles),
+        }
+        for table in tables.values()
+    ]
+    if as_json:
+        print_json(listed)
+        return
+    headings = ("table", "kind", "rows", "columns", "paper values", "runs on", "title")
+    lines = [
+        (*(str(item[key]) for key in ("id", "kind", "rows", "columns", "paper_values")),
+         ", ".join(item["runnable"]) or "-", tables[item["id"]].title)
+        for item in listed
+    ]  # fmt: skip
+    console().print(grid(headings, lines, right="234"))
+
+
+def runnable(table: Table, profiles: Mapping[str, Profile]) -> list[str]:
+    """Return the names of the profiles that can run every row of a table now."""
+    from harness.catalogue.profile import table_unsupported
+
+    # Whether a profile runs at all is known without looking at the rows.
+    return [
+        name
+        for name, profile in profiles.items()
+        if profile.runs_now and not table_unsupported(table, profile)
+    ]
+
+
+def show_table(name: TableArgument, as_json: JsonOption = False) -> None:
+    """Show what a table asks, its rows with their recipes, and what the paper prints."""
+    from harness.catalogue.load import find_table
+    from harness.cli.asking import all_tables
+    from harness.cli.output import print_json
+
+    table = find_table(all_tables(), name)
+    if as_json:
+        print_json(_table_json(table))
+    else:
+        _print_table(table)
+
+
+def _table_json(table: Table) -> dict[str, Any]:
+    return {
+        "id": table.id,
+        "kind": table.kind,
+        "title": table.title,
+        "question": table.question,
+        "source": table.source.model_dump(),
+        "columns": [
+            column.model_dump(include={"id", "benchmark", "metric", "printed", "unit", "direction"})
+            | {"score": column.reads}
+            for column in table.columns
+        ],
+        "rows": [_row_json(table, row) for row in table.rows],
+        "notes": list(table.notes),
+    }
+
+
+def _row_json(table: Table, row: Row) -> dict[str, Any]:
+    gains = {column.id: table.paper_gain(row, column) for column in table.columns}
+    return {
+        "id": row.id,
+        "label": row.label,
+        "kind": row.kind,
+        "baseline": row.baseline,
+        "runs": [
+            {"run": run_id, "recipe": recipe.canonical()}
+            for run_id, recipe in table.recipes(row).items()
+        ],
+        "values": {column: value.printed for column, value in row.values.items()},
+        "gains": {column: gain for column, gain in gains.items() if gain is not None},
+    }
+
+
+def _print_table(table: Table) -> None:
+    from harness.cli.output import console, grid
+    from harness.cli.wording import in_short
+
+    out = console()
+    source = table.source
+    out.print(f"{table.id} · {table.title}", style="bold")
+    out.print(table.question)
+    out.print(f"Source: {source.paper}, section {source.section}, table {source.table}.\n")
+    recipes = [
+        (
+            row.id,
+            row.label,
+            row.baseline or "-",
+            "\n".join(dict.fromkeys(in_short(recipe) for recipe in table.recipes(row).values())),
+        )
+        for row in table.rows
+    ]
+    out.print(grid(("row", "label", "baseline", "recipe"), recipes))
+    out.print("\nThe paper's values:", style="bold")
+    columns = [f"{column.id} ({column.unit})" for column in table.columns]
+    values = [
+        (row.id, *(_printed(row, column.id) for column in table.columns)) for row in table.rows
+    ]
+    right = "".join(str(position) for position in range(1, min(len(columns), 9) + 1))
+    out.print(grid(("row", *columns), values, right=right))
+    for note in table.notes:
+        out.print(f"Note: {note}")
+
+
+def _printed(row: Row, column: str) -> str:
+    value = row.values.get(column)
+    note = row.printed_notes.get(column)
+    return ("-" if value is None else value.printed) + (f" {note}" if note else "")
+
+
+def validate(as_json: JsonOption = False) -> None:
+    """Check every declared table and profile, and name everything that is wrong."""
+    from harness.catalogue.documents import CatalogueError, Problem
+    from harness.cli.asking import all_profiles, all_tables
+    from harness.cli.output import console, counted, print_json
+
+    tables: Mapping[str, Table] = {}
+    profiles: Mapping[str, Profile] = {}
+    problems: list[Problem] = []
+    try:
+        tables = all_tables()
+    except CatalogueError as error:
+        problems += error.problems
+    try:
+        profiles = all_profiles()
+    except CatalogueError as error:
+        problems += error.problems
+    runs = {run for table in tables.values() for row in table.rows for run in table.recipes(row)}
+    values = sum(table.paper_values for table in tables.values())
+    if as_json:
+        print_json(
+            {
+                "ok": not problems,
+                "tables": len(tables),
+                "profiles": len(profiles),
+                "runs": len(runs),
+                "paper_values": values,
+                "problems": [
+                    {"file": problem.file, "line": problem.line, "message": problem.message}
+                    for problem in sorted(set(problems))
+                ],
+            }
+        )
+        if problems:
+            raise typer.Exit(CatalogueError.exit_code)
+        return
+    if problems:
+        raise CatalogueError(problems)
+    console().print(
+        f"All is well: {counted(len(tables), 'table')} with {counted(values, 'paper value')} and "
+        f"{counted(len(runs), 'distinct run')}, {counted(len(profiles), 'profile')}."
+    )

@@ -1,0 +1,161 @@
+"""What makes a stage new: the settings in which it differs from another, through all inputs.
+
+Two stages of one kind are compared setting by setting, then input by input. A difference is
+charged to the stage that has the setting, however far upstream, so that the answer names causes
+and not their consequences. Stages that are only in the store are compared the same way, through
+their manifests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from harness.cli.wording import flattened
+from harness.store import Stage, Store
+from harness.store.manifest import record_of
+
+ABSENT = "(none)"
+"""Stands for a setting or an input that one of the two stages does not have."""
+
+MADE_BY = "made by"
+"""Key of the cause that two inputs come from stages of different kinds."""
+
+_OTHER_KIND = 100
+"""What a different kind counts against a neighbour: more than any number of settings."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A stage as far as comparing needs it; `inputs` of a stored stage may be gone."""
+
+    fingerprint: str
+    kind: str
+    label: str
+    version: int
+    settings: Mapping[str, Any]
+    inputs: Mapping[str, Node]
+
+    @cached_property
+    def flat(self) -> dict[str, Any]:
+        """The version and the settings, with dotted keys."""
+        return {"version": self.version} | flattened(self.settings)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A setting that differs, and the kinds of the stages that have it, upstream first."""
+
+    key: str
+    here: Any
+    there: Any
+    kinds: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the cause as JSON data."""
+        return {"key": self.key, "here": self.here, "there": self.there, "kinds": list(self.kinds)}
+
+
+class Nodes:
+    """Makes nodes of stages and of the store's entries, each once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._nodes: dict[str, Node] = {}
+
+    def of(self, stage: Stage) -> Node:
+        """Return a planned stage's node."""
+        known = self._nodes.get(stage.fingerprint)
+        if known is None:
+            inputs = {name: self.of(needed) for name, needed in stage.inputs.items()}
+            known = self._nodes[stage.fingerprint] = Node(
+                stage.fingerprint, stage.kind, stage.label, stage.version, stage.settings, inputs
+            )
+        return known
+
+    def stored(self) -> list[Node]:
+        """Return the nodes of everything in the store."""
+        return [self._entry(manifest["fingerprint"]) for manifest in self._store.stages()]
+
+    def _entry(self, fingerprint: str) -> Node:
+        known = self._nodes.get(fingerprint)
+        if known is None and self._store.status(fingerprint) == "done":
+            record = record_of(self._store.manifest(fingerprint))
+            inputs = {name: self._entry(needed) for name, needed in record.inputs.items()}
+            known = Node(
+                fingerprint, record.kind, record.label, record.version, record.settings, inputs
+            )
+        elif known is None:
+            known = Node(fingerprint, "removed", f"removed stage {fingerprint[:12]}", 1, {}, {})
+        self._nodes[fingerprint] = known
+        return known
+
+
+class Comparison:
+    """Compares stages; remembers what it has compared."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], tuple[Cause, ...]] = {}
+
+    def causes(self, here: Node, there: Node) -> tuple[Cause, ...]:
+        """Return the differing settings, upstream first; equal ones of several stages are one."""
+        pair = (here.fingerprint, there.fingerprint)
+        if here.fingerprint == there.fingerprint:
+            return ()
+        if pair not in self._known:
+            self._known[pair] = _merged(self._compare(here, there))
+        return self._known[pair]
+
+    def nearest(self, here: Node, others: Iterable[Node]) -> tuple[Node, tuple[Cause, ...]] | None:
+        """Return the node of the same kind with the fewest causes; the first of equals."""
+        compared = [
+            (there, self.causes(here, there)) for there in others if there.kind == here.kind
+        ]
+        return min(compared, key=_distance, default=None)
+
+    def _compare(self, here: Node, there: Node) -> Iterable[Cause]:
+        if here.kind != there.kind:
+            yield Cause(MADE_BY, here.kind, there.kind, (here.kind,))
+            return
+        for name in here.inputs | there.inputs:
+            mine, its = here.inputs.get(name), there.inputs.get(name)
+            if mine is not None and its is not None:
+                yield from self.causes(mine, its)
+            else:
+                yield Cause(name, _input(here, name), _input(there, name), (here.kind,))
+        for key in here.flat | there.flat:
+            if key in here.inputs or key in there.inputs:
+                continue  # an input of one and a setting of the other: said above
+            mine, its = here.flat.get(key, ABSENT), there.flat.get(key, ABSENT)
+            if mine != its:
+                yield Cause(key, mine, its, (here.kind,))
+
+
+def _input(node: Node, name: str) -> Any:
+    """Return what stands for an input where only one of two stages has it."""
+    if name in node.inputs:
+        return f"output of {node.inputs[name].label}"
+    return node.flat.get(name, ABSENT)
+
+
+def _distance(compared: tuple[Node, tuple[Cause, ...]]) -> tuple[int, int]:
+    """Return how far the compared node is: its causes, then how many stages have them."""
+    causes = compared[1]
+    far = sum(_OTHER_KIND if cause.key == MADE_BY else 1 for cause in causes)
+    return far, sum(len(cause.kinds) for cause in causes)
+
+
+def _merged(causes: Iterable[Cause]) -> tuple[Cause, ...]:
+    """Return causes with equal key and values made one."""
+    kinds: dict[tuple[str, str, str], dict[str, None]] = {}
+    first: dict[tuple[str, str, str], Cause] = {}
+    for cause in causes:
+        same = (cause.key, repr(cause.here), repr(cause.there))
+        first.setdefault(same, cause)
+        kinds.setdefault(same, {}).update(dict.fromkeys(cause.kinds))
+    return tuple(
+        Cause(cause.key, cause.here, cause.there, tuple(kinds[same]))
+        for same, cause in first.items()
+    )

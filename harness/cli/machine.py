@@ -1,0 +1,142 @@
+"""What this machine has: processor, memory, disk, GPU, engines, keys, and the world's files."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.errors import HarnessError
+from harness.project import work_dir
+from harness.store import available_cores
+
+if TYPE_CHECKING:
+    from harness.catalogue.profile import Profile
+
+ENGINES = ("torch", "transformers", "trl", "vllm", "sglang", "ray", "alpaca-eval", "lm-eval")
+KEYS = ("OPENAI_API_KEY", "GEMINI_API_KEY", "HF_TOKEN")
+GPU_ENGINES = ("vllm", "sglang")
+
+DISK_GB = 1.0
+"""Free disk below which a full run of the embedded world may not fit."""
+
+_GB = 1e9
+
+
+def inspect_machine() -> dict[str, Any]:
+    """Return what this machine has, as JSON data; sizes in GB of 10^9 bytes.
+
+    Keys are reported as present or absent, and a tracking address without its credentials.
+    """
+    from harness.tracking.database import chosen_uri, shown
+
+    total, free = _memory()
+    work = work_dir()
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cores": available_cores(),
+        "memory_gb": total,
+        "memory_free_gb": free,
+        "work_dir": str(work),
+        "disk_free_gb": round(shutil.disk_usage(_existing(work)).free / _GB, 1),
+        "gpus": _gpus(),
+        "engines": {name: _version(name) for name in ENGINES},
+        "keys": {name: bool(os.environ.get(name)) for name in KEYS},
+        "hub_offline": os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"),
+        "world": _world(),
+        "mlflow_uri": shown(chosen_uri(work)),
+    }
+
+
+def missing_for(profile: Profile, machine: Mapping[str, Any]) -> list[str]:
+    """Return what a profile needs and a machine does not have; empty if it can run there."""
+    missing: list[str] = []
+    if not profile.runs_now:
+        missing.append(f"cannot run in this version: {profile.reason}")
+    needed = {"torch", "transformers", "trl"}
+    if profile.engine in machine["engines"]:
+        needed.add(profile.engine)
+    missing += [
+        f"`{name}` is not installed" for name in sorted(needed) if machine["engines"][name] is None
+    ]
+    if profile.engine in GPU_ENGINES and not machine["gpus"]:
+        missing.append(f"`{profile.engine}` needs a GPU")
+    missing += [
+        f"the key {key} is not set" for key in _keys_of(profile) if not machine["keys"][key]
+    ]
+    if profile.policy == "world" and machine["world"]["problem"]:
+        missing.append(machine["world"]["problem"])
+    if machine["disk_free_gb"] < DISK_GB:
+        missing.append(f"less than {DISK_GB:g} GB of disk is free for {machine['work_dir']}")
+    return missing
+
+
+def _keys_of(profile: Profile) -> list[str]:
+    """Return the keys that a profile's creator and judges ask for."""
+    models = [profile.creator.source, *(b.judge for b in profile.benchmarks.values())]
+    wanted = {
+        "OPENAI_API_KEY": any(model.startswith("gpt-") for model in models),
+        "GEMINI_API_KEY": any(model.startswith("gemini-") for model in models),
+        # The gemma weights are handed out to accounts that accepted their licence.
+        "HF_TOKEN": profile.policy.startswith("google/gemma"),
+    }
+    return [key for key, asked in wanted.items() if asked]
+
+
+def _memory() -> tuple[float, float | None]:
+    """Return all memory and the memory free for new work; None where the system does not say."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    info = Path("/proc/meminfo")
+    found = re.search(r"MemAvailable:\s+(\d+) kB", info.read_text()) if info.is_file() else None
+    free = None if found is None else round(int(found[1]) * 1024 / _GB, 1)
+    return round(total / _GB, 1), free
+
+
+def _existing(path: Path) -> Path:
+    """Return the nearest folder above a path that exists."""
+    return next(folder for folder in (path, *path.parents) if folder.exists())
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _gpus() -> list[dict[str, Any]]:
+    """Return the NVIDIA GPUs with their memory; none where the driver's tool does not answer."""
+    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return list(_parsed(done.stdout.splitlines()))
+
+
+def _parsed(lines: Iterable[str]) -> Iterable[dict[str, Any]]:
+    for line in lines:
+        name, _, mebibytes = line.rpartition(",")
+        if mebibytes.strip().isdigit():
+            yield {"name": name, "memory_gb": round(int(mebibytes) * 2**20 / _GB)}
+
+
+def _world() -> dict[str, Any]:
+    """Return the embedded world's version and what is wrong with its files, if anything."""
+    from harness.micro import world
+
+    problem = None
+    try:
+        card = world.card()
+        for name in card.assets:
+            world.resolve(card.identity(name))
+    except HarnessError as error:
+        problem = str(error)
+    return {"version": world.VERSION, "problem": problem}

@@ -1,0 +1,100 @@
+"""The entry point `harness`: its verbs, its exit codes, and how failures look.
+
+Exit codes: 0 all is well, 1 something failed, 2 the user's mistake, 130 stopped by Ctrl-C. What
+was foreseen is one sentence on stderr; what was not keeps its traceback. Command modules import
+what is heavy inside their functions, so that `harness --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from harness.cli import (
+    catalogue_commands,
+    doctor_command,
+    micro_commands,
+    plan_command,
+    report_command,
+    run_command,
+    tracking_commands,
+    why_command,
+)
+from harness.errors import HarnessError
+from harness.quiet import silence
+
+HELP = """Run the tables of the eva paper and report them beside the paper's numbers.
+
+\b
+    harness list              what there is
+    harness show table4       what a table asks, and what the paper found
+    harness plan table4       what a run would compute, and how long it takes
+    harness run table4        compute what is missing, then report
+    harness report table4     report what is there, without computing anything
+    harness ui                look at the runs in MLflow
+
+Runs write to .harness/ in the project folder; HARNESS_WORK names another one.
+"""
+
+
+class HarnessGroup(TyperGroup):
+    """The group of all verbs: turns foreseen failures into a sentence and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a verb."""
+        try:
+            return super().invoke(ctx)
+        except HarnessError as error:
+            sys.stdout.flush()
+            sys.stderr.write(f"harness: {error}\n")
+            raise typer.Exit(error.exit_code) from error
+        except KeyboardInterrupt as error:
+            sys.stderr.write("harness: stopped\n")
+            raise typer.Exit(130) from error
+
+
+app = typer.Typer(
+    name="harness",
+    cls=HarnessGroup,
+    help=HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+catalogue_commands.register(app)
+plan_command.register(app)
+run_command.register(app)
+report_command.register(app)
+why_command.register(app)
+tracking_commands.register(app)
+doctor_command.register(app)
+app.add_typer(micro_commands.app, name="micro")
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    silence()
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a letter shows a question mark, not a traceback.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        try:
+            app(prog_name="harness")
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; the interpreter must not flush into it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

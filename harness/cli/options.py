@@ -1,0 +1,84 @@
+"""Options that several commands share, and the text of options turned into values."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+
+from harness.errors import UserError
+
+DEFAULT_PROFILE = "micro"
+DEFAULT_SEEDS = "0-2"
+
+MOST_SEEDS = 1000
+"""Most seeds in one command; more is a slip of the finger."""
+
+LARGEST_SEED = 2**31 - 1
+
+TableArgument = Annotated[
+    str, typer.Argument(metavar="TABLE", help="A table; `harness list` names them.")
+]
+ProfileOption = Annotated[
+    str, typer.Option("--profile", metavar="NAME", help="The scale to run at.")
+]
+RowsOption = Annotated[
+    str | None,
+    typer.Option("--rows", metavar="A,B", help="Only these rows and their baselines."),
+]
+SeedsOption = Annotated[
+    str, typer.Option("--seeds", metavar="IDS", help="Seeds, as `0`, `0,2` or `0-4`.")
+]
+JobsOption = Annotated[
+    int | None,
+    typer.Option("--jobs", metavar="N", help="Worker processes.", show_default="one per core"),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Return the seeds a text names, in ascending order.
+
+    Args:
+        text: Ids and ranges, separated by commas: `0`, `0,2`, `0-4`, `0-2,7`.
+
+    Raises:
+        UserError: The text is not that, names a seed twice, or names too many.
+    """
+    seeds: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip(), re.ASCII)
+        if match is None:
+            raise UserError(
+                f"`--seeds {text}` is not a list of seeds; write ids as `0`, `0,2` or `0-4`"
+            )
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise UserError(f"`--seeds {text}` runs backwards; write `{last}-{first}`")
+        if last > LARGEST_SEED:
+            raise UserError(f"`--seeds {text}` goes beyond the largest seed, {LARGEST_SEED}")
+        if last - first >= MOST_SEEDS:
+            raise UserError(f"`--seeds {text}` names more than {MOST_SEEDS} seeds; ask for fewer")
+        seeds += range(first, last + 1)
+    twice = sorted({seed for seed in seeds if seeds.count(seed) > 1})
+    if twice:
+        raise UserError(f"`--seeds {text}` names seed {twice[0]} twice; name it once")
+    return tuple(sorted(seeds))
+
+
+def parse_names(option: str, text: str | None) -> tuple[str, ...] | None:
+    """Return the names in a text, separated by commas; None where there is no text.
+
+    Raises:
+        UserError: A name is empty or stands there twice.
+    """
+    if text is None:
+        return None
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise UserError(f"`{option} {text}` has an empty name; write names as `a,b`")
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise UserError(f"`{option} {text}` names `{twice[0]}` twice; name it once")
+    return names

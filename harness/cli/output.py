@@ -1,0 +1,87 @@
+"""What commands print: tables and sentences for people, or JSON alone for programs.
+
+Data goes to stdout and errors to stderr. Text is never read as markup, because labels and
+messages hold brackets of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+UNBOUNDED_WIDTH = 160
+"""Columns of text where stdout is no terminal and `COLUMNS` does not say."""
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a console that prints what it is given, without markup, emoji or highlighting."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    free = not stream.isatty() and "COLUMNS" not in os.environ
+    width = UNBOUNDED_WIDTH if free else None
+    return Console(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON, and nothing else, on stdout."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def warn(message: str) -> None:
+    """Print one sentence on stderr that does not end the command."""
+    sys.stderr.write(f"harness: warning: {message}\n")
+
+
+def note(message: str) -> None:
+    """Print one sentence on stderr, beside what a command prints on stdout."""
+    sys.stderr.write(f"harness: {message}\n")
+
+
+def grid(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: str = "") -> Table:
+    """Return a table of text.
+
+    Args:
+        headings: The column headings.
+        rows: The cells, as many in each row as there are headings.
+        right: Positions of the right-aligned columns, as digits: "23" for the third and fourth.
+    """
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for position, heading in enumerate(headings):
+        justify = "right" if str(position) in right else "left"
+        table.add_column(Text(heading), justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def duration(seconds: float) -> str:
+    """Return a time a person can plan with: `20 s`, `6 min`, `3.5 h`."""
+    if seconds < 90:
+        return f"{round(seconds)} s"
+    if seconds < 90 * 60:
+        return f"{round(seconds / 60)} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 stage`, `2 stages`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """Return distinct ascending seeds as they are typed: `0-2` for a range, `0,2` otherwise."""
+    if len(seeds) > 1 and seeds[-1] - seeds[0] + 1 == len(seeds):
+        return f"{seeds[0]}-{seeds[-1]}"
+    return ",".join(str(seed) for seed in seeds)

@@ -1,0 +1,155 @@
+"""`plan`: which stages a run would compute, which are done, and how long the rest takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from harness.cli.options import (
+    DEFAULT_PROFILE,
+    DEFAULT_SEEDS,
+    JobsOption,
+    JsonOption,
+    ProfileOption,
+    RowsOption,
+    SeedsOption,
+    TableArgument,
+    parse_names,
+    parse_seeds,
+)
+
+if TYPE_CHECKING:
+    from harness.engine import Plan
+    from harness.store import Store
+    from harness.trainer.table_runs import TableRuns
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    app.command("plan", epilog="Example: harness plan table4 --seeds 0-4")(plan)
+
+
+def plan(
+    table: TableArgument,
+    profile: ProfileOption = DEFAULT_PROFILE,
+    rows: RowsOption = None,
+    seeds: SeedsOption = DEFAULT_SEEDS,
+    jobs: JobsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a run would compute: stages done, missing, failed, and the time left."""
+    from harness.cli.asking import planned
+
+    runs = planned(table, profile, parse_seeds(seeds), parse_names("--rows", rows))
+    show_plan(runs, jobs, as_json)
+
+
+def show_plan(runs: TableRuns, jobs: int | None, as_json: bool) -> None:
+    """Print the plan of a table's runs.
+
+    Args:
+        runs: The runs.
+        jobs: Number of workers; one per core where not given.
+        as_json: Print JSON instead of a table.
+
+    Raises:
+        UserError: `jobs` is less than 1.
+    """
+    from harness.cli.output import print_json
+    from harness.engine import Plan
+    from harness.project import store_dir
+    from harness.store import Store
+
+    summary = summarise(runs, Plan(runs.targets), Store(store_dir()), jobs)
+    if as_json:
+        print_json(summary)
+    else:
+        _print(summary)
+
+
+def summarise(runs: TableRuns, plan: Plan, store: Store, jobs: int | None) -> dict[str, Any]:
+    """Return what is done and what is left of a plan, as JSON data.
+
+    Raises:
+        UserError: `jobs` is less than 1.
+    """
+    from harness.cli.asking import EXPECTED_S, shared_stages, training_stages
+    from harness.errors import UserError
+    from harness.store import STATES, available_cores
+
+    workers = available_cores() if jobs is None else jobs
+    if workers < 1:
+        raise UserError(f"--jobs is {workers}: give the number of workers, 1 or more")
+    states = plan.states(store)
+
+    def counts(stages: Any) -> dict[str, int]:
+        found = [states[stage.fingerprint] for stage in stages]
+        return {"total": len(found)} | {state: found.count(state) for state in STATES}
+
+    return {
+        "table": runs.table.id,
+        "profile": runs.profile.name,
+        "scale": runs.profile.scale,
+        "seeds": list(runs.seeds),
+        "rows": [row.id for row in runs.rows],
+        "runs": len(runs.runs),
+        "stages": counts(plan),
+        "shared": len(shared_stages(runs)),
+        "training_stages": counts(training_stages(plan)),
+        "kinds": [
+            {"kind": kind} | counts([stage for stage in plan if stage.kind == kind])
+            for kind in dict.fromkeys(stage.kind for stage in plan)
+        ],
+        "jobs": workers,
+        "estimated_s": round(plan.remaining_s(store, workers, EXPECTED_S), 1),
+        "failures": [
+            {
+                "stage": stage.label,
+                "kind": stage.kind,
+                "fingerprint": stage.fingerprint,
+                "reason": failure["reason"] if failure else "the reason was not recorded",
+            }
+            for stage in plan
+            if states[stage.fingerprint] == "failed"
+            for failure in [store.failure(stage.fingerprint)]
+        ],
+    }
+
+
+def headline(summary: dict[str, Any]) -> str:
+    """Return a plan in two sentences."""
+    from harness.cli.output import counted, duration, seeds_text
+
+    stages, rows = summary["stages"], counted(len(summary["rows"]), "row")
+    left = stages["total"] - stages["done"]
+    head = (
+        f"{summary['table']} on {summary['profile']} ({summary['scale']} scale), {rows}, "
+        f"seeds {seeds_text(summary['seeds'])}: {counted(summary['runs'], 'run')} of "
+        f"{counted(stages['total'], 'distinct stage')}, {summary['shared']} of them shared by runs."
+    )
+    if not left:
+        return f"{head} All stages are done."
+    workers = counted(summary["jobs"], "worker")
+    retried = f" ({stages['failed']} failed before)" if stages["failed"] else ""
+    return (
+        f"{head} {stages['done']} done, {left} to compute{retried}: "
+        f"about {duration(summary['estimated_s'])} with {workers}."
+    )
+
+
+def _print(summary: dict[str, Any]) -> None:
+    from harness.cli.output import console, grid
+
+    out = console()
+    out.print(headline(summary), soft_wrap=True)
+    out.print()
+    lines = [*summary["kinds"], {"kind": "all"} | summary["stages"]]
+    columns = ("kind", "total", "done", "missing", "failed")
+    cells = [tuple(str(line[column]) for column in columns) for line in lines]
+    out.print(grid(("stages", *columns[1:]), cells, right="1234"))
+    for failure in summary["failures"]:
+        where = f"{failure['stage']} ({failure['fingerprint'][:12]})"
+        out.print(f"failed: {where}: {failure['reason']}", soft_wrap=True)
+    if summary["stages"]["done"] < summary["stages"]["total"]:
+        out.print(f"\nCompute it: harness run {summary['table']} --profile {summary['profile']}")

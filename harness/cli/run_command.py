@@ -1,0 +1,190 @@
+"""`run`: compute what is missing of a table, track it, and report it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli.options import (
+    DEFAULT_PROFILE,
+    DEFAULT_SEEDS,
+    JobsOption,
+    JsonOption,
+    ProfileOption,
+    RowsOption,
+    SeedsOption,
+    TableArgument,
+    parse_names,
+    parse_seeds,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.engine import Event, Outcome, Plan
+    from harness.store import Stage, Store
+    from harness.tracking import Tracker
+    from harness.trainer.table_runs import TableRuns
+
+FailFastOption = Annotated[
+    bool,
+    typer.Option(
+        "--fail-fast/--keep-going", help="Stop at the first failure, or go on with what can."
+    ),
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the plan, compute nothing.")]
+
+NEEDED_MODULES = {
+    "generate": "harness.models.policy",
+    "annotate": "harness.models.reward_model",
+    "answer": "harness.models.policy",
+    "train": "harness.training.dpo",
+}
+"""What a kind of stage imports that takes seconds; workers import it before their first stage."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    app.command("run", epilog="Example: harness run table4 --seeds 0-4")(run)
+
+
+def run(
+    table: TableArgument,
+    profile: ProfileOption = DEFAULT_PROFILE,
+    rows: RowsOption = None,
+    seeds: SeedsOption = DEFAULT_SEEDS,
+    jobs: JobsOption = None,
+    fail_fast: FailFastOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Compute what is missing of a table, track it in MLflow, and report it.
+
+    What is done is kept: after Ctrl-C, a failure or with more seeds, the same command goes on.
+    """
+    from harness.cli.asking import planned
+    from harness.cli.output import console
+    from harness.cli.plan_command import headline, show_plan, summarise
+    from harness.cli.report_command import Format, write_report
+    from harness.cli.tracking_commands import tracker_of, whole_table
+    from harness.engine import Plan
+    from harness.project import store_dir, work_dir
+    from harness.report.asked import remember
+    from harness.report.cells import build_cells
+    from harness.store import Store
+
+    runs = planned(table, profile, parse_seeds(seeds), parse_names("--rows", rows))
+    if dry_run:
+        show_plan(runs, jobs, as_json)
+        return
+    out = console(stderr=as_json)
+    plan, store = Plan(runs.targets), Store(store_dir())
+    summary = summarise(runs, plan, store, jobs)
+    out.print(headline(summary), soft_wrap=True)
+    remember(work_dir(), runs.table.id, runs.profile.name, runs.seeds)
+    tracker, outcome = tracker_of(store), None
+    if plan.pending(store):
+        outcome = execute(runs, plan, store, tracker, summary["jobs"], fail_fast, stderr=as_json)
+    cells = build_cells(runs, store)
+    tracker.finish([whole_table(runs, cells, store)])
+    write_report(runs, cells, store, Format.json if as_json else Format.terminal, details=False)
+    if not as_json:
+        out.print(
+            f"\nMore: harness report {runs.table.id} (distances, assumptions), "
+            "harness ui (curves and rows side by side)"
+        )
+    if outcome is not None and not outcome.ok:
+        _print_failures(outcome, store.root, work_dir() / "logs")
+        raise typer.Exit(1)
+
+
+def execute(
+    runs: TableRuns,
+    plan: Plan,
+    store: Store,
+    tracker: Tracker,
+    jobs: int,
+    fail_fast: bool,
+    *,
+    stderr: bool,
+) -> Outcome:
+    """Compute the stages of a plan that are not done, showing and tracking how it goes.
+
+    Args:
+        runs: The runs the plan completes.
+        plan: The plan.
+        store: Where outputs go.
+        tracker: Takes the events, for MLflow.
+        jobs: Number of workers.
+        fail_fast: Stop at the first failure.
+        stderr: Show progress on stderr instead of stdout.
+
+    Raises:
+        Interrupted: Ctrl-C.
+    """
+    from harness.cli.asking import EXPECTED_S
+    from harness.cli.live import progress
+    from harness.cli.output import console
+    from harness.engine import LocalEngine, Tally
+    from harness.project import work_dir
+    from harness.trainer.steps import FUNCTIONS
+
+    tally = Tally(plan, store, jobs, EXPECTED_S)
+    tracker.start([runs])
+    try:
+        with progress(console(stderr=stderr), tally) as shown:
+
+            def on_event(event: Event) -> None:
+                shown.observe(event)
+                follow(tracker, event)
+
+            engine = LocalEngine(
+                store,
+                FUNCTIONS,
+                work_dir() / "logs",
+                jobs=jobs,
+                fail_fast=fail_fast,
+                on_event=on_event,
+                preload=needed_modules(plan.pending(store)),
+                fallback=EXPECTED_S,
+                threads=runs.profile.threads,
+            )
+            return engine.run(plan)
+    except BaseException:
+        # What is stored is safe; the next run or sync writes what MLflow lacks.
+        tracker.close(timeout_s=2.0)
+        raise
+
+
+def follow(tracker: Tracker, event: Event) -> None:
+    """Tell a tracker of an event of the engine."""
+    from harness.engine import StageFailed, StageFinished, StageProgress
+
+    match event:
+        case StageProgress(stage, step, metrics):
+            tracker.progress(stage, step, metrics)
+        case StageFinished(stage):
+            tracker.stage_finished(stage)
+        case StageFailed(stage):
+            tracker.stage_failed(stage)
+
+
+def needed_modules(stages: Sequence[Stage]) -> list[str]:
+    """Return the slow modules that some stages import, in a fixed order."""
+    kinds = {stage.kind for stage in stages}
+    return sorted({module for kind, module in NEEDED_MODULES.items() if kind in kinds})
+
+
+def _print_failures(outcome: Outcome, store: Path, logs: Path) -> None:
+    """Print what failed and why, and where more is written, on stderr."""
+    from harness.cli.output import counted, note
+
+    for stage, reason in outcome.failed.items():
+        note(f"failed: {stage.title}: {reason}")
+    skipped = f", {len(outcome.skipped)} skipped" if outcome.skipped else ""
+    note(
+        f"{counted(len(outcome.failed), 'stage')} failed{skipped}: tracebacks are in "
+        f"{store / 'failures'}, the workers' output in {logs}; run the same command to try again"
+    )

@@ -1,0 +1,131 @@
+"""`sync` and `ui`: the store's state in MLflow, and MLflow's pages over it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from harness.report.cells import Cell
+    from harness.store import Store
+    from harness.tracking import TableState, Tracker
+    from harness.trainer.table_runs import TableRuns
+
+PortOption = Annotated[
+    int, typer.Option("--port", metavar="N", min=1, max=65535, help="Where to listen.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs to the command line."""
+    app.command("sync", epilog="Example: MLFLOW_TRACKING_URI=http://host:5000 harness sync")(sync)
+    app.command("ui", epilog="Example: harness ui --port 5001")(ui)
+
+
+def sync() -> None:
+    """Bring the tracking server to the state of the store.
+
+    All tables that were ever run are written to MLFLOW_TRACKING_URI, by default a database in the
+    work folder. Doing it again changes nothing.
+    """
+    from harness.cli.output import console, counted
+    from harness.project import store_dir
+    from harness.store import Store
+
+    store = Store(store_dir())
+    states = asked_states(store)
+    out = console()
+    if not states:
+        out.print("No table was run yet, so there is nothing to write: harness run table4")
+        return
+    tracker = tracker_of(store)
+    changes = tracker.sync(states)
+    total = counted(sum(changes.values()), "MLflow run")
+    done = ", ".join(f"{number} {change}" for change, number in sorted(changes.items()))
+    tables = ", ".join(f"{s.runs.table.id}/{s.runs.profile.name}" for s in states)
+    out.print(f"{tables}: {total} ({done or 'nothing stored'}).", soft_wrap=True)
+
+
+def ui(port: PortOption = 5000) -> None:
+    """Serve MLflow's pages on this machine, until Ctrl-C."""
+    import os
+    import socket
+
+    from harness.cli.output import console
+    from harness.errors import UserError
+    from harness.project import work_dir
+    from harness.tracking import ui_command
+
+    command, environment = ui_command(work_dir(), port)
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UserError(
+                f"port {port} cannot be used ({error.strerror}); choose another with `--port`"
+            ) from error
+    out = console()
+    out.print(f"MLflow is at http://127.0.0.1:{port} in a few seconds; Ctrl-C stops it.")
+    out.file.flush()
+    os.execve(command[0], command, environment)
+
+
+def tracker_of(store: Store) -> Tracker:
+    """Return the tracker of a store, which warns on stderr."""
+    from harness.cli.asking import all_tables
+    from harness.cli.output import warn
+    from harness.project import work_dir
+    from harness.tracking import Tracker
+    from harness.trainer.table_runs import cells_served
+
+    return Tracker(work_dir(), store, cells_served(all_tables()), warn=warn)
+
+
+def whole_table(runs: TableRuns, cells: Sequence[Cell], store: Store) -> TableState:
+    """Return the state of all rows of a table that its profile can run.
+
+    Tracking shows whole tables, whichever rows a command named, so that writing after a run and
+    writing from the store are the same.
+
+    Args:
+        runs: The runs of some of its rows.
+        cells: Their cells.
+        store: The store they were read from.
+    """
+    from harness.cli.asking import supported_rows
+    from harness.report.cells import build_cells
+    from harness.tracking import TableState
+    from harness.trainer.table_runs import plan_table
+
+    rows = supported_rows(runs.table, runs.profile)
+    if rows == [row.id for row in runs.rows]:
+        return TableState(runs, cells)
+    whole = plan_table(runs.table, runs.profile, runs.seeds, rows)
+    return TableState(whole, build_cells(whole, store))
+
+
+def asked_states(store: Store) -> list[TableState]:
+    """Return the state of every table that was run, at every profile, with its last seeds.
+
+    Raises:
+        HarnessError: A record of the seeds asked for is broken, or the store cannot be read.
+    """
+    from harness.cli.asking import all_profiles, all_tables, supported_rows
+    from harness.project import work_dir
+    from harness.report.asked import recall
+    from harness.report.cells import build_cells
+    from harness.tracking import TableState
+    from harness.trainer.table_runs import plan_table
+
+    states = []
+    for profile in all_profiles().values():
+        for table in all_tables().values():
+            seeds = recall(work_dir(), table.id, profile.name)
+            rows = supported_rows(table, profile) if seeds else []
+            if seeds and rows:
+                runs = plan_table(table, profile, seeds, rows)
+                states.append(TableState(runs, build_cells(runs, store)))
+    return states
