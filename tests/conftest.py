@@ -5,6 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A loaded machine is no failure, and a test that fails must fail again.
+settings.register_profile("harness", deadline=None, derandomize=True)
+settings.load_profile("harness")
 
 
 @pytest.fixture(scope="session")

@@ -63,6 +63,13 @@ class CreatorModel(Strict):
     """Longest rewrite, in tokens."""
 
 
+class Selection(Strict):
+    """How prompts are drawn by weight."""
+
+    too_few: Literal["error", "uniform"]
+    """Where fewer prompts than draws have a positive weight: stop, or draw the rest uniformly."""
+
+
 class Generation(Strict):
     """How the policy answers training prompts."""
 
@@ -138,6 +145,8 @@ class Profile(Strict):
     """Whether chosen answers can be rewritten."""
     generation: Generation
     """How the policy answers training prompts."""
+    selection: Selection
+    """How prompts are drawn by weight."""
     training: Training
     """Hyperparameters of each algorithm."""
     benchmarks: dict[Id, Benchmark]

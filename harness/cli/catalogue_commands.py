@@ -27,7 +27,7 @@ def list_tables(as_json: JsonOption = False) -> None:
     from harness.cli.output import console, grid, print_json
 
     tables, profiles = all_tables(), all_profiles()
-    listed = [
+    listed: list[dict[str, Any]] = [
         {
             "id": table.id,
             "kind": table.kind,

@@ -36,7 +36,7 @@ class Node:
     label: str
     version: int
     settings: Mapping[str, Any]
-    inputs: Mapping[str, Node]
+    inputs: dict[str, Node]
 
     @cached_property
     def flat(self) -> dict[str, Any]:

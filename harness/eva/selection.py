@@ -4,6 +4,11 @@ The model. `weighted` makes successive draws without replacement: each draw pick
 prompts still left, with probability proportional to its weight. `greedy` takes the prompts of
 highest weight. Both return positions in the order drawn.
 
+Weighted draws can run out of prompts of positive weight: the duelling advantage, for one, is zero
+wherever the best answer was given twice. Then either nothing is selected (`error`), or the
+remaining draws are uniform over the prompts of zero weight (`uniform`), which is the limit of
+adding a small floor to every weight.
+
 Source: paper section 3.2 and table 4 (weighted), table 5 (greedy); the authors draw with pandas'
 weighted sampling without replacement, which is the same procedure.
 """
@@ -19,6 +24,9 @@ from harness.errors import HarnessError, UserError
 
 Sampling = Literal["weighted", "greedy"]
 SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
+
+TooFew = Literal["error", "uniform"]
+TOO_FEW: tuple[TooFew, ...] = get_args(TooFew)
 
 Positions = NDArray[np.int64]
 
@@ -47,7 +55,13 @@ def selected_count(n_prompts: int, fraction: float) -> int:
     return count
 
 
-def select(weights: ArrayLike, count: int, sampling: str, rng: np.random.Generator) -> Positions:
+def select(
+    weights: ArrayLike,
+    count: int,
+    sampling: str,
+    rng: np.random.Generator,
+    too_few: str = "error",
+) -> Positions:
     """Choose `count` prompts by weight.
 
     Args:
@@ -55,18 +69,23 @@ def select(weights: ArrayLike, count: int, sampling: str, rng: np.random.Generat
         count: number of prompts to choose, from 1 to P.
         sampling: `weighted` or `greedy`.
         rng: generator of the draws; not used by `greedy`.
+        too_few: what weighted sampling does when fewer prompts than draws have a positive weight:
+            `error`, or `uniform` draws from the others.
 
     Returns:
         `count` distinct positions, in the order drawn (`greedy`: by falling weight, ties by
         position).
 
     Raises:
-        UserError: unknown sampling.
-        SelectionError: more draws than prompts, or (weighted) than prompts of positive weight.
+        UserError: unknown sampling, or unknown `too_few`.
+        SelectionError: more draws than prompts, or (weighted, `error`) than prompts of positive
+            weight.
     """
     array = np.asarray(weights, dtype=np.float64)
     if sampling not in SAMPLINGS:
         raise UserError(f"unknown sampling `{sampling}`: use one of {', '.join(SAMPLINGS)}.")
+    if too_few not in TOO_FEW:
+        raise UserError(f"unknown too_few `{too_few}`: use one of {', '.join(TOO_FEW)}.")
     if not 1 <= count <= array.shape[0]:
         raise SelectionError(
             f"{count} prompts are to be selected from {array.shape[0]}: lower the fraction."
@@ -74,6 +93,10 @@ def select(weights: ArrayLike, count: int, sampling: str, rng: np.random.Generat
     if sampling == "greedy":
         return np.argsort(-array, kind="stable")[:count].astype(np.int64)
     positive = int(np.count_nonzero(array > 0))
+    if positive < count and too_few == "uniform":
+        first = rng.choice(array.shape[0], size=positive, replace=False, p=array) if positive else []
+        rest = rng.choice(np.flatnonzero(array == 0), size=count - positive, replace=False)
+        return np.concatenate([first, rest]).astype(np.int64)
     if positive < count:
         raise SelectionError(
             f"{count} prompts are to be drawn but only {positive} of {array.shape[0]} have a "

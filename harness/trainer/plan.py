@@ -232,6 +232,7 @@ class _Step:
             "metric": creator.metric,
             "sampling": creator.sampling,
             "fraction": creator.fraction,
+            "too_few": self.planner.profile.selection.too_few,
             "seed": self.seed,
         }
         role = self.recipe.informativeness_reward_model_at(self.number)

@@ -74,7 +74,8 @@ def select_stage(ctx: StageContext) -> None:
     shares = weights(values, metric)
     count = selected_count(len(ids), cast(float, ctx.settings["fraction"]))
     rng = np.random.default_rng(ctx.seed)
-    drawn = select(shares, count, str(ctx.settings["sampling"]), rng)
+    settings = ctx.settings
+    drawn = select(shares, count, str(settings["sampling"]), rng, str(settings["too_few"]))
     rows = [
         {
             **prompts[ids[position]],
@@ -89,6 +90,7 @@ def select_stage(ctx: StageContext) -> None:
         "metric": metric,
         "prompts": len(ids),
         "selected": count,
+        "without_weight": int(sum(shares[position] == 0.0 for position in drawn)),
         "without_spread": float(np.mean(np.ptp(rewards, axis=1) == 0.0)),
     }
     write_json(ctx.output / "summary.json", summary)

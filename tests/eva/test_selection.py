@@ -53,6 +53,30 @@ def test_fewer_positive_weights_than_draws_is_an_error_with_both_numbers() -> No
         select([0.5, 0.5, 0.0, 0.0], 3, "weighted", rng())
 
 
+def test_draws_beyond_the_positive_weights_can_be_uniform_over_the_others() -> None:
+    """Two positive weights and three zeros, three draws: both, then each zero with chance 1/3.
+
+    With 6,000 repetitions the standard error of a share is 0.0061; four of them are allowed.
+    """
+    generator = rng(2)
+    draws = np.array(
+        [select([0, 0.9, 0, 0.1, 0], 3, "weighted", generator, "uniform") for _ in range(6000)]
+    )
+    assert all(sorted(draw[:2]) == [1, 3] for draw in draws)
+    shares = np.bincount(draws[:, 2], minlength=5) / len(draws)
+    np.testing.assert_allclose(shares, [1 / 3, 0, 1 / 3, 0, 1 / 3], atol=0.0244)
+
+
+def test_enough_positive_weights_leave_the_zeros_alone_whatever_is_to_be_done_without() -> None:
+    weights = [0.5, 0.5, 0.0, 0.0]
+    assert sorted(select(weights, 2, "weighted", rng(), "uniform")) == [0, 1]
+
+
+def test_an_unknown_remedy_is_the_users_error() -> None:
+    with pytest.raises(UserError, match="error, uniform"):
+        select([0.5, 0.5], 1, "weighted", rng(), "skip")
+
+
 def test_exactly_as_many_positive_weights_as_draws_takes_them_all() -> None:
     assert sorted(select([0.0, 0.9, 0.0, 0.1], 2, "weighted", rng())) == [1, 3]
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from harness.tracking.database import database_path
+DATABASE = "mlflow.db"
 
 
 class CreatedAtOnce(NamedTuple):
@@ -33,8 +33,8 @@ def created_at_once(tmp_path_factory: pytest.TempPathFactory) -> CreatedAtOnce:
     folder = tmp_path_factory.mktemp("template")
     code = (
         "import sys; from pathlib import Path\n"
-        "from harness.tracking.database import create_database\n"
-        "create_database(Path(sys.argv[1]))\n"
+        "from harness.tracking.database import create_database, default_uri\n"
+        "create_database(default_uri(Path(sys.argv[1])))\n"
     )
     command = [sys.executable, "-c", code, str(folder)]
     started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
@@ -45,7 +45,7 @@ def created_at_once(tmp_path_factory: pytest.TempPathFactory) -> CreatedAtOnce:
 @pytest.fixture(scope="session")
 def empty_database(created_at_once: CreatedAtOnce) -> Path:
     """Return an empty database: creating one takes seconds, copying it does not."""
-    return database_path(created_at_once.folder)
+    return created_at_once.folder / DATABASE
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def new_work_dir(tmp_path: Path, empty_database: Path) -> Callable[[str], Path]:
     def make(name: str) -> Path:
         folder = tmp_path / name
         folder.mkdir()
-        shutil.copyfile(empty_database, database_path(folder))
+        shutil.copyfile(empty_database, folder / DATABASE)
         return folder
 
     return make

@@ -14,8 +14,8 @@ from mlflow import MlflowClient
 from toy_table import SERVED, contents, filled, score, stages, toy_cells, toy_runs, write
 
 from harness.store import Store, StoreError
-from harness.tracking import TableState, Tracker
-from harness.tracking.database import database_path, default_uri
+from harness.tracking import TableState, Tracker, TrackingError
+from harness.tracking.database import default_uri
 
 NewWorkDir = Callable[[str], Path]
 RUNS = toy_runs((0,))
@@ -201,7 +201,17 @@ def test_two_processes_create_one_database(
     assert (exit_codes, said) == ([0, 0], ["", ""])
     names = [e.name for e in MlflowClient(default_uri(folder)).search_experiments()]
     assert names == ["Default"]
-    assert not (folder / "tracking" / "draft.db").exists()
+    assert {path.name for path in folder.iterdir()} == {"mlflow.db", "mlflow.db.lock"}
+
+
+def test_a_broken_database_is_one_sentence(store: Store, tmp_path: Path) -> None:
+    """Neither MLflow's ten attempts nor the traceback of its database."""
+    database = tmp_path / "broken.db"
+    database.write_bytes(b"no database at all" * 100)
+    broken = Tracker(tmp_path, store, SERVED, uri=f"sqlite:///{database}")
+    assert not broken.is_current([STATE])
+    with pytest.raises(TrackingError, match=r"broken\.db cannot be written .*not a database"):
+        broken.sync([STATE])
 
 
 def test_an_unchanged_store_needs_no_mlflow(
@@ -220,7 +230,7 @@ def test_an_unchanged_store_needs_no_mlflow(
         patched.setattr(Store, "open", None)
         patched.setattr("harness.tracking.tracker.open_server", None)
         tracker(work, store).finish([STATE])
-    database_path(work).unlink()
+    (work / "mlflow.db").unlink()
     assert not tracker(work, store).is_current([STATE])
 
 

@@ -76,7 +76,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list
 
 
 def _short_pretraining(seed: int) -> PretrainConfig:
-    return PretrainConfig(seed=seed, steps=50, batch_size=8, warmup_steps=5, pool_batches=4)
+    return PretrainConfig(seed=seed, steps=50, batch_size=4, warmup_steps=5, pool_batches=4)
 
 
 def _short_reward_training(seed: int) -> RewardConfig:

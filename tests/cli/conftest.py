@@ -1,0 +1,130 @@
+"""Fixtures: the command line in this process or in one of its own, in folders of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import toy_world
+from typer.testing import CliRunner
+
+import harness.cli
+import harness.report
+from harness.cli import asking, run_command
+from harness.cli.main import app
+from harness.tracking import TableState
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+
+class QuietTracker:
+    """Takes the calls a tracker takes, and keeps their names instead of writing to MLflow."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def start(self, tables: Any) -> None:
+        self.calls.append("start")
+
+    def progress(self, stage: Any, step: int, metrics: Any) -> None:
+        self.calls.append("progress")
+
+    def stage_finished(self, stage: Any) -> None:
+        self.calls.append(f"finished {stage.kind}")
+
+    def stage_failed(self, stage: Any) -> None:
+        self.calls.append(f"failed {stage.kind}")
+
+    def close(self, timeout_s: float = 0.0) -> bool:
+        self.calls.append("close")
+        return False
+
+    def finish(self, states: list[TableState], timeout_s: float = 0.0) -> None:
+        self.calls.append("finish")
+
+    def sync(self, states: list[TableState]) -> dict[str, int]:
+        self.calls += [f"sync {s.runs.table.id} {s.runs.profile.name}" for s in states]
+        return {"created": len(states)}
+
+
+@pytest.fixture(scope="session")
+def world_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toy_world.write_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(autouse=True)
+def folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, world_folder: Path) -> Iterator[Path]:
+    """Let everything be read and written in folders of the test; yield the work folder."""
+    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
+    monkeypatch.setenv("HARNESS_WORLD", str(world_folder))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    asking.all_tables.cache_clear()
+    asking.all_profiles.cache_clear()
+    yield tmp_path / "work"
+    asking.all_tables.cache_clear()
+    asking.all_profiles.cache_clear()
+
+
+@pytest.fixture
+def tracker(monkeypatch: pytest.MonkeyPatch) -> QuietTracker:
+    """Compute toy stages, and track them nowhere."""
+    quiet = QuietTracker()
+    monkeypatch.setattr("harness.trainer.steps.FUNCTIONS", toy_world.FUNCTIONS)
+    monkeypatch.setattr(run_command, "NEEDED_MODULES", {})
+    monkeypatch.setattr("harness.cli.tracking_commands.tracker_of", lambda store: quiet)
+    return quiet
+
+
+@pytest.fixture
+def call() -> Callable[..., Any]:
+    """Return a function that runs the command line in this process."""
+
+    def run(*arguments: str) -> Any:
+        return CliRunner().invoke(app, list(arguments))
+
+    return run
+
+
+@pytest.fixture
+def says(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that returns a command's JSON, held against its schema."""
+
+    def run(schema: str, *arguments: str, code: int = 0) -> Any:
+        result = call(*arguments, "--json")
+        assert result.exit_code == code, result.stderr
+        found = json.loads(result.stdout)
+        folder = Path(harness.report.__file__ if schema == "report" else harness.cli.__file__)
+        text = (folder.parent / "schemas" / f"{schema}.json").read_text(encoding="utf-8")
+        jsonschema.Draft202012Validator(json.loads(text)).validate(found)
+        return found
+
+    return run
+
+
+@pytest.fixture
+def process() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return a function that runs the command line, with toy stages, in a process of its own."""
+
+    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, str(HERE / "toy_harness.py"), *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "MLFLOW_TRACKING_URI": "toy://",
+                **environment,
+            },
+        )
+
+    return run

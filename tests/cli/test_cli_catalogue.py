@@ -1,0 +1,109 @@
+"""`list`, `show` and `validate` say what is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.catalogue.profile import unsupported
+from harness.cli.asking import all_profiles, all_tables
+from harness.cli.wording import in_short
+
+
+def test_list_names_every_table_with_the_paper_s_362_values(says: Callable[..., Any]) -> None:
+    listed = says("list", "list")
+    assert [table["id"] for table in listed] == [f"table{n}" for n in (1, 2, *range(4, 17))]
+    assert sum(table["paper_values"] for table in listed) == 362
+    assert listed[2] == {
+        "id": "table4",
+        "kind": "ablation",
+        "rows": 9,
+        "columns": 5,
+        "paper_values": 45,
+        "runnable": ["micro"],
+    }
+
+
+def test_a_table_is_runnable_only_where_each_of_its_cells_is(says: Callable[..., Any]) -> None:
+    tables, profiles = all_tables(), all_profiles()
+    for listed in says("list", "list"):
+        table = tables[listed["id"]]
+        for name, profile in profiles.items():
+            reasons = [
+                reason
+                for row in table.rows
+                for column in table.columns
+                for reason in unsupported(table.recipe_of(row, column), [column], profile)
+            ]
+            assert (name in listed["runnable"]) == (not reasons), (table.id, name)
+
+
+@pytest.mark.parametrize("table", [f"table{n}" for n in (1, 2, *range(4, 17))])
+def test_show_prints_every_value_as_the_paper_does(
+    says: Callable[..., Any], call: Callable[..., Any], table: str
+) -> None:
+    shown = says("show", "show", table)
+    text = call("show", table).stdout
+    for row in shown["rows"]:
+        lines = map(str.split, text.split("values:")[1].splitlines())
+        line = next(words for words in lines if words[:1] == [row["id"]])
+        assert all(value in line for value in row["values"].values())
+
+
+def test_show_gives_gains_over_the_baseline_row(says: Callable[..., Any]) -> None:
+    """60.1 - 51.6 = 8.5 for A_min against DPO in table 4; the baseline itself has none."""
+    rows = {row["id"]: row for row in says("show", "show", "table4")["rows"]}
+    assert rows["eva-a_min"]["gains"]["ah_wr"] == 8.5
+    assert rows["dpo-1"]["gains"] == {}
+
+
+def test_a_recipe_in_short_says_what_is_not_the_default() -> None:
+    tables = all_tables()
+
+    def short(table: str, row: str) -> str:
+        found = tables[table]
+        return in_short(found.recipe_of(found.row(row), found.columns[-1]))
+
+    assert short("table4", "dpo-1") == "dpo: human"
+    assert short("table4", "eva-a_min") == "dpo: human → eva, a_min"
+    assert short("table8", "base") == "base model"
+    assert short("table8", "rloo-eva-2x") == (
+        "rloo: online on eva prompts, a_avg, ratio evol 0.25, size 2"
+    )
+
+
+def test_validate_counts_what_is_declared(says: Callable[..., Any]) -> None:
+    found = says("validate", "validate")
+    assert found == {
+        "ok": True,
+        "tables": 15,
+        "profiles": 3,
+        "runs": 64,
+        "paper_values": 362,
+        "problems": [],
+    }
+
+
+def test_validate_names_the_problems_of_tables_and_profiles_at_once(
+    says: Callable[..., Any],
+    call: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "table4.yaml").write_text("id: table4\nquestoin: why\n")
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "micro.yaml").write_text("name: micro\nscale: huge\n")
+    monkeypatch.setattr("harness.catalogue.load.declaration_dirs", lambda: [tmp_path])
+    monkeypatch.setattr("harness.catalogue.profile.profiles_dir", lambda: tmp_path / "profiles")
+    found = says("validate", "validate", code=2)
+    assert not found["ok"]
+    messages = [problem["message"] for problem in found["problems"]]
+    assert any("questoin" in message and "question" in message for message in messages)
+    assert any("huge" in message for message in messages)
+    result = call("validate")
+    assert result.exit_code == 2
+    assert "table4.yaml:2" in result.stderr
+    assert "micro.yaml:2" in result.stderr

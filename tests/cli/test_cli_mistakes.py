@@ -1,0 +1,102 @@
+"""A mistake is one sentence on stderr and exit code 2; nothing is printed or written otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.cli.options import parse_names, parse_seeds
+from harness.cli.output import seeds_text
+from harness.errors import UserError
+
+MISTAKES = {
+    "show tabel4": "there is no table `tabel4`; did you mean `table4`?",
+    "plan table4 --profile mirco": "there is no profile `mirco`; did you mean `micro`?",
+    "plan table4 --rows eva-amin": "`table4` has no row `eva-amin`; did you mean `eva-a_min`?",
+    "plan table4 --rows a,,b": "empty name",
+    "plan table4 --rows dpo-1,dpo-1": "names `dpo-1` twice",
+    "plan table4 --seeds x": "`--seeds x` is not a list of seeds",
+    "plan table4 --seeds 4-0": "runs backwards; write `0-4`",
+    "plan table4 --seeds 0,0-2": "names seed 0 twice",
+    "plan table4 --seeds 0-99999999999": "goes beyond the largest seed",
+    "plan table4 --seeds 0-5000": "more than 1000 seeds",
+    "plan table4 --jobs 0": "--jobs is 0",
+    "run table4 --jobs 0": "--jobs is 0",
+    "run table1": "`table1` cannot run on the profile `micro`",
+    "run table4 --profile paper": "`table4` cannot run on the profile `paper`",
+    "run tabel4 --dry-run": "did you mean `table4`?",
+    "report table4 --json --format markdown": "contradict each other",
+    "report nothing": "there is no table `nothing`",
+    "why eva-a_min": "names no table",
+    "why table4/eva --table table5": "is not in `table5`",
+    "why table4/eva-amin": "did you mean `eva-a_min`?",
+}
+
+
+@pytest.mark.parametrize("command", MISTAKES)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    call: Callable[..., Any], folders: Path, command: str
+) -> None:
+    result = call(*command.split())
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("harness: ")
+    assert MISTAKES[command] in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not folders.exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["nothing", "list --jsn", "plan", "plan table4 --seeds", "report table4 --format html",
+     "ui --port 0", "why table4/dpo-1 --seed -1", "micro nothing"],
+)  # fmt: skip
+def test_a_wrong_usage_is_exit_code_2(call: Callable[..., Any], command: str) -> None:
+    result = call(*command.split())
+    assert result.exit_code == 2
+    assert "Traceback" not in result.stderr
+
+
+def test_a_port_in_use_is_a_mistake(call: Callable[..., Any], monkeypatch: Any) -> None:
+    import socket
+
+    monkeypatch.setattr("harness.tracking.ui_command", lambda work_dir, port: (["true"], {}))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        result = call("ui", "--port", str(taken.getsockname()[1]))
+    assert result.exit_code == 2
+    assert "choose another with `--port`" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"),
+    [("0", (0,)), ("0,2", (0, 2)), ("0-4", (0, 1, 2, 3, 4)), ("7,0-1", (0, 1, 7)), ("3-3", (3,))],
+)
+def test_seeds_are_ids_and_ranges(text: str, seeds: tuple[int, ...]) -> None:
+    assert parse_seeds(text) == seeds
+
+
+@given(st.sets(st.integers(0, 2**31 - 1), min_size=1, max_size=20))
+def test_seeds_survive_being_written_and_read(seeds: set[int]) -> None:
+    assert parse_seeds(seeds_text(sorted(seeds))) == tuple(sorted(seeds))
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_seeds_or_a_mistake(text: str) -> None:
+    """Whatever is typed, the answer is seeds in ascending order or a sentence."""
+    try:
+        seeds = parse_seeds(text)
+    except UserError:
+        return
+    assert list(seeds) == sorted(set(seeds))
+
+
+def test_names_are_separated_by_commas() -> None:
+    assert parse_names("--rows", None) is None
+    assert parse_names("--rows", "a, b") == ("a", "b")

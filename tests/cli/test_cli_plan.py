@@ -1,0 +1,62 @@
+"""`plan` counts what a run would compute, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from harness.cli.asking import planned
+from harness.engine import Plan
+from harness.store import Store
+
+
+def test_a_plan_counts_each_distinct_stage_once(says: Callable[..., Any], folders: Path) -> None:
+    """Table 4, one seed: one DPO policy and eight policies trained from it, 9 training stages.
+
+    Its prompts, answers, rewards and pairs are stages of all nine rows, and so are the policy, the
+    answers, rewards and pairs that the eight children start from, less in the row `dpo-1`: eight
+    shared stages (the first policy is the baseline's and the children's).
+    """
+    plan = says("plan", "plan", "table4", "--seeds", "0")
+    assert plan["training_stages"]["total"] == 9
+    assert plan["runs"] == 9
+    assert plan["shared"] == 8
+    assert plan["stages"]["missing"] == plan["stages"]["total"]
+    assert sum(kind["total"] for kind in plan["kinds"]) == plan["stages"]["total"]
+    assert not folders.exists()
+
+
+def test_a_dry_run_is_the_plan(says: Callable[..., Any], folders: Path) -> None:
+    asked = ("table4", "--rows", "eva-a_min", "--seeds", "0,2")
+    assert says("plan", "run", *asked, "--dry-run") == says("plan", "plan", *asked)
+    assert not folders.exists()
+
+
+def test_baselines_join_the_rows_asked_for(says: Callable[..., Any]) -> None:
+    assert says("plan", "plan", "table4", "--rows", "eva-a_min")["rows"] == ["dpo-1", "eva-a_min"]
+
+
+def test_more_workers_take_less_time(says: Callable[..., Any]) -> None:
+    one, four = (says("plan", "plan", "table4", "--jobs", n) for n in ("1", "4"))
+    assert four["estimated_s"] < one["estimated_s"]
+
+
+def test_a_failed_stage_is_named_with_its_reason(
+    says: Callable[..., Any], call: Callable[..., Any], folders: Path
+) -> None:
+    runs = planned("table4", "micro", (0,), ["dpo-1"])
+    stage = Plan(runs.targets).stages[0]
+    Store(folders / "store").record_failure(stage, "the toy is broken", "Traceback ...")
+    asked = ("plan", "table4", "--rows", "dpo-1", "--seeds", "0")
+    plan = says("plan", *asked)
+    assert plan["stages"]["failed"] == 1
+    assert plan["failures"] == [
+        {
+            "stage": stage.label,
+            "kind": "prompts",
+            "fingerprint": stage.fingerprint,
+            "reason": "the toy is broken",
+        }
+    ]
+    assert "the toy is broken" in call(*asked).stdout

@@ -1,0 +1,144 @@
+"""The command line as a process: exit codes, what is imported, pipes and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HEAVY = {"torch", "transformers", "trl", "mlflow", "datasets", "pandas", "matplotlib", "optuna"}
+NUMERIC = {"numpy", "pyarrow", "scipy", "sklearn", "jinja2"}
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+Process = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.mark.parametrize(
+    ("command", "absent"),
+    [
+        ("--help", HEAVY | NUMERIC | {"yaml", "rich"}),
+        ("run --help", HEAVY | NUMERIC | {"yaml", "rich"}),
+        ("list", HEAVY | NUMERIC),
+        ("show table4", HEAVY | NUMERIC),
+        ("validate", HEAVY | NUMERIC),
+        ("plan table4", HEAVY | {"scipy", "jinja2"}),
+        ("why table4/dpo-1", HEAVY | {"scipy", "jinja2"}),
+    ],
+)
+def test_a_command_imports_only_what_it_needs(command: str, absent: set[str]) -> None:
+    code = (
+        "import atexit, sys\n"
+        "from harness.cli.main import main\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command.split()],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.stdout
+    assert not absent & set(done.stderr.split())
+
+
+def test_an_unchanged_rerun_imports_neither_mlflow_nor_torch(
+    process: Process, tmp_path: Path
+) -> None:
+    asked = ("run", "table4", "--rows", "dpo-1", "--seeds", "0-1", "--jobs", "1")
+    first = process(*asked)
+    assert first.returncode == 0, first.stderr
+    imported = tmp_path / "imported.txt"
+    second = process(*asked, TOY_IMPORTED=str(imported))
+    assert second.returncode == 0, second.stderr
+    assert second.stderr == ""
+    assert not {"torch", "transformers", "trl", "mlflow"} & set(imported.read_text().split())
+    table = second.stdout.partition("Arena-Hard")[2]
+    assert table
+    assert table == first.stdout.partition("Arena-Hard")[2]
+
+
+def test_exit_codes(process: Process) -> None:
+    assert process("list").returncode == 0
+    assert process("show", "table99").returncode == 2
+    assert process("list", "--what").returncode == 2
+    asked = ("run", "table4", "--rows", "dpo-1", "--seeds", "0", "--jobs", "1")
+    failed = process(*asked, TOY_FAILS="prompts", MLFLOW_TRACKING_URI="http://127.0.0.1:9")
+    assert failed.returncode == 1
+    assert "Traceback" not in failed.stderr
+    assert "harness: warning: MLflow at http://127.0.0.1:9" in failed.stderr
+
+
+def test_what_was_not_foreseen_keeps_its_traceback() -> None:
+    code = (
+        "import harness.cli.asking as asking\n"
+        "def broken(): raise ZeroDivisionError('ours')\n"
+        "asking.all_tables = broken\n"
+        "from harness.cli.main import main\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "list"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "ZeroDivisionError: ours" in done.stderr
+
+
+@pytest.mark.parametrize("command", [("show", "table4", "--json"), ("list",), ("--help",)])
+def test_a_closed_pipe_is_no_traceback(command: tuple[str, ...]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli.main", *command],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    os.close(writer)
+    assert done.stderr == ""
+
+
+def test_ctrl_c_ends_with_130_and_the_next_run_goes_on(process: Process, folders: Path) -> None:
+    pipe = folders.parent / "pipe"
+    os.mkfifo(pipe)
+    asked = ("run", "table4", "--rows", "dpo-1", "--seeds", "0", "--jobs", "1", "--json")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TOY_WAITS": "train"}
+    environment |= {"MLFLOW_TRACKING_URI": "toy://", "TOY_PIPE": str(pipe)}
+    running = subprocess.Popen(
+        [sys.executable, str(HERE / "toy_harness.py"), *asked],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    half = folders / "store" / "tmp"
+    pipe.open().close()
+    assert list(half.glob("*/half.txt"))
+    running.send_signal(signal.SIGINT)
+    out, errors = running.communicate(timeout=60)
+    assert running.returncode == 130, errors
+    assert out == ""
+    assert "run the same command again to go on from there" in errors
+    assert "Traceback" not in errors
+    assert not list(half.glob("*/half.txt"))
+    done = process(*asked)
+    assert done.returncode == 0, done.stderr
+    cells: list[dict[str, Any]] = json.loads(done.stdout)
+    assert {cell["state"] for cell in cells} == {"ok"}

@@ -1,0 +1,141 @@
+"""`run` computes, tracks, reports, and says what failed; toy stages stand for real ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli import live
+from harness.cli.asking import planned
+from harness.cli.output import console
+from harness.engine import Plan, StageFailed, StageFinished, StageStarted, Tally
+from harness.store import Store
+
+SMALL = ("run", "table4", "--rows", "eva-a_min", "--seeds", "0,2", "--jobs", "1")
+
+
+def test_a_run_computes_tracks_and_reports_and_a_rerun_only_reports(
+    says: Callable[..., Any], call: Callable[..., Any], tracker: Any, folders: Path
+) -> None:
+    cells = says("report", *SMALL)
+    assert {cell["state"] for cell in cells} == {"ok"}
+    assert [cell["row"] for cell in cells] == ["dpo-1"] * 5 + ["eva-a_min"] * 5
+    assert all(cell["seeds"] == [0, 2] for cell in cells)
+    # Two seeds of two rows: one first policy and one child each.
+    assert tracker.calls.count("finished train") == 4
+    assert tracker.calls[0] == "start"
+    assert tracker.calls[-1] == "finish"
+    tracker.calls.clear()
+    result = call(*SMALL)
+    assert result.exit_code == 0
+    assert "All stages are done" in result.stdout
+    assert tracker.calls == ["finish"]
+    # A report speaks of the seeds last asked for, and rows never run have no numbers.
+    reported = {(c["row"], c["column"]): c for c in says("report", "report", "table4")}
+    assert reported["eva-a_min", "ah_wr"]["mean"] == cells[5]["mean"]
+    assert reported["eva-var", "ah_wr"]["state"] == "not_run"
+    wider = {c["row"]: c for c in says("report", "report", "table4", "--seeds", "0-2")}
+    assert (wider["eva-a_min"]["state"], wider["eva-a_min"]["mean"]) == ("partial", None)
+    assert (
+        says("plan", "plan", "table4", "--rows", "eva-a_min", "--seeds", "0,2")["stages"]["missing"]
+        == 0
+    )
+    # What was run is what is synced.
+    tracker.calls.clear()
+    assert call("sync").exit_code == 0
+    assert tracker.calls == ["sync table4 micro"]
+
+
+def test_a_failed_stage_costs_its_row_and_not_the_report(
+    says: Callable[..., Any],
+    call: Callable[..., Any],
+    tracker: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TOY_FAILS", "evolve")
+    asked = ("run", "table4", "--rows", "eva-a_min", "--seeds", "0", "--jobs", "1")
+    result = call(*asked, "--json")
+    assert result.exit_code == 1
+    states = {cell["row"]: cell["state"] for cell in json.loads(result.stdout)}
+    assert states == {"dpo-1": "ok", "eva-a_min": "failed"}
+    assert "1 stage failed" in result.stderr
+    assert "the toy is broken: mend it" in result.stderr
+    assert "skipped" in result.stderr
+    assert "failed evolve" in tracker.calls
+    monkeypatch.delenv("TOY_FAILS")
+    assert {cell["state"] for cell in says("report", *asked)} == {"ok"}
+
+
+def test_fail_fast_stops_at_the_first_failure(
+    call: Callable[..., Any], tracker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOY_FAILS", "prompts")
+    asked = ("run", "table4", "--rows", "dpo-1", "--seeds", "0-2", "--jobs", "1")
+    assert call(*asked, "--fail-fast").exit_code == 1
+    assert tracker.calls.count("failed prompts") == 1
+    assert call(*asked).exit_code == 1
+    assert tracker.calls.count("failed prompts") == 1 + 3
+
+
+def test_a_broken_entry_is_one_sentence_and_exit_code_1(
+    call: Callable[..., Any], tracker: Any, folders: Path
+) -> None:
+    asked = ("run", "table4", "--rows", "dpo-1", "--seeds", "0", "--jobs", "1")
+    assert call(*asked).exit_code == 0
+    (scores, *_) = (folders / "store").glob("stages/??/*/scores.parquet")
+    scores.write_bytes(b"broken")
+    result = call("report", "table4", "--rows", "dpo-1")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("harness: the stored stage")
+    assert result.stderr.count("\n") == 1
+
+
+def test_sync_without_any_run_writes_nothing(call: Callable[..., Any], tracker: Any) -> None:
+    result = call("sync")
+    assert result.exit_code == 0
+    assert "No table was run yet" in result.stdout
+    assert tracker.calls == []
+
+
+def test_where_nothing_can_be_redrawn_a_line_comes_every_few_seconds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Events at 0, 1, 2, ... 11 s: lines at 5 s and 10 s, and the last one when all is over."""
+    plan = Plan(planned("table4", "micro", (0,), ["dpo-1"]).targets)
+    tally = Tally(plan, Store(tmp_path), 1, {})
+    now = [0]
+    with live.Lines(console(), tally, clock=lambda: float(now[0])) as shown:
+        for stage in plan.stages[:6]:
+            for event in (StageStarted(stage), StageFinished(stage, 1.0)):
+                shown.observe(event)
+                now[0] += 1
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert lines[-1].startswith(f"6 of {len(plan)} stages done, about ")
+
+
+def test_a_failure_is_shown_when_it_happens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = Plan(planned("table4", "micro", (0,), ["dpo-1"]).targets)
+    with live.Lines(console(), Tally(plan, Store(tmp_path), 1, {})) as shown:
+        shown.observe(StageFailed(plan.stages[0], "no memory [left]"))
+    assert "no memory [left]" in capsys.readouterr().out
+
+
+def test_the_redrawn_display_shows_what_is_running(tmp_path: Path) -> None:
+    from rich.console import Console
+
+    plan = Plan(planned("table4", "micro", (0,), ["dpo-1"]).targets)
+    out = Console(force_terminal=True, record=True, width=100, file=(tmp_path / "t").open("w"))
+    with live.progress(out, Tally(plan, Store(tmp_path), 1, {})) as shown:
+        assert isinstance(shown, live.Redrawn)
+        shown.observe(StageStarted(plan.stages[0]))
+        out.print(shown._render())
+    text = out.export_text()
+    assert plan.stages[0].label in text
+    assert f"0 of {len(plan)} stages done, 1 running" in text

@@ -1,0 +1,141 @@
+"""A world of toy files, and stage functions that write what real ones write, in no time.
+
+A policy's "skill" is a number: the base policy has 0.3, and each training adds a little that
+depends on its seed. A judge scores each of its prompts with that skill plus noise drawn from the
+stage's seed. `TOY_FAILS` names a kind of stage that fails, `TOY_WAITS` one that never ends and
+opens the pipe `TOY_PIPE` when it is half done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from harness.errors import HarnessError
+from harness.micro import world
+from harness.store import StageContext
+
+KINDS = [
+    "prompts",
+    "generate",
+    "annotate",
+    "select",
+    "evolve",
+    "pair",
+    "mix",
+    "train",
+    "answer",
+    "judge",
+]
+FUNCTIONS = {kind: f"toy_world:{kind}_stage" for kind in KINDS}
+
+COLUMNS = {
+    "arena_hard": ("ah_wr", "ah_len"),
+    "alpaca_eval": ("ae_lc", "ae_wr"),
+    "mt_bench": ("mt_avg", "mt_t1", "mt_t2"),
+}
+PROMPTS = [{"prompt_id": f"p{i}", "prompt": f"sort the list {i}"} for i in range(4)]
+
+
+def write_world(folder: Path) -> Path:
+    """Write a world whose digests are right; return its folder."""
+    for path in map(folder.joinpath, world.ASSETS.values()):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix:
+            path.write_text(path.name)
+        else:
+            path.mkdir()
+            (path / "config.json").write_text(json.dumps(path.name))
+    world.write_card(folder, {})
+    return folder
+
+
+def _work(ctx: StageContext, kind: str) -> None:
+    if kind == os.environ.get("TOY_FAILS"):
+        raise HarnessError("the toy is broken: mend it")
+    if kind == os.environ.get("TOY_WAITS"):
+        (ctx.output / "half.txt").write_text("half")
+        Path(os.environ["TOY_PIPE"]).open("w").close()
+        while True:
+            signal.pause()
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    pq.write_table(pa.Table.from_pylist(rows), path)
+
+
+def prompts_stage(ctx: StageContext) -> None:
+    _work(ctx, "prompts")
+    _write(ctx.output / "prompts.parquet", PROMPTS)
+
+
+def generate_stage(ctx: StageContext) -> None:
+    _work(ctx, "generate")
+
+
+def annotate_stage(ctx: StageContext) -> None:
+    _work(ctx, "annotate")
+
+
+def select_stage(ctx: StageContext) -> None:
+    _work(ctx, "select")
+    _write(ctx.output / "selected.parquet", PROMPTS)
+
+
+def evolve_stage(ctx: StageContext) -> None:
+    _work(ctx, "evolve")
+    _write(ctx.output / "prompts.parquet", PROMPTS)
+
+
+def pair_stage(ctx: StageContext) -> None:
+    _work(ctx, "pair")
+    _write(ctx.output / "pairs.parquet", PROMPTS)
+
+
+def mix_stage(ctx: StageContext) -> None:
+    _work(ctx, "mix")
+    _write(ctx.output / "pairs.parquet", PROMPTS)
+
+
+def train_stage(ctx: StageContext) -> None:
+    _work(ctx, "train")
+    ctx.report(1, {"loss": 0.5})
+    gained = 0.02 + random.Random(ctx.seed).random() / 100
+    _write_skill(ctx, _skill(ctx) + gained)
+
+
+def answer_stage(ctx: StageContext) -> None:
+    _work(ctx, "answer")
+    conversation = json.dumps([{"role": "user", "content": "reverse the list"}])
+    _write(ctx.output / "answers.parquet", [{"prompt_id": "q0", "conversation": conversation}])
+    _write_skill(ctx, _skill(ctx))
+
+
+def judge_stage(ctx: StageContext) -> None:
+    _work(ctx, "judge")
+    name = str(ctx.settings["benchmark"]).partition("/")[2].partition("@")[0]
+    skill = json.loads((ctx.inputs["answers"] / "skill.json").read_text())
+    noise = random.Random(ctx.seed)
+    rows = [
+        {"prompt_id": f"q{i}", "column": column, "value": skill + noise.random()}
+        for column in COLUMNS[name]
+        for i in range(5)
+    ]
+    _write(ctx.output / "scores.parquet", rows)
+    (ctx.output / "summary.json").write_text(json.dumps({"judge": ctx.settings["judge"]}))
+
+
+def _skill(ctx: StageContext) -> float:
+    policy = ctx.inputs.get("policy")
+    return 0.3 if policy is None else float(json.loads((policy / "skill.json").read_text()))
+
+
+def _write_skill(ctx: StageContext, skill: float) -> None:
+    (ctx.output / "skill.json").write_text(json.dumps(skill))

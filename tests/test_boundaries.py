@@ -1,0 +1,251 @@
+"""Boundaries of the code: dependencies point one way, heavy libraries have one home each.
+
+Imports are read from the source, those inside functions and for types included, so that an edge
+counts wherever it is written. What is loaded is then measured in a fresh interpreter, because a
+light module can pull in a heavy one through a third.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "harness"
+
+LAYERS = (
+    {"errors", "project", "quiet"},
+    {"catalogue", "statistics", "store"},
+    {"engine", "eva", "evaluation", "models"},  # the engine runs stages and knows no kind of them
+    {"training"},  # trains what `models` loads
+    {"micro"},  # implements the creator of `eva` and the judgments of `evaluation`
+    {"trainer"},  # turns recipes into stages that call all of the above
+    {"report", "tracking"},
+    {"sweep"},
+    {"cli"},
+)
+"""Parts of the package, bottom first; a part imports from layers below its own only."""
+
+HOMES = {
+    "trl": {"training"},
+    "mlflow": {"tracking"},
+    "optuna": {"sweep"},
+    "vllm": {"models"},
+    "sglang": {"models"},
+    "torch": {"models", "training", "micro"},
+    "transformers": {"models", "training", "micro"},
+}
+"""Libraries that only some parts may import."""
+
+HEAVY = ("torch", "transformers", "trl", "mlflow", "datasets", "optuna", "pandas")
+
+LIGHT = (
+    "harness.catalogue",
+    "harness.cli",
+    "harness.engine",
+    "harness.report",
+    "harness.statistics",
+    "harness.store",
+)
+"""Packages of which no module, once imported, has loaded a heavy library."""
+
+LIGHT_MODULES = (
+    "harness.tracking",
+    "harness.trainer.plan",
+    "harness.trainer.table_runs",
+)
+"""Further modules of which the same holds."""
+
+UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+
+UNSAFE_CALLS = {
+    "torch.load": "can run code from a file; use safetensors",
+    "yaml.load": "can run code from a file; use yaml.safe_load",
+    "yaml.full_load": "can build arbitrary objects; use yaml.safe_load",
+    "yaml.unsafe_load": "can run code from a file; use yaml.safe_load",
+    "pandas.read_pickle": "can run code from a file; use Parquet",
+    "pd.read_pickle": "can run code from a file; use Parquet",
+}
+
+UNSAFE_ARGUMENTS = {"trust_remote_code", "allow_pickle"}
+
+
+def part_of(path: Path) -> str:
+    """Return the part of the package a file belongs to: `store`, `errors`."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def sources(*folders: str) -> list[Path]:
+    """Return the Python files under some folders of the project."""
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """Return a file's syntax tree."""
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def imports(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield every imported module with its line; `from a import b` yields `a` and `a.b`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            # A relative import would hide which part it comes from.
+            module = "." * node.level + (node.module or "")
+            yield module, node.lineno
+            yield from ((f"{module}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def is_or_is_in(module: str, package: str) -> bool:
+    """Return whether a dotted name is a package or something in it."""
+    return module == package or module.startswith(f"{package}.")
+
+
+def unsafe(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield what can run code that comes in a file, with its line."""
+    for module, line in imports(tree):
+        if module.partition(".")[0] in UNSAFE_MODULES:
+            yield line, f"{module} can run code from a file"
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        if (name := ast.unparse(node.func)) in UNSAFE_CALLS:
+            yield node.lineno, f"{name} {UNSAFE_CALLS[name]}"
+        for keyword in node.keywords:
+            given = keyword.value
+            off = isinstance(given, ast.Constant) and given.value is False
+            if keyword.arg in UNSAFE_ARGUMENTS and not off:
+                yield node.lineno, f"{keyword.arg} is not False"
+
+
+def bare_prints(tree: ast.Module) -> Iterator[int]:
+    """Yield the lines of calls of the built-in `print` that name no file."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            to_file = any(keyword.arg == "file" for keyword in node.keywords)
+            if node.func.id == "print" and not to_file:
+                yield node.lineno
+
+
+def modules_of(package: str) -> list[str]:
+    """Return the dotted names of a package and of every module in it."""
+    folder = ROOT.joinpath(*package.split("."))
+    files = (path.relative_to(ROOT).with_suffix("") for path in sorted(folder.rglob("*.py")))
+    return [".".join(file.parts).removesuffix(".__init__") for file in files]
+
+
+def loaders(modules: Sequence[str]) -> list[str]:
+    """Import modules in a fresh interpreter; return which of them loaded which heavy library."""
+    code = (
+        "import importlib, sys\n"
+        f"heavy = set({HEAVY!r})\n"
+        f"for name in {modules!r}:\n"
+        "    importlib.import_module(name)\n"
+        "    for library in sorted(heavy & set(sys.modules)):\n"
+        "        print(name, 'loads', library)\n"
+        "    heavy -= set(sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_every_part_has_exactly_one_layer() -> None:
+    listed = [part for layer in LAYERS for part in layer]
+    parts = {part_of(path) for path in sources("harness")} - {"__init__"}
+    assert len(listed) == len(set(listed))
+    assert parts <= set(listed), "a new part needs a place in LAYERS"
+
+
+def test_dependencies_point_one_way() -> None:
+    level = {part: number for number, layer in enumerate(LAYERS) for part in layer}
+    wrong = []
+    for path in sources("harness"):
+        here = part_of(path)
+        for module, line in imports(tree_of(path)):
+            names = module.split(".")
+            if names[0] != "harness" or len(names) < 2 or names[1] in {here, "__version__"}:
+                continue
+            if level[names[1]] >= level[here]:
+                wrong.append(f"{path.relative_to(ROOT)}:{line} imports harness.{names[1]}")
+    assert not wrong, "\n".join(dict.fromkeys(wrong))
+
+
+def test_imports_are_absolute() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sources("harness")
+        for module, line in imports(tree_of(path))
+        if module.startswith(".")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("library", HOMES)
+def test_a_heavy_library_is_imported_in_its_home_only(library: str) -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {module}"
+        for path in sources("harness")
+        if part_of(path) not in HOMES[library]
+        for module, line in imports(tree_of(path))
+        if is_or_is_in(module, library)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_light_modules_load_no_heavy_library() -> None:
+    """Reading declarations, planning, reporting and the command line itself stay light."""
+    found = [name for package in LIGHT for name in modules_of(package)]
+    assert set(LIGHT) <= set(found)
+    assert loaders([*found, *LIGHT_MODULES]) == []
+
+
+def test_a_loaded_library_is_noticed() -> None:
+    """If planted modules are noticed, the law above can fail."""
+    assert loaders(["json", "pandas"]) == ["pandas loads pandas"]
+
+
+def test_nothing_runs_code_that_comes_in_a_file() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} {what}"
+        for path in sources("harness", "benchmarks")
+        for line, what in unsafe(tree_of(path))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "def f():\n    from joblib import load",
+        "torch.load(path)",
+        "yaml.load(text, Loader=yaml.Loader)",
+        "Model.from_pretrained(path, trust_remote_code=True)",
+        "Model.from_pretrained(path, trust_remote_code=option)",
+        "np.load(path, allow_pickle=True)",
+    ],
+)
+def test_code_that_could_run_a_file_is_noticed(source: str) -> None:
+    assert list(unsafe(ast.parse(source)))
+
+
+def test_only_commands_and_benchmarks_print() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sources("harness")
+        if part_of(path) != "cli"
+        for line in bare_prints(tree_of(path))
+    ]
+    assert not wrong, "\n".join(wrong)
+    assert list(bare_prints(ast.parse("if x:\n    print(x)"))) == [2]

@@ -1,0 +1,258 @@
+"""The project as a whole: its files, its pins, its README, and what must not be in it."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[1]
+
+FILES = (
+    ".ci/run",
+    ".gitignore",
+    "CHANGELOG.md",
+    "CITATION.cff",
+    "LICENSE",
+    "NOTICE",
+    "README.md",
+    "constraints.txt",
+    "harness/py.typed",
+    "pyproject.toml",
+    "tox.ini",
+)
+FOLDERS = (".ci", "ablations", "benchmarks", "experiments", "harness", "results", "tests")
+
+MAIN_COMMAND = (
+    "python3 -m venv .venv && . .venv/bin/activate && "
+    "python -m pip install -e . -c constraints.txt && harness run table4"
+)
+TEST_COMMAND = (
+    "python3 -m venv .tox-venv && .tox-venv/bin/python -m pip install tox && .tox-venv/bin/tox"
+)
+
+MOST_WEIGHTS = 20 * 10**6
+"""Bytes of weights that a clone may have to download."""
+
+CUDA = ("nvidia-", "cuda-", "triton")
+"""Beginnings of what a CUDA build of torch needs; torch pins these itself."""
+
+MACHINE_PATH = re.compile(r"(?<![\w.~/{}<>$-])/(?:home|root|tmp|work|mnt|scratch|Users)(?![\w.-])")
+"""A place on somebody's machine, as an absolute path."""
+
+
+def project_files() -> Iterator[Path]:
+    """Yield the project's files: those at the top and those in its folders."""
+    for path in ROOT.iterdir():
+        if path.is_file():
+            yield path
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                yield path
+
+
+def text_of(path: Path) -> str | None:
+    """Return a file's text, None for one that is not text."""
+    data = path.read_bytes()
+    if b"\0" in data:
+        return None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+@pytest.fixture(scope="module")
+def readme() -> str:
+    """Return the text of the README."""
+    return (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, Any]:
+    """Return the project table of pyproject.toml."""
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    found: dict[str, Any] = data["project"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def direct(project: dict[str, Any]) -> list[Requirement]:
+    """Return what the core and the tools for lint, types and tests ask for."""
+    extras = project["optional-dependencies"]
+    lines = [*project["dependencies"], *extras["test"], *extras["lint"], *extras["types"]]
+    return [Requirement(line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def pins() -> dict[str, Version]:
+    """Return the pinned versions by canonical name."""
+    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    found = {}
+    for line in lines:
+        name, equal, version = line.partition("==")
+        assert equal, f"`{line}` is not an exact pin"
+        assert name == canonicalize_name(name), f"`{line}` is not under its canonical name"
+        assert name not in found, f"{name} is pinned twice"
+        found[name] = Version(version)
+    return found
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_required_file_exists_and_says_something(name: str) -> None:
+    path = ROOT / name
+    assert path.is_file()
+    assert path.stat().st_size or path.name == "py.typed"
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_the_top_level_has_its_folders(name: str) -> None:
+    assert (ROOT / name).is_dir()
+
+
+def test_the_licence_is_apache_2_in_full(project: dict[str, Any]) -> None:
+    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert "Version 2.0, January 2004" in text
+    assert "END OF TERMS AND CONDITIONS" in text
+    assert project["license"] == "Apache-2.0"
+
+
+def test_the_citation_names_this_version_and_the_paper(project: dict[str, Any]) -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == project["version"]
+    assert citation["preferred-citation"]["authors"][0]["family-names"] == "Ye"
+    assert "2411.00062" in citation["references"][0]["url"]
+
+
+def test_the_changelog_has_this_version_or_a_section_for_it(project: dict[str, Any]) -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"## [{project['version']}]" in text or "## [Unreleased]" in text
+
+
+def test_every_direct_dependency_is_pinned_within_its_range(
+    direct: list[Requirement], pins: dict[str, Version]
+) -> None:
+    wrong = [
+        f"{requirement} (pinned: {pins.get(canonicalize_name(requirement.name))})"
+        for requirement in direct
+        if canonicalize_name(requirement.name) not in pins
+        or pins[canonicalize_name(requirement.name)] not in requirement.specifier
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_what_the_dependencies_need_is_pinned_too(
+    direct: list[Requirement], pins: dict[str, Version]
+) -> None:
+    """Follow the installed packages' own requirements down to the last one."""
+    queue, seen, missing = list(direct), set(), set()
+    while queue:
+        requirement = queue.pop()
+        name = canonicalize_name(requirement.name)
+        for extra in ("", *requirement.extras):
+            if (name, extra) in seen or name.startswith(CUDA):
+                continue
+            seen.add((name, extra))
+            if name not in pins:
+                missing.add(name)
+            queue += needed_by(name, extra)
+    assert not missing, f"not in constraints.txt: {', '.join(sorted(missing))}"
+    assert len(seen) > len(direct)
+
+
+def needed_by(name: str, extra: str) -> list[Requirement]:
+    """Return what an installed package needs here, for one of its extras or none."""
+    try:
+        lines = requires(name) or []
+    except PackageNotFoundError:
+        return []
+    found = [Requirement(line) for line in lines]
+    return [r for r in found if r.marker is None or r.marker.evaluate({"extra": extra})]
+
+
+def test_pins_name_no_build_and_no_index(pins: dict[str, Version]) -> None:
+    """A pin such as `torch==2.13.0+cpu` is found at one index only."""
+    assert [name for name, version in pins.items() if version.local] == []
+    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    assert "://" not in text
+    assert "--" not in text
+
+
+def test_the_readme_has_both_commands_word_for_word(readme: str) -> None:
+    lines = readme.splitlines()
+    assert MAIN_COMMAND in lines
+    assert TEST_COMMAND in lines
+
+
+def test_ci_runs_the_readme_s_second_command() -> None:
+    path = ROOT / ".ci" / "run"
+    assert TEST_COMMAND in path.read_text(encoding="utf-8").splitlines()
+    assert os.access(path, os.X_OK)
+
+
+def test_every_path_the_readme_names_exists(readme: str) -> None:
+    """Quoted words with a slash inside or at the end that begin with a file or folder of ours."""
+    top = (*FOLDERS, *FILES)
+    quoted = {word for word in re.findall(r"`([\w./-]+)`", readme) if word.split("/")[0] in top}
+    linked = set(re.findall(r"\]\((?!https?:|#)([^)#]+)", readme))
+    assert quoted
+    missing = sorted(name for name in quoted | linked if not (ROOT / name).exists())
+    assert not missing, ", ".join(missing)
+
+
+def test_every_data_file_of_the_package_is_installed_with_it() -> None:
+    """A wheel holds, besides Python files, what `package-data` names and nothing else."""
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = data["tool"]["setuptools"]["package-data"]["harness"]
+    package = ROOT / "harness"
+    named = {path for pattern in patterns for path in package.glob(pattern)}
+    others = {
+        path
+        for path in package.rglob("*")
+        if path.is_file() and path.suffix != ".py" and "__pycache__" not in path.parts
+    }
+    assert sorted(str(path.relative_to(ROOT)) for path in others - named) == []
+
+
+def test_shipped_weights_stay_small() -> None:
+    sizes = {path: path.stat().st_size for path in project_files() if path.suffix == ".safetensors"}
+    assert sum(sizes.values()) < MOST_WEIGHTS, sizes
+
+
+def test_no_file_names_a_place_on_somebody_s_machine() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:80]}"
+        for path in project_files()
+        if (text := text_of(path)) is not None
+        for number, line in enumerate(text.splitlines(), start=1)
+        if MACHINE_PATH.search(line)
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("/" + "home/someone/project", True),
+        ("see /" + "tmp for it", True),
+        ('path = "/' + 'work/main"', True),
+        ("https://example.org/home/page", False),
+        ("results/work/file", False),
+        ("#!/usr/bin/env bash", False),
+        ("input/tmpfile and tmp_path/work", False),
+    ],
+)
+def test_a_machine_path_is_told_from_other_text(text: str, found: bool) -> None:
+    assert bool(MACHINE_PATH.search(text)) is found
