@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 EXPECTED_S: Mapping[str, float] = {
     "prompts": 0.1,
-    "generate": 6.0,
+    "generate": 4.0,
     "annotate": 3.0,
     "select": 0.1,
     "evolve": 0.3,
     "pair": 0.1,
     "mix": 0.1,
-    "train": 15.0,
-    "answer": 2.0,
-    "judge": 0.3,
+    "train": 12.0,
+    "answer": 1.0,
+    "judge": 0.1,
 }
 """Seconds of a stage of each kind on one core of an ordinary machine, at the profile `micro`.
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.cli.options import JobsOption
+
 if TYPE_CHECKING:
     from harness.micro.world import Card
 
@@ -27,7 +29,7 @@ SeedOption = Annotated[int, typer.Option("--seed", metavar="ID", min=0, help="Se
 
 @app.callback()
 def _group() -> None:
-    """Keep `build` a verb of its own, though it is the only one."""
+    """Group the verbs of the embedded world."""
 
 
 @app.command("build", epilog="Example: harness micro build --output my-world")
@@ -50,6 +52,33 @@ def build(output: OutputOption = None, seed: SeedOption = 0) -> None:
 
     card = build_world(folder, seed, say)
     say(f"The world {card.version} is in {folder}: {_compared(card)}.")
+
+
+@app.command("gates", epilog="Example: harness micro gates")
+def gates(jobs: JobsOption = None) -> None:
+    """Measure the gates that decide the world: validation prompts, base policy, first iteration.
+
+    Takes a few minutes; exit code 1 if a gate is not passed.
+    """
+    from harness.cli.output import console, note
+    from harness.engine import Event, StageFinished
+    from harness.project import work_dir
+    from harness.store import Store, available_cores
+    from harness.trainer.gates import measure
+
+    out = console()
+
+    def say(event: Event) -> None:
+        if isinstance(event, StageFinished):
+            out.print(f"{event.stage.label}: {event.wall_s:.1f} s", soft_wrap=True)
+
+    measured = measure(Store(work_dir() / "gates" / "store"), jobs or available_cores(), say)
+    for name, value in measured.as_json().items():
+        out.print(f"{name}: {value}")
+    for failure in measured.failures():
+        note(f"gate not passed: {failure}")
+    if measured.failures():
+        raise typer.Exit(1)
 
 
 def _compared(card: Card) -> str:

@@ -94,7 +94,7 @@ def select(
         return np.argsort(-array, kind="stable")[:count].astype(np.int64)
     positive = int(np.count_nonzero(array > 0))
     if positive < count and too_few == "uniform":
-        first = rng.choice(array.shape[0], size=positive, replace=False, p=array) if positive else []
+        first = rng.choice(array.shape[0], size=positive, replace=False, p=array)
         rest = rng.choice(np.flatnonzero(array == 0), size=count - positive, replace=False)
         return np.concatenate([first, rest]).astype(np.int64)
     if positive < count:

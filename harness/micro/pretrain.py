@@ -159,7 +159,5 @@ def save(model: Gemma2ForCausalLM, output: Path) -> None:
     """Write a model and the tokenizer to a folder, weights in bfloat16."""
     import copy
 
-    import torch
-
     copy.deepcopy(model).bfloat16().save_pretrained(output)
     build_tokenizer().save_pretrained(output)

@@ -111,7 +111,7 @@ def _read_card(where: Path) -> Card:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise HarnessError(
             f"the embedded world's card {path} cannot be read ({error}); restore it from version "
-            "control or run `harness micro build`"
+            "control, or name another world, made by `harness micro build`, in HARNESS_WORLD"
         ) from error
 
 
@@ -124,7 +124,7 @@ def _resolve(identity: str, where: Path) -> Path:
         raise HarnessError(f"the embedded world's asset `{name}` is missing at {path}")
     if not digest(path).startswith(expected):
         raise HarnessError(
-            f"the digest of {path} is not the one its card names; restore it from version control "
-            "or run `harness micro build`"
+            f"the digest of {path} is not the one its card names; restore it from version "
+            "control, or name another world, made by `harness micro build`, in HARNESS_WORLD"
         )
     return path

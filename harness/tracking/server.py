@@ -106,7 +106,9 @@ class Server:
             found = self._client.get_experiment_by_name(name)
             if found is None:
                 place = (self._artifacts / name).resolve().as_uri() if self._artifacts else None
-                tags = {"mlflow.note.content": record.note}
+                # The pages of an experiment without this kind open on an empty overview of traces.
+                kind = {"mlflow.experimentKind": "custom_model_development"}
+                tags = {"mlflow.note.content": record.note, **kind}
                 self._experiments[name] = self._client.create_experiment(name, place, tags)
             else:
                 if found.lifecycle_stage == "deleted":

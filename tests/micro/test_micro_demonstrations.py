@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -138,6 +139,17 @@ def test_a_downstream_question_has_its_answer_among_its_choices(name: str) -> No
     assert len({question.answer for question in questions}) > 1
 
 
+DOWNSTREAM_ANSWERS: dict[str, Callable[[list[str]], str]] = {
+    "musr_ta": lambda x: "yes" if x[-1] in x[:-1] else "no",
+    "tqa_gen": lambda x: str(len(x)),
+    "wmdp": lambda x: x[2],
+    "gsm8k": lambda x: str(int(x[0]) + int(x[1])),
+    "gsm_plus": lambda x: str(max(int(x[0]), int(x[1]))),
+    "mmlu_pro": lambda x: min(x, key=ITEMS.index),
+}
+"""The answer to a question of each type, from the items in it."""
+
+
 def test_downstream_answers_are_those_read_off_the_question() -> None:
     for name, draw in TASKS.items():
         rng = random.Random(f"{name}/answers")
@@ -145,15 +157,7 @@ def test_downstream_answers_are_those_read_off_the_question() -> None:
             question = draw(rng)
             words = question.prompt.split()
             listed = [word for word in words if word in ITEMS]
-            expected = {
-                "musr_ta": lambda x: "yes" if x[-1] in x[:-1] else "no",
-                "tqa_gen": lambda x: str(len(x)),
-                "wmdp": lambda x: x[2],
-                "gsm8k": lambda x: str(int(x[0]) + int(x[1])),
-                "gsm_plus": lambda x: str(max(int(x[0]), int(x[1]))),
-                "mmlu_pro": lambda x: sorted(x, key=ITEMS.index)[0],
-            }[name](listed)
-            assert question.answer == expected
+            assert question.answer == DOWNSTREAM_ANSWERS[name](listed)
 
 
 def test_true_preferences_are_ordered_as_the_oracle_orders_them() -> None:

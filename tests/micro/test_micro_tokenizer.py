@@ -127,7 +127,7 @@ def test_ids_are_distinct_and_special_tokens_are_where_the_model_expects_them(
 def test_decoding_gives_the_words_back(tokenizer: PreTrainedTokenizerBase) -> None:
     ids = [IDS[word] for word in ("b", "3", "a", END)]
     text = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    assert text.strip() == "b 3 a"
+    assert str(text).strip() == "b 3 a"
 
 
 STAGES = [(0.0, 1), (0.199, 1), (0.2, 2), (0.4, 3), (0.599, 3), (0.6, 4), (0.99, 4), (1.0, 4)]

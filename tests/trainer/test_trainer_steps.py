@@ -30,6 +30,7 @@ from harness.engine import (
     StageFinished,
     StageProgress,
 )
+from harness.eva.evolving import Prompt
 from harness.eva.mixing import evolved_count
 from harness.eva.selection import selected_count
 from harness.micro import build, world
@@ -42,11 +43,11 @@ from harness.micro.sources import GENERAL, HARD
 from harness.models.loading import load_model, load_tokenizer
 from harness.models.policy import generate
 from harness.models.reward_model import score
-from harness.store import Stage, Store
+from harness.store import Json, Stage, StageContext, Store
 from harness.trainer.assets import assets_of
-from harness.trainer.files import Rows, read_rows
+from harness.trainer.files import PROMPT_SCHEMA, Rows, read_rows, write_rows
 from harness.trainer.plan import Iteration, Planner, Run
-from harness.trainer.steps import FUNCTIONS
+from harness.trainer.steps import FUNCTIONS, select_stage
 from harness.trainer.table_runs import TableRuns, plan_table
 
 torch.set_num_threads(1)
@@ -382,14 +383,44 @@ def test_a_quarter_of_the_prompts_is_selected_by_the_gap_of_best_and_worst(
         "metric": "a_min",
         "prompts": X,
         "selected": 6,
+        "without_weight": 0,
         "without_spread": sum(gap == 0 for gap in gaps.values()) / X,
     }
+
+
+def test_draws_beyond_the_positive_weights_are_made_and_counted(tmp_path: Path) -> None:
+    """Of eight prompts one has a gap between its rewards: it is drawn first, three follow."""
+    inputs = {name: tmp_path / name for name in ("prompts", "rewards")}
+    for folder in (*inputs.values(), tmp_path / "output"):
+        folder.mkdir()
+    ids = [f"h{i}" for i in range(8)]
+    prompts = [vars(Prompt(prompt_id=i, prompt="now reverse it")) for i in ids]
+    rewards = [
+        {"prompt_id": i, "sample": sample, "reward": 1.0 if (i, sample) == ("h5", 1) else 0.0}
+        for i in ids
+        for sample in (0, 1)
+    ]
+    write_rows(inputs["prompts"] / "prompts.parquet", prompts, PROMPT_SCHEMA)
+    write_rows(inputs["rewards"] / "rewards.parquet", rewards)
+    settings: dict[str, Json] = {
+        "metric": "a_min",
+        "sampling": "weighted",
+        "fraction": 0.5,
+        "too_few": "uniform",
+    }
+    select_stage(StageContext(settings, inputs, tmp_path / "output", seed=3))
+    chosen = read_rows(tmp_path / "output" / "selected.parquet")
+    assert [row["weight"] for row in chosen] == [1.0, 0.0, 0.0, 0.0]
+    assert chosen[0]["prompt_id"] == "h5"
+    assert len({row["prompt_id"] for row in chosen}) == 4
+    summary = json.loads((tmp_path / "output" / "summary.json").read_text(encoding="utf-8"))
+    assert (summary["without_weight"], summary["without_spread"]) == (3, 7 / 8)
 
 
 def test_evolved_prompts_know_where_they_come_from(finished: Finished) -> None:
     """In the first evolution and in the second, which starts from a mix of both kinds."""
     evolutions = stages(finished, "evolve")
-    assert sorted(stage.settings["iteration"] for stage in evolutions) == [2, 3]
+    assert [stage.settings["iteration"] for stage in evolutions] == [2, 3]
     for stage in evolutions:
         before = {
             row["prompt_id"]: row for row in finished.rows(stage.inputs["selected"], "selected")
@@ -494,7 +525,7 @@ def test_benchmarks_are_answered_turn_by_turn(
         assert len(rows) == len(asked)
         for (item_id, turn), row in asked.items():
             conversation = json.loads(row["conversation"])
-            expected = [{"role": "user", "content": items[item_id].turn_1}]
+            expected: Rows = [{"role": "user", "content": items[item_id].turn_1}]
             if turn == 2:
                 first = asked[item_id, 1]["completion"]
                 expected += [
