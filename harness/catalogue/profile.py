@@ -55,12 +55,21 @@ class CreatorModel(Strict):
     """Model that writes, or `world` for the embedded rewriter."""
     methods: tuple[Method, ...]
     """Evolving methods it offers."""
+    retries: int = Field(ge=0)
+    """Further attempts after an unusable rewrite."""
     temperature: float | None = Field(default=None, ge=0)
     """Sampling temperature; null where nothing is sampled from a model."""
     top_p: Share | None = None
     """Nucleus of the sampling."""
     max_new_tokens: Count | None = None
     """Longest rewrite, in tokens."""
+
+
+class Pairing(Strict):
+    """How a prompt's answers become a pair, the best against the worst."""
+
+    drop_ties: bool
+    """Leave out prompts whose rewards are all equal; their pairs teach nothing."""
 
 
 class Selection(Strict):
@@ -79,12 +88,12 @@ class Generation(Strict):
     """Sampling temperature."""
     top_p: Share
     """Nucleus of the sampling."""
-    top_k: int = Field(ge=0)
+    top_k: Literal[0]
     """Most probable tokens kept; 0 keeps all."""
     max_new_tokens: Count
     """Longest answer, in tokens."""
     batch_size: Count
-    """Answers generated at a time; changes which random numbers an answer gets."""
+    """Answers generated at a time; other sizes round differently, no more."""
 
 
 class Benchmark(Strict):
@@ -147,6 +156,8 @@ class Profile(Strict):
     """How the policy answers training prompts."""
     selection: Selection
     """How prompts are drawn by weight."""
+    pairs: Pairing
+    """How answers become pairs."""
     training: Training
     """Hyperparameters of each algorithm."""
     benchmarks: dict[Id, Benchmark]

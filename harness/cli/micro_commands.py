@@ -25,6 +25,9 @@ OutputOption = Annotated[
     ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", metavar="ID", min=0, help="Seed of it all.")]
+WriteOption = Annotated[
+    bool, typer.Option("--write", help="Record the figures in the card of the world in use.")
+]
 
 
 @app.callback()
@@ -55,13 +58,14 @@ def build(output: OutputOption = None, seed: SeedOption = 0) -> None:
 
 
 @app.command("gates", epilog="Example: harness micro gates")
-def gates(jobs: JobsOption = None) -> None:
+def gates(jobs: JobsOption = None, write: WriteOption = False) -> None:
     """Measure the gates that decide the world: validation prompts, base policy, first iteration.
 
     Takes a few minutes; exit code 1 if a gate is not passed.
     """
     from harness.cli.output import console, note
     from harness.engine import Event, StageFinished
+    from harness.micro.world import note_gates
     from harness.project import work_dir
     from harness.store import Store, available_cores
     from harness.trainer.gates import measure
@@ -75,6 +79,8 @@ def gates(jobs: JobsOption = None) -> None:
     measured = measure(Store(work_dir() / "gates" / "store"), jobs or available_cores(), say)
     for name, value in measured.as_json().items():
         out.print(f"{name}: {value}")
+    if write:
+        note_gates(measured.as_json())
     for failure in measured.failures():
         note(f"gate not passed: {failure}")
     if measured.failures():

@@ -13,7 +13,7 @@ error, because any choice made then would be an artefact of rounding or of row o
 Names: the paper's A*_min is the advantage of the best completion over the *worst* (`a_min`),
 A*_avg over the *mean* (`a_avg`), A*_dis over the *second best* (`a_dis`).
 
-Source: paper section 3.2 and table 4; the authors' code for min-max and for the inverse metrics.
+Source: paper section 3.2 and table 3; the authors' code for min-max and for the inverse metrics.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def informativeness(rewards: ArrayLike, metric: str) -> Floats:
         UserError: unknown metric.
         InformativenessError: see `check_rewards`.
 
-    Source: paper table 4.
+    Source: paper table 3 (advantages) and table 4 (the others).
     """
     _check_metric(metric)
     array = check_rewards(rewards)

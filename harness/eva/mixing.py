@@ -6,7 +6,7 @@ the whole is shuffled. The authors take fixed shares of each *set*, which gives 
 both sets are as large as the mix and another one otherwise; here the share is one of the mix, by
 construction.
 
-Source: paper section 4.1 and table 15 (20% original, 80% evolved); authors' code
+Source: paper appendix A (20% original, 80% evolved); authors' code
 (`src/snippets/combine_ds.py`).
 """
 

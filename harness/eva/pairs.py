@@ -10,7 +10,7 @@ pairs, and so does the default here; `drop_ties` removes them. Either way they a
 A pair of *different* texts with equal rewards never arises from a prompt with any reward spread,
 because its best and worst then differ in reward.
 
-Source: paper section 3.1 and appendix A; authors' code (argmax and argmin, no filter).
+Source: paper section 3.3.1 and appendix A; authors' code (argmax and argmin, no filter).
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ wherever the best answer was given twice. Then either nothing is selected (`erro
 remaining draws are uniform over the prompts of zero weight (`uniform`), which is the limit of
 adding a small floor to every weight.
 
-Source: paper section 3.2 and table 4 (weighted), table 5 (greedy); the authors draw with pandas'
-weighted sampling without replacement, which is the same procedure.
+Source: paper section 3.2 (weighted), section 4.2.2 and table 5 (greedy); the authors draw with
+pandas' weighted sampling without replacement, which is the same procedure.
 """
 
 from __future__ import annotations

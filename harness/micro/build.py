@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from harness.micro.benchmarks import write_items, write_prompts
+from harness.micro.model_card import describe_policy, describe_reward_model, machine
 from harness.micro.pretrain import PretrainConfig, pretrain
 from harness.micro.reward import RewardConfig, train_reward_model
 from harness.micro.sources import GENERAL, HARD, human_prompts, pairwise_items, two_turn_items
-from harness.micro.world import VERSION, Card, write_card
+from harness.micro.world import Card, write_card
 
 SEED = 0
 """Seed of the shipped world."""
@@ -31,25 +31,10 @@ PER_CATEGORY = 20
 """Two-turn items in each of the eight categories."""
 
 TOLERANCE = 0.03
-"""Largest difference in mean oracle score to expect of a θ0 rebuilt on another processor."""
+"""Largest difference to expect, on another processor, in the mean oracle score of θ0's answers to
+the validation prompts (`mean_answer` of the gates)."""
 
 OnEvent = Callable[[str], None]
-
-MODEL_CARD = """---
-license: apache-2.0
-library_name: transformers
----
-
-# {title} of the embedded world {version}
-
-{text}
-
-- architecture: Gemma-2, {parameters:,} parameters, one token a word
-- made by: `harness micro build`, seed {seed}, {seconds:.0f} s
-- settings: {settings}
-{figures}
-It speaks no human language and is of no use outside the harness.
-"""
 
 
 def build(output: Path, seed: int = SEED, on_event: OnEvent = print) -> Card:
@@ -63,7 +48,7 @@ def build(output: Path, seed: int = SEED, on_event: OnEvent = print) -> Card:
     output.mkdir(parents=True, exist_ok=True)
     on_event("prompts and benchmarks")
     write_texts(output, seed)
-    notes: dict[str, Any] = {"seed": seed, "tolerance": TOLERANCE}
+    notes: dict[str, Any] = {"seed": seed, "tolerance": TOLERANCE, "machine": machine()}
     notes["theta0"] = build_policy(output, seed, on_event)
     notes["rm_pointwise"] = build_reward_model(output, seed, on_event)
     return write_card(output, notes)
@@ -91,18 +76,10 @@ def build_policy(output: Path, seed: int, on_event: OnEvent) -> dict[str, Any]:
         if step % 50 == 0:
             on_event(f"θ0: step {step} of {config.steps}, loss {sum(losses[-50:]) / 50:.3f}")
 
-    pretrain(config, output / "theta0", on_step)
-    notes = {"settings": asdict(config), "loss": round(sum(losses[-100:]) / 100, 4)}
-    _write_model_card(
-        output / "theta0",
-        "Base policy θ0",
-        "Trained on demonstrations by a fallible demonstrator, its competence is uneven across "
-        "skills and falls with depth.",
-        notes,
-        f"- training loss at the end: {notes['loss']}\n",
-        time.monotonic() - start,
-    )
-    return notes
+    folder = output / "theta0"
+    pretrain(config, folder, on_step)
+    loss = sum(losses[-100:]) / 100
+    return describe_policy(folder, config, loss, time.monotonic() - start)
 
 
 def build_reward_model(output: Path, seed: int, on_event: OnEvent) -> dict[str, Any]:
@@ -116,41 +93,4 @@ def build_reward_model(output: Path, seed: int, on_event: OnEvent) -> dict[str, 
 
     target = output / "rm_pointwise"
     accuracy = train_reward_model(config, output / "theta0", target, on_step)
-    notes = {"settings": asdict(config), "held_out_accuracy": round(accuracy, 4)}
-    _write_model_card(
-        target,
-        "Pointwise reward model",
-        "θ0's body with a scalar head, trained on noisy preferences; it stands for ArmoRM-8B.",
-        notes,
-        f"- accuracy on {config.held_out} held-out pairs with true labels: {accuracy:.3f}\n",
-        time.monotonic() - start,
-    )
-    return notes
-
-
-def _write_model_card(
-    folder: Path, title: str, text: str, notes: dict[str, Any], figures: str, seconds: float
-) -> None:
-    from safetensors import safe_open
-
-    with safe_open(folder / "model.safetensors", framework="numpy") as weights:
-        shapes = [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118
-    settings = notes["settings"]
-    card = MODEL_CARD.format(
-        title=title,
-        version=VERSION,
-        text=text,
-        parameters=sum(_size(shape) for shape in shapes),
-        seed=settings["seed"],
-        seconds=seconds,
-        settings=", ".join(f"{key} {value}" for key, value in settings.items()),
-        figures=figures,
-    )
-    (folder / "README.md").write_text(card, encoding="utf-8")
-
-
-def _size(shape: list[int]) -> int:
-    size = 1
-    for side in shape:
-        size *= side
-    return size
+    return describe_reward_model(target, config, accuracy, time.monotonic() - start)

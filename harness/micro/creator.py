@@ -16,9 +16,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from harness.errors import HarnessError
 from harness.eva.evolving import Rewrite
-from harness.micro.language import FRAMES, Task, draw_items, parse, render
-from harness.micro.operations import BY_NAME, CREATOR_PHRASE, ITEMS, NAMES
+from harness.micro.language import BENCHMARK_FRAME, Task, draw_items, parse, render
+from harness.micro.operations import BENCHMARK_PHRASE, BY_NAME, ITEMS, NAMES
 
 NEVER_ADDED = ("swap", "every_other")
 """Operations outside the creator's repertoire."""
@@ -101,9 +102,20 @@ class EmbeddedCreator:
         if task is None or task.items is None or slip < UNCHANGED:
             return prompt
         changed = METHODS[method](task, rng)
-        phrases = tuple(rng.randrange(CREATOR_PHRASE + 1) for _ in changed.operations)
-        text = render(changed, rng.randrange(len(FRAMES) - 1), phrases)
+        phrases = tuple(rng.randrange(BENCHMARK_PHRASE) for _ in changed.operations)
+        text = render(changed, rng.randrange(BENCHMARK_FRAME), phrases)
         return f"{TEMPLATE_MARK} {text}" if slip < UNCHANGED + LEFTOVER else text
+
+
+def embedded_creator(identity: str) -> EmbeddedCreator:
+    """Return the creator of an identity, `<world>/<evolving method>`.
+
+    Raises:
+        HarnessError: the embedded world does not have that method.
+    """
+    if identity.partition("/")[2] != "evol_instruct":
+        raise HarnessError(f"the embedded world has no creator `{identity}`; use evol_instruct")
+    return EmbeddedCreator()
 
 
 def why_unusable(text: str, parent: str) -> str | None:

@@ -17,11 +17,10 @@ from harness.micro.operations import DIGITS, ITEMS
 
 @dataclass(frozen=True)
 class Question:
-    """A question with one right answer and the answers it could be mistaken for."""
+    """A question with one right answer."""
 
     prompt: str
     answer: str
-    choices: tuple[str, ...]
 
 
 def _contains(rng: random.Random) -> Question:
@@ -29,34 +28,34 @@ def _contains(rng: random.Random) -> Question:
     if rng.random() < 0.5:
         probe = rng.choice(items)
     prompt = f"does {write_list(items)} contain this : {probe}"
-    return Question(prompt, "yes" if probe in items else "no", ("yes", "no"))
+    return Question(prompt, "yes" if probe in items else "no")
 
 
 def _count(rng: random.Random) -> Question:
     items = draw_items(rng, 2, 8)
-    return Question(f"how many items has {write_list(items)}", str(len(items)), DIGITS)
+    return Question(f"how many items has {write_list(items)}", str(len(items)))
 
 
 def _third(rng: random.Random) -> Question:
     items = draw_items(rng, 3, 7)
-    return Question(f"which item is third in {write_list(items)}", items[2], items)
+    return Question(f"which item is third in {write_list(items)}", items[2])
 
 
 def _larger(rng: random.Random) -> Question:
     pair = rng.sample(DIGITS, 2)
-    return Question(f"which is larger : {pair[0]} or {pair[1]}", max(pair), tuple(pair))
+    return Question(f"which is larger : {pair[0]} or {pair[1]}", max(pair))
 
 
 def _sum(rng: random.Random) -> Question:
     a = rng.randrange(10)
     b = rng.randrange(10 - a)
-    return Question(f"how many make {a} plus {b}", str(a + b), DIGITS)
+    return Question(f"how many make {a} plus {b}", str(a + b))
 
 
 def _before(rng: random.Random) -> Question:
     pair = rng.sample(ITEMS, 2)
     first = min(pair, key=ITEMS.index)
-    return Question(f"which comes earlier : {pair[0]} or {pair[1]}", first, tuple(pair))
+    return Question(f"which comes earlier : {pair[0]} or {pair[1]}", first)
 
 
 TASKS: dict[str, Callable[[random.Random], Question]] = {

@@ -22,6 +22,9 @@ from harness.evaluation.scores import BenchmarkScore
 from harness.micro.oracle import score
 from harness.micro.sources import Item
 
+JUDGE = "oracle"
+"""The judge's name in profiles."""
+
 MODEL, REFERENCE = "model", "reference"
 
 TIE_WITHIN = 0.1

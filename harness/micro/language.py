@@ -29,7 +29,7 @@ FRAMES: tuple[tuple[str, str], ...] = (
 """Sentence patterns: the template and what joins its operations."""
 
 BENCHMARK_FRAME = 4
-"""Index of the frame that only benchmarks use."""
+"""Index of the frame that only benchmarks (and demonstrations) use: the last."""
 
 FOLLOW_UPS = ("now {ops}", "next {ops} please")
 """Patterns of a second turn."""

@@ -2,7 +2,7 @@
 
 Each operation is a total function on tuples of items, belongs to one of MT-Bench's eight
 categories (which it stands for), and has four phrasings. The first two are everyday wordings, the
-third is how the creator likes to put it, and the fourth occurs in benchmarks only.
+third is one the creator adds to them, and the fourth occurs in benchmarks only.
 """
 
 from __future__ import annotations
@@ -27,11 +27,8 @@ CATEGORIES = (
 )
 """The eight categories of MT-Bench, in its order."""
 
-CREATOR_PHRASE = 2
-"""Index of the phrasing the creator writes."""
-
 BENCHMARK_PHRASE = 3
-"""Index of the phrasing that only benchmarks use."""
+"""Index of the phrasing that only benchmarks (and demonstrations) use: the last."""
 
 _RANK = {item: rank for rank, item in enumerate(ITEMS)}
 _NEXT = {

@@ -1,4 +1,6 @@
-"""The gold oracle: how right an answer is, in [0, 1]. Only the judge may consult it.
+"""The gold oracle: how right an answer is, in [0, 1]; in a run only the judge consults it.
+
+It also labelled the pairs that the reward models were trained on, a tenth of them wrongly.
 
 The score is 1 minus the edit distance between the answer and the correct list, divided by the
 longer of the two. An answer that is not a list of the language scores 0.

@@ -39,6 +39,8 @@ class PretrainConfig:
     batch_size: int = 256
     learning_rate: float = 3e-3
     warmup_steps: int = 200
+    threads: int = 2
+    """Compute threads; another number rounds differently."""
     pool_batches: int = 16
     """Demonstrations are drawn in pools and batched by length, to waste little on padding."""
 
@@ -128,6 +130,7 @@ def pretrain(config: PretrainConfig, output: Path, on_step: Progress | None = No
     from transformers import Gemma2ForCausalLM, get_linear_schedule_with_warmup
 
     torch.manual_seed(config.seed)
+    torch.set_num_threads(config.threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     ids = {word: index for index, word in enumerate(words())}
     model: Any = Gemma2ForCausalLM(model_config(len(ids))).to(torch.device(device))

@@ -35,6 +35,8 @@ class RewardConfig:
     batch_size: int = 64
     learning_rate: float = 5e-4
     warmup_steps: int = 50
+    threads: int = 2
+    """Compute threads; another number rounds differently."""
     flipped: float = 0.1
     """Share of training labels that are wrong."""
     held_out: int = 2000
@@ -85,6 +87,7 @@ def train_reward_model(
     from transformers import AutoModelForSequenceClassification, get_linear_schedule_with_warmup
 
     torch.manual_seed(config.seed)
+    torch.set_num_threads(config.threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = AutoModelForSequenceClassification.from_pretrained(
         policy, num_labels=1, dtype=torch.float32, attn_implementation="eager"

@@ -13,7 +13,15 @@ import random
 from dataclasses import dataclass
 
 from harness.micro.demonstrations import RELIABILITY, attempt
-from harness.micro.language import FOLLOW_UPS, FRAMES, Task, draw_items, render, write_list
+from harness.micro.language import (
+    BENCHMARK_FRAME,
+    FOLLOW_UPS,
+    FRAMES,
+    Task,
+    draw_items,
+    render,
+    write_list,
+)
 from harness.micro.operations import CATEGORIES, NAMES, OPERATIONS
 
 SOURCE_WEIGHTS = tuple(RELIABILITY[name] ** 3 for name in NAMES)
@@ -63,7 +71,7 @@ class Distribution:
 _EVEN = (1.0,) * len(NAMES)
 _HALFWAY = tuple(w / sum(SOURCE_WEIGHTS) + 1 / len(NAMES) for w in SOURCE_WEIGHTS)
 
-HUMAN = Distribution((0.70, 0.25, 0.05), (4, 6), 2, len(FRAMES) - 1, SOURCE_WEIGHTS)
+HUMAN = Distribution((0.70, 0.25, 0.05), (4, 6), 2, BENCHMARK_FRAME, SOURCE_WEIGHTS)
 """The prompt source (UltraFeedback's place)."""
 
 HARD = Distribution((0.0, 0.5, 0.4, 0.1), (4, 8), 4, len(FRAMES), _EVEN)

@@ -102,6 +102,12 @@ def write_card(target: Path, notes: dict[str, Any]) -> Card:
     return Card(VERSION, assets, notes)
 
 
+def note_gates(gates: dict[str, Any]) -> None:
+    """Write what the gates measured into the card of the world in use."""
+    where = folder()
+    write_card(where, {**_read_card(where).notes, "gates": gates})
+
+
 @functools.cache
 def _read_card(where: Path) -> Card:
     path = where / "card.json"

@@ -9,7 +9,7 @@ of its conversation and the sample number. Adding conversations at the end chang
 completions. `batch_size` enters through rounding alone, which now and then tips a draw, so it is
 part of the identity of a result but not of its distribution.
 
-Source: paper appendix A (temperature 0.7, top_p 0.9, six completions).
+Source: paper appendix A (six completions); authors' code (temperature 0.7, top_p 0.9).
 """
 
 from __future__ import annotations

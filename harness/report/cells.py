@@ -194,9 +194,7 @@ def _state(
     return ("not_run" if len(missing) == len(table_runs.seeds) else "partial"), None
 
 
-def _runs(
-    table_runs: TableRuns, row: Row, column: Column, measured: Measured
-) -> tuple[str, ...]:
+def _runs(table_runs: TableRuns, row: Row, column: Column, measured: Measured) -> tuple[str, ...]:
     benchmark = benchmark_of(table_runs.profile, column.reads)
     if benchmark is None:
         return ()

@@ -134,9 +134,7 @@ class _Reader:
             )  # fmt: skip
         return self._benchmarks[name]
 
-    def _bag(
-        self, stage: Stage, file: str, column: str, text: Callable[[str], str]
-    ) -> Bigrams:
+    def _bag(self, stage: Stage, file: str, column: str, text: Callable[[str], str]) -> Bigrams:
         from harness.statistics.distance import bigrams, mask_items, unmasked
 
         if stage.fingerprint not in self._bags:

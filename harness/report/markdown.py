@@ -27,7 +27,7 @@ def as_markdown(report: Report) -> str:
         blocks=view.column_blocks(report),
         summary=view.summary_block(report),
         failures=view.failures(report),
-        distances=view.distance_block(report),
+        details=[view.distance_block(report), view.creation_block(report)],
         groups=view.assumption_groups(report),
         notes=view.table_notes(report),
     )

@@ -1,7 +1,7 @@
 """Publishing: a report that stays, with the per-prompt scores it was computed from.
 
     results/<profile>/<table>/report.md        for people
-                              report.json      cells, summary, distances and origin
+                              report.json      cells, summary, distances, creator and origin
                               scores.parquet   value of each prompt, by run, seed and score
                               digests.json     sha256 of the files, fingerprints of the stages
 
@@ -40,9 +40,7 @@ if TYPE_CHECKING:
 REPORT, PAGE, SCORES, DIGESTS = "report.json", "report.md", "scores.parquet", "digests.json"
 
 
-def publish(
-    table_runs: TableRuns, cells: Sequence[Cell], store: Store, results_dir: Path
-) -> Path:
+def publish(table_runs: TableRuns, cells: Sequence[Cell], store: Store, results_dir: Path) -> Path:
     """Write `results/<profile>/<table>/`, in place of what was published before.
 
     Args:
@@ -102,6 +100,7 @@ def published_json(report: Report) -> dict[str, Any]:
         "cells": [cell.as_json() for cell in report.cells],
         "summary": [summary.as_json() for summary in report.summaries],
         "distances": [distance.as_json() for distance in report.distances],
+        "creation": [creation.as_json() for creation in report.creations],
         "failures": view.failures(report),
         "origin": report.origin.as_json(),
         "assumptions": [asdict(assumption) for assumption in report.assumptions],

@@ -12,6 +12,7 @@ from harness.catalogue.profile import Profile
 from harness.catalogue.schema import Column, Row, Table
 from harness.report.assumptions import Assumption, assumptions_of
 from harness.report.cells import Cell
+from harness.report.creation import Creation, creations
 from harness.report.distances import PromptDistance, prompt_distances
 from harness.report.origin import Origin, origin_of
 from harness.report.scores import benchmark_of
@@ -34,6 +35,7 @@ class Report:
         cells: The cells, row by row.
         summaries: Each column beside the paper's.
         distances: Where each row's training prompts lie.
+        creations: What the creator did behind each row.
         origin: Where the numbers come from.
         assumptions: The settings they rest on.
     """
@@ -45,6 +47,7 @@ class Report:
     cells: tuple[Cell, ...]
     summaries: tuple[Summary, ...]
     distances: tuple[PromptDistance, ...]
+    creations: tuple[Creation, ...]
     origin: Origin
     assumptions: tuple[Assumption, ...]
 
@@ -81,6 +84,7 @@ def assemble(
         cells=tuple(cells),
         summaries=tuple(summarise(cells)),
         distances=tuple(prompt_distances(table_runs, store)),
+        creations=tuple(creations(table_runs, store)),
         origin=origin_of(table_runs, store, dict.fromkeys(name for name in read if name)),
         assumptions=tuple(assumptions_of(table_runs, profiles)),
     )

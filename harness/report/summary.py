@@ -2,7 +2,8 @@
 
 Outside the `paper` scale this is all that is compared, because the values themselves are on
 different scales. It is about the whole column or it is nothing: while any row that the paper
-prints lacks its numbers, there is a count and no result.
+prints lacks its numbers, there is a count and no result. From one seed there is none either: it
+says nothing about the recipes.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ class Summary:
         scale: The profile's scale, which says how much may be concluded.
         rows: Rows that are asked for and that the paper prints a value of.
         done: Those of them that have all their numbers.
-        signs_agree: Gains with the sign of the paper's gain; None while a row is missing.
-        signs: Gains compared: those where the paper's is not zero; None while a row is missing.
-        spearman: Spearman's rank correlation of ours with the paper's over the rows; None while
-            a row is missing, with fewer than three rows, or where one side is constant.
+        signs_agree: Gains with the sign of the paper's gain; None while a row is missing, and
+            with one seed.
+        signs: Gains compared: those where the paper's is not zero; None as `signs_agree`.
+        spearman: Spearman's rank correlation of ours with the paper's over the rows; None as
+            `signs_agree`, with fewer than three rows, or where one side is constant.
     """
 
     column: str
@@ -52,7 +54,7 @@ def _summary(cells: Sequence[Cell]) -> Summary:
     printed = [cell for cell in cells if cell.paper is not None]
     done = [cell for cell in printed if cell.mean is not None]
     column, scale = cells[0].column, cells[0].scale
-    if not printed or len(done) < len(printed):
+    if not printed or len(done) < len(printed) or len(cells[0].seeds) == 1:
         return Summary(column, scale, len(printed), len(done), None, None, None)
     from harness.statistics import sign_agreement, spearman
 

@@ -24,7 +24,8 @@ def print_report(report: Report, console: Console | None = None, details: bool =
     Args:
         report: What to print.
         console: Where to; standard output by default.
-        details: Also print where the training prompts lie and the assumptions.
+        details: Also print where the training prompts lie, what the creator did and the
+            assumptions.
     """
     from rich.console import Console
 
@@ -61,6 +62,7 @@ def _parts(report: Report, details: bool) -> Iterator[RenderableType]:
         yield from (Padding(Text(reason, style="red"), (0, 0, 0, 2)) for reason in reasons)
     if details:
         yield from _block(view.distance_block(report))
+        yield from _block(view.creation_block(report))
         yield from _assumptions(report)
 
 

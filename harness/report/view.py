@@ -14,14 +14,17 @@ from dataclasses import dataclass
 from harness.catalogue.schema import Column, Row
 from harness.report.assumptions import GROUPS
 from harness.report.cells import Cell, State
+from harness.report.creation import Creation
 from harness.report.distances import pairwise_benchmarks
 from harness.report.report import Report
 from harness.report.scores import benchmark_of
 from harness.report.summary import Summary
 
 NO_PAPER = "not printed"
+UNKNOWN = "not recorded"
 BASELINE = "baseline"
 APPLIES_NOT = "–"
+NO_COMPARISON = "one seed: no comparison"
 
 _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "none": "no better end"}
 
@@ -124,12 +127,28 @@ def _title(column: Column) -> str:
 
 
 def _caption(report: Report, column: Column) -> str:
-    name = benchmark_of(report.profile, column.reads)
-    said = f"{column.metric}, in {column.unit}; {_DIRECTIONS[column.direction]}"
+    """Return what ours measure; beside the `paper` scale that is not what the paper's do."""
+    profile, direction = report.profile, _DIRECTIONS[column.direction]
+    name = benchmark_of(profile, column.reads)
     if name is None:
-        return f"{said}; the profile `{report.profile.name}` has no such benchmark"
-    items = report.profile.benchmarks[name].items
-    return f"{said}; {items} items, judge {report.origin.judges[name]}"
+        return (
+            f"the paper's: {column.metric}, in {column.unit}; {direction}; "
+            f"the profile `{profile.name}` has no such benchmark"
+        )
+    benchmark = profile.benchmarks[name]
+    how = f"({benchmark.items} items, judge {report.origin.judges[name]})"
+    stand_in = profile.prompts.source == "world"
+    if profile.scale == "paper" and not stand_in:
+        return f"{column.metric}, in {column.unit} {how}; {direction}"
+    what, _, opponent = column.metric.partition(" against ")
+    where = f"stand-in for {column.benchmark}" if stand_in else f"at scale {profile.scale}"
+    against = ""
+    if benchmark.against is not None and what.endswith("win rate"):
+        # The embedded world's own answers, which no model gave.
+        ours = "the profile's fixed answers" if stand_in else benchmark.against
+        against = f" against {ours}"
+    theirs = f"; the paper's is against {opponent}" if opponent else ""
+    return f"{where}: {what}{against}, in {column.unit} {how}{theirs}; {direction}"
 
 
 def _decimals(report: Report, column: Column) -> int:
@@ -206,13 +225,20 @@ def summary_block(report: Report) -> Block:
     """Return the block that compares each whole column with the paper's."""
     titles = {column.id: _title(column) for column in report.table.columns}
     rows = tuple(
-        (plain(titles[s.column]), _signs(s), _spearman(s), s.scale) for s in report.summaries
+        (plain(titles[s.column]), *_comparison(s, len(report.seeds)), s.scale)
+        for s in report.summaries
     )
     notes = (
         "Signs: gains over the baseline row that point the way the paper's do. "
         "ρ: Spearman's rank correlation of ours with the paper's over the rows.",
     )
     return Block("Beside the paper", notes, ("column", "signs", "ρ", "scale"), rows)
+
+
+def _comparison(summary: Summary, seeds: int) -> tuple[str, str]:
+    if summary.rows and seeds == 1:
+        return NO_COMPARISON, APPLIES_NOT
+    return _signs(summary), _spearman(summary)
 
 
 def _signs(summary: Summary) -> str:
@@ -256,6 +282,56 @@ def distance_block(report: Report) -> Block:
     )
     head = ("row", "seed\nprompts", *(name.replace("_", "\n") for name in benchmarks))
     return Block("Training prompts", notes, head, tuple(rows))
+
+
+def creation_block(report: Report) -> Block:
+    """Return the block that says what the creator did behind each row."""
+    names = row_names(report)
+    several = Counter(found.row for found in report.creations)
+    rows = tuple(
+        (
+            plain(names[found.row] + (f" [{found.run}]" if several[found.row] > 1 else "")),
+            *_created(found, len(report.seeds)),
+        )
+        for found in report.creations
+    )
+    notes = (
+        "The last iteration's creator, mean over seeds. No weight: share of the selected prompts "
+        "that were drawn without weight, because fewer prompts than draws had a positive weight. "
+        "No spread: share of the prompts selected from, and of the evolved ones, whose answers "
+        "all got the same reward. Calls of the creator, the share of them that gave an unusable "
+        "rewrite, and children dropped after all retries.",
+    )
+    head = (
+        "row",
+        "no\nweight",
+        "no\nspread",
+        "evolved:\nno spread",
+        "calls",
+        "unusable",
+        "dropped",
+    )
+    return Block("Creator", notes, head, rows)
+
+
+def _created(found: Creation, seeds: int) -> list[str]:
+    """Return a row's figures; without any, the first place says why."""
+    if found.state != "ok":
+        none = found.state == "not_available"
+        word = f"{APPLIES_NOT} no creator" if none else state_words(found.state, found.done, seeds)
+        return [word, *[APPLIES_NOT] * 5]
+    selected = [_percent(found.without_weight), _percent(found.without_spread)]
+    if not found.evolves:
+        return [*selected, *[APPLIES_NOT] * 4]
+    calls, dropped = (
+        UNKNOWN if number is None else f"{number:.0f}" for number in (found.calls, found.dropped)
+    )
+    evolved, unusable = _percent(found.evolved_without_spread), _percent(found.unusable)
+    return [*selected, evolved, calls, unusable, dropped]
+
+
+def _percent(share: float | None) -> str:
+    return UNKNOWN if share is None else f"{100 * share:.1f}%"
 
 
 def assumption_groups(report: Report) -> list[tuple[str, list[tuple[str, str]]]]:

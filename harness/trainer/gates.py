@@ -5,13 +5,15 @@ its hyperparameters can be chosen by how the paper's comparisons come out:
 
 1. the learned reward model's best of six recovers at least 40% of the gain that the oracle's best
    of six brings over the mean answer;
-2. one iteration of DPO on the learned reward beats θ0 by at least 3 standard errors over 7 seeds;
+2. one iteration of DPO on the learned reward beats θ0 by at least 3 standard errors over 7 seeds,
+   both answering anew for each seed, so that the sampling noise of both is in the error;
 3. the share of training prompts whose six rewards are all equal lies between 10% and 60%.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -65,9 +67,9 @@ class Gates:
     def failures(self) -> list[str]:
         """Return the gates that are not passed, each as a sentence."""
         found = []
-        if self.recovered < RECOVERED_AT_LEAST:
+        if not self.recovered >= RECOVERED_AT_LEAST:
             found.append(f"the reward model recovers {self.recovered:.2f} of the best-of-6 gain")
-        if self.dpo_standard_errors < STANDARD_ERRORS_AT_LEAST:
+        if not self.dpo_standard_errors >= STANDARD_ERRORS_AT_LEAST:
             found.append(f"DPO gains {self.dpo_standard_errors:.1f} standard errors over θ0")
         if not NO_SPREAD_WITHIN[0] <= self.no_spread <= NO_SPREAD_WITHIN[1]:
             found.append(f"{self.no_spread:.0%} of the prompts have no reward spread")
@@ -89,11 +91,26 @@ def best_of_six(scores: Floats, rewards: Floats) -> tuple[float, float, float]:
     return float(scores.mean()), float(scores.max(axis=1).mean()), float(chosen.mean())
 
 
+def share_recovered(mean: float, by_oracle: float, by_reward: float) -> float:
+    """Return the share of the oracle's gain over the mean that the reward's choice recovers.
+
+    It is 0 where the oracle gains nothing, because then there is nothing to recover.
+    """
+    possible = by_oracle - mean
+    return (by_reward - mean) / possible if possible > 0 else 0.0
+
+
 def in_standard_errors(gains: Sequence[float]) -> tuple[float, float]:
-    """Return the mean of the gains over seeds, and that mean in standard errors."""
+    """Return the mean of the gains over seeds, and that mean in standard errors.
+
+    Gains that are all equal have no standard error; then the second number is 0 for a gain of 0
+    and infinite otherwise.
+    """
     values = np.asarray(gains, dtype=np.float64)
     mean, error = float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
-    return mean, mean / error if error > 0 else float(np.sign(mean)) * float("inf")
+    if error == 0.0:
+        return mean, 0.0 if mean == 0.0 else math.copysign(math.inf, mean)
+    return mean, mean / error
 
 
 def measure(store: Store, jobs: int, on_event: OnEvent) -> Gates:
@@ -109,11 +126,11 @@ def measure(store: Store, jobs: int, on_event: OnEvent) -> Gates:
     """
     profile = validation_profile()
     planner = Planner(profile, assets_of(profile))
-    base = planner.run("base", Recipe(), 0)
+    bases = [planner.run("base", Recipe(), seed) for seed in SEEDS]
     recipe = Recipe(algorithm="dpo", chain=("human",))
     runs = [planner.run("dpo-h1", recipe, seed) for seed in SEEDS]
     sampled = _six_answers(planner)
-    targets = [*base.targets, *sampled, *(stage for run in runs for stage in run.targets)]
+    targets = [*sampled, *(stage for run in (*bases, *runs) for stage in run.targets)]
     engine = LocalEngine(store, FUNCTIONS, store.root.parent / "logs", jobs=jobs, on_event=on_event)
     outcome = engine.run(Plan(targets))
     if not outcome.ok:
@@ -135,13 +152,17 @@ def measure(store: Store, jobs: int, on_event: OnEvent) -> Gates:
     mean, by_oracle, by_reward = best_of_six(
         scores, rewards.column("reward").to_numpy().reshape(scores.shape)
     )
-    start = _validation_score(store, base)
-    gain, errors = in_standard_errors([_validation_score(store, run) - start for run in runs])
+    gain, errors = in_standard_errors(
+        [
+            _validation_score(store, run) - _validation_score(store, base)
+            for run, base in zip(runs, bases, strict=True)
+        ]
+    )
     return Gates(
         mean_answer=mean,
         best_by_oracle=by_oracle,
         best_by_reward=by_reward,
-        recovered=(by_reward - mean) / (by_oracle - mean),
+        recovered=share_recovered(mean, by_oracle, by_reward),
         dpo_gain=gain,
         dpo_standard_errors=errors,
         no_spread=float(np.mean([_no_spread(store, run) for run in runs])),

@@ -9,6 +9,7 @@ from typing import cast
 
 import pyarrow.parquet as pq
 
+from harness.errors import HarnessError
 from harness.store.stage import StageContext
 from harness.trainer.assets import resolve
 from harness.trainer.files import (
@@ -76,6 +77,11 @@ def train_stage(ctx: StageContext) -> None:
     from harness.training.dpo import DPOHyperparameters, train_dpo
 
     s = dict(ctx.settings)
+    if s["algorithm"] != "dpo" or s["max_prompt_length"] is not None:
+        raise HarnessError(
+            f"training by `{s['algorithm']}` with max_prompt_length {s['max_prompt_length']} is "
+            "not built; DPO without a limit of its own for prompts is"
+        )
     start = _policy(ctx)
     history: Rows = []
 
@@ -143,7 +149,7 @@ def answer_stage(ctx: StageContext) -> None:
 def judge_stage(ctx: StageContext) -> None:
     """Judge answers; writes `judgments.parquet`, `scores.parquet` and `summary.json`."""
     from harness.micro.benchmarks import read_items
-    from harness.micro.judge import COLUMNS, JUDGES, Answer
+    from harness.micro.judge import COLUMNS, JUDGE, JUDGES, Answer
 
     identity = str(ctx.settings["benchmark"])
     name = identity.partition("/")[2].partition("@")[0]
@@ -152,6 +158,9 @@ def judge_stage(ctx: StageContext) -> None:
         (row["prompt_id"], row["turn"]): Answer(row["completion"], row["n_tokens"])
         for row in read_rows(ctx.inputs["answers"] / "answers.parquet")
     }
+    judge = str(ctx.settings["judge"])
+    if judge.partition("/")[2] != JUDGE:
+        raise HarnessError(f"the embedded world has no judge `{judge}`; use `{JUDGE}`")
     judgments, result = JUDGES[name](items, answers)
     columns = {score: COLUMNS[score][name] for score in result.scores}
     write_rows(ctx.output / "judgments.parquet", judgments)

@@ -43,9 +43,6 @@ VERSIONS: Mapping[str, int] = {
 }
 """Version of what each kind of stage means; bumped by hand when its numbers change."""
 
-RETRIES = 2
-"""Further attempts after an unusable rewrite (ours: the authors neither detect nor retry)."""
-
 
 @dataclass(frozen=True)
 class Iteration:
@@ -200,7 +197,7 @@ class _Step:
             {
                 "creator": self.planner.assets.creator(creator.method or ""),
                 "evolutions": creator.evolutions,
-                "retries": RETRIES,
+                "retries": self.planner.profile.creator.retries,
                 "iteration": self.number,
                 "seed": self.seed,
             },
@@ -251,7 +248,7 @@ class _Step:
         inputs = {"completions": completions, "rewards": rewards}
         if only is not None:
             inputs["only"] = only
-        return self._stage("pair", {"drop_ties": False}, inputs)
+        return self._stage("pair", self.planner.profile.pairs.model_dump(), inputs)
 
     def _train(self, policy: Stage | None, pairs: Stage) -> Stage:
         algorithm = self.recipe.algorithm

@@ -98,7 +98,7 @@ def select_stage(ctx: StageContext) -> None:
 
 def evolve_stage(ctx: StageContext) -> None:
     """Let the creator evolve the selected prompts; writes `prompts.parquet` and `summary.json`."""
-    from harness.micro.creator import EmbeddedCreator
+    from harness.micro.creator import embedded_creator
 
     chosen = [
         Prompt(**{name: row[name] for name in PROMPT_SCHEMA.names})
@@ -107,7 +107,7 @@ def evolve_stage(ctx: StageContext) -> None:
     s = ctx.settings
     result = evolve(
         chosen,
-        EmbeddedCreator(),
+        embedded_creator(str(s["creator"])),
         evolutions=cast(int, s["evolutions"]),
         retries=cast(int, s["retries"]),
         seed=ctx.seed,
@@ -133,10 +133,11 @@ def pair_stage(ctx: StageContext) -> None:
     pairs = best_against_worst(rewards, drop_ties=cast(bool, ctx.settings["drop_ties"]))
     only = ctx.inputs.get("only")
     wanted = None if only is None else {row["prompt_id"] for row in read_prompts(only)}
-    rows = []
+    rows, ties = [], 0
     for k, position in enumerate(pairs.prompt):
         if wanted is not None and ids[position] not in wanted:
             continue
+        ties += int(pairs.chosen[k] == pairs.rejected[k])
         best = completions[position * n + pairs.chosen[k]]
         worst = completions[position * n + pairs.rejected[k]]
         rows.append(
@@ -149,7 +150,7 @@ def pair_stage(ctx: StageContext) -> None:
             }
         )
     write_rows(ctx.output / "pairs.parquet", rows, PAIR_SCHEMA)
-    write_json(ctx.output / "summary.json", {"pairs": len(rows), "ties": pairs.ties})
+    write_json(ctx.output / "summary.json", {"pairs": len(rows), "ties": ties})
 
 
 def mix_stage(ctx: StageContext) -> None:

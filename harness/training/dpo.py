@@ -21,7 +21,7 @@ What is settled here rather than left to TRL's defaults:
 
 The same inputs and seed give the same weights to the last bit on one machine and thread count.
 
-Source: paper section 4.1 and appendix A; Rafailov et al. 2023, equation 7.
+Source: paper appendix A; Rafailov et al. 2023, equation 7.
 """
 
 from __future__ import annotations
@@ -54,8 +54,7 @@ from harness.models.loading import (
 Metrics = dict[str, float]
 OnLog = Callable[[int, Metrics], None]
 
-# Our names, and transformers' names for the same with a warm-up.
-SCHEDULES = {"cosine": "cosine", "linear": "linear", "constant": "constant_with_warmup"}
+SCHEDULES = ("cosine", "linear", "constant_with_warmup")
 
 # Rounding between the precomputed reference and the first step, far below any real disagreement.
 STEP_ZERO_TOLERANCE = 1e-3
@@ -72,7 +71,7 @@ class DPOHyperparameters:
         batch_size: pairs for one update, on whatever hardware.
         micro_batch_size: pairs for one forward pass; divides `batch_size`.
         max_length: longest prompt plus completion, in tokens; longer pairs are left out.
-        schedule: `cosine`, `linear` or `constant` decay after the warm-up.
+        schedule: `cosine`, `linear` or `constant_with_warmup` after the warm-up.
         warmup_ratio: share of the updates over which the learning rate rises from 0, in [0, 1).
         weight_decay: AdamW's decoupled weight decay.
         max_grad_norm: gradients are scaled down to this norm.
@@ -193,7 +192,7 @@ def _trl_config(
         seed=seed,
         beta=hyper.beta,
         learning_rate=hyper.learning_rate,
-        lr_scheduler_type=SCHEDULES[hyper.schedule],
+        lr_scheduler_type=hyper.schedule,
         warmup_steps=hyper.warmup_ratio,
         weight_decay=hyper.weight_decay,
         max_grad_norm=hyper.max_grad_norm,

@@ -192,3 +192,13 @@ def test_a_column_is_summarised_whole_or_not_at_all(store: Store) -> None:
     store.discard(judge_of(runs, "base", 1, "ah_wr").fingerprint)
     wins, *_ = summarise(build_cells(runs, store))
     assert wins == Summary("ah_wr", "toy", 4, 3, None, None, None)
+
+
+def test_one_seed_is_not_compared_with_the_paper(store: Store) -> None:
+    """Every row is judged, and yet one seed says nothing about the recipes."""
+    runs = toy_runs(seeds=[0])
+    write_all(store, runs)
+    wins, ratings, missing = summarise(build_cells(runs, store))
+    assert wins == Summary("ah_wr", "toy", 4, 4, None, None, None)
+    assert ratings == Summary("mt_avg", "toy", 3, 3, None, None, None)
+    assert missing == Summary("gsm8k", "toy", 0, 0, None, None, None)

@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 from copy import deepcopy
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
@@ -17,7 +19,14 @@ from harness.report.json import as_json, schema
 from harness.report.markdown import as_markdown, escape
 from harness.report.report import Report, assemble
 from harness.report.terminal import as_text
-from harness.report.view import column_blocks, distance_block, facts, signed, summary_block
+from harness.report.view import (
+    column_blocks,
+    creation_block,
+    distance_block,
+    facts,
+    signed,
+    summary_block,
+)
 from harness.store import Store
 from harness.trainer.table_runs import TableRuns
 
@@ -36,6 +45,7 @@ def report_of(runs: TableRuns, store: Store) -> Report:
 def test_no_place_is_blank_and_no_missing_number_is_zero(store: Store) -> None:
     for report in (report_of(toy_runs(), store), full(store)):
         blocks = [*column_blocks(report), summary_block(report), distance_block(report)]
+        blocks.append(creation_block(report))
         places = [place for block in blocks for row in block.rows for place in row]
         assert all(place.strip() for place in places)
     empty = column_blocks(report_of(toy_runs(seeds=[5]), store))[0]
@@ -160,6 +170,68 @@ def test_every_row_of_a_markdown_table_has_as_many_cells_as_its_head(store: Stor
 )
 def test_markdown_escapes(text: str, shown: str) -> None:
     assert escape(text) == shown
+
+
+def against_gpt4() -> dict[str, Any]:
+    table = deepcopy(DECLARATION)
+    table["columns"][0]["metric"] = "win rate against gpt-4-0314"
+    return table
+
+
+def test_the_embedded_world_does_not_pass_its_numbers_off_as_the_papers(store: Store) -> None:
+    report = report_of(toy_runs(table=against_gpt4()), store)
+    wins, ratings, missing = column_blocks(report)
+    assert wins.title == "Arena-Hard v0.1 · WR (%)"
+    items = {name: found.items for name, found in report.profile.benchmarks.items()}
+    assert wins.notes == (
+        "stand-in for Arena-Hard v0.1: win rate against the profile's fixed answers, in % "
+        f"({items['arena_hard']} items, judge toy-1/oracle); the paper's is against gpt-4-0314; "
+        "higher is better",
+    )
+    assert ratings.notes == (
+        f"stand-in for MT-Bench: mean rating, in 1-10 ({items['mt_bench']} items, "
+        "judge toy-1/oracle); higher is better",
+    )
+    assert missing.notes == (
+        "the paper's: accuracy, in %; higher is better; the profile `micro` has no such benchmark",
+    )
+    text = as_text(report)
+    assert wins.notes[0] in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 80
+    assert escape(wins.notes[0]) in as_markdown(report)
+
+
+@pytest.mark.parametrize(
+    ("scale", "said"),
+    [
+        ("paper", "win rate against gpt-4-0314, in % ("),
+        ("reduced", "at scale reduced: win rate against someone, in % ("),
+    ],
+)
+def test_other_profiles_name_their_own_opponent(store: Store, scale: str, said: str) -> None:
+    runs = toy_runs(scale=scale, table=against_gpt4())
+    profile = runs.profile
+    hard = profile.benchmarks["arena_hard"].model_copy(update={"against": "someone"})
+    change = {
+        "prompts": profile.prompts.model_copy(update={"source": "a data set"}),
+        "benchmarks": {**profile.benchmarks, "arena_hard": hard},
+    }
+    runs = replace(runs, profile=profile.model_copy(update=change))
+    (note,) = column_blocks(report_of(runs, store))[0].notes
+    assert note.startswith(said)
+    assert ("the paper's is against gpt-4-0314" in note) == (scale == "reduced")
+
+
+def test_one_seed_prints_no_comparison(store: Store) -> None:
+    runs = toy_runs(seeds=[0])
+    write_all(store, runs)
+    report = report_of(runs, store)
+    wins, ratings, missing = summary_block(report).rows
+    assert wins[1:] == ratings[1:] == ("one seed: no comparison", "–", "toy")
+    assert missing[1:] == ("not printed", "not printed", "toy")
+    text = as_text(report)
+    assert "one seed: no comparison" in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_signs_are_kept() -> None:

@@ -128,7 +128,7 @@ def write_scores(
 def write_all(store: Store, runs: TableRuns) -> None:
     """Write every judge's stage; dpo-h1 < base < uniform < a_min in both columns."""
     levels = {"dpo-h1": 50.0, "base": 51.0, "dpo-eva-uniform": 53.0, "dpo-eva-a_min": 54.5}
-    for (run_id, seed) in runs.runs:
+    for run_id, seed in runs.runs:
         wins = {f"p{i}": levels[run_id] + 2 * i + 2 * seed for i in range(4)}
         rating = {f"m{i}": levels[run_id] / 10 + i + seed / 7 for i in range(3)}
         write_scores(store, runs, run_id, seed, ah_wr=wins, mt_avg=rating)

@@ -33,7 +33,7 @@ def hyper(**settings: Any) -> DPOHyperparameters:
         "batch_size": 4,
         "micro_batch_size": 4,
         "max_length": 64,
-        "schedule": "constant",
+        "schedule": "constant_with_warmup",
         "warmup_ratio": 0.0,
     }
     return DPOHyperparameters(**{**defaults, **settings})

@@ -1,0 +1,129 @@
+"""What the creator did: read from its stages' summaries, whole or a state, never computed again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+
+import pytest
+from toy_tables import DECLARATION, PROVENANCE, toy_runs
+
+from harness.report.cells import build_cells
+from harness.report.creation import Creation, creations, creator_stages
+from harness.report.markdown import as_markdown
+from harness.report.publish import published_json
+from harness.report.report import Report, assemble
+from harness.report.terminal import as_text
+from harness.report.view import creation_block
+from harness.store import Store
+from harness.trainer.table_runs import TableRuns
+
+SELECT = {"selected": 4, "without_weight": 1, "without_spread": 0.25}
+EVOLVE = {"calls": 20, "dropped": 2, "unusable": {"leftover": 1, "unchanged": 4}}
+PAIR = {"pairs": 16, "ties": 4}
+
+
+def write_creator(
+    store: Store, runs: TableRuns, run_id: str, seed: int, **said: Mapping[str, object]
+) -> None:
+    """Write the creator's stages of a run that are named: `select={...}`, `evolve`, `pair`."""
+    stages = creator_stages(runs.runs[run_id, seed])
+    for name, summary in said.items():
+        with store.writing(stages[name], PROVENANCE) as output:
+            (output / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+
+
+def report_of(runs: TableRuns, store: Store) -> Report:
+    return assemble(runs, build_cells(runs, store), store)
+
+
+def by_row(runs: TableRuns, store: Store) -> dict[str, Creation]:
+    return {found.row: found for found in creations(runs, store)}
+
+
+def test_a_rows_facts_are_means_over_seeds_of_what_can_be_derived_by_hand(store: Store) -> None:
+    """Seed 0: 1/4 without weight, ties 4/16, unusable 5/20. Seed 1: 3/4, 8/16, 15/30.
+
+    Means: 1/2 without weight, (0.25 + 0.75) / 2 without spread, 0.375 ties, 25 calls, (0.25 +
+    0.5) / 2 = 0.375 unusable, 3 dropped.
+    """
+    runs = toy_runs()
+    write_creator(store, runs, "dpo-eva-a_min", 0, select=SELECT, evolve=EVOLVE, pair=PAIR)
+    write_creator(
+        store,
+        runs,
+        "dpo-eva-a_min",
+        1,
+        select={"selected": 4, "without_weight": 3, "without_spread": 0.75},
+        evolve={"calls": 30, "dropped": 4, "unusable": {"too long": 15}},
+        pair={"pairs": 16, "ties": 8},
+    )
+    assert by_row(runs, store)["eva-a_min"] == Creation(
+        "eva-a_min", "dpo-eva-a_min", "ok", True, 2, 0.5, 0.5, 0.375, 25.0, 0.375, 3.0
+    )
+    rows = {row[0]: row[1:] for row in creation_block(report_of(runs, store)).rows}
+    assert rows["θ_{1→1̄}: + eva [eva-a_min]"] == (
+        "50.0%", "50.0%", "37.5%", "25", "37.5%", "3",
+    )  # fmt: skip
+    assert rows["θ_{0→1}: DPO"] == ("– no creator", "–", "–", "–", "–", "–")
+
+
+def test_what_is_missing_is_a_state_and_not_averaged(store: Store) -> None:
+    runs = toy_runs(seeds=[0, 1, 2])
+    assert [found.state for found in creations(runs, store)] == [
+        "not_available", "not_available", "not_run", "not_run",
+    ]  # fmt: skip
+    write_creator(store, runs, "dpo-eva-a_min", 1, select=SELECT, evolve=EVOLVE, pair=PAIR)
+    write_creator(store, runs, "dpo-eva-a_min", 2, select=SELECT, evolve=EVOLVE)
+    found = by_row(runs, store)["eva-a_min"]
+    assert (found.state, found.done, found.without_weight, found.calls) == (
+        "partial",
+        1,
+        None,
+        None,
+    )
+    uniform = creator_stages(runs.runs["dpo-eva-uniform", 0])["evolve"]
+    store.record_failure(uniform, "the worker was killed", "")
+    rows = creation_block(report_of(runs, store)).rows
+    assert [row[1] for row in rows] == ["– no creator", "– no creator", "failed", "1/3 seeds"]
+
+
+def test_a_number_that_a_stage_did_not_record_is_not_zero(store: Store) -> None:
+    runs = toy_runs(seeds=[0])
+    old = {"selected": 4, "without_spread": 0.25}
+    write_creator(store, runs, "dpo-eva-a_min", 0, select=old, evolve=EVOLVE, pair={})
+    found = by_row(runs, store)["eva-a_min"]
+    assert (found.without_weight, found.without_spread) == (None, 0.25)
+    figures = creation_block(report_of(runs, store)).rows[-1][1:]
+    assert figures == ("not recorded", "25.0%", "not recorded", "20", "25.0%", "2")
+
+
+def test_prompts_selected_and_not_evolved_have_a_selection_only(store: Store) -> None:
+    table = deepcopy(DECLARATION)
+    table["rows"] = [
+        {"id": "select", "label": "select", "run": "dpo-select",
+         "recipe": {"chain": ["human", "select"]}, "values": {}},
+    ]  # fmt: skip
+    runs = toy_runs(seeds=[0], table=table)
+    write_creator(store, runs, "dpo-select", 0, select=SELECT)
+    (found,) = creations(runs, store)
+    assert (found.state, found.evolves, found.without_weight) == ("ok", False, 0.25)
+    assert (found.evolved_without_spread, found.calls, found.unusable) == (None, None, None)
+    (row,) = creation_block(report_of(runs, store)).rows
+    assert row == ("select", "25.0%", "25.0%", "–", "–", "–", "–")
+
+
+@pytest.mark.parametrize("seeds", [[0], list(range(10))])
+def test_the_creator_is_in_every_form_of_the_report(store: Store, seeds: list[int]) -> None:
+    runs = toy_runs(seeds=seeds)
+    write_creator(store, runs, "dpo-eva-a_min", 0, select=SELECT, evolve=EVOLVE, pair=PAIR)
+    report = report_of(runs, store)
+    text, page = as_text(report), as_markdown(report)
+    assert max(map(len, text.splitlines())) <= 80
+    for words in ("Creator", "because fewer prompts than draws had a positive weight"):
+        assert words in " ".join(text.split())
+        assert words in page
+    assert "Creator" not in as_text(report, details=False).split("Beside the paper")[1]
+    (row,) = [row for row in published_json(report)["creation"] if row["row"] == "eva-a_min"]
+    assert row["calls"] == (20.0 if len(seeds) == 1 else None)

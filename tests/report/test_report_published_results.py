@@ -1,0 +1,40 @@
+"""The results in the repository are what their per-prompt scores say."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from harness.errors import HarnessError
+from harness.project import results_dir
+from harness.report.published import check, published_folders
+
+FOLDERS = list(published_folders(results_dir()))
+
+
+def test_the_published_tables_are_those_expected() -> None:
+    assert [f"{folder.parent.name}/{folder.name}" for folder in FOLDERS] == ["micro/table4"]
+
+
+@pytest.mark.parametrize(
+    "folder", FOLDERS, ids=lambda folder: f"{folder.parent.name}-{folder.name}"
+)
+def test_a_published_report_follows_from_its_scores(folder: Path) -> None:
+    assert check(folder) > 0
+
+
+def test_one_changed_score_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "table4"
+    shutil.copytree(FOLDERS[0], folder)
+    table = pq.read_table(folder / "scores.parquet")
+    values = table.column("value").to_pylist()
+    values[0] += 1.0
+    place = table.schema.get_field_index("value")
+    changed = table.set_column(place, table.schema.field(place), pa.array(values, pa.float64()))
+    pq.write_table(changed, folder / "scores.parquet")
+    with pytest.raises(HarnessError, match=r"scores\.parquet"):
+        check(folder)
