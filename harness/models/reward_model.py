@@ -11,7 +11,8 @@ Sequences are padded on the right with an attention mask, so that a score does n
 batch (beyond rounding, below 1e-5). The authors score without a mask, which is harmless on the
 right and wrong on the left, where Gemma's tokenizer pads by default.
 
-Source: paper appendix A (ArmoRM), section 4.2.3 and appendix G (Skywork); authors' code (`src/reward_hf.py`).
+Source: paper appendix A (ArmoRM), section 4.2.3 and appendix G (Skywork); authors' code
+(`src/reward_hf.py`).
 """
 
 from __future__ import annotations

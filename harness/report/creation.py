@@ -109,7 +109,7 @@ def _creation(
         failed = any(failures.behind(stage) for stages in missing for stage in stages)
         state: State = "failed" if failed else "partial" if done else "not_run"
         return Creation(row.id, run_id, state, evolves, done)
-    facts = [_facts({k: _summary(store, stage) for k, stage in s.items()}) for s in runs]
+    facts = [_facts(_said(store, stages)) for stages in runs]
     means = {name: _mean([seed[name] for seed in facts]) for name in facts[0]}
     return Creation(row.id, run_id, "ok", evolves, done, **means)
 
@@ -126,6 +126,12 @@ def _facts(said: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]:
         "unusable": _share(None if reasons is None else sum(reasons.values()), evolve.get("calls")),
         "dropped": evolve.get("dropped"),
     }
+
+
+def _said(store: Store, stages: Mapping[str, Stage]) -> dict[str, dict[str, Any]]:
+    # Where ties are dropped, the pairs that are left say nothing of them.
+    telling = {k: stage for k, stage in stages.items() if not stage.settings.get("drop_ties")}
+    return {name: _summary(store, stage) for name, stage in telling.items()}
 
 
 def _summary(store: Store, stage: Stage) -> dict[str, Any]:

@@ -132,12 +132,11 @@ def pair_stage(ctx: StageContext) -> None:
     n = rewards.shape[1]
     pairs = best_against_worst(rewards, drop_ties=cast(bool, ctx.settings["drop_ties"]))
     only = ctx.inputs.get("only")
-    wanted = None if only is None else {row["prompt_id"] for row in read_prompts(only)}
-    rows, ties = [], 0
+    wanted = set(ids) if only is None else {row["prompt_id"] for row in read_prompts(only)}
+    rows = []
     for k, position in enumerate(pairs.prompt):
-        if wanted is not None and ids[position] not in wanted:
+        if ids[position] not in wanted:
             continue
-        ties += int(pairs.chosen[k] == pairs.rejected[k])
         best = completions[position * n + pairs.chosen[k]]
         worst = completions[position * n + pairs.rejected[k]]
         rows.append(
@@ -150,7 +149,9 @@ def pair_stage(ctx: StageContext) -> None:
             }
         )
     write_rows(ctx.output / "pairs.parquet", rows, PAIR_SCHEMA)
-    write_json(ctx.output / "summary.json", {"pairs": len(rows), "ties": ties})
+    # Counted here and not among the pairs, where they may have been dropped.
+    tied = {i for i, spread in zip(ids, np.ptp(rewards, axis=1), strict=True) if spread == 0.0}
+    write_json(ctx.output / "summary.json", {"pairs": len(rows), "ties": len(tied & wanted)})
 
 
 def mix_stage(ctx: StageContext) -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from harness.errors import HarnessError
 from harness.eva.evolving import Prompt, Rewrite, evolve
 from harness.micro.creator import (
     CONSTRAINTS,
@@ -18,6 +19,7 @@ from harness.micro.creator import (
     REPERTOIRE,
     UNCHANGED,
     EmbeddedCreator,
+    embedded_creator,
     why_unusable,
 )
 from harness.micro.language import FRAMES, Task, parse, render
@@ -136,6 +138,12 @@ def test_a_rewrite_has_either_a_prompt_or_a_reason() -> None:
     for _, rewrite in rewrites(human_prompts(1, 2000)):
         assert (rewrite.prompt is None) == (rewrite.reason is not None)
         assert rewrite.method in METHODS
+
+
+def test_a_creator_is_known_by_its_method() -> None:
+    assert isinstance(embedded_creator("micro-1/evol_instruct"), EmbeddedCreator)
+    with pytest.raises(HarnessError, match="no creator `micro-1/self_instruct`"):
+        embedded_creator("micro-1/self_instruct")
 
 
 def test_rewrites_repeat_with_the_generator() -> None:

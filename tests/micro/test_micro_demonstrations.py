@@ -130,12 +130,11 @@ def test_demonstrations_repeat_with_the_seed() -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_downstream_question_has_its_answer_among_its_choices(name: str) -> None:
+def test_a_downstream_question_is_no_sentence_of_the_language(name: str) -> None:
+    """And it has more than one possible answer."""
     rng = random.Random(name)
     questions = [TASKS[name](rng) for _ in range(300)]
-    for question in questions:
-        assert question.answer in question.choices
-        assert parse(question.prompt) is None
+    assert all(parse(question.prompt) is None for question in questions)
     assert len({question.answer for question in questions}) > 1
 
 

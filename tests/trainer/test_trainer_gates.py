@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from harness.trainer.gates import Gates, best_of_six, in_standard_errors
+from harness.trainer.gates import Gates, best_of_six, in_standard_errors, share_recovered
 
 PASSED = Gates(
     mean_answer=0.5,
@@ -38,6 +38,14 @@ def test_a_gain_in_standard_errors_is_its_mean_over_its_standard_error() -> None
 def test_gains_without_spread_are_infinitely_many_standard_errors() -> None:
     assert in_standard_errors([0.25, 0.25]) == (0.25, math.inf)
     assert in_standard_errors([-0.25, -0.25]) == (-0.25, -math.inf)
+    assert in_standard_errors([0.0, 0.0]) == (0.0, 0.0)
+
+
+def test_the_share_recovered_is_of_the_gain_the_oracle_makes_possible() -> None:
+    """Of 0.5 to 0.9 the reward reaches 0.6: a quarter. Where nothing can be gained it is 0."""
+    assert share_recovered(0.5, 0.9, 0.6) == pytest.approx(0.25)
+    assert share_recovered(0.5, 0.9, 0.4) == pytest.approx(-0.25)
+    assert share_recovered(0.5, 0.5, 0.5) == 0.0
 
 
 def test_a_world_that_passes_has_no_failures() -> None:
@@ -52,6 +60,7 @@ def test_a_world_that_passes_has_no_failures() -> None:
         ({"recovered": 0.39}, "the reward model recovers 0.39 of the best-of-6 gain"),
         ({"dpo_standard_errors": 2.9}, "DPO gains 2.9 standard errors over θ0"),
         ({"no_spread": 0.09}, "9% of the prompts have no reward spread"),
+        ({"recovered": math.nan}, "the reward model recovers nan of the best-of-6 gain"),
         ({"no_spread": 0.61}, "61% of the prompts have no reward spread"),
     ],
 )

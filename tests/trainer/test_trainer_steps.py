@@ -45,9 +45,9 @@ from harness.models.policy import generate
 from harness.models.reward_model import score
 from harness.store import Json, Stage, StageContext, Store
 from harness.trainer.assets import assets_of
-from harness.trainer.files import PROMPT_SCHEMA, Rows, read_rows, write_rows
+from harness.trainer.files import COMPLETION_SCHEMA, PROMPT_SCHEMA, Rows, read_rows, write_rows
 from harness.trainer.plan import Iteration, Planner, Run
-from harness.trainer.steps import FUNCTIONS, select_stage
+from harness.trainer.steps import FUNCTIONS, pair_stage, select_stage
 from harness.trainer.table_runs import TableRuns, plan_table
 
 torch.set_num_threads(1)
@@ -68,6 +68,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list
         patch.setattr(build, "PER_CATEGORY", 1)
         patch.setattr(build, "PretrainConfig", _short_pretraining)
         patch.setattr(build, "RewardConfig", _short_reward_training)
+        patch.setattr("harness.micro.competence.PROMPTS", 2)
         # Without a C++ compiler nothing is compiled, which would take longer than all else here.
         patch.setattr("harness.micro.pretrain.shutil.which", lambda name: None)
         build.build(folder, seed=1, on_event=said.append)
@@ -77,11 +78,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list
 
 
 def _short_pretraining(seed: int) -> PretrainConfig:
-    return PretrainConfig(seed=seed, steps=50, batch_size=4, warmup_steps=5, pool_batches=4)
+    return PretrainConfig(
+        seed=seed, steps=50, batch_size=4, warmup_steps=5, pool_batches=4, threads=1
+    )
 
 
 def _short_reward_training(seed: int) -> RewardConfig:
-    return RewardConfig(seed=seed, steps=2, batch_size=4, warmup_steps=1, held_out=20)
+    return RewardConfig(seed=seed, steps=2, batch_size=4, warmup_steps=1, held_out=20, threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +191,11 @@ def test_a_build_makes_every_asset_and_a_card_that_names_it(built: tuple[Path, l
         assert world.resolve(card.identity(name)) == folder / path
     assert card.notes["seed"] == 1
     assert card.notes["theta0"]["settings"]["steps"] == 50
+    assert {kind: len(rows) for kind, rows in card.notes["theta0"]["competence"].items()} == {
+        "operation": 12,
+        "depth": 4,
+    }
+    assert {"processor", "device", "compiled", "torch"} <= card.notes["machine"].keys()
     assert 0 <= card.notes["rm_pointwise"]["held_out_accuracy"] <= 1
     assert said[0] == "prompts and benchmarks"
     assert any(line.startswith("θ0: step 50 of 50, loss ") for line in said)
@@ -211,6 +219,7 @@ def test_built_models_are_bfloat16_checkpoints_with_a_tokenizer_and_a_model_card
         card = (folder / name / "README.md").read_text(encoding="utf-8")
         assert title in card
         assert f"{parameters:,} parameters" in card
+        assert f"digest: {world.digest(folder / name)}" in card
         assert (folder / name / "model.safetensors").stat().st_size < 2.5e6
 
 
@@ -358,7 +367,41 @@ def test_pairs_set_the_best_completion_against_the_worst(finished: Finished) -> 
             assert (pair["reward_chosen"], pair["reward_rejected"]) == (max(mine), min(mine))
         summary = finished.json(stage, "summary")
         assert summary["pairs"] == len(pairs)
-        assert summary["ties"] == sum(max(mine) == min(mine) for mine in rewards.values())
+        paired = [rewards[pair["prompt_id"]] for pair in pairs]
+        assert summary["ties"] == sum(max(mine) == min(mine) for mine in paired)
+
+
+@pytest.mark.parametrize("drop_ties", [False, True])
+@pytest.mark.parametrize("only", [False, True])
+def test_ties_are_counted_among_the_prompts_asked_for_whether_or_not_dropped(
+    tmp_path: Path, drop_ties: bool, only: bool
+) -> None:
+    """Of three prompts the second and third are tied, and the first two are asked for."""
+    completions = [
+        {**vars(Prompt(f"h{i}", "now reverse it")), "sample": s, "completion": "1", "n_tokens": 1}
+        for i in range(3)
+        for s in (0, 1)
+    ]
+    rewards = [
+        {"prompt_id": f"h{i}", "sample": s, "reward": float(i == 0 and s == 1)}
+        for i in range(3)
+        for s in (0, 1)
+    ]
+    inputs = {name: tmp_path / name for name in ("completions", "rewards", "only")}
+    for folder in (*inputs.values(), tmp_path / "output"):
+        folder.mkdir()
+    write_rows(inputs["completions"] / "completions.parquet", completions, COMPLETION_SCHEMA)
+    write_rows(inputs["rewards"] / "rewards.parquet", rewards)
+    chosen = [vars(Prompt(f"h{i}", "now reverse it")) for i in (0, 1)]
+    write_rows(inputs["only"] / "prompts.parquet", chosen, PROMPT_SCHEMA)
+    if not only:
+        del inputs["only"]
+    pair_stage(StageContext({"drop_ties": drop_ties}, inputs, tmp_path / "output", seed=0))
+    ties = 1 if only else 2
+    summary = json.loads((tmp_path / "output" / "summary.json").read_text(encoding="utf-8"))
+    assert summary == {"pairs": 1 if drop_ties else 1 + ties, "ties": ties}
+    pairs = read_rows(tmp_path / "output" / "pairs.parquet")
+    assert [pair["prompt_id"] for pair in pairs] == ["h0", "h1", "h2"][: summary["pairs"]]
 
 
 def test_a_quarter_of_the_prompts_is_selected_by_the_gap_of_best_and_worst(
