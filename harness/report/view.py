@@ -7,11 +7,12 @@ what it is (`not run`, `1/3 seeds`, `failed`), and is neither blank nor 0.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from harness.catalogue.schema import Column, Row
+from harness.catalogue.schema import Column
 from harness.report.assumptions import GROUPS
 from harness.report.cells import Cell, State
 from harness.report.creation import Creation
@@ -115,8 +116,12 @@ def _column_block(report: Report, column: Column) -> Block:
     head = ["row", "ours\n± 95%", "gain\n± 95%", "paper", "paper\ngain"]
     if report.profile.scale == "paper":
         head.append("ours −\npaper")
-    names, decimals = row_names(report), _decimals(report, column)
-    rows = [(names[row.id], *_figures(report, row, column, decimals)) for row in report.rows]
+    names, decimals = row_names(report), _our_decimals(report, column)
+    printed = _printed_decimals(report, column)
+    rows = [
+        (names[row.id], *_figures(report.cell(row, column), report, decimals, printed))
+        for row in report.rows
+    ]
     caption = plain(_caption(report, column))
     return Block(plain(_title(column)), (caption,), tuple(head), tuple(rows))
 
@@ -151,19 +156,25 @@ def _caption(report: Report, column: Column) -> str:
     return f"{where}: {what}{against}, in {column.unit} {how}{theirs}; {direction}"
 
 
-def _decimals(report: Report, column: Column) -> int:
+def _printed_decimals(report: Report, column: Column) -> int:
     """Return how many decimals the paper prints in a column, 2 where it prints nothing."""
     printed = [row.values[column.id].decimals for row in report.rows if column.id in row.values]
     return max(printed, default=2)
 
 
-def _figures(report: Report, row: Row, column: Column, decimals: int) -> list[str]:
-    cell = report.cell(row, column)
+def _our_decimals(report: Report, column: Column) -> int:
+    """Return the decimals of ours: the paper's, and enough for three digits of the largest mean."""
+    ours = [abs(cell.mean) for cell in report.cells if cell.column == column.id and cell.mean]
+    enough = 2 - math.floor(math.log10(max(ours))) if ours else 0
+    return max(_printed_decimals(report, column), enough)
+
+
+def _figures(cell: Cell, report: Report, decimals: int, printed: int) -> list[str]:
     figures = [
         ours(cell, decimals),
         gain(cell, decimals),
         cell.paper_printed or NO_PAPER,
-        paper_gain(cell, decimals),
+        paper_gain(cell, printed),
     ]
     if report.profile.scale == "paper":
         both = cell.mean is not None and cell.paper is not None
