@@ -68,7 +68,9 @@ def ui(port: PortOption = 5000) -> None:
                 f"port {port} cannot be used ({error.strerror}); choose another with `--port`"
             ) from error
     out = console()
-    out.print(f"MLflow is at http://127.0.0.1:{port} in a few seconds; Ctrl-C stops it.")
+    # Without the query MLflow opens its pages on traces of language-model calls.
+    page = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"
+    out.print(f"MLflow is in a few seconds at {page} (Ctrl-C stops it).", soft_wrap=True)
     out.file.flush()
     os.execve(command[0], command, environment)
 

@@ -106,9 +106,7 @@ class Server:
             found = self._client.get_experiment_by_name(name)
             if found is None:
                 place = (self._artifacts / name).resolve().as_uri() if self._artifacts else None
-                # The pages of an experiment without this kind open on an empty overview of traces.
-                kind = {"mlflow.experimentKind": "custom_model_development"}
-                tags = {"mlflow.note.content": record.note, **kind}
+                tags = {"mlflow.note.content": record.note}
                 self._experiments[name] = self._client.create_experiment(name, place, tags)
             else:
                 if found.lifecycle_stage == "deleted":
