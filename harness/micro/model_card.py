@@ -106,4 +106,3 @@ def _size(shape: list[int]) -> int:
     for side in shape:
         size *= side
     return size
-

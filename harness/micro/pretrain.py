@@ -13,6 +13,7 @@ import dataclasses
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,8 @@ class PretrainConfig:
     warmup_steps: int = 200
     threads: int = 2
     """Compute threads; another number rounds differently."""
+    compiled: bool = True
+    """Compile the graph where there is a C++ compiler; without one the bytes differ."""
     pool_batches: int = 16
     """Demonstrations are drawn in pools and batched by length, to waste little on padding."""
 
@@ -126,12 +129,36 @@ def pretrain(config: PretrainConfig, output: Path, on_step: Progress | None = No
         output: folder to write a Hugging Face model to (bfloat16 safetensors).
         on_step: called with the step, the loss and the model after every step.
     """
+    with reproducible(config.seed, config.threads) as device:
+        _train(config, output, device, on_step)
+
+
+@contextmanager
+def reproducible(seed: int, threads: int) -> Iterator[str]:
+    """Make what torch does inside repeat to the last bit; yields the device to use.
+
+    Without deterministic kernels the gradient of the embedding is summed in whatever order the
+    threads arrive, and two trainings part after some fifty steps.
+    """
+    import torch
+
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(seed)
+    torch.set_num_threads(threads)
+    # Some operations have no deterministic form on a GPU; there a warning is all there can be.
+    torch.use_deterministic_algorithms(True, warn_only=device == "cuda")
+    try:
+        yield device
+    finally:
+        torch.set_num_threads(before[0])
+        torch.use_deterministic_algorithms(before[1])
+
+
+def _train(config: PretrainConfig, output: Path, device: str, on_step: Progress | None) -> None:
     import torch
     from transformers import Gemma2ForCausalLM, get_linear_schedule_with_warmup
 
-    torch.manual_seed(config.seed)
-    torch.set_num_threads(config.threads)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     ids = {word: index for index, word in enumerate(words())}
     model: Any = Gemma2ForCausalLM(model_config(len(ids))).to(torch.device(device))
     optimizer = torch.optim.AdamW(
@@ -139,7 +166,7 @@ def pretrain(config: PretrainConfig, output: Path, on_step: Progress | None = No
     )
     schedule = get_linear_schedule_with_warmup(optimizer, config.warmup_steps, config.steps)
     model.train()
-    compiled = shutil.which("g++") is not None
+    compiled = config.compiled and shutil.which("g++") is not None
     forward = torch.compile(model, dynamic=True) if compiled else model
     for step, batch in zip(range(1, config.steps + 1), batches(config, ids), strict=False):
         tokens, mask, labels = (part.to(device) for part in batch)

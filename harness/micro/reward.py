@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from harness.micro.demonstrations import Mix, attempt, draw_task, word
 from harness.micro.language import write_list
 from harness.micro.oracle import partial_credit
-from harness.micro.pretrain import encode
+from harness.micro.pretrain import encode, reproducible
 from harness.micro.tokenizer import PAD, build_tokenizer, words
 
 if TYPE_CHECKING:
@@ -83,12 +83,21 @@ def train_reward_model(
     Returns:
         Accuracy on held-out pairs with true labels, of the saved weights.
     """
+    with reproducible(config.seed, config.threads) as device:
+        _train(config, policy, output, device, on_step)
+    return held_out_accuracy(output, config)
+
+
+def _train(
+    config: RewardConfig,
+    policy: Path,
+    output: Path,
+    device: str,
+    on_step: Callable[[int, float], None] | None,
+) -> None:
     import torch
     from transformers import AutoModelForSequenceClassification, get_linear_schedule_with_warmup
 
-    torch.manual_seed(config.seed)
-    torch.set_num_threads(config.threads)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     model = AutoModelForSequenceClassification.from_pretrained(
         policy, num_labels=1, dtype=torch.float32, attn_implementation="eager"
     ).to(device)
@@ -113,7 +122,6 @@ def train_reward_model(
             on_step(step, float(loss.detach()))
     model.to(torch.bfloat16).save_pretrained(output)
     build_tokenizer().save_pretrained(output)
-    return held_out_accuracy(output, config)
 
 
 def held_out_accuracy(folder: Path, config: RewardConfig) -> float:
