@@ -44,10 +44,13 @@ def list_tables(as_json: JsonOption = False) -> None:
     headings = ("table", "kind", "rows", "columns", "paper values", "runs on", "title")
     lines = [
         (*(str(item[key]) for key in ("id", "kind", "rows", "columns", "paper_values")),
-         ", ".join(item["runnable"]) or "-", tables[item["id"]].title)
+         ", ".join(item["runnable"]) or "not yet", tables[item["id"]].title)
         for item in listed
     ]  # fmt: skip
-    console().print(grid(headings, lines, right="234"))
+    out = console()
+    out.print(grid(headings, lines, right="234"))
+    if not all(item["runnable"] for item in listed):
+        out.print("\nnot yet: no profile can run it; `harness run TABLE` says what is missing.")
 
 
 def runnable(table: Table, profiles: Mapping[str, Profile]) -> list[str]:
