@@ -2,7 +2,7 @@
 
 The same seed on the same processor, thread count and library versions gives the same bytes;
 elsewhere rounding differs, and the models' scores agree within `TOLERANCE`. (The models shipped as
-`micro-1` were trained before this was enforced: a rebuild agrees with them within `TOLERANCE` only.)
+`micro-1` were trained before this was enforced, so a rebuild agrees with them in that sense only.)
 """
 
 from __future__ import annotations
