@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.micro.demonstrations import Mix, Turn, demonstrate
-from harness.micro.tokenizer import BOS, END, MODEL, PAD, START, USER, build_tokenizer, words
+from harness.micro.tokenizer import BOS, END, MODEL, PAD, START, USER, build_tokenizer, token_ids
 
 if TYPE_CHECKING:
     import torch
@@ -98,8 +98,6 @@ def curriculum(progress: float) -> Mix:
 
 def batches(config: PretrainConfig, ids: dict[str, int]) -> Iterator[tuple[torch.Tensor, ...]]:
     """Yield batches of (token ids, attention mask, labels), shape (batch, length) each."""
-    import torch
-
     pad, size = ids[PAD], config.batch_size * config.pool_batches
     for pool in range(-(-config.steps // config.pool_batches)):
         rng = random.Random(f"{config.seed}/demonstrations/{pool}")
@@ -109,12 +107,18 @@ def batches(config: PretrainConfig, ids: dict[str, int]) -> Iterator[tuple[torch
         rng.shuffle(starts)
         for start in starts:
             part = rows[start : start + config.batch_size]
-            longest = len(part[-1][0])
-            tokens = torch.tensor([t + [pad] * (longest - len(t)) for t, _ in part])
-            labels = torch.tensor([y + [IGNORED] * (longest - len(y)) for _, y in part])
-            lengths = torch.tensor([len(t) for t, _ in part])
-            mask = (torch.arange(longest)[None, :] < lengths[:, None]).long()
-            yield tokens, mask, labels
+            tokens, mask = padded([tokens for tokens, _ in part], pad)
+            yield tokens, mask, padded([labels for _, labels in part], IGNORED)[0]
+
+
+def padded(rows: list[list[int]], fill: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return rows filled up on the right, and a mask of what was there, both (rows, longest)."""
+    import torch
+
+    lengths = torch.tensor([[len(row)] for row in rows])
+    longest = int(lengths.max())
+    values = torch.tensor([row + [fill] * (longest - len(row)) for row in rows])
+    return values, (torch.arange(longest)[None, :] < lengths).long()
 
 
 def _length(row: tuple[list[int], list[int]]) -> int:
@@ -159,7 +163,7 @@ def _train(config: PretrainConfig, output: Path, device: str, on_step: Progress 
     import torch
     from transformers import Gemma2ForCausalLM, get_linear_schedule_with_warmup
 
-    ids = {word: index for index, word in enumerate(words())}
+    ids = token_ids()
     model: Any = Gemma2ForCausalLM(model_config(len(ids))).to(torch.device(device))
     optimizer = torch.optim.AdamW(
         model.parameters(), config.learning_rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True

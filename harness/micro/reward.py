@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from harness.micro.demonstrations import Mix, attempt, draw_task, word
 from harness.micro.language import write_list
 from harness.micro.oracle import partial_credit
-from harness.micro.pretrain import encode, reproducible
-from harness.micro.tokenizer import PAD, build_tokenizer, words
+from harness.micro.pretrain import encode, padded, reproducible
+from harness.micro.tokenizer import PAD, build_tokenizer, token_ids
 
 if TYPE_CHECKING:
     import torch
@@ -151,13 +151,9 @@ def _parts(rng: random.Random, config: RewardConfig) -> Iterator[list[Preference
 
 def _rewards(model: torch.nn.Module, pairs: list[Preference], device: str) -> torch.Tensor:
     """Return the rewards of all chosen, then all rejected answers, shape (2 x pairs,)."""
-    import torch
-
-    ids = {word: index for index, word in enumerate(words())}
+    ids = token_ids()
     rows = [encode([(p.prompt, p.chosen)], ids)[0] for p in pairs]
     rows += [encode([(p.prompt, p.rejected)], ids)[0] for p in pairs]
-    longest = max(map(len, rows))
-    tokens = torch.tensor([row + [ids[PAD]] * (longest - len(row)) for row in rows]).to(device)
-    mask = (torch.arange(longest)[None, :] < torch.tensor([[len(row)] for row in rows])).long()
-    logits: torch.Tensor = model(input_ids=tokens, attention_mask=mask.to(device)).logits
+    tokens, mask = (part.to(device) for part in padded(rows, ids[PAD]))
+    logits: torch.Tensor = model(input_ids=tokens, attention_mask=mask).logits
     return logits[:, 0]

@@ -33,6 +33,11 @@ def words() -> list[str]:
     return special + sorted({USER, MODEL, *vocabulary(), *DOWNSTREAM_VOCABULARY})
 
 
+def token_ids() -> dict[str, int]:
+    """Return the id of each word."""
+    return {word: index for index, word in enumerate(words())}
+
+
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """Build the tokenizer."""
     from tokenizers import Tokenizer
@@ -40,8 +45,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     from tokenizers.pre_tokenizers import WhitespaceSplit
     from transformers import PreTrainedTokenizerFast
 
-    ids = {word: index for index, word in enumerate(words())}
-    raw = Tokenizer(WordLevel(ids, unk_token=UNK))
+    raw = Tokenizer(WordLevel(token_ids(), unk_token=UNK))
     raw.pre_tokenizer = WhitespaceSplit()
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=raw,
