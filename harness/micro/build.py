@@ -1,8 +1,7 @@
 """Building the embedded world from a seed: prompts, benchmarks, θ0 and the reward model.
 
 The same seed on the same processor, thread count and library versions gives the same bytes;
-elsewhere rounding differs, and the models' scores agree within `TOLERANCE`. (The models shipped as
-`micro-1` were trained before this was enforced, so a rebuild agrees with them in that sense only.)
+elsewhere rounding differs, and the models' scores agree within `TOLERANCE`.
 """
 
 from __future__ import annotations

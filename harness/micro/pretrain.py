@@ -161,15 +161,11 @@ def reproducible(seed: int, threads: int) -> Iterator[str]:
 
 def _train(config: PretrainConfig, output: Path, device: str, on_step: Progress | None) -> None:
     import torch
-    from transformers import Gemma2ForCausalLM, get_linear_schedule_with_warmup
+    from transformers import Gemma2ForCausalLM
 
     ids = token_ids()
     model: Any = Gemma2ForCausalLM(model_config(len(ids))).to(torch.device(device))
-    optimizer = torch.optim.AdamW(
-        model.parameters(), config.learning_rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True
-    )
-    schedule = get_linear_schedule_with_warmup(optimizer, config.warmup_steps, config.steps)
-    model.train()
+    descend = descent(model, config.learning_rate, config.warmup_steps, config.steps)
     compiled = config.compiled and shutil.which("g++") is not None
     forward = torch.compile(model, dynamic=True) if compiled else model
     for step, batch in zip(range(1, config.steps + 1), batches(config, ids), strict=False):
@@ -179,14 +175,37 @@ def _train(config: PretrainConfig, output: Path, device: str, on_step: Progress 
         loss = torch.nn.functional.cross_entropy(
             logits[:, :-1].float().flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORED
         )
+        descend(loss)
+        if on_step is not None:
+            on_step(step, float(loss.detach()), model)
+    save(model, output)
+
+
+def descent(
+    model: torch.nn.Module, learning_rate: float, warmup_steps: int, steps: int
+) -> Callable[[torch.Tensor], None]:
+    """Put a model in training mode and return the function that takes one step down a loss.
+
+    AdamW with the gradient clipped at norm 1; the learning rate rises linearly over the warm-up
+    and falls linearly to zero at the last step.
+    """
+    import torch
+    from transformers import get_linear_schedule_with_warmup
+
+    optimizer = torch.optim.AdamW(
+        model.parameters(), learning_rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True
+    )
+    schedule = get_linear_schedule_with_warmup(optimizer, warmup_steps, steps)
+    model.train()
+
+    def descend(loss: torch.Tensor) -> None:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad(set_to_none=True)
-        if on_step is not None:
-            on_step(step, float(loss.detach()), model)
-    save(model, output)
+
+    return descend
 
 
 def save(model: Gemma2ForCausalLM, output: Path) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from harness.micro.demonstrations import Mix, attempt, draw_task, word
 from harness.micro.language import write_list
 from harness.micro.oracle import partial_credit
-from harness.micro.pretrain import encode, padded, reproducible
+from harness.micro.pretrain import descent, encode, padded, reproducible
 from harness.micro.tokenizer import PAD, build_tokenizer, token_ids
 
 if TYPE_CHECKING:
@@ -96,28 +96,20 @@ def _train(
     on_step: Callable[[int, float], None] | None,
 ) -> None:
     import torch
-    from transformers import AutoModelForSequenceClassification, get_linear_schedule_with_warmup
+    from transformers import AutoModelForSequenceClassification
 
     model = AutoModelForSequenceClassification.from_pretrained(
         policy, num_labels=1, dtype=torch.float32, attn_implementation="eager"
     ).to(device)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), config.learning_rate, betas=(0.9, 0.98), weight_decay=0.01
-    )
-    schedule = get_linear_schedule_with_warmup(optimizer, config.warmup_steps, config.steps)
+    descend = descent(model, config.learning_rate, config.warmup_steps, config.steps)
     rng = random.Random(f"{config.seed}/preferences")
-    model.train()
     for step in range(1, config.steps + 1):
         pairs = [draw_preference(rng, config.flipped) for _ in range(config.batch_size)]
         with torch.autocast(device, dtype=torch.bfloat16):
             rewards = _rewards(model, pairs, device)
         chosen, rejected = rewards.float().chunk(2)
         loss = -torch.nn.functional.logsigmoid(chosen - rejected).mean()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad(set_to_none=True)
+        descend(loss)
         if on_step is not None:
             on_step(step, float(loss.detach()))
     model.to(torch.bfloat16).save_pretrained(output)

@@ -17,8 +17,9 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.project import PACKAGE
 
-VERSION = "micro-1"
-"""Version of the world; any change of its files or of the language is a new one."""
+VERSION = "micro-2"
+"""Version of the world; a change of any file or of the language is a new one (an added file is
+not: no stage that ran before can have read it)."""
 
 SHIPPED = PACKAGE / "micro" / "world"
 """Where the shipped files lie."""
