@@ -24,8 +24,9 @@ SEED = 0
 POOL = 6000
 """Human prompts: six iterations of the profile's x."""
 
-PAIRWISE = {"arena_hard": (HARD, 500), "alpaca_eval": (GENERAL, 400), "validation": (HARD, 500)}
-"""Distribution and number of items of each pairwise benchmark."""
+PAIRWISE = {"arena_hard": (HARD, 500), "alpaca_eval": (GENERAL, 400), "validation": (HARD, 1500)}
+"""Distribution and number of items of each pairwise benchmark; the gates need small standard errors,
+so there are more validation prompts than others."""
 
 PER_CATEGORY = 20
 """Two-turn items in each of the eight categories."""

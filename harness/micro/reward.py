@@ -31,7 +31,7 @@ class RewardConfig:
     """Settings of a reward model's training (ours)."""
 
     seed: int = 0
-    steps: int = 1000
+    steps: int = 1500
     batch_size: int = 64
     learning_rate: float = 5e-4
     warmup_steps: int = 50
