@@ -27,8 +27,6 @@ class Optimiser(Strict):
     """Shape of the learning rate after warm-up."""
     warmup_ratio: Share
     """Share of the steps that warm up."""
-    batch_size: Count
-    """Pairs, or online prompts, in an optimiser step, over all devices."""
     max_length: Count
     """Longest prompt and completion together, in tokens."""
     optimizer: Literal["adamw_torch", "rmsprop"]
@@ -42,6 +40,8 @@ class Optimiser(Strict):
 class Offline(Optimiser):
     """Trains on pairs of an iteration."""
 
+    batch_size: Count
+    """Pairs in an optimiser step, over all devices."""
     epochs: Positive
     """Passes over the pairs of an iteration."""
     max_prompt_length: Count | None = None
@@ -95,6 +95,9 @@ class OnlineTraining(Optimiser):
     """Taken off the reward of a rollout that does not end."""
     schedule_size: Count
     """Prompts that the learning-rate schedule spans, in multiples of x."""
+    segments: Count
+    """Segments that x prompts are trained in. A run that was killed goes on from the last whole
+    one; where a run is cut changes no number."""
 
 
 class Training(Strict):

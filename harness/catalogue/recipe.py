@@ -78,6 +78,34 @@ class Online(Strict):
     """Size of the buffer in multiples of x. Paper appendix A (3,200 prompts at x = 10,000)."""
     method: Literal["independent", "tree_bon"] = "independent"
     """Independent rewrites of one parent, or tree best-of-n. Paper appendix A, figure 11."""
+    tree_depth: int = Field(default=2, ge=1)
+    """Levels of a best-of-n tree of width `n_new`; 1 is independent rewrites. Ours: figure 11 names
+    neither depth nor width."""
+    warm_up: float | None = Field(default=None, gt=0)
+    """Human prompts of the warm-up in multiples of x; null: until the buffer is full. Ours: paper
+    appendix A says "3200, i.e. 400 iterations", but 16 rewrites a step fill 3,200 in 200."""
+    human_order: Literal["one_pass", "iid"] = "one_pass"
+    """Human prompts in one shuffled pass, or drawn anew each time and as often. Ours: the paper
+    says both "i.i.d." and "run out"."""
+    buffer_holds: Literal["evolved", "evolved_and_human"] = "evolved"
+    """Whether human prompts enter the buffer after their step. Paper appendix A ("only the evolved
+    prompts")."""
+    weight_floor: float = Field(default=0.01, ge=0, le=1)
+    """Least min-max weight in the buffer. Ours: without one the least informative prompt is never
+    drawn."""
+    replacement: bool = False
+    """Whether one mini-batch may hold a buffered prompt twice. Ours: prompts trained on are dropped
+    anyway."""
+    evolve_by: Literal["rank", "draw"] = "rank"
+    """Whether the most informative are evolved, ties by position, or drawn by weight. Ours: "top
+    50%" in paper appendix A says rank, the offline creator draws."""
+    child_score: Literal["rollout", "parent"] = "rollout"
+    """A rewrite's informativeness on entering the buffer: from rollouts of the policy as it is, or
+    its parent's. Ours: the paper does not say."""
+    rescore_every: int | None = Field(default=None, ge=1)
+    """Steps between scoring the whole buffer anew; null: never. Ours: the paper does not say."""
+    eviction: Literal["oldest", "least_informative"] = "oldest"
+    """What leaves a full buffer, after the prompts trained on. Paper appendix A (the oldest)."""
     size: int = Field(default=1, ge=1)
     """Prompts trained on so far, in multiples of x. Paper table 1 (1x, 2x, 3x, 6x)."""
 

@@ -22,6 +22,7 @@ EXPECTED_S: Mapping[str, float] = {
     "pair": 0.1,
     "mix": 0.1,
     "train": 12.0,
+    "online": 90.0,
     "answer": 1.0,
     "judge": 0.1,
 }

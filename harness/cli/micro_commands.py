@@ -65,7 +65,7 @@ def gates(jobs: JobsOption = None, write: WriteOption = False) -> None:
     """
     from harness.cli.output import console, note
     from harness.engine import Event, StageFinished
-    from harness.micro.world import note_gates
+    from harness.micro.world import note_measured
     from harness.project import work_dir
     from harness.store import Store, available_cores
     from harness.trainer.gates import measure
@@ -80,10 +80,56 @@ def gates(jobs: JobsOption = None, write: WriteOption = False) -> None:
     for name, value in measured.as_json().items():
         out.print(f"{name}: {value}")
     if write:
-        note_gates(measured.as_json())
+        note_measured("gates", measured.as_json())
     for failure in measured.failures():
         note(f"gate not passed: {failure}")
     if measured.failures():
+        raise typer.Exit(1)
+
+
+@app.command("online-gates", epilog="Example: harness micro online-gates")
+def online_gates(
+    jobs: JobsOption = None,
+    write: WriteOption = False,
+    pushed: Annotated[
+        bool, typer.Option("--pushed", help="Also over-optimise one policy, to show how it looks.")
+    ] = False,
+) -> None:
+    """Measure what decides online training: RLOO 1x over a grid, on validation prompts.
+
+    Takes some ten minutes; exit code 1 if the profile's settings are not the grid's best.
+    """
+    from harness.cli.output import console, note
+    from harness.engine import Event, StageFinished
+    from harness.micro.world import note_measured
+    from harness.project import work_dir
+    from harness.store import Store, available_cores
+    from harness.trainer.online_gates import failure, measure_online, measure_pushed
+
+    out = console()
+
+    def say(event: Event) -> None:
+        if isinstance(event, StageFinished):
+            out.print(f"{event.stage.label}: {event.wall_s:.1f} s", soft_wrap=True)
+
+    store, workers = Store(work_dir() / "gates" / "store"), jobs or available_cores()
+    found = measure_online(store, workers, say)
+    for gate in found:
+        out.print(
+            f"learning rate {gate.learning_rate:g}, beta {gate.beta:g}: gain {gate.gain:+.4f} "
+            f"({gate.standard_errors:.1f} standard errors)"
+        )
+    if write:
+        note_measured("online_gates", [gate.as_json() for gate in found])
+    if pushed:
+        steps = measure_pushed(store, workers, say)
+        for step in steps:
+            out.print(f"pushed {step.size}x: reward {step.reward:.3f}, oracle {step.oracle:.3f}")
+        if write:
+            note_measured("over_optimisation", [step.as_json() for step in steps])
+    reason = failure(found)
+    if reason is not None:
+        note(f"gate not passed: {reason}")
         raise typer.Exit(1)
 
 

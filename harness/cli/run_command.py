@@ -41,6 +41,7 @@ NEEDED_MODULES = {
     "annotate": "harness.models.reward_model",
     "answer": "harness.models.policy",
     "train": "harness.training.dpo",
+    "online": "harness.trainer.online_steps",
 }
 """What a kind of stage imports that takes seconds; workers import it before their first stage."""
 

@@ -1,19 +1,25 @@
-"""Chains of evolutions: how a selected prompt becomes several new ones.
+"""Evolving: how a chosen prompt becomes several new ones.
 
-The model. The creator rewrites one prompt text into another. A chain of k evolutions starts at a
-selected prompt, and each child is a rewrite of the last usable prompt before it:
+The model. The creator rewrites one prompt text into another. From a prompt x come k children, in
+one of three ways:
 
-    x -> x.1 -> x.2 -> ... -> x.k          (all children kept, x itself excluded)
+- `chain`: x -> x.1 -> x.2 -> ... -> x.k, each child a rewrite of the last usable prompt before it
+  (all children kept, x itself excluded);
+- `independent`: k rewrites of x;
+- `tree`: a tree of some depth and width k; at each level k rewrites are made and the best of them,
+  by a score of the prompt, is rewritten next; the last level's are the children. Depth 1 is
+  `independent`.
 
 A rewrite can be unusable. It is then counted by its reason and tried again, up to `retries` more
 times; if all fail, that child is dropped and the next one starts from the last usable prompt, so a
 chain yields at most k children and its length does not depend on where a failure falls.
 
-Randomness. Each chain has its own generator, derived from the seed and the *id* of its prompt.
-Adding, removing or reordering prompts therefore changes no other prompt's chain.
+Randomness. Each prompt evolved has its own generator, derived from the seed and the *id* of the
+prompt. Adding, removing or reordering prompts therefore changes no other prompt's children.
 
-Source: paper section 3.3 and appendix A (EvolInstruct, four evolutions); distilabel's
-`EvolInstruct` with `num_evolutions=4, store_evolutions=True`, as the authors call it.
+Source: paper section 3.3 and appendix A (EvolInstruct, four evolutions) and figure 11 (the tree,
+"as a trial", neither depth nor width named); distilabel's `EvolInstruct` with `num_evolutions=4,
+store_evolutions=True`, as the authors call it offline.
 """
 
 from __future__ import annotations
@@ -22,11 +28,14 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
 from harness.errors import HarnessError, UserError
+
+Shape = Literal["chain", "independent", "tree"]
+"""How the children of one prompt hang together."""
 
 
 @dataclass(frozen=True)
@@ -104,27 +113,39 @@ def evolve(
     retries: int,
     seed: int,
     iteration: int = 1,
+    shape: Shape = "chain",
+    depth: int = 1,
+    quality: Callable[[str], float] | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Evolution:
-    """Evolve each prompt into a chain of children.
+    """Evolve each prompt into several children.
 
     Args:
         prompts: the selected prompts, with distinct ids.
         creator: rewrites one prompt at a time.
-        evolutions: children asked for in each chain (k above).
+        evolutions: children asked for of each prompt (k above).
         retries: further attempts after an unusable rewrite, for each child.
-        seed: root of all chains' generators.
-        iteration: which eva iteration this is; it enters the children's ids, because a prompt that
-            stays in the mix can be selected again in a later iteration.
-        on_progress: called with the number of finished chains after each one.
+        seed: root of all prompts' generators.
+        iteration: which eva iteration, or online step, this is; it enters the children's ids,
+            because a prompt that stays in the mix can be selected again in a later iteration.
+        shape: how the children hang together.
+        depth: levels of a tree.
+        quality: score of a prompt's text by which a tree grows on; the first of equals wins.
+        on_progress: called with the number of finished prompts after each one.
 
     Raises:
-        UserError: `evolutions` below 1 or `retries` below 0.
+        UserError: `evolutions` or `depth` below 1, `retries` below 0, or a tree deeper than 1
+            without a `quality`.
         HarnessError: two prompts have the same id, and so would their children.
     """
     if evolutions < 1 or retries < 0:
         raise UserError(
             f"evolving got evolutions={evolutions} and retries={retries}: give at least 1 and 0."
+        )
+    if depth < 1 or (depth > 1 and (shape != "tree" or quality is None)):
+        raise UserError(
+            f"evolving got the shape `{shape}` with depth {depth}: a depth above 1 belongs to a "
+            "`tree` with a score of its prompts."
         )
     result = Evolution()
     seen: set[str] = set()
@@ -135,38 +156,50 @@ def evolve(
                 "children could not be told apart, so give each prompt its own id."
             )
         seen.add(start.prompt_id)
-        _evolve_chain(start, creator, evolutions, retries, seed, iteration, result)
+        grower = _Grower(creator, retries, chain_rng(seed, start.prompt_id), result)
+        named = f"{start.prompt_id}.{iteration}"
+        root = start
+        for level in range(1, depth):
+            offered = grower.children(root, evolutions, f"{named}.t{level}", chained=False)
+            root = max(offered, key=lambda p: quality(p.prompt), default=root)  # type: ignore[misc]
+        result.prompts += grower.children(root, evolutions, named, chained=shape == "chain")
         if on_progress is not None:
             on_progress(done)
     return result
 
 
-def _evolve_chain(
-    start: Prompt,
-    creator: Creator,
-    evolutions: int,
-    retries: int,
-    seed: int,
-    iteration: int,
-    result: Evolution,
-) -> None:
-    rng = chain_rng(seed, start.prompt_id)
-    parent = start
-    for i in range(1, evolutions + 1):
-        rewritten = _rewrite_until_usable(parent.prompt, creator, retries, rng, result)
-        if rewritten is None:
-            result.dropped += 1
-            continue
-        text, method = rewritten
-        parent = Prompt(
-            prompt_id=f"{start.prompt_id}.{iteration}.{i}",
-            prompt=text,
-            source="evolved",
-            parent_id=parent.prompt_id,
-            generation=parent.generation + 1,
-            method=method,
-        )
-        result.prompts.append(parent)
+@dataclass(frozen=True)
+class _Grower:
+    """Makes children of one chosen prompt and counts how the creator fares."""
+
+    creator: Creator
+    retries: int
+    rng: np.random.Generator
+    result: Evolution
+
+    def children(self, root: Prompt, count: int, named: str, *, chained: bool) -> list[Prompt]:
+        """Return up to `count` rewrites, each of the one before (`chained`) or all of the root."""
+        made: list[Prompt] = []
+        for i in range(1, count + 1):
+            parent = made[-1] if chained and made else root
+            rewritten = _rewrite_until_usable(
+                parent.prompt, self.creator, self.retries, self.rng, self.result
+            )
+            if rewritten is None:
+                self.result.dropped += 1
+                continue
+            text, method = rewritten
+            made.append(
+                Prompt(
+                    prompt_id=f"{named}.{i}",
+                    prompt=text,
+                    source="evolved",
+                    parent_id=parent.prompt_id,
+                    generation=parent.generation + 1,
+                    method=method,
+                )
+            )
+        return made
 
 
 def _rewrite_until_usable(

@@ -1,4 +1,4 @@
-"""Building the embedded world from a seed: prompts, benchmarks, θ0 and the reward model.
+"""Building the embedded world from a seed: prompts, benchmarks, θ0 and the reward models.
 
 The same seed on the same processor, thread count and library versions gives the same bytes;
 elsewhere rounding differs, and the models' scores agree within `TOLERANCE`.
@@ -7,16 +7,18 @@ elsewhere rounding differs, and the models' scores agree within `TOLERANCE`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness.errors import HarnessError
 from harness.micro.benchmarks import write_items, write_prompts
 from harness.micro.model_card import describe_policy, describe_reward_model, machine
 from harness.micro.pretrain import PretrainConfig, pretrain
-from harness.micro.reward import RewardConfig, train_reward_model
+from harness.micro.reward import REWARD_MODELS, train_reward_model
 from harness.micro.sources import GENERAL, HARD, human_prompts, pairwise_items, two_turn_items
-from harness.micro.world import Card, write_card
+from harness.micro.world import VERSION, Card, read_card, write_card
 
 SEED = 0
 """Seed of the shipped world."""
@@ -25,8 +27,7 @@ POOL = 6000
 """Human prompts: six iterations of the profile's x."""
 
 PAIRWISE = {"arena_hard": (HARD, 500), "alpaca_eval": (GENERAL, 400), "validation": (HARD, 1500)}
-"""Distribution and number of items of each pairwise benchmark; the gates need small standard errors,
-so there are more validation prompts than others."""
+"""Distribution and number of items of each pairwise benchmark."""
 
 PER_CATEGORY = 20
 """Two-turn items in each of the eight categories."""
@@ -51,8 +52,38 @@ def build(output: Path, seed: int = SEED, on_event: OnEvent = print) -> Card:
     write_texts(output, seed)
     notes: dict[str, Any] = {"seed": seed, "tolerance": TOLERANCE, "machine": machine()}
     notes["theta0"] = build_policy(output, seed, on_event)
-    notes["rm_pointwise"] = build_reward_model(output, seed, on_event)
+    for role in REWARD_MODELS:
+        notes[f"rm_{role}"] = build_reward_model(role, output, seed, on_event)
     return write_card(output, notes)
+
+
+def add_reward_models(
+    folder: Path, roles: Iterable[str] = (), seed: int = SEED, on_event: OnEvent = print
+) -> Card:
+    """Train reward models of a world that is there, and write its card anew.
+
+    Args:
+        folder: folder of the world, with θ0 and its card; no other file of it is changed.
+        roles: reward models to train; none named, those that its card does not have.
+        seed: seed of the trainings.
+        on_event: told in a line what is being done, every few seconds.
+
+    Raises:
+        HarnessError: the folder has no card, or one of another version.
+        KeyError: no such role.
+    """
+    card = read_card(folder)
+    if card.version != VERSION:
+        raise HarnessError(
+            f"the world in {folder} is {card.version} and this code is that of {VERSION}; "
+            "build it anew with `harness micro build`"
+        )
+    missing = [role for role in REWARD_MODELS if f"rm_{role}" not in card.assets]
+    notes, names = dict(card.notes), set(card.assets)
+    for role in tuple(roles) or missing:
+        notes[f"rm_{role}"] = build_reward_model(role, folder, seed, on_event)
+        names.add(f"rm_{role}")
+    return write_card(folder, notes, names)
 
 
 def write_texts(output: Path, seed: int) -> None:
@@ -83,15 +114,19 @@ def build_policy(output: Path, seed: int, on_event: OnEvent) -> dict[str, Any]:
     return describe_policy(folder, config, loss, time.monotonic() - start)
 
 
-def build_reward_model(output: Path, seed: int, on_event: OnEvent) -> dict[str, Any]:
-    """Train the pointwise reward model into `rm_pointwise/` and return what its card says."""
-    config = RewardConfig(seed=seed)
+def build_reward_model(role: str, output: Path, seed: int, on_event: OnEvent) -> dict[str, Any]:
+    """Train the reward model of a role into `rm_<role>/` and return what its card says."""
+    config = replace(REWARD_MODELS[role], seed=seed)
+    losses: list[float] = []
     start = time.monotonic()
 
     def on_step(step: int, loss: float) -> None:
+        losses.append(loss)
         if step % 50 == 0:
-            on_event(f"reward model: step {step} of {config.steps}, loss {loss:.3f}")
+            mean = sum(losses[-50:]) / 50
+            on_event(f"reward model {role}: step {step} of {config.steps}, loss {mean:.3f}")
 
-    target = output / "rm_pointwise"
+    target = output / f"rm_{role}"
     accuracy = train_reward_model(config, output / "theta0", target, on_step)
-    return describe_reward_model(target, config, accuracy, time.monotonic() - start)
+    on_event(f"reward model {role}: accuracy on held-out pairs {accuracy:.3f}")
+    return describe_reward_model(role, target, config, accuracy, time.monotonic() - start)

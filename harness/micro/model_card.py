@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from dataclasses import asdict
 from importlib.metadata import version
@@ -32,6 +33,32 @@ library_name: transformers
 
 It speaks no human language and is of no use outside the harness.
 """
+
+REWARD_MODELS = {
+    "pointwise": (
+        "Pointwise reward model",
+        "θ0's body with a scalar head, trained on noisy preferences between attempts by the "
+        "demonstrator. It stands for ArmoRM-8B.",
+    ),
+    "pointwise_large": (
+        "Large pointwise reward model",
+        "θ0's body, grown by copies of layers that start silent, with a scalar head, trained on "
+        "noisy preferences between attempts by the demonstrator. It stands for Skywork-27B.",
+    ),
+    "pairwise": (
+        "Pairwise reward model",
+        "θ0's first layers with a scalar head that says how much better the first of two answers "
+        "is than the second, trained on noisy preferences between attempts by the demonstrator. "
+        "It stands for PairRM-0.4B.",
+    ),
+    "pairwise_large": (
+        "Large pairwise reward model",
+        "θ0's body with a scalar head that says how much better the first of two answers is than "
+        "the second, trained on noisy preferences between attempts by the demonstrator. It stands "
+        "for PairRM-8B.",
+    ),
+}
+"""Title and description of the reward model of each role."""
 
 
 def machine() -> dict[str, Any]:
@@ -64,20 +91,22 @@ def describe_policy(
 
 
 def describe_reward_model(
-    folder: Path, config: RewardConfig, accuracy: float, seconds: float
+    role: str, folder: Path, config: RewardConfig, accuracy: float, seconds: float
 ) -> dict[str, Any]:
     """Write a reward model's card, and return what the world's card says of it."""
-    text = (
-        "θ0's body with a scalar head, trained on noisy preferences between attempts by the "
-        "demonstrator. It stands for ArmoRM-8B."
-    )
+    title, text = REWARD_MODELS[role]
+    error = math.sqrt(accuracy * (1 - accuracy) / config.held_out)
     figures = (
-        f"Accuracy on {config.held_out} held-out pairs with true labels: {accuracy:.3f} "
-        f"({config.flipped:.0%} of the training labels were flipped)."
+        f"Accuracy on {config.held_out} held-out pairs with true labels: {accuracy:.3f}, standard "
+        f"error {error:.3f} ({config.flipped:.0%} of the training labels were flipped)."
     )
     settings = asdict(config)
-    _write(folder, "Pointwise reward model", text, settings, figures, seconds)
-    return {"settings": settings, "held_out_accuracy": round(accuracy, 4)}
+    _write(folder, title, text, settings, figures, seconds)
+    return {
+        "settings": settings,
+        "held_out_accuracy": round(accuracy, 4),
+        "standard_error": round(error, 4),
+    }
 
 
 def _write(

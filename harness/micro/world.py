@@ -10,6 +10,7 @@ import functools
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ SHIPPED = PACKAGE / "micro" / "world"
 ASSETS = {
     "theta0": "theta0",
     "rm_pointwise": "rm_pointwise",
+    "rm_pointwise_large": "rm_pointwise_large",
+    "rm_pairwise": "rm_pairwise",
+    "rm_pairwise_large": "rm_pairwise_large",
     "prompts": "prompts.parquet",
     "arena_hard": "arena_hard.parquet",
     "alpaca_eval": "alpaca_eval.parquet",
@@ -93,20 +97,43 @@ def resolve(identity: str) -> Path:
     return _resolve(identity, folder())
 
 
-def write_card(target: Path, notes: dict[str, Any]) -> Card:
-    """Write the card of the world in a folder: every asset's digest, and what was measured."""
-    assets = {
-        name: {"path": path, "sha256": digest(target / path)} for name, path in ASSETS.items()
-    }
+def read_card(where: Path) -> Card:
+    """Read the card of the world in a folder, as it is now.
+
+    Raises:
+        HarnessError: the card is missing or unreadable.
+    """
+    _read_card.cache_clear()
+    return _read_card(where)
+
+
+def write_card(target: Path, notes: dict[str, Any], names: Iterable[str] = tuple(ASSETS)) -> Card:
+    """Write the card of the world in a folder: its assets' digests, and what was measured.
+
+    Args:
+        target: folder of the world.
+        notes: what was measured.
+        names: assets it has; all, unless some are still to be made.
+
+    Raises:
+        HarnessError: one of them is not there.
+    """
+    paths = {name: path for name, path in ASSETS.items() if name in set(names)}
+    for name, path in paths.items():
+        if not (target / path).exists():
+            raise HarnessError(f"the asset `{name}` of the world in {target} is missing")
+    assets = {name: {"path": path, "sha256": digest(target / path)} for name, path in paths.items()}
     text = json.dumps({"version": VERSION, "assets": assets, "notes": notes}, indent=1)
     (target / "card.json").write_text(text + "\n", encoding="utf-8")
+    _read_card.cache_clear()
     return Card(VERSION, assets, notes)
 
 
-def note_gates(gates: dict[str, Any]) -> None:
-    """Write what the gates measured into the card of the world in use."""
+def note_measured(name: str, found: Any) -> None:
+    """Write what was measured, as JSON data under a name, into the card of the world in use."""
     where = folder()
-    write_card(where, {**_read_card(where).notes, "gates": gates})
+    known = read_card(where)
+    write_card(where, {**known.notes, name: found}, known.assets)
 
 
 @functools.cache

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.catalogue.documents import read_document
 from harness.catalogue.profile import sources
+from harness.catalogue.recipe import Online
 from harness.project import profiles_dir
 from harness.report.scores import benchmark_of
 
@@ -50,11 +51,31 @@ def assumptions_of(table_runs: TableRuns, profiles: Path | None = None) -> list[
     folder = profiles_dir() if profiles is None else profiles
     found = sources(read_document(folder / f"{table_runs.profile.name}.yaml"))
     irrelevant = _irrelevant(table_runs)
-    return [
+    return online_settings(table_runs) + [
         Assumption(name, _text(value), *_attributed(comment))
         for name, (value, comment) in found.items()
         if comment and not name.startswith(irrelevant)
     ]
+
+
+def online_settings(table_runs: TableRuns) -> list[Assumption]:
+    """Return the settings of a table's online recipes, with the source each is declared with.
+
+    Where the rows differ in a setting, all their values are listed.
+    """
+    recipes = [run.recipe for run in table_runs.runs.values()]
+    blocks = [recipe.online for recipe in recipes if recipe.online is not None]
+    kept = [block.canonical() for block in blocks]
+    found = []
+    for name, field in Online.model_fields.items():
+        values = list(dict.fromkeys(_text(block[name]) for block in kept if name in block))
+        text = " ".join((field.description or "").split())
+        _, ours, why = text.partition("Ours: ")
+        paper = text.rpartition("Paper ")[2]
+        group, source = ("ours", why) if ours else ("paper", paper)
+        if values:
+            found.append(Assumption(f"online.{name}", ", ".join(values), group, source))
+    return found
 
 
 def _irrelevant(table_runs: TableRuns) -> tuple[str, ...]:

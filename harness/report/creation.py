@@ -61,7 +61,7 @@ class Creation:
 
 
 def creations(table_runs: TableRuns, store: Store) -> list[Creation]:
-    """Return what the creator did in every run of every row, in printed order.
+    """Return what the creator did in every offline run of every row, in printed order.
 
     Raises:
         StoreError: A stored file is not what was written.
@@ -71,6 +71,7 @@ def creations(table_runs: TableRuns, store: Store) -> list[Creation]:
         _creation(table_runs, row, run_id, store, failures)
         for row in table_runs.rows
         for run_id in dict.fromkeys(row.run_id(column) for column in table_runs.table.columns)
+        if not table_runs.runs[run_id, table_runs.seeds[0]].recipe.is_online
     ]
 
 

@@ -116,8 +116,9 @@ class _Reader:
         return ("partial" if done else "not_run"), done
 
     def pairs(self, stage: Stage) -> Bigrams:
-        """Return the bigrams of the prompts of a stage's pairs."""
-        return self._bag(stage, "pairs.parquet", "prompt", str)
+        """Return the bigrams of the prompts that a stage pairs, or trains on online."""
+        file = "trained.parquet" if stage.kind == "online" else "pairs.parquet"
+        return self._bag(stage, file, "prompt", str)
 
     def prompts(self, stage: Stage) -> Bigrams:
         """Return the bigrams of a stage's prompts."""

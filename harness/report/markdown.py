@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from harness.report import view
 from harness.report.report import Report
+from harness.report.view_details import detail_blocks
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -27,7 +28,8 @@ def as_markdown(report: Report) -> str:
         blocks=view.column_blocks(report),
         summary=view.summary_block(report),
         failures=view.failures(report),
-        details=[view.distance_block(report), view.creation_block(report)],
+        details=detail_blocks(report),
+        figures=view.figures(report),
         groups=view.assumption_groups(report),
         notes=view.table_notes(report),
     )

@@ -72,8 +72,8 @@ def origin_of(table_runs: TableRuns, store: Store, benchmarks: Iterable[str]) ->
     return Origin(
         policies=_settings(stages, None, "policy"),
         prompts=_settings(stages, "prompts", "source"),
-        reward_models=_settings(stages, "annotate", "reward_model"),
-        creators=_settings(stages, "evolve", "creator"),
+        reward_models=_settings(stages, None, "reward_model"),
+        creators=_settings(stages, None, "creator"),
         judges=judges,
         commits=_distinct(map(_commit, manifests)),
         libraries=_distinct(map(_libraries, manifests)),
@@ -101,7 +101,7 @@ def _settings(stages: Iterable[Stage], kind: str | None, name: str) -> tuple[str
     return _distinct(
         stage.settings[name]
         for stage in stages
-        if name in stage.settings and kind in (None, stage.kind)
+        if stage.settings.get(name) is not None and kind in (None, stage.kind)
     )
 
 

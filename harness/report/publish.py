@@ -3,6 +3,7 @@
     results/<profile>/<table>/report.md        for people
                               report.json      cells, summary, distances, creator and origin
                               scores.parquet   value of each prompt, by run, seed and score
+                              curves.svg       learning curves, where anything is trained online
                               digests.json     sha256 of the files, fingerprints of the stages
 
 Nothing else writes there. The folder is written aside and takes the place of the one before as a
@@ -25,6 +26,7 @@ import numpy as np
 
 from harness.report import view
 from harness.report.cells import Cell
+from harness.report.curves import draw_curves
 from harness.report.json import dumps
 from harness.report.markdown import as_markdown
 from harness.report.report import Report, assemble
@@ -65,10 +67,12 @@ def publish(table_runs: TableRuns, cells: Sequence[Cell], store: Store, results_
             draft = Path(scratch) / "new"
             draft.mkdir()
             (draft / PAGE).write_text(as_markdown(report), encoding="utf-8")
+            if report.curves:
+                draw_curves(report.curves, draft / view.CURVES)
             (draft / REPORT).write_text(dumps(published_json(report)), encoding="utf-8")
             write_scores(measured, draft / SCORES)
             digests = {
-                "files": {name: sha256(draft / name) for name in (PAGE, REPORT, SCORES)},
+                "files": {file.name: sha256(file) for file in sorted(draft.iterdir())},
                 "stages": _fingerprints(table_runs, store),
             }
             (draft / DIGESTS).write_text(dumps(digests), encoding="utf-8")
@@ -101,6 +105,7 @@ def published_json(report: Report) -> dict[str, Any]:
         "summary": [summary.as_json() for summary in report.summaries],
         "distances": [distance.as_json() for distance in report.distances],
         "creation": [creation.as_json() for creation in report.creations],
+        "online": [cost.as_json() for cost in report.online],
         "failures": view.failures(report),
         "origin": report.origin.as_json(),
         "assumptions": [asdict(assumption) for assumption in report.assumptions],

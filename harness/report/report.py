@@ -13,7 +13,9 @@ from harness.catalogue.schema import Column, Row, Table
 from harness.report.assumptions import Assumption, assumptions_of
 from harness.report.cells import Cell
 from harness.report.creation import Creation, creations
+from harness.report.curves import Series, curves_of
 from harness.report.distances import PromptDistance, prompt_distances
+from harness.report.online import OnlineCost, online_costs
 from harness.report.origin import Origin, origin_of
 from harness.report.scores import benchmark_of
 from harness.report.summary import Summary, summarise
@@ -35,7 +37,9 @@ class Report:
         cells: The cells, row by row.
         summaries: Each column beside the paper's.
         distances: Where each row's training prompts lie.
-        creations: What the creator did behind each row.
+        creations: What the creator did behind each row that is trained offline.
+        online: What each row that is trained online cost.
+        curves: The learning curves of online runs, by run id and name.
         origin: Where the numbers come from.
         assumptions: The settings they rest on.
     """
@@ -48,6 +52,8 @@ class Report:
     summaries: tuple[Summary, ...]
     distances: tuple[PromptDistance, ...]
     creations: tuple[Creation, ...]
+    online: tuple[OnlineCost, ...]
+    curves: dict[str, dict[str, Series]]
     origin: Origin
     assumptions: tuple[Assumption, ...]
 
@@ -85,6 +91,8 @@ def assemble(
         summaries=tuple(summarise(cells)),
         distances=tuple(prompt_distances(table_runs, store)),
         creations=tuple(creations(table_runs, store)),
+        online=tuple(online_costs(table_runs, store)),
+        curves=curves_of(table_runs, store),
         origin=origin_of(table_runs, store, dict.fromkeys(name for name in read if name)),
         assumptions=tuple(assumptions_of(table_runs, profiles)),
     )

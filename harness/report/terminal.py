@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.report import view
 from harness.report.report import Report
+from harness.report.view_details import detail_blocks
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -61,8 +62,8 @@ def _parts(report: Report, details: bool) -> Iterator[RenderableType]:
         yield Text("\nFailed", style="bold")
         yield from (Padding(Text(reason, style="red"), (0, 0, 0, 2)) for reason in reasons)
     if details:
-        yield from _block(view.distance_block(report))
-        yield from _block(view.creation_block(report))
+        for block in detail_blocks(report):
+            yield from _block(block)
         yield from _assumptions(report)
 
 

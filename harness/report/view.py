@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from harness.catalogue.schema import Column
 from harness.report.assumptions import GROUPS
 from harness.report.cells import Cell, State
-from harness.report.creation import Creation
-from harness.report.distances import pairwise_benchmarks
 from harness.report.report import Report
 from harness.report.scores import benchmark_of
 from harness.report.summary import Summary
@@ -26,6 +24,9 @@ UNKNOWN = "not recorded"
 BASELINE = "baseline"
 APPLIES_NOT = "–"
 NO_COMPARISON = "one seed: no comparison"
+
+CURVES = "curves.svg"
+"""File of the learning curves beside a published report."""
 
 _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "none": "no better end"}
 
@@ -270,79 +271,12 @@ def _unfinished(summary: Summary) -> str:
     return f"{summary.done}/{summary.rows} rows" if summary.rows else NO_PAPER
 
 
-def distance_block(report: Report) -> Block:
-    """Return the block that says where each row's training prompts lie."""
-    names, benchmarks = row_names(report), pairwise_benchmarks(report.profile)
-    several = Counter(distance.row for distance in report.distances)
-    rows = []
-    for found in report.distances:
-        name = names[found.row] + (f" [{found.run}]" if several[found.row] > 1 else "")
-        if found.to_seed is None:
-            words = "not trained" if found.state == "not_available" else state_words(
-                found.state, found.done, len(report.seeds)
-            )  # fmt: skip
-            rows.append((plain(name), *[words] * (1 + len(benchmarks))))
-            continue
-        to = [found.to_benchmarks[benchmark] for benchmark in benchmarks]
-        figures = ["not run" if value is None else f"{value:.3f}" for value in to]
-        rows.append((plain(name), f"{found.to_seed:.3f}", *figures))
-    notes = (
-        "Jensen-Shannon distance between word bigrams, from 0 (same wording) to 1 (nothing in "
-        "common), from the last iteration's training prompts to the seed prompts of the same run "
-        "and to the benchmarks; mean over seeds.",
-    )
-    head = ("row", "seed\nprompts", *(name.replace("_", "\n") for name in benchmarks))
-    return Block("Training prompts", notes, head, tuple(rows))
-
-
-def creation_block(report: Report) -> Block:
-    """Return the block that says what the creator did behind each row."""
-    names = row_names(report)
-    several = Counter(found.row for found in report.creations)
-    rows = tuple(
-        (
-            plain(names[found.row] + (f" [{found.run}]" if several[found.row] > 1 else "")),
-            *_created(found, len(report.seeds)),
-        )
-        for found in report.creations
-    )
-    notes = (
-        "The last iteration's creator, mean over seeds. No weight: share of the selected prompts "
-        "that were drawn without weight, because fewer prompts than draws had a positive weight. "
-        "No spread: share of the prompts selected from, and of the evolved ones, whose answers "
-        "all got the same reward. Calls of the creator, the share of them that gave an unusable "
-        "rewrite, and children dropped after all retries.",
-    )
-    head = (
-        "row",
-        "no\nweight",
-        "no\nspread",
-        "evolved:\nno spread",
-        "calls",
-        "unusable",
-        "dropped",
-    )
-    return Block("Creator", notes, head, rows)
-
-
-def _created(found: Creation, seeds: int) -> list[str]:
-    """Return a row's figures; without any, the first place says why."""
-    if found.state != "ok":
-        none = found.state == "not_available"
-        word = f"{APPLIES_NOT} no creator" if none else state_words(found.state, found.done, seeds)
-        return [word, *[APPLIES_NOT] * 5]
-    selected = [_percent(found.without_weight), _percent(found.without_spread)]
-    if not found.evolves:
-        return [*selected, *[APPLIES_NOT] * 4]
-    calls, dropped = (
-        UNKNOWN if number is None else f"{number:.0f}" for number in (found.calls, found.dropped)
-    )
-    evolved, unusable = _percent(found.evolved_without_spread), _percent(found.unusable)
-    return [*selected, evolved, calls, unusable, dropped]
-
-
-def _percent(share: float | None) -> str:
-    return UNKNOWN if share is None else f"{100 * share:.1f}%"
+def figures(report: Report) -> list[tuple[str, str, str]]:
+    """Return the figures published beside a report: title, file and alternative text."""
+    if not report.curves:
+        return []
+    runs = _listed(report.curves)
+    return [("Learning curves", CURVES, f"Learning curves of {runs}, mean over seeds, by step")]
 
 
 def assumption_groups(report: Report) -> list[tuple[str, list[tuple[str, str]]]]:

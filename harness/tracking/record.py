@@ -57,7 +57,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Curves:
-    """The curves of one finished training stage: what identifies them, and how to read them."""
+    """The curves of finished training stages: what identifies them, and how to read them."""
 
     digest: str
     read: Callable[[], Sequence[Point]]
@@ -81,7 +81,8 @@ class Record:
         scores_digest: Identifies the scores.
         read_scores: Reads the scores, metrics without steps.
         curves: The curves of finished training stages, by the prefix of their metrics.
-        open: Prefixes of the metrics of training stages that are not finished.
+        open: Prefixes of the metrics of training stages that are not finished; the first stages
+            of an online run may be, and then its prefix is in `curves` as well.
     """
 
     experiment: str
@@ -134,6 +135,10 @@ def curve_prefix(iteration: int) -> str:
     their first step, however long the iterations before were.
     """
     return f"iter{iteration}/"
+
+
+ONLINE_PREFIX = "online/"
+"""What the metrics of an online run begin with; its segments are one curve."""
 
 
 def point_ms(start_ms: int, step: int) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from harness.store import Failure, Manifest, Stage, Store
 from harness.tracking.record import (
+    ONLINE_PREFIX,
     Curves,
     Dataset,
     Record,
@@ -43,6 +44,21 @@ def run_identity(run: Run) -> str:
     """Return the tag value by which a run is found again."""
     targets = sorted(stage.fingerprint for stage in run.targets)
     return sha256(["run", run.run_id, run.profile, run.seed, targets])
+
+
+def trained_in(run: Run) -> dict[str, list[Stage]]:
+    """Return the training stages behind each curve of a run, by the prefix of its metrics.
+
+    Each iteration has a curve of its own; the segments of an online run are one.
+    """
+    if run.recipe.is_online:
+        return {ONLINE_PREFIX: list(run.training)}
+    return {curve_prefix(number): [stage] for number, stage in enumerate(run.training, start=1)}
+
+
+def iteration_name(run: Run, number: int) -> str:
+    """Return what an iteration, or a segment of an online run, is called; counted from 1."""
+    return f"{'online' if run.recipe.is_online else 'iter'}{number}"
 
 
 def upstream(run: Run) -> list[Stage]:
@@ -116,14 +132,16 @@ class _RunState:
             end_ms=end_ms,
             params=self._params(profile),
             tags=self._tags(profile, places, status),
-            scores_digest=sha256([self._costs(), *(self._digest(j, SCORES) for j in judges)]),
+            scores_digest=sha256(
+                [self._costs(), *(self._digest(j.fingerprint, SCORES) for j in judges)]
+            ),
             read_scores=lambda: self._costs() | _scores(self.store, judges),
             datasets=self._datasets(),
             curves=self._curves(),
             open=tuple(
-                curve_prefix(number)
-                for number, stage in enumerate(run.training, start=1)
-                if stage.fingerprint not in self.done
+                prefix
+                for prefix, stages in trained_in(run).items()
+                if any(stage.fingerprint not in self.done for stage in stages)
             ),
         )
 
@@ -179,7 +197,7 @@ class _RunState:
             reasons = "; ".join(f"{f['label']}: {f['reason']}" for f in self.failures)
             tags["failure"] = reasons[:LONGEST_TAG]
         for number, stage in enumerate(run.training, start=1):
-            tags[f"stage.iter{number}"] = stage.fingerprint[:12]
+            tags[f"stage.{iteration_name(run, number)}"] = stage.fingerprint[:12]
         for name, stage in run.judged.items():
             tags[f"stage.{name}"] = stage.fingerprint[:12]
         return tags | self._provenance()
@@ -211,7 +229,10 @@ class _RunState:
     def _datasets(self) -> tuple[Dataset, ...]:
         """Return the tables each iteration was trained on and drew its prompts from."""
         return tuple(
-            Dataset(f"{curve_prefix(number)}{name.removesuffix('.parquet')}", file["sha256"])
+            Dataset(
+                f"{iteration_name(self.run, number)}/{name.removesuffix('.parquet')}",
+                file["sha256"],
+            )
             for number, iteration in enumerate(self.run.iterations, start=1)
             for stage in dict.fromkeys((iteration.prompts, iteration.pairs))
             if stage.fingerprint in self.done
@@ -220,14 +241,16 @@ class _RunState:
         )
 
     def _curves(self) -> dict[str, Curves]:
-        return {
-            curve_prefix(number): Curves(
-                self._digest(stage, "progress.jsonl"),
-                lambda name=stage.fingerprint: self.store.progress(name),  # type: ignore[misc]
-            )
-            for number, stage in enumerate(self.run.training, start=1)
-            if stage.fingerprint in self.done
-        }
+        found = {}
+        for prefix, stages in trained_in(self.run).items():
+            done = [stage.fingerprint for stage in stages if stage.fingerprint in self.done]
+            if done:
+                digests = [self._digest(name, "progress.jsonl") for name in done]
+                found[prefix] = Curves(
+                    digests[0] if len(digests) == 1 else sha256(digests),
+                    lambda done=done: [p for n in done for p in self.store.progress(n)],  # type: ignore[misc]
+                )
+        return found
 
     def _costs(self) -> dict[str, float]:
         """Return the seconds all stages of a finished run took, shared ones counted in full."""
@@ -238,9 +261,9 @@ class _RunState:
             "cost/cpu_s": math.fsum(manifest["cpu_s"] for manifest in self.done.values()),
         }
 
-    def _digest(self, stage: Stage, name: str) -> str:
+    def _digest(self, stage: str, name: str) -> str:
         """Return the digest of a file of a finished stage; `none` where it has no such file."""
-        file = self.done[stage.fingerprint]["files"].get(name)
+        file = self.done[stage]["files"].get(name)
         return file["sha256"] if file else "none"
 
 

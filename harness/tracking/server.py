@@ -85,9 +85,10 @@ class Server:
         if run is None:
             return "created", self._write(record, None, _wanted_metrics(record))
         complete = run.data.tags.get(DIGEST) == record.digest
-        if complete and not (settle and _loose(record, run)):
+        loose = settle and self._loose(record, run)
+        if complete and not loose:
             return "unchanged", run.info.run_id
-        wrong = _contradicts(record, run) or (settle and _loose(record, run))
+        wrong = loose or _contradicts(record, run)
         missing = None if wrong else self._missing_metrics(record, run)
         if missing is None:
             self._client.delete_run(run.info.run_id)
@@ -126,10 +127,19 @@ class Server:
             return None
         for key in by_key.keys() & keys:
             held = {_point(m) for m in self._client.get_metric_history(run.info.run_id, key)}
-            if held - by_key[key].keys():
+            if held - by_key[key].keys() and not key.startswith(record.open):
                 return None
             missing = [m for m in missing if m.key != key or _point(m) not in held]
         return missing
+
+    def _loose(self, record: Record, run: Run) -> bool:
+        """Return whether a run holds points of a training stage that is not finished."""
+        keys = [key for key in run.data.metrics if key.startswith(record.open)]
+        if not keys:
+            return False
+        wanted = {(metric.key, _point(metric)) for metric in _wanted_metrics(record)}
+        held = (m for key in keys for m in self._client.get_metric_history(run.info.run_id, key))
+        return any((metric.key, _point(metric)) not in wanted for metric in held)
 
     def _write(self, record: Record, run: Run | None, metrics: list[Metric]) -> str:
         """Write what is missing, and last the tags that say all is there."""
@@ -193,11 +203,6 @@ def _complete_curves(record: Record, run: Run) -> tuple[str, ...]:
         for prefix, curves in record.curves.items()
         if tags.get(f"{CURVE}{prefix[:-1]}") == curves.digest
     )
-
-
-def _loose(record: Record, run: Run) -> bool:
-    """Return whether a run holds points of a training that is not finished."""
-    return any(key.startswith(record.open) for key in run.data.metrics)
 
 
 def _contradicts(record: Record, run: Run) -> bool:

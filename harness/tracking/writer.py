@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.store import Stage, Store
-from harness.tracking.record import curve_prefix
-from harness.tracking.runs import run_identity, run_record, upstream
+from harness.tracking.runs import run_identity, run_record, trained_in, upstream
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric
@@ -105,8 +104,9 @@ class LiveWriter:
             return
         run = tracked.run
         self._tracked[identity] = tracked
-        for number, stage in enumerate(run.training, start=1):
-            self._trained.setdefault(stage.fingerprint, {})[identity] = curve_prefix(number)
+        for prefix, stages in trained_in(run).items():
+            for stage in stages:
+                self._trained.setdefault(stage.fingerprint, {})[identity] = prefix
         for stage in upstream(run):
             self._needed.setdefault(stage.fingerprint, []).append(identity)
         self._shown |= {stage.fingerprint for stage in (*run.training, *run.judged.values())}

@@ -1,6 +1,6 @@
 """The models, prompts and judges a profile names, as identities that go into fingerprints.
 
-An identity says exactly which bytes are meant (`micro-1/theta0@3f2a…`), and nothing about where
+An identity says exactly which bytes are meant (`micro-2/theta0@3f2a…`), and nothing about where
 they lie. Workers turn it back into a path with `resolve`, which checks the bytes.
 """
 

@@ -154,7 +154,7 @@ def measure(store: Store, jobs: int, on_event: OnEvent) -> Gates:
     )
     gain, errors = in_standard_errors(
         [
-            _validation_score(store, run) - _validation_score(store, base)
+            validation_score(store, run) - validation_score(store, base)
             for run, base in zip(runs, bases, strict=True)
         ]
     )
@@ -183,7 +183,8 @@ def _six_answers(planner: Planner) -> tuple[Stage, Stage]:
     return planner.rollouts("validation", None, prompts, "pointwise")
 
 
-def _validation_score(store: Store, run: Run) -> float:
+def validation_score(store: Store, run: Run) -> float:
+    """Return the mean oracle score of a run's answers to the validation prompts."""
     table = pq.read_table(store.open(run.judged["validation"].fingerprint) / "judgments.parquet")
     return float(np.mean(table.column("oracle").to_numpy()))
 

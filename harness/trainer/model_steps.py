@@ -74,14 +74,9 @@ def annotate_stage(ctx: StageContext) -> None:
 
 def train_stage(ctx: StageContext) -> None:
     """Train the policy on pairs; writes `model/` and `log.json`."""
-    from harness.training.dpo import DPOHyperparameters, train_dpo
+    from harness.training.offline import hyperparameters, train
 
-    s = dict(ctx.settings)
-    if s["algorithm"] != "dpo" or s["max_prompt_length"] is not None:
-        raise HarnessError(
-            f"training by `{s['algorithm']}` with max_prompt_length {s['max_prompt_length']} is "
-            "not built; DPO without a limit of its own for prompts is"
-        )
+    algorithm = str(ctx.settings["algorithm"])
     start = _policy(ctx)
     history: Rows = []
 
@@ -89,21 +84,9 @@ def train_stage(ctx: StageContext) -> None:
         history.append({"step": step, **metrics})
         ctx.report(step, metrics)
 
-    hyper = DPOHyperparameters(
-        learning_rate=cast(float, s["learning_rate"]),
-        beta=cast(float, s["beta"]),
-        epochs=cast(float, s["epochs"]),
-        batch_size=cast(int, s["batch_size"]),
-        micro_batch_size=cast(int, s["batch_size"]),
-        max_length=cast(int, s["max_length"]),
-        schedule=str(s["lr_scheduler"]),
-        warmup_ratio=cast(float, s["warmup_ratio"]),
-        weight_decay=cast(float, s["weight_decay"]),
-        max_grad_norm=cast(float, s["max_grad_norm"]),
-        optimizer=str(s["optimizer"]),
-    )
+    hyper = hyperparameters(algorithm, ctx.settings)
     pairs = pq.read_table(ctx.inputs["pairs"] / "pairs.parquet")
-    summary = train_dpo(start, start, pairs, ctx.output, hyper, seed=ctx.seed, on_log=on_log)
+    summary = train(start, start, pairs, ctx.output, hyper, seed=ctx.seed, on_log=on_log)
     write_json(ctx.output / "log.json", {"history": history, "summary": summary})
 
 

@@ -11,7 +11,8 @@ with new human prompts. An `eva` iteration starts from the prompts of the iterat
     mix                                             80% evolved, 20% of the prompts they came from
     train                                           from the current policy, which is the reference
 
-and a `select` iteration trains on the selected prompts as they are. Nothing here runs a model:
+and a `select` iteration trains on the selected prompts as they are. Online runs are planned in
+`harness.trainer.online_plan`. Nothing here runs a model:
 the result is a graph, and equal steps of different rows are one node of it.
 
 Source: paper, Algorithm 1 and appendix A; the order of rollouts follows the authors' scripts
@@ -28,6 +29,7 @@ from harness.catalogue.recipe import Recipe
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
 from harness.trainer.assets import Assets
+from harness.trainer.online_plan import segments
 
 VERSIONS: Mapping[str, int] = {
     "prompts": 1,
@@ -38,6 +40,7 @@ VERSIONS: Mapping[str, int] = {
     "pair": 1,
     "mix": 1,
     "train": 1,
+    "online": 1,
     "answer": 1,
     "judge": 1,
 }
@@ -46,7 +49,11 @@ VERSIONS: Mapping[str, int] = {
 
 @dataclass(frozen=True)
 class Iteration:
-    """What one iteration leaves behind: its prompts, its pairs and the policy trained on them."""
+    """What one iteration leaves behind: its prompts, its pairs and the policy trained on them.
+
+    Of a segment of an online run, where pairs and policy come from the same stage, these are its
+    human prompts and that stage twice.
+    """
 
     prompts: Stage
     pairs: Stage
@@ -98,7 +105,11 @@ class Planner:
         Raises:
             UserError: the profile has no hyperparameters for the recipe's algorithm.
         """
-        iterations = self._iterations(run_id, recipe, seed)
+        if recipe.is_online:
+            parts = segments(self, run_id, recipe, seed)
+            iterations = tuple(Iteration(prompts, online, online) for prompts, online in parts)
+        else:
+            iterations = self._iterations(run_id, recipe, seed)
         policy = iterations[-1].policy if iterations else None
         label = f"seed {seed} · {run_id}"
         judged = {name: self._judged(label, name, policy, seed) for name in self.profile.benchmarks}

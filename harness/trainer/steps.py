@@ -35,6 +35,7 @@ FUNCTIONS: Mapping[str, str] = {
         k: f"harness.trainer.model_steps:{k}_stage"
         for k in ("generate", "annotate", "train", "answer", "judge")
     },
+    "online": "harness.trainer.online_steps:online_stage",
 }
 """The function of each kind of stage, by dotted name."""
 

@@ -26,7 +26,7 @@ from harness.micro.downstream import TASKS
 from harness.micro.language import REVISE, parse, read_list
 from harness.micro.operations import BY_NAME, ITEMS, NAMES, compute
 from harness.micro.oracle import score
-from harness.micro.reward import draw_preference
+from harness.micro.preferences import draw_preference
 
 DRAWS = 4000
 CLEAR = ("3", "a", "1", "b", "7")

@@ -10,8 +10,8 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from harness.micro.demonstrations import Mix, Turn, demonstrate
+from harness.micro.preferences import draw_preference
 from harness.micro.pretrain import IGNORED, PretrainConfig, batches, curriculum, encode
-from harness.micro.reward import draw_preference
 from harness.micro.sources import GENERAL, HARD, human_prompts, pairwise_items, two_turn_items
 from harness.micro.tokenizer import END, MODEL, PAD, START, UNK, build_tokenizer, words
 from harness.models.loading import load_tokenizer, stop_token_ids

@@ -114,10 +114,22 @@ def test_a_missing_file_is_one_sentence_that_names_it(small_world: Path) -> None
 
 
 def test_an_asset_the_world_does_not_have_is_one_sentence(small_world: Path) -> None:
-    with pytest.raises(HarnessError, match=r"micro-1 has no asset `rm_pairwise`"):
-        world.card().identity("rm_pairwise")
-    with pytest.raises(HarnessError, match="asset `rm_pairwise` is missing"):
-        world.resolve("micro-1/rm_pairwise@0123456789abcdef")
+    with pytest.raises(HarnessError, match=rf"{world.VERSION} has no asset `rm_huge`"):
+        world.card().identity("rm_huge")
+    with pytest.raises(HarnessError, match="asset `rm_huge` is missing"):
+        world.resolve(f"{world.VERSION}/rm_huge@0123456789abcdef")
+
+
+def test_a_world_without_some_of_its_models_says_so_and_stays_so(small_world: Path) -> None:
+    """What the gates measure is noted without inventing the asset or dropping another."""
+    shutil.rmtree(small_world / "rm_pairwise")
+    with pytest.raises(HarnessError, match=r"asset `rm_pairwise` of the world in .* is missing"):
+        world.write_card(small_world, {})
+    world.write_card(small_world, {"seed": 0}, set(world.ASSETS) - {"rm_pairwise"})
+    world.note_measured("gates", {"passed": True})
+    card = world.card()
+    assert set(card.assets) == set(world.ASSETS) - {"rm_pairwise"}
+    assert card.notes == {"seed": 0, "gates": {"passed": True}}
 
 
 def test_a_missing_card_is_one_sentence_that_says_what_to_do(
@@ -129,7 +141,7 @@ def test_a_missing_card_is_one_sentence_that_says_what_to_do(
     assert "\n" not in str(e.value)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": "micro-1"}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": "micro-2"}'])
 def test_a_broken_card_is_one_sentence_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:

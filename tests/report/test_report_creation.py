@@ -15,7 +15,7 @@ from harness.report.markdown import as_markdown
 from harness.report.publish import published_json
 from harness.report.report import Report, assemble
 from harness.report.terminal import as_text
-from harness.report.view import creation_block
+from harness.report.view_details import creation_block
 from harness.store import Store
 from harness.trainer.table_runs import TableRuns
 

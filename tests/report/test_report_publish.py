@@ -78,19 +78,6 @@ def test_the_published_json_obeys_its_schema(folder: Path) -> None:
     assert "/" + "tmp" not in (folder / "report.md").read_text(encoding="utf-8")
 
 
-def test_a_report_published_before_the_creator_was_recorded_is_still_good(folder: Path) -> None:
-    path = folder / "report.json"
-    data = json.loads(path.read_text(encoding="utf-8"))
-    assert [row["state"] for row in data.pop("creation")] == ["not_available"] * 2 + ["not_run"] * 2
-    path.write_text(json.dumps(data), encoding="utf-8")
-    seal(folder, "report.json")
-    assert check(folder) == 8
-    registry: Registry = Registry().with_resource(
-        "report.json", Resource.from_contents(schema("report"))
-    )
-    Draft202012Validator(schema("published"), registry=registry).validate(data)
-
-
 def test_digests_name_the_stages(folder: Path) -> None:
     runs = toy_runs()
     digests = json.loads((folder / "digests.json").read_text())

@@ -19,14 +19,8 @@ from harness.report.json import as_json, schema
 from harness.report.markdown import as_markdown, escape
 from harness.report.report import Report, assemble
 from harness.report.terminal import as_text
-from harness.report.view import (
-    column_blocks,
-    creation_block,
-    distance_block,
-    facts,
-    signed,
-    summary_block,
-)
+from harness.report.view import column_blocks, facts, signed, summary_block
+from harness.report.view_details import creation_block, distance_block
 from harness.store import Store
 from harness.trainer.table_runs import TableRuns
 

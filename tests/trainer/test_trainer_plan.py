@@ -390,14 +390,14 @@ def test_identities_name_bytes_and_no_places(planned: TableRuns, small_world: Pa
     identities = {text for text in found if "/" in text}
     names = {text.partition("@")[0] for text in identities}
     assert names == {
-        "micro-1/theta0",
-        "micro-1/rm_pointwise",
-        "micro-1/prompts",
-        "micro-1/arena_hard",
-        "micro-1/alpaca_eval",
-        "micro-1/mt_bench",
-        "micro-1/evol_instruct",
-        "micro-1/oracle",
+        "micro-2/theta0",
+        "micro-2/rm_pointwise",
+        "micro-2/prompts",
+        "micro-2/arena_hard",
+        "micro-2/alpaca_eval",
+        "micro-2/mt_bench",
+        "micro-2/evol_instruct",
+        "micro-2/oracle",
     }
     assert not any(str(small_world) in text or "\\" in text for text in found)
 

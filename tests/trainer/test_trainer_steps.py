@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from harness.micro.benchmarks import read_items, read_prompts
 from harness.micro.creator import METHODS
 from harness.micro.language import parse
 from harness.micro.pretrain import PretrainConfig
-from harness.micro.reward import RewardConfig
+from harness.micro.reward import REWARD_MODELS, RewardConfig
 from harness.micro.sources import GENERAL, HARD
 from harness.models.loading import load_model, load_tokenizer
 from harness.models.policy import generate
@@ -67,7 +67,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list
         patch.setattr(build, "PAIRWISE", sizes)
         patch.setattr(build, "PER_CATEGORY", 1)
         patch.setattr(build, "PretrainConfig", _short_pretraining)
-        patch.setattr(build, "RewardConfig", _short_reward_training)
+        patch.setattr(build, "REWARD_MODELS", _short_reward_training())
         patch.setattr("harness.micro.competence.PROMPTS", 2)
         # Without a C++ compiler nothing is compiled, which would take longer than all else here.
         patch.setattr("harness.micro.pretrain.shutil.which", lambda name: None)
@@ -83,8 +83,9 @@ def _short_pretraining(seed: int) -> PretrainConfig:
     )
 
 
-def _short_reward_training(seed: int) -> RewardConfig:
-    return RewardConfig(seed=seed, steps=2, batch_size=4, warmup_steps=1, held_out=20, threads=1)
+def _short_reward_training() -> dict[str, RewardConfig]:
+    short = {"steps": 2, "batch_size": 4, "warmup_steps": 1, "held_out": 20, "threads": 1}
+    return {role: replace(config, **short) for role, config in REWARD_MODELS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +197,8 @@ def test_a_build_makes_every_asset_and_a_card_that_names_it(built: tuple[Path, l
         "depth": 4,
     }
     assert {"processor", "device", "compiled", "torch"} <= card.notes["machine"].keys()
-    assert 0 <= card.notes["rm_pointwise"]["held_out_accuracy"] <= 1
+    for role in REWARD_MODELS:
+        assert 0 <= card.notes[f"rm_{role}"]["held_out_accuracy"] <= 1
     assert said[0] == "prompts and benchmarks"
     assert any(line.startswith("θ0: step 50 of 50, loss ") for line in said)
 
@@ -206,21 +208,24 @@ def test_built_models_are_bfloat16_checkpoints_with_a_tokenizer_and_a_model_card
 ) -> None:
     folder, _ = built
     for name, head, title in (
-        ("theta0", "causal", "# Base policy θ0 of the embedded world micro-1"),
-        ("rm_pointwise", "scalar", "# Pointwise reward model of the embedded world micro-1"),
+        ("theta0", "causal", "# Base policy θ0"),
+        ("rm_pointwise", "scalar", "# Pointwise reward model"),
+        ("rm_pointwise_large", "scalar", "# Large pointwise reward model"),
+        ("rm_pairwise", "scalar", "# Pairwise reward model"),
+        ("rm_pairwise_large", "scalar", "# Large pairwise reward model"),
     ):
         config = json.loads((folder / name / "config.json").read_text(encoding="utf-8"))
         assert config["model_type"] == "gemma2"
         assert config["dtype"] == "bfloat16"
         model = load_model(folder / name, head)  # type: ignore[arg-type]
         parameters = sum(p.numel() for p in model.parameters())
-        assert 700_000 < parameters < 1_200_000
+        assert 400_000 < parameters < 1_400_000
         assert len(load_tokenizer(folder / name)) == config["vocab_size"]
         card = (folder / name / "README.md").read_text(encoding="utf-8")
-        assert title in card
+        assert f"{title} of the embedded world {world.VERSION}" in card
         assert f"{parameters:,} parameters" in card
         assert f"digest: {world.digest(folder / name)}" in card
-        assert (folder / name / "model.safetensors").stat().st_size < 2.5e6
+        assert (folder / name / "model.safetensors").stat().st_size < 2 * 1.4e6
 
 
 def test_a_little_training_brings_the_loss_below_a_guess(built: tuple[Path, list[str]]) -> None:
@@ -599,7 +604,7 @@ def test_summaries_say_what_was_judged_and_by_whom(finished: Finished) -> None:
     for name, stage in finished.runs.runs["dpo-h1", 0].judged.items():
         summary = finished.json(stage, "summary")
         assert summary["benchmark"] == world.card().identity(name)
-        assert summary["judge"] == "micro-1/oracle"
+        assert summary["judge"] == f"{world.VERSION}/oracle"
         assert summary["n_missing"] == 0
         judgments = finished.rows(stage, "judgments")
         assert all(0 <= row["oracle"] <= 1 for row in judgments)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from pathlib import Path
 from typing import Any
@@ -10,19 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import torch
+from by_hand import PAIRS, digest, log_probabilities
 from torch.nn import functional as F
 
 from harness.errors import HarnessError, UserError
 from harness.models.loading import load_model, load_tokenizer, tokenize
 from harness.training import dpo
 from harness.training.dpo import DPOHyperparameters, TrainingError, train_dpo
-
-PAIRS = [
-    {"prompt": "a b c", "chosen": "c b a", "rejected": "a"},
-    {"prompt": "d", "chosen": "e", "rejected": "f g h i"},
-    {"prompt": "e f g h", "chosen": "h", "rejected": "h g f e"},
-    {"prompt": "i j", "chosen": "j i", "rejected": "i j"},
-]
 
 
 def hyper(**settings: Any) -> DPOHyperparameters:
@@ -62,26 +55,6 @@ def train(
     return summary, logs
 
 
-def digest(folder: Path) -> str:
-    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
-
-
-def log_probability(model: Any, path: Path, prompt: str, completion: str) -> torch.Tensor:
-    """Sum of the log-probabilities of the completion and its end of turn, one sequence unpadded.
-
-    The prompt ends with the generation header `<start_of_turn> model`; the sequence ends with
-    `<end_of_turn>`.
-    """
-    tokenizer = load_tokenizer(path)
-    user = {"role": "user", "content": prompt}
-    [head] = tokenize(tokenizer, [[user]], add_generation_prompt=True)
-    words = [*completion.split(), "<end_of_turn>"]
-    tail = tokenizer.convert_tokens_to_ids(words)
-    logits = model(torch.tensor([head + tail])).logits[0].float()
-    each = logits.log_softmax(-1)[len(head) - 1 : -1]
-    return each.gather(1, torch.tensor(tail)[:, None]).sum()
-
-
 def dpo_loss(policy: Any, reference: Any, path: Path, beta: float) -> torch.Tensor:
     """Mean over the pairs of -log sigmoid(beta * difference of the log-ratios)."""
     losses = []
@@ -89,8 +62,9 @@ def dpo_loss(policy: Any, reference: Any, path: Path, beta: float) -> torch.Tens
         ratio = {}
         for side in ("chosen", "rejected"):
             with torch.no_grad():
-                base = log_probability(reference, path, pair["prompt"], pair[side])
-            ratio[side] = log_probability(policy, path, pair["prompt"], pair[side]) - base
+                base = log_probabilities(reference, path, pair["prompt"], pair[side]).sum()
+            ours = log_probabilities(policy, path, pair["prompt"], pair[side]).sum()
+            ratio[side] = ours - base
         losses.append(-F.logsigmoid(beta * (ratio["chosen"] - ratio["rejected"])))
     return torch.stack(losses).mean()
 

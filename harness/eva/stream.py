@@ -1,0 +1,224 @@
+"""Online eva's creator: which prompts each mini-batch trains on, and what is evolved from them.
+
+The model. A run sees its human prompts D once, in three phases:
+
+- warm-up: mini-batches from D alone. The informative half of each is evolved into `n_new` rewrites
+  a prompt, which enter the buffer, until it is full;
+- mix-up: a share `ratio_evol` of each mini-batch is drawn from the buffer by informativeness, the
+  rest comes from D; the informative half of the whole is evolved; what was trained on is gone from
+  the buffer, and beyond its capacity the oldest leave;
+- bootstrap: D is used up. Mini-batches come from the buffer alone, and each evolved prompt has
+  `n_new_bootstrap` rewrites, so that as many come in as go out.
+
+`draw` starts a step and returns its mini-batch; `feed` takes the rewards of its rollouts and ends
+the step. Nothing here knows a model: the caller rolls out and rewards, also the rewrites (`score`).
+
+Randomness. A step's generator is derived from the seed and the step's number, so the state to be
+saved is the position in D, the phase and the buffer, and a run that is cut anywhere goes on as if
+it had not been.
+
+Source: paper section 3.2 and appendix A; what it leaves open is a setting each
+(`harness.catalogue.recipe.Online`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from harness.errors import HarnessError
+from harness.eva.buffer import Buffer, Entry, floored_weights
+from harness.eva.evolving import Creator, Prompt, evolve
+from harness.eva.informativeness import check_rewards, informativeness
+from harness.eva.minibatch import Fed, MiniBatch, Phase, StreamSettings
+
+Score = Callable[[Sequence[Prompt]], ArrayLike]
+"""Rolls prompts out with the policy as it is, and returns their rewards, P x N."""
+
+
+class PromptStream:
+    """Draws mini-batches from human prompts and a buffer of their rewrites.
+
+    Attributes:
+        step: steps finished or, between `draw` and `feed`, begun.
+        used: human prompts drawn so far.
+        phase: phase of the last step; before the first, the one it will begin with.
+        buffer: the buffer; empty for ever without a creator.
+    """
+
+    def __init__(
+        self,
+        settings: StreamSettings,
+        human: Sequence[Prompt],
+        creator: Creator | None,
+        seed: int,
+        quality: Callable[[str], float] | None = None,
+    ) -> None:
+        """Begin a run.
+
+        Args:
+            settings: how mini-batches are made.
+            human: the human prompts D, shuffled.
+            creator: rewrites prompts; None trains on human prompts alone.
+            seed: root of all draws.
+            quality: score of a prompt's text, for best-of-n trees.
+        """
+        self.settings = settings
+        self.step = 0
+        self.used = 0
+        self.phase: Phase = "human" if creator is None else "warm-up"
+        self.buffer = Buffer(settings.capacity)
+        self._human = list(human)
+        self._creator = creator
+        self._seed = seed
+        self._quality = quality
+        self._open: MiniBatch | None = None
+
+    def draw(self) -> MiniBatch:
+        """Begin the next step and return its mini-batch.
+
+        Raises:
+            HarnessError: the step before was not fed, or human prompts (of a run on these alone)
+                or the buffer have run out.
+        """
+        if self._open is not None:
+            raise HarnessError(f"step {self._open.step} was drawn and never fed: feed it first.")
+        self.phase = self._next_phase()
+        self.step += 1
+        s = self.settings
+        rng = np.random.default_rng([self._seed, self.step])
+        wanted = {"bootstrap": 0, "mix-up": s.minibatch - s.from_buffer}
+        left = len(self._human) - self.used
+        human = self._take_human(min(wanted.get(self.phase, s.minibatch), left), rng)
+        missing = s.minibatch - len(human)
+        if missing and self._creator is None:
+            raise HarnessError(
+                f"step {self.step} needs {s.minibatch} human prompts and {len(human)} are left: "
+                "ask for fewer steps or give more prompts."
+            )
+        drawn = self.buffer.take(missing, rng, s.metric, s.weight_floor, s.replacement)
+        self._open = MiniBatch(self.step, self.phase, (*drawn, *human), len(drawn))
+        return self._open
+
+    def feed(self, rewards: ArrayLike, score: Score) -> Fed:
+        """End the step: evolve the informative prompts of its mini-batch into the buffer.
+
+        Args:
+            rewards: P x N rewards of the mini-batch's rollouts.
+            score: rolls out the rewrites, where they are not given their parent's informativeness.
+
+        Raises:
+            HarnessError: no step is begun, or the rewards are not those of its prompts.
+        """
+        batch, s = self._open, self.settings
+        array = check_rewards(rewards)
+        if batch is None or len(array) != len(batch.prompts):
+            raise HarnessError(
+                f"rewards of {len(array)} prompts were fed to step {self.step}, which does not "
+                "have as many: draw a mini-batch and feed its own rewards."
+            )
+        self._open = None
+        fed = Fed(informativeness(array, s.metric))
+        if self._creator is None:
+            return fed
+        fresh = self._evolve(batch, fed, score)
+        if s.buffer_holds == "evolved_and_human":
+            fresh += [
+                Entry(prompt, float(fed.informativeness[i]), batch.step)
+                for i, prompt in enumerate(batch.prompts)
+                if i >= batch.from_buffer
+            ]
+        fed.evicted = self.buffer.put(fresh, s.eviction)
+        if s.rescore_every is not None and batch.step % s.rescore_every == 0 and len(self.buffer):
+            waiting = [entry.prompt for entry in self.buffer.entries]
+            self.buffer.rescore(informativeness(score(waiting), s.metric).tolist())
+            fed.scored += len(waiting)
+        return fed
+
+    def state(self) -> dict[str, Any]:
+        """Return what a run must remember between two steps, as JSON data.
+
+        Raises:
+            HarnessError: a step is begun and not fed.
+        """
+        if self._open is not None:
+            raise HarnessError(f"step {self._open.step} is not finished and cannot be saved.")
+        entries = [
+            {**vars(e.prompt), "informativeness": e.informativeness, "entered": e.entered}
+            for e in self.buffer.entries
+        ]
+        return {"step": self.step, "used": self.used, "phase": self.phase, "buffer": entries}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a state that `state` returned, with equal settings, prompts and seed."""
+        self.step, self.used, self.phase = state["step"], state["used"], state["phase"]
+        entries = [
+            Entry(
+                Prompt(**{k: v for k, v in row.items() if k not in ("informativeness", "entered")}),
+                row["informativeness"],
+                row["entered"],
+            )
+            for row in state["buffer"]
+        ]
+        self.buffer = Buffer(self.settings.capacity, entries)
+        self._open = None
+
+    def _next_phase(self) -> Phase:
+        phase, s = self.phase, self.settings
+        if phase == "warm-up":
+            full = len(self.buffer) >= s.capacity
+            over = full if s.warm_up_steps is None else self.step >= s.warm_up_steps
+            phase = "mix-up" if over else phase
+        if phase in ("warm-up", "mix-up") and self.used >= len(self._human):
+            phase = "bootstrap"
+        return phase
+
+    def _take_human(self, count: int, rng: np.random.Generator) -> list[Prompt]:
+        first, self.used = self.used, self.used + count
+        if self.settings.human_order == "one_pass":
+            return self._human[first : self.used]
+        return [self._human[i] for i in rng.choice(len(self._human), size=count, replace=False)]
+
+    def _evolve(self, batch: MiniBatch, fed: Fed, score: Score) -> list[Entry]:
+        """Return the usable rewrites of the informative prompts, scored."""
+        assert self._creator is not None
+        s = self.settings
+        chosen = self._most_informative(batch, fed.informativeness)
+        parents = {batch.prompts[i].prompt_id: float(fed.informativeness[i]) for i in chosen}
+        evolution = evolve(
+            dict.fromkeys(batch.prompts[i] for i in chosen),
+            self._creator,
+            evolutions=s.n_new_bootstrap if batch.phase == "bootstrap" else s.n_new,
+            retries=s.retries,
+            # The step as well, because a prompt drawn again (`iid`) is to be evolved anew.
+            seed=int(np.random.SeedSequence([self._seed, batch.step]).generate_state(1)[0]),
+            iteration=batch.step,
+            shape=s.shape,
+            depth=s.tree_depth if s.shape == "tree" else 1,
+            quality=self._quality,
+        )
+        fed.children, fed.calls = evolution.prompts, evolution.attempts
+        fed.dropped, fed.unusable = evolution.dropped, evolution.unusable
+        if not evolution.prompts:
+            return []
+        if s.child_score == "rollout":
+            values = informativeness(score(evolution.prompts), s.metric).tolist()
+            fed.scored += len(evolution.prompts)
+        else:
+            # A child's id is its ancestor's in the mini-batch, the step and its place.
+            suffix = f".{batch.step}."
+            values = [parents[c.prompt_id.rpartition(suffix)[0]] for c in evolution.prompts]
+        pairs = zip(evolution.prompts, values, strict=True)
+        return [Entry(prompt, value, batch.step) for prompt, value in pairs]
+
+    def _most_informative(self, batch: MiniBatch, values: NDArray[np.float64]) -> list[int]:
+        s = self.settings
+        chances = floored_weights(values.tolist(), s.metric, s.weight_floor)
+        if s.evolve_by == "rank":
+            # Ranked by weight, so that an inverse metric ranks inversely; ties by position.
+            return [int(i) for i in np.argsort(-chances, kind="stable")[: s.evolved]]
+        rng = np.random.default_rng([self._seed, batch.step, 1])
+        return [int(i) for i in rng.choice(len(values), size=s.evolved, replace=False, p=chances)]

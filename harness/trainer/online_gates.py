@@ -1,0 +1,179 @@
+"""The gate of online training, and what happens beyond it.
+
+*The gate* decides RLOO's learning rate and KL coefficient, with which OAIF trains as well. RLOO 1x
+on human prompts is run over a small grid, on validation prompts and over seeds that no table uses,
+and its gain in mean oracle score over the base policy is measured. Of the pairs that gain within
+one standard error of the best, the most careful one is taken: the largest KL coefficient, then the
+smallest learning rate. No run of eva is looked at.
+
+*Over-optimisation.* A learned reward can be pushed beyond what it knows. One run shows it on
+purpose: RLOO without a KL penalty at a large learning rate on all human prompts. At each x of
+prompts the policy answers the validation prompts six times, and both the reward model and the
+oracle score the answers: the first goes on rising where the second falls.
+
+Source: paper appendix A names neither number; Gao et al. 2023 on over-optimisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from harness.catalogue.hyperparameters import OnlineTraining
+from harness.catalogue.profile import Profile
+from harness.catalogue.recipe import Online, Recipe
+from harness.engine import LocalEngine, Plan
+from harness.engine.events import Event
+from harness.errors import HarnessError
+from harness.micro.oracle import score as oracle_score
+from harness.store import Json, Stage, Store
+from harness.trainer.assets import assets_of
+from harness.trainer.gates import in_standard_errors, validation_profile, validation_score
+from harness.trainer.plan import Planner
+from harness.trainer.steps import FUNCTIONS
+
+OnEvent = Callable[[Event], None]
+
+LEARNING_RATES = (3e-5, 1e-4, 3e-4)
+BETAS = (0.05, 0.2)
+SEEDS = (100, 101, 102)
+"""Seeds of the gate; no table's defaults are among them."""
+
+PUSHED_LEARNING_RATE, PUSHED_SIZE, PUSHED_SEED = 3e-4, 6, 100
+
+
+@dataclass(frozen=True)
+class OnlineGate:
+    """One pair of settings: its mean gain in oracle score, and that in standard errors."""
+
+    learning_rate: float
+    beta: float
+    gain: float
+    standard_errors: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the measurements, rounded for the card."""
+        return {name: round(value, 6) for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """The over-optimised policy after some multiples of x: mean reward and mean oracle score."""
+
+    size: int
+    reward: float
+    oracle: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the measurements, rounded for the card."""
+        return {name: round(value, 6) for name, value in asdict(self).items()}
+
+
+def rloo(size: int) -> Recipe:
+    """Return RLOO on human prompts."""
+    return Recipe(algorithm="rloo", online=Online(prompts="human", size=size))
+
+
+def with_rloo(profile: Profile, **changes: Any) -> Profile:
+    """Return a profile with some of RLOO's hyperparameters changed."""
+    hyper = profile.training.rloo
+    assert isinstance(hyper, OnlineTraining)
+    training = profile.training.model_copy(update={"rloo": hyper.model_copy(update=changes)})
+    return profile.model_copy(update={"training": training})
+
+
+def measure_online(store: Store, jobs: int, on_event: OnEvent) -> list[OnlineGate]:
+    """Run RLOO 1x over the grid and measure it; the best pair first.
+
+    Args:
+        store: where the stages go.
+        jobs: worker processes.
+        on_event: told of every stage.
+
+    Raises:
+        HarnessError: a stage failed.
+    """
+    profile = validation_profile()
+    planner = Planner(profile, assets_of(profile))
+    bases = [planner.run("base", Recipe(), seed) for seed in SEEDS]
+    grid = {}
+    for learning_rate in LEARNING_RATES:
+        for beta in BETAS:
+            changed = with_rloo(profile, learning_rate=learning_rate, beta=beta)
+            other = Planner(changed, planner.assets)
+            name = f"rloo-1x lr {learning_rate:g} β {beta:g}"
+            grid[learning_rate, beta] = [other.run(name, rloo(1), seed) for seed in SEEDS]
+    runs = [*bases, *(run for several in grid.values() for run in several)]
+    _compute([stage for run in runs for stage in run.targets], store, jobs, on_event)
+    found = []
+    for (learning_rate, beta), several in grid.items():
+        gains = [
+            validation_score(store, run) - validation_score(store, base)
+            for run, base in zip(several, bases, strict=True)
+        ]
+        found.append(OnlineGate(learning_rate, beta, *in_standard_errors(gains)))
+    return sorted(found, key=lambda gate: -gate.gain)
+
+
+def chosen(found: Sequence[OnlineGate]) -> OnlineGate:
+    """Return the most careful pair that gains within one standard error of the best."""
+    best = max(found, key=lambda gate: gate.gain)
+    least = best.gain - (best.gain / best.standard_errors if best.standard_errors else 0.0)
+    near = [gate for gate in found if gate.gain >= least]
+    return min(near, key=lambda gate: (-gate.beta, gate.learning_rate))
+
+
+def failure(found: Sequence[OnlineGate]) -> str | None:
+    """Return why a profile's settings do not follow from the gate, or None if they do."""
+    best, hyper = chosen(found), validation_profile().training
+    for name in ("rloo", "oaif"):
+        used = hyper.of(name)
+        assert isinstance(used, OnlineTraining)
+        if (used.learning_rate, used.beta) != (best.learning_rate, best.beta):
+            return (
+                f"`micro` trains {name} with learning rate {used.learning_rate:g} and beta "
+                f"{used.beta:g}, and the gate takes {best.learning_rate:g} and {best.beta:g}"
+            )
+    return None
+
+
+def measure_pushed(store: Store, jobs: int, on_event: OnEvent) -> list[Pushed]:
+    """Over-optimise a policy and measure it at each multiple of x, from 0.
+
+    Raises:
+        HarnessError: a stage failed.
+    """
+    base = validation_profile()
+    profile = with_rloo(base, learning_rate=PUSHED_LEARNING_RATE, beta=0.0)
+    planner = Planner(profile, assets_of(profile))
+    run = planner.run("rloo pushed", rloo(PUSHED_SIZE), PUSHED_SEED)
+    items: dict[str, Json] = {"benchmark": planner.assets.benchmark("validation")}
+    prompts = planner.stage("prompts", items, {}, "validation")
+    policies: list[Stage | None] = [None, *run.training]
+    sampled = [
+        planner.rollouts(f"pushed {size}x", policy, prompts, "pointwise")
+        for size, policy in enumerate(policies)
+    ]
+    _compute([stage for pair in sampled for stage in pair], store, jobs, on_event)
+    return [Pushed(size, *_mean_scores(store, *pair)) for size, pair in enumerate(sampled)]
+
+
+def _mean_scores(store: Store, completions: Stage, rewards: Stage) -> tuple[float, float]:
+    """Return the mean reward and the mean oracle score of the same answers."""
+    given = pq.read_table(store.open(rewards.fingerprint) / "rewards.parquet").column("reward")
+    answers = pq.read_table(store.open(completions.fingerprint) / "completions.parquet")
+    texts = (answers.column(name).to_pylist() for name in ("prompt", "completion"))
+    scores = [oracle_score(prompt, answer) for prompt, answer in zip(*texts, strict=True)]
+    return float(np.mean(given.to_numpy())), float(np.mean(scores))
+
+
+def _compute(targets: list[Stage], store: Store, jobs: int, on_event: OnEvent) -> None:
+    logs = store.root.parent / "logs"
+    engine = LocalEngine(store, FUNCTIONS, logs, jobs=jobs, on_event=on_event)
+    outcome = engine.run(Plan(targets))
+    if not outcome.ok:
+        raise HarnessError(f"the gates could not be measured: {dict(outcome.failed)}")

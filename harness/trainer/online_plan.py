@@ -1,0 +1,158 @@
+"""Online eva as stages: one continual run, cut into segments.
+
+A run on human prompts sees the next x of them in each x; a run of eva sees one x and grows the
+rest in its buffer. Each segment is a stage that goes on where the one before ended, so the runs
+that are checkpoints of one continual run (1x, 2x, 3x) share their first segments:
+
+    prompts -> online (segment 1) -> online (segment 2) -> ...
+
+Source: paper section 3.2, appendix A and table 1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.catalogue.hyperparameters import OnlineTraining
+from harness.catalogue.recipe import Online, Recipe
+from harness.errors import UserError
+from harness.eva.minibatch import StreamSettings
+from harness.store.fingerprint import Json
+from harness.store.stage import Stage
+
+if TYPE_CHECKING:
+    from harness.trainer.plan import Planner
+
+
+def segments(planner: Planner, run_id: str, recipe: Recipe, seed: int) -> list[tuple[Stage, Stage]]:
+    """Return the stages of an online run: for each segment its human prompts and its training.
+
+    Raises:
+        UserError: the profile's x and the recipe's mini-batches do not go together, or the profile
+            has no hyperparameters for the algorithm.
+    """
+    online, profile = recipe.online, planner.profile
+    assert online is not None
+    hyper = profile.training.of(str(recipe.algorithm))
+    assert isinstance(hyper, OnlineTraining)
+    steps = segment_steps(online, hyper, profile.x)
+    stream_settings(online, profile.x, profile.creator.retries)
+    settings = _settings(planner, recipe, seed, hyper)
+    made: list[tuple[Stage, Stage]] = []
+    for number in range(online.size * hyper.segments):
+        which, part = divmod(number, hyper.segments)
+        human = online.prompts == "human"
+        first = which * profile.x if human else 0
+        label = f"seed {seed} · {run_id} · {which + 1}x"
+        label += f" ({part + 1}/{hyper.segments})" if hyper.segments > 1 else ""
+        cut: dict[str, Json] = {
+            "source": planner.assets.prompts(), "seed": seed, "first": first, "count": profile.x
+        }  # fmt: skip
+        prompts = planner.stage("prompts", cut, {}, label)
+        inputs = {"prompts": prompts} | ({"before": made[-1][1]} if made else {})
+        stretch: dict[str, Json] = {
+            "first_step": number * steps + 1,
+            "last_step": (number + 1) * steps,
+            "new_prompts": human and part == 0 and which > 0,
+        }
+        made.append((prompts, planner.stage("online", settings | stretch, inputs, label)))
+    return made
+
+
+def segment_steps(online: Online, hyper: OnlineTraining, x: int) -> int:
+    """Return the steps of a segment.
+
+    Raises:
+        UserError: x prompts make no whole number of mini-batches in each segment.
+    """
+    steps, rest = divmod(x, online.minibatch * hyper.segments)
+    if rest or not steps:
+        raise UserError(
+            f"{x} prompts make no whole number of mini-batches of {online.minibatch} in each of "
+            f"{hyper.segments} segments: choose an `online.minibatch` and `segments` that divide x."
+        )
+    return steps
+
+
+def stream_settings(online: Online, x: int, retries: int) -> StreamSettings:
+    """Return how mini-batches are made where an iteration has x prompts.
+
+    Raises:
+        UserError: the settings are impossible at this x.
+    """
+    warm_up = None if online.warm_up is None else round(online.warm_up * x / online.minibatch)
+    return StreamSettings(
+        minibatch=online.minibatch,
+        capacity=round(online.buffer * x),
+        metric=online.metric,
+        n_new=online.n_new,
+        n_new_bootstrap=online.n_new_bootstrap,
+        ratio_evol=online.ratio_evol,
+        evolve_share=online.evolve_share,
+        shape="tree" if online.method == "tree_bon" else "independent",
+        tree_depth=online.tree_depth,
+        warm_up_steps=warm_up,
+        human_order=online.human_order,
+        buffer_holds=online.buffer_holds,
+        weight_floor=online.weight_floor,
+        replacement=online.replacement,
+        evolve_by=online.evolve_by,
+        child_score=online.child_score,
+        rescore_every=online.rescore_every,
+        eviction=online.eviction,
+        retries=retries,
+    )
+
+
+def _settings(
+    planner: Planner, recipe: Recipe, seed: int, hyper: OnlineTraining
+) -> dict[str, Json]:
+    """Return what all segments of a run have in common."""
+    online, assets, x = recipe.online, planner.assets, planner.profile.x
+    assert online is not None
+    role = recipe.reward_model_at(1)
+    ranked_by = recipe.informativeness_reward_model_at(1)
+    evolves = online.prompts == "eva"
+    other = evolves and online.metric != "uniform" and ranked_by != role
+    kept = online.canonical()
+    del kept["size"]
+    return {
+        "algorithm": str(recipe.algorithm),
+        "policy": assets.policy(),
+        "reward_model": assets.reward_model(role),
+        "ranker": assets.reward_model(ranked_by) if other else None,
+        "creator": assets.creator("evol_instruct") if evolves else None,
+        "online": kept,
+        "x": x,
+        "retries": planner.profile.creator.retries,
+        "missing_eos_penalty": hyper.missing_eos_penalty,
+        "training": training_settings(hyper, online, x),
+        "seed": seed,
+    }
+
+
+def training_settings(hyper: OnlineTraining, online: Online, x: int) -> dict[str, Json]:
+    """Return the fields of `OnlineHyperparameters`: a profile's, in steps instead of multiples.
+
+    A schedule that falls spans `schedule_size` x or, if the run is longer, the run; a constant one
+    is the same for every length, so that a longer run begins with the shorter one's steps.
+    """
+    falls = hyper.lr_scheduler != "constant_with_warmup"
+    size = max(hyper.schedule_size, online.size) if falls else hyper.schedule_size
+    whole = size * x // online.minibatch
+    return {
+        "learning_rate": hyper.learning_rate,
+        "schedule": hyper.lr_scheduler,
+        "warmup_steps": round(hyper.warmup_ratio * whole),
+        "schedule_steps": whole,
+        "minibatch": online.minibatch,
+        "rollouts": hyper.rollouts,
+        "beta": hyper.beta,
+        "temperature": hyper.temperature,
+        "top_p": hyper.top_p,
+        "max_new_tokens": hyper.max_new_tokens,
+        "max_length": hyper.max_length,
+        "weight_decay": hyper.weight_decay,
+        "max_grad_norm": hyper.max_grad_norm,
+        "optimizer": hyper.optimizer,
+    }

@@ -1,0 +1,63 @@
+"""RLOO on prompts that are chosen for each step, through TRL's `RLOOTrainer`.
+
+The model. Each of a prompt's N rollouts has an advantage over the mean reward of the other N - 1,
+
+    A_i = R_i - mean of R_j over j != i,      R_i = r_i - beta * log(pi(y_i|x) / ref(y_i|x))
+
+and the loss is minus the mean of the advantage times the ratio of the policy to itself before the
+step, which is 1 here, since every rollout is used for one step only.
+
+TRL takes prompts from a data set, a batch ahead. Prompts born in one step are to be trained on in
+the next, so the prompts are replaced where TRL is about to generate: in a private method, which a
+test holds to the sequence of births and steps.
+
+Source: paper section 4.1 and appendix A; Ahmadian et al. 2024, equation 6.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from trl.trainer.rloo_config import RLOOConfig
+from trl.trainer.rloo_trainer import RLOOTrainer
+
+from harness.training.online import InSegment, OnlineHyperparameters, Steps, clock
+
+BLOCKS = False
+"""TRL lays all rollouts of a prompt out together."""
+
+
+class _Trainer(InSegment, RLOOTrainer):  # type: ignore[misc]
+    """`RLOOTrainer` with its prompts replaced."""
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        prompts = self.steps.begin()
+        inputs = [{"prompt": prompt} for prompt in prompts for _ in range(self.num_generations)]
+        outputs: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        return outputs
+
+
+def trainer(
+    model: Any,
+    reference: Path,
+    tokenizer: Any,
+    arguments: dict[str, Any],
+    hyper: OnlineHyperparameters,
+    steps: Steps,
+) -> Any:
+    """Return the trainer of one segment (see `harness.training.online.train_segment`)."""
+    # TRL loads the reference from where the policy says it came from.
+    model.config._name_or_path = str(reference)
+    return _Trainer(
+        model=model,
+        reward_funcs=steps.reward,
+        args=RLOOConfig(
+            **arguments,
+            per_device_train_batch_size=hyper.minibatch * hyper.rollouts,
+            num_generations=hyper.rollouts,
+            max_completion_length=hyper.max_new_tokens,
+        ),
+        train_dataset=clock(hyper.minibatch),
+        processing_class=tokenizer,
+    )

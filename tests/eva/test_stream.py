@@ -1,0 +1,246 @@
+"""Online eva's mini-batches: phases, shares, bounds, and a state that survives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import HarnessError, UserError
+from harness.eva.evolving import Prompt, Rewrite
+from harness.eva.minibatch import Fed, MiniBatch, StreamSettings
+from harness.eva.stream import PromptStream
+
+
+class Writer:
+    """A creator whose rewrites are all different; every `fails`-th is unusable."""
+
+    def __init__(self, fails: int = 0) -> None:
+        self.calls = 0
+        self.fails = fails
+
+    def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
+        self.calls += 1
+        if self.fails and self.calls % self.fails == 0:
+            return Rewrite(None, "deepening", "unreadable")
+        return Rewrite(f"{prompt} {rng.integers(10**9)}", "deepening")
+
+
+def rewards_of(prompts: Sequence[Prompt]) -> np.ndarray[Any, Any]:
+    """Two rewards a prompt, derived from its text: a gap between 0 and 1."""
+    gaps = [np.random.default_rng(sum(p.prompt.encode())).random() for p in prompts]
+    return np.array([[0.0, gap] for gap in gaps])
+
+
+def sizes(**changes: Any) -> StreamSettings:
+    base: dict[str, Any] = {
+        "minibatch": 8, "capacity": 64, "metric": "a_avg", "n_new": 4, "n_new_bootstrap": 2,
+        "ratio_evol": 0.5, "evolve_share": 0.5,
+    }  # fmt: skip
+    return StreamSettings(**base | changes)
+
+
+def humans(count: int) -> list[Prompt]:
+    return [Prompt(f"h{i}", f"human {i}") for i in range(count)]
+
+
+def stream(count: int = 200, seed: int = 0, fails: int = 0, **changes: Any) -> PromptStream:
+    return PromptStream(sizes(**changes), humans(count), Writer(fails), seed, quality=len)
+
+
+def step(of: PromptStream) -> tuple[MiniBatch, Fed]:
+    batch = of.draw()
+    return batch, of.feed(rewards_of(batch.prompts), rewards_of)
+
+
+def test_the_papers_arithmetic_holds() -> None:
+    """D of 200 and a buffer of 64 are the paper's 10,000 and 3,200 divided by 50.
+
+    Warm-up adds 4 parents x 4 children = 16 prompts a step and is over when 64 are there: 4 steps,
+    32 of D. Mix-up takes 4 of D a step: (200 - 32) / 4 = 42 steps. D ends with step 46. In mix-up
+    a step removes 4 and adds 16, so 12 are evicted; in bootstrap it removes 8 and adds 4 x 2 = 8.
+    """
+    run = stream()
+    seen = [step(run) for _ in range(60)]
+    assert [batch.phase for batch, _ in seen] == (
+        ["warm-up"] * 4 + ["mix-up"] * 42 + ["bootstrap"] * 14
+    )
+    assert [len(fed.children) for _, fed in seen] == [16] * 46 + [8] * 14
+    assert [fed.evicted for _, fed in seen] == [0] * 4 + [12] * 42 + [0] * 14
+    assert [batch.from_buffer for batch, _ in seen] == [0] * 4 + [4] * 42 + [8] * 14
+    assert run.used == 200
+    assert len(run.buffer) == 64
+
+
+def test_the_informative_half_is_evolved_and_ties_go_by_position() -> None:
+    """Gaps 0, 3, 1, 2, 3, 0, 0, 2 (halved by a_avg): ranks 1, 4, 3, 7."""
+    run = stream()
+    run.draw()
+    gaps = [0, 3, 1, 2, 3, 0, 0, 2]
+    fed = run.feed([[0.0, gap] for gap in gaps], rewards_of)
+    assert list(dict.fromkeys(c.parent_id for c in fed.children)) == ["h1", "h4", "h3", "h7"]
+    assert fed.informativeness.tolist() == [gap / 2 for gap in gaps]
+
+
+def test_a_child_enters_with_what_its_own_rollouts_say() -> None:
+    run = stream()
+    _, fed = step(run)
+    expected = {c.prompt_id: rewards_of([c])[0, 1] / 2 for c in fed.children}
+    held = {e.prompt.prompt_id: e.informativeness for e in run.buffer.entries}
+    assert held == pytest.approx(expected)
+    assert fed.scored == 16
+
+
+def test_a_child_can_inherit_its_parents_informativeness() -> None:
+    run = stream(child_score="parent")
+    batch, fed = step(run)
+    parents = {p.prompt_id: fed.informativeness[i] for i, p in enumerate(batch.prompts)}
+    assert fed.scored == 0
+    for held in run.buffer.entries:
+        assert held.informativeness == parents[str(held.prompt.parent_id)]
+
+
+def test_a_tree_of_depth_two_keeps_the_children_of_the_best_child() -> None:
+    run = stream(shape="tree", tree_depth=2, child_score="parent")
+    _, fed = step(run)
+    assert len(fed.children) == 16
+    assert {c.generation for c in fed.children} == {2}
+    assert fed.calls == 32
+
+
+def test_human_prompts_can_enter_the_buffer() -> None:
+    run = stream(buffer_holds="evolved_and_human")
+    batch, _ = step(run)
+    held = {e.prompt.prompt_id for e in run.buffer.entries}
+    assert {p.prompt_id for p in batch.prompts} <= held
+    assert len(held) == 24
+
+
+def test_the_buffer_can_be_scored_anew() -> None:
+    run = stream(rescore_every=2, child_score="parent")
+    assert step(run)[1].scored == 0
+    assert step(run)[1].scored == 32
+    for held in run.buffer.entries:
+        assert held.informativeness == pytest.approx(rewards_of([held.prompt])[0, 1] / 2)
+
+
+def test_warm_up_can_end_after_a_number_of_steps() -> None:
+    run = stream(warm_up_steps=7)
+    assert [step(run)[0].phase for _ in range(9)] == ["warm-up"] * 7 + ["mix-up"] * 2
+
+
+def test_human_prompts_alone_come_in_order_and_run_out() -> None:
+    run = PromptStream(sizes(), humans(16), None, 0)
+    prompts = [p.prompt_id for _ in range(2) for p in step(run)[0].prompts]
+    assert prompts == [f"h{i}" for i in range(16)]
+    assert run.phase == "human"
+    with pytest.raises(HarnessError, match="needs 8 human prompts and 0 are left"):
+        run.draw()
+
+
+def test_independent_draws_of_human_prompts_are_as_many_and_repeat() -> None:
+    run = stream(human_order="iid", count=64)
+    seen = [p.prompt_id for _ in range(10) for p in step(run)[0].prompts if p.generation == 0]
+    assert len(seen) > len(set(seen))
+
+
+def test_the_last_human_prompts_are_filled_up_from_the_buffer() -> None:
+    """After 4 steps of warm-up 32 of 34 prompts are used; the next takes 2 and 6 of the buffer."""
+    run = stream(count=34)
+    for _ in range(4):
+        step(run)
+    batch, _ = step(run)
+    assert (batch.phase, batch.from_buffer) == ("mix-up", 6)
+    assert step(run)[0].phase == "bootstrap"
+
+
+def test_a_share_of_one_never_touches_human_prompts_after_warm_up() -> None:
+    run = stream(ratio_evol=1.0)
+    phases = [step(run)[0].phase for _ in range(20)]
+    assert phases[4:] == ["mix-up"] * 16
+    assert run.used == 32
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    ratio=st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]),
+    n_new=st.integers(1, 5),
+    fails=st.sampled_from([0, 5]),
+    steps=st.integers(1, 40),
+)
+def test_whatever_the_settings_the_invariants_hold(
+    seed: int, ratio: float, n_new: int, fails: int, steps: int
+) -> None:
+    """Bound, no prompt twice, phases in order, the share asked for."""
+    run = stream(count=120, seed=seed, fails=fails, ratio_evol=ratio, n_new=n_new, retries=1)
+    trained: list[str] = []
+    phases: list[str] = []
+    for _ in range(steps):
+        batch, _ = step(run)
+        trained += [p.prompt_id for p in batch.prompts]
+        phases.append(batch.phase)
+        assert len(run.buffer) <= 64
+        assert not {e.prompt.prompt_id for e in run.buffer.entries} & set(trained)
+        if batch.phase == "mix-up" and run.used < 120:
+            assert batch.from_buffer == 8 * ratio
+        assert sum(p.generation > 0 for p in batch.prompts) == batch.from_buffer
+    assert len(trained) == len(set(trained))
+    order = ["warm-up", "mix-up", "bootstrap"]
+    assert [order.index(p) for p in phases] == sorted(order.index(p) for p in phases)
+
+
+@settings(max_examples=20, deadline=None)
+@given(cut=st.integers(0, 59), seed=st.integers(0, 1000))
+def test_a_run_cut_anywhere_goes_on_as_if_it_had_not_been(cut: int, seed: int) -> None:
+    whole = stream(seed=seed)
+    expected = [step(whole)[0] for _ in range(60)]
+    first = stream(seed=seed)
+    found = [step(first)[0] for _ in range(cut)]
+    second = stream(seed=seed)
+    second.restore(json.loads(json.dumps(first.state())))
+    found += [step(second)[0] for _ in range(60 - cut)]
+    assert found == expected
+    assert second.state() == whole.state()
+
+
+def test_another_seed_is_another_run() -> None:
+    one, other = stream(seed=0), stream(seed=1)
+    for _ in range(5):
+        last = step(one)[0], step(other)[0]
+    assert last[0] != last[1]
+
+
+def test_a_step_must_be_fed_before_the_next_and_before_saving() -> None:
+    run = stream()
+    run.draw()
+    with pytest.raises(HarnessError, match="never fed"):
+        run.draw()
+    with pytest.raises(HarnessError, match="cannot be saved"):
+        run.state()
+
+
+def test_rewards_of_other_prompts_are_refused() -> None:
+    run = stream()
+    run.draw()
+    with pytest.raises(HarnessError, match="rewards of 3 prompts"):
+        run.feed([[0.0, 1.0]] * 3, rewards_of)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"ratio_evol": 1.5}, "ratio_evol"),
+        ({"ratio_evol": 0.3}, "no whole number"),
+        ({"evolve_share": 0.3}, "evolve_share"),
+        ({"capacity": 7}, "enlarge the buffer"),
+    ],
+)
+def test_impossible_settings_are_refused(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        sizes(**changes)

@@ -1,0 +1,196 @@
+"""Laws of comparing answers with a pairwise reward model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_gemma import build_tiny_gemma, tiny_tokenizer
+
+from harness.errors import HarnessError
+from harness.models.loading import Checkpoint, tokenize
+from harness.models.pair_preference import (
+    FIRST_IS_BETTER,
+    load_pair_model,
+    mean_win_probabilities,
+    win_probabilities,
+)
+
+ANSWERS = [["a", "b c d e f g h", "c d", "a"], ["d", "", "e f g h i j k l m n o p", "b"]]
+CONVERSATIONS = [[{"role": "user", "content": text}] for text in ("a b c", "p o n m l k j")]
+EQUAL, K = (0, 3), 4
+"""The two equal answers to the first conversation; answers to each."""
+
+
+@pytest.fixture(scope="module")
+def pair_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a random pairwise model."""
+    path = tmp_path_factory.mktemp("pairwise")
+    return build_tiny_gemma(
+        path, seed=2, outputs=1, id2label={0: FIRST_IS_BETTER}, label2id={FIRST_IS_BETTER: 0}
+    )
+
+
+def stub(logit: Callable[[str], float]) -> Checkpoint:
+    """Return a model whose output is a function of the words it is shown."""
+    tokenizer = tiny_tokenizer()
+
+    def model(input_ids: torch.Tensor, **_: Any) -> SimpleNamespace:
+        texts = [" ".join(tokenizer.convert_ids_to_tokens(row)) for row in input_ids.tolist()]
+        return SimpleNamespace(
+            logits=torch.tensor([[logit(text.replace(" <pad>", ""))] for text in texts])
+        )
+
+    model.device = "cpu"  # type: ignore[attr-defined]
+    return Checkpoint(model, tokenizer)
+
+
+def test_a_probability_is_half_the_difference_of_the_two_orders_logits() -> None:
+    """l(a, b) = 2 and l(b, a) = -1 give sigmoid(1.5) = 1 / (1 + e^-1.5) = 0.81757."""
+    turn = "<start_of_turn> model {} <end_of_turn>"
+    head = "<bos> <start_of_turn> user p <end_of_turn> "
+    table = {
+        head + turn.format("a") + " " + turn.format("b"): 2.0,
+        head + turn.format("b") + " " + turn.format("a"): -1.0,
+    }
+    asked = [[{"role": "user", "content": "p"}]]
+    wins = win_probabilities(stub(table.__getitem__), asked, [["a", "b"]], batch_size=8)
+    np.testing.assert_allclose(wins, [[[0.5, 0.81757], [0.18243, 0.5]]], atol=1e-5)
+
+
+def test_a_model_that_only_leans_to_a_place_prefers_no_answer() -> None:
+    wins = win_probabilities(stub(lambda text: 3.0), CONVERSATIONS, ANSWERS, batch_size=3)
+    assert (wins == 0.5).all()
+
+
+def test_probabilities_are_those_of_each_sequence_read_unpadded_on_its_own(pair_path: Path) -> None:
+    checkpoint = load_pair_model(pair_path)
+
+    def logit(p: int, i: int, j: int) -> float:
+        turns = [{"role": "assistant", "content": ANSWERS[p][k]} for k in (i, j)]
+        [ids] = tokenize(
+            checkpoint.tokenizer, [[*CONVERSATIONS[p], *turns]], add_generation_prompt=False
+        )
+        with torch.inference_mode():
+            hidden = checkpoint.model.model(torch.tensor([ids])).last_hidden_state[0, -1]
+            return float(checkpoint.model.score(hidden))
+
+    wins = win_probabilities(checkpoint, CONVERSATIONS, ANSWERS, batch_size=256)
+    assert wins.shape == (2, K, K)
+    assert np.ptp(wins) > 0.1, "the test needs a model that tells the answers apart"
+    for p in range(2):
+        for i in range(K):
+            for j in range(K):
+                expected = 1 / (1 + math.exp((logit(p, j, i) - logit(p, i, j)) / 2))
+                assert wins[p, i, j] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 256])
+def test_batching_changes_no_probability_and_equal_answers_are_exactly_equal(
+    pair_path: Path, batch_size: int
+) -> None:
+    whole = win_probabilities(pair_path, CONVERSATIONS, ANSWERS, batch_size=256)
+    wins = win_probabilities(pair_path, CONVERSATIONS, ANSWERS, batch_size=batch_size)
+    np.testing.assert_allclose(wins, whole, atol=1e-5)
+    first, second = EQUAL
+    assert wins[0, first, second] == wins[0, second, first] == 0.5
+    assert (wins[0, first] == wins[0, second]).all()
+    assert (wins[0, :, first] == wins[0, :, second]).all()
+    means = mean_win_probabilities(wins)
+    assert means[0, first] == means[0, second]
+
+
+answer = st.lists(st.sampled_from("abcdefgh"), max_size=4).map(" ".join)
+
+
+def several(k: int) -> st.SearchStrategy[list[list[str]]]:
+    """Return k answers to each of one to three conversations."""
+    return st.lists(st.lists(answer, min_size=k, max_size=k), min_size=1, max_size=3)
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 4).flatmap(several), st.randoms())
+def test_probabilities_mirror_and_follow_the_answers(
+    pair_path: Path, answers: list[list[str]], rng: Any
+) -> None:
+    """A mirror image sums to exactly 1; shuffled answers have shuffled probabilities."""
+    asked = [[{"role": "user", "content": "a b"}]] * len(answers)
+    k = len(answers[0])
+    wins = win_probabilities(pair_path, asked, answers, batch_size=5)
+    assert (wins + wins.transpose(0, 2, 1) == 1).all()
+    assert ((wins >= 0) & (wins <= 1)).all()
+    np.testing.assert_allclose(mean_win_probabilities(wins).mean(axis=1), 0.5)
+    order = rng.sample(range(k), k)
+    shuffled = [[own[i] for i in order] for own in answers]
+    again = win_probabilities(pair_path, asked, shuffled, batch_size=5)
+    np.testing.assert_allclose(again, wins[:, order][:, :, order], atol=1e-5)
+
+
+@given(st.floats(-800, 800))
+def test_the_sum_is_exactly_one_however_sure_the_model_is(logit: float) -> None:
+    """Only the order (a, b) gets the logit, so the lead is half of it; 400 saturates."""
+    model = stub(lambda text: logit if text.index("model a") < text.index("model b") else 0.0)
+    wins = win_probabilities(model, CONVERSATIONS[:1], [["a", "b"]], batch_size=2)[0]
+    assert wins[0, 1] + wins[1, 0] == 1
+    assert np.isfinite(wins).all()
+    assert wins[0, 1] == pytest.approx(1 / (1 + math.exp(-np.float32(logit) / 2)), abs=1e-12)
+
+
+def test_the_mean_counts_the_answer_itself() -> None:
+    """Rows (1/2 + 0.9 + 0.8) / 3, (0.1 + 1/2 + 0.5) / 3, (0.2 + 0.5 + 1/2) / 3."""
+    wins = np.array([[[0.5, 0.9, 0.8], [0.1, 0.5, 0.5], [0.2, 0.5, 0.5]]])
+    np.testing.assert_allclose(mean_win_probabilities(wins), [[2.2 / 3, 1.1 / 3, 1.2 / 3]])
+
+
+def test_an_order_of_two_answers_is_read_once(pair_path: Path) -> None:
+    """Of a, b, a to the same prompt twice there are two distinct answers and so two orders."""
+    seen: list[tuple[int, int]] = []
+    win_probabilities(
+        pair_path,
+        [CONVERSATIONS[0], CONVERSATIONS[0]],
+        [["a", "b", "a"], ["b", "a", "b"]],
+        batch_size=1,
+        on_progress=lambda done, of: seen.append((done, of)),
+    )
+    assert seen == [(1, 2), (2, 2)]
+
+
+def test_the_turns_before_the_answers_count(pair_path: Path) -> None:
+    follow_up = [*CONVERSATIONS[0], {"role": "assistant", "content": "a"}, *CONVERSATIONS[1]]
+    wins = win_probabilities(
+        pair_path, [follow_up, CONVERSATIONS[1]], [["a", "b c"]] * 2, batch_size=8
+    )
+    assert abs(wins[0, 0, 1] - wins[1, 0, 1]) > 1e-3
+
+
+def test_nothing_to_compare_gives_nothing(pair_path: Path) -> None:
+    assert win_probabilities(pair_path, [], [], batch_size=4).shape == (0, 0, 0)
+    assert win_probabilities(pair_path, CONVERSATIONS, [[], []], batch_size=4).shape == (2, 0, 0)
+    alone = win_probabilities(pair_path, CONVERSATIONS, [["a"], ["b"]], batch_size=4)
+    assert alone.tolist() == [[[0.5]], [[0.5]]]
+
+
+@pytest.mark.parametrize("answers", [[["a", "b"], ["a"]], [["a"]], [["a"], ["b"], ["c"]]])
+def test_answers_that_do_not_match_the_conversations_are_one_clear_error(
+    pair_path: Path, answers: list[list[str]]
+) -> None:
+    with pytest.raises(HarnessError, match="equally many answers to each of 2 conversations"):
+        win_probabilities(pair_path, CONVERSATIONS, answers, batch_size=4)
+
+
+def test_a_pointwise_reward_model_is_refused(reward_path: Path) -> None:
+    with pytest.raises(HarnessError, match="is no pairwise reward model"):
+        load_pair_model(reward_path)
+
+
+def test_a_missing_model_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(HarnessError, match="no checkpoint at"):
+        win_probabilities(tmp_path / "nowhere", CONVERSATIONS, ANSWERS, batch_size=4)

@@ -1,0 +1,188 @@
+"""Laws of online runs: shared segments, costs that add up, and an end that no cut changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.catalogue.load import find_table, load_tables
+from harness.catalogue.profile import Profile, find_profile, load_profiles
+from harness.catalogue.recipe import Online, Recipe
+from harness.engine import LocalEngine, Plan
+from harness.errors import UserError
+from harness.store import Stage, Store
+from harness.trainer.assets import assets_of
+from harness.trainer.files import Rows, read_rows
+from harness.trainer.online_plan import training_settings
+from harness.trainer.plan import Planner, Run
+from harness.trainer.steps import FUNCTIONS
+from harness.trainer.table_runs import plan_table
+
+EVA = {"buffer": 0.5, "n_new": 2, "n_new_bootstrap": 1, "minibatch": 4}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shipped_world() -> Iterator[None]:
+    """The world that ships with the package."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("HARNESS_WORLD", raising=False)
+        yield
+
+
+@pytest.fixture(scope="module")
+def micro() -> Profile:
+    return find_profile(load_profiles(), "micro")
+
+
+def small(profile: Profile, segments: int = 1) -> Profile:
+    """The embedded profile with 16 prompts an iteration and no benchmarks."""
+    training = profile.training.model_copy(
+        update={
+            name: getattr(profile.training, name).model_copy(update={"segments": segments})
+            for name in ("rloo", "oaif")
+        }
+    )
+    return profile.model_copy(update={"x": 16, "benchmarks": {}, "training": training})
+
+
+def planned(profile: Profile, algorithm: str = "rloo", seed: int = 0, **online: Any) -> Run:
+    recipe = Recipe(algorithm=algorithm, online=Online(**EVA | online))  # type: ignore[arg-type]
+    return Planner(profile, assets_of(profile)).run("run", recipe, seed)
+
+
+def trained_in(run: Run) -> list[str]:
+    return [stage.fingerprint for stage in run.training]
+
+
+def compute(work: Path, *runs: Run) -> Store:
+    store = Store(work / "store")
+    engine = LocalEngine(store, FUNCTIONS, work / "logs", jobs=1, on_event=lambda event: None)
+    outcome = engine.run(Plan([stage for run in runs for stage in run.training]))
+    assert outcome.ok, dict(outcome.failed)
+    return store
+
+
+def summary(store: Store, stage: Stage) -> dict[str, Any]:
+    path = store.open(stage.fingerprint) / "summary.json"
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def trained(store: Store, run: Run) -> Rows:
+    folders = (store.open(stage.fingerprint) for stage in run.training)
+    return [row for folder in folders for row in read_rows(folder / "trained.parquet")]
+
+
+def test_checkpoints_of_a_continual_run_share_their_segments(micro: Profile) -> None:
+    one, two, three = (trained_in(planned(small(micro), size=size)) for size in (1, 2, 3))
+    assert (len(one), len(two), len(three)) == (1, 2, 3)
+    assert three[:2] == two
+    assert two[:1] == one
+
+
+def test_table_1_trains_thirteen_segments_a_seed(micro: Profile) -> None:
+    """RLOO: 6 on human prompts (1x is the first) and 3 of eva; OAIF: 1 and 3."""
+    runs = plan_table(find_table(load_tables(), "table1"), micro, (0, 1))
+    kinds = [stage.kind for stage in Plan(runs.targets)]
+    assert kinds.count("online") == 2 * 13
+
+
+def test_table_8_shares_what_table_1_has(micro: Profile) -> None:
+    """Its baseline and its default settings are table 1's; 3 other settings of 3 segments."""
+    tables = load_tables()
+    found = [
+        {s.fingerprint for s in Plan(plan_table(tables[name], micro, (0,)).targets)
+         if s.kind == "online"}
+        for name in ("table1", "table8")
+    ]  # fmt: skip
+    assert len(found[1] - found[0]) == 3 * 3
+
+
+def test_a_human_run_sees_new_prompts_each_x_and_eva_the_first_x_only(micro: Profile) -> None:
+    human = planned(small(micro), prompts="human", size=3)
+    evolved = planned(small(micro), size=3)
+    cuts = [
+        [(i.prompts.settings["first"], i.prompts.settings["count"]) for i in run.iterations]
+        for run in (human, evolved)
+    ]
+    assert cuts == [[(0, 16), (16, 16), (32, 16)], [(0, 16)] * 3]
+
+
+def test_a_constant_schedule_is_the_same_for_every_size_and_a_falling_one_spans_the_run(
+    micro: Profile,
+) -> None:
+    """X = 1000 in mini-batches of 8 is 125 steps; 3x is 375, 6x is 750; warm-up is 3%."""
+    hyper = micro.training.rloo
+    assert hyper is not None
+    sizes = [Online(prompts="human", size=size) for size in (1, 6)]
+    constant = [training_settings(hyper, online, 1000) for online in sizes]
+    assert constant[0] == constant[1]
+    assert (constant[0]["warmup_steps"], constant[0]["schedule_steps"]) == (11, 375)
+    cosine = hyper.model_copy(update={"lr_scheduler": "cosine"})
+    spans = [training_settings(cosine, online, 1000)["schedule_steps"] for online in sizes]
+    assert spans == [375, 750]
+
+
+@pytest.mark.parametrize(
+    ("online", "words"),
+    [
+        ({"minibatch": 3, "ratio_evol": 0, "evolve_share": 1}, "no whole number of mini-batches"),
+        ({"buffer": 0.1}, "enlarge the buffer"),
+    ],
+)
+def test_impossible_settings_are_refused_before_anything_runs(
+    micro: Profile, online: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        planned(small(micro), **online)
+
+
+@pytest.mark.parametrize("algorithm", ["rloo", "oaif"])
+def test_a_run_in_more_segments_ends_with_the_same_policy(
+    algorithm: str, micro: Profile, tmp_path: Path
+) -> None:
+    """Two x in 2 and in 4 segments: the same prompts, costs and weights, to the last bit."""
+    whole = planned(small(micro), algorithm, size=2)
+    cut = planned(small(micro, segments=2), algorithm, size=2)
+    store = compute(tmp_path, whole, cut)
+    assert trained(store, whole) == trained(store, cut)
+    ends = [summary(store, run.training[-1]) for run in (whole, cut)]
+    for name in ("rollouts", "tokens", "gradient_steps", "creator_calls", "buffer"):
+        assert ends[0][name] == ends[1][name]
+    weights = [
+        (store.open(run.training[-1].fingerprint) / "model/model.safetensors").read_bytes()
+        for run in (whole, cut)
+    ]
+    assert weights[0] == weights[1]
+
+
+def test_costs_count_training_prompts_and_rewrites(micro: Profile, tmp_path: Path) -> None:
+    """Mini-batches of 4, 6 rollouts each: 24 a step, and 6 for every rewrite that came in."""
+    run = planned(small(micro), size=2)
+    store = compute(tmp_path, run)
+    said = [summary(store, stage) for stage in run.training]
+    rows = trained(store, run)
+    assert said[-1]["gradient_steps"] == 8
+    assert said[-1]["rollouts"] == 8 * 24 + 6 * sum(segment["children"] for segment in said)
+    assert said[-1]["creator_calls"] >= sum(s["children"] + s["dropped"] for s in said)
+    assert [row["step"] for row in rows] == [step for step in range(1, 9) for _ in range(4)]
+    assert len({row["prompt_id"] for row in rows}) == 32
+    assert {row["source"] for row in rows if row["generation"] == 0} == {"human"}
+    points = [p for stage in run.training for p in store.progress(stage.fingerprint)]
+    assert [point.step for point in points] == list(range(1, 9))
+    assert all(0 <= point.metrics["buffer/size"] <= 8 for point in points)
+
+
+def test_a_human_run_goes_through_its_prompts_in_order(micro: Profile, tmp_path: Path) -> None:
+    run = planned(small(micro, segments=2), prompts="human", size=2)
+    store = compute(tmp_path, run)
+    cut = [
+        row["prompt_id"]
+        for i in (0, 2)
+        for row in read_rows(store.open(run.iterations[i].prompts.fingerprint) / "prompts.parquet")
+    ]
+    assert [row["prompt_id"] for row in trained(store, run)] == cut

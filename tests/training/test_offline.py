@@ -1,0 +1,108 @@
+"""Laws of the one call behind which all algorithms on pairs stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from by_hand import PAIRS, SETTINGS, digest, run
+
+from harness.catalogue.hyperparameters import Training
+from harness.errors import UserError
+from harness.models.loading import load_tokenizer
+from harness.training.dpo import DPOHyperparameters, train_dpo
+from harness.training.loop import OfflineHyperparameters
+from harness.training.offline import ALGORITHMS, hyperparameters, train
+from harness.training.orpo import ORPOHyperparameters
+from harness.training.pairs import read_pairs, short_enough
+from harness.training.simpo import SimPOHyperparameters
+
+SOFT = [{**pair, "p_chosen": 0.8, "p_rejected": 0.3} for pair in PAIRS]
+STATED: dict[str, Any] = {
+    "learning_rate": 1e-3,
+    "lr_scheduler": "cosine",
+    "warmup_ratio": 0.1,
+    "batch_size": 4,
+    "max_length": 64,
+    "max_prompt_length": 32,
+    "optimizer": "adamw_torch",
+    "weight_decay": 0.0,
+    "max_grad_norm": 1.0,
+    "epochs": 2,
+}
+OWN: dict[str, dict[str, float]] = {
+    "dpo": {"beta": 0.5},
+    "sppo": {"beta": 0.1},
+    "simpo": {"beta": 2.0, "gamma": 1.0},
+    "orpo": {"lambda": 0.25},
+}
+
+
+def from_catalogue(algorithm: str) -> OfflineHyperparameters:
+    """Take the way of a profile: validated by the catalogue, then dumped into settings."""
+    training = Training.model_validate({algorithm: {**STATED, **OWN[algorithm]}})
+    settings = {"algorithm": algorithm, "seed": 1, **training.of(algorithm).model_dump()}
+    return hyperparameters(algorithm, settings, micro_batch_size=2)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_trains_behind_the_same_call(
+    algorithm: str, policy_path: Path, tmp_path: Path
+) -> None:
+    hyper = from_catalogue(algorithm)
+    assert type(hyper) is ALGORITHMS[algorithm]
+    summary, logs = run(train, policy_path, policy_path, SOFT, tmp_path, hyper)
+    assert summary["trained_pairs"] == 4
+    assert summary["steps"] == len(logs) == 2  # during the first the learning rate is still 0
+    assert set(summary) == {
+        "pairs",
+        "too_long",
+        "trained_pairs",
+        "steps",
+        "loss_first",
+        "loss_last",
+        "accuracy_last",
+        "margin_last",
+    }
+    assert digest(tmp_path / "model") != digest(policy_path)
+
+
+def test_a_profiles_names_become_the_trainers() -> None:
+    simpo, orpo = from_catalogue("simpo"), from_catalogue("orpo")
+    assert isinstance(simpo, SimPOHyperparameters)
+    assert isinstance(orpo, ORPOHyperparameters)
+    assert (simpo.gamma, simpo.schedule, simpo.max_prompt_length) == (1.0, "cosine", 32)
+    assert (orpo.odds_weight, orpo.micro_batch_size) == (0.25, 2)
+
+
+def test_a_whole_batch_goes_through_at_once_unless_told() -> None:
+    settings = {**STATED, "beta": 0.5}
+    assert hyperparameters("dpo", settings).micro_batch_size == STATED["batch_size"]
+
+
+def test_the_common_call_trains_the_weights_of_the_algorithms_own(
+    policy_path: Path, tmp_path: Path
+) -> None:
+    hyper = DPOHyperparameters(**SETTINGS, beta=0.5)
+    for name, function in (("own", train_dpo), ("common", train)):
+        (tmp_path / name).mkdir()
+        run(function, policy_path, policy_path, PAIRS, tmp_path / name, hyper)
+    assert digest(tmp_path / "own" / "model") == digest(tmp_path / "common" / "model")
+
+
+def test_an_algorithm_that_does_not_train_on_pairs_is_the_users_error() -> None:
+    with pytest.raises(UserError, match="dpo, sppo, simpo, orpo"):
+        hyperparameters("rloo", STATED)
+
+
+def test_a_prompt_that_is_too_long_leaves_its_pair_out(policy_path: Path) -> None:
+    """Headed prompts measure 6 tokens more than their words: 9, 7, 10 and 8.
+
+    Those are `<bos>`, two turn starts, two roles and one turn end.
+    """
+    rows = read_pairs(PAIRS)
+    tokenizer = load_tokenizer(policy_path)
+    assert short_enough(rows, tokenizer, 64, 8) == [rows[1], rows[3]]
+    assert short_enough(rows, tokenizer, 64, None) == rows
+    assert short_enough(rows, tokenizer, 11, 8) == [rows[3]]

@@ -1,0 +1,265 @@
+"""Laws of online training: losses by hand, births before steps, and cuts that change nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from harness.errors import UserError
+from harness.models.loading import load_model, load_tokenizer, tokenize
+from harness.training import oaif, rloo
+from harness.training.online import (
+    OPTIMIZER,
+    OnlineHyperparameters,
+    Segment,
+    Steps,
+    TrainingError,
+    train_segment,
+)
+from tests.tiny_gemma import build_tiny_gemma
+
+BETA = 0.5
+WORDS = "abcdefgh"
+
+
+class Source:
+    """Two prompts a step, the second born in the step before; a reward counts distinct words."""
+
+    def __init__(self, born: int = 0) -> None:
+        self.step = born
+        self.births = [born]
+        self.drawn: list[list[str]] = []
+        self.seen: list[list[list[str]]] = []
+        self.told: list[tuple[Any, int]] = []
+
+    def draw(self) -> Sequence[str]:
+        self.step += 1
+        self.drawn.append([WORDS[self.step % 8], f"{WORDS[self.births[-1] % 8]} p"])
+        return self.drawn[-1]
+
+    def reward(self, completions: Any, ended: Any, tokens: int) -> Any:
+        self.seen.append([list(row) for row in completions])
+        self.told.append((ended, tokens))
+        return np.array([[float(len(set(text.split()))) for text in row] for row in completions])
+
+    def finish(self, policy: Any) -> dict[str, float]:
+        assert not policy.model.training
+        self.births.append(self.step)
+        return {"born": float(self.step)}
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_tiny_gemma(tmp_path_factory.mktemp("policy"), seed=1)
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_tiny_gemma(tmp_path_factory.mktemp("reference"), seed=2)
+
+
+def hyper(**changes: Any) -> OnlineHyperparameters:
+    base: dict[str, Any] = {
+        "learning_rate": 1e-3, "schedule": "constant_with_warmup", "warmup_steps": 2,
+        "schedule_steps": 8, "minibatch": 2, "rollouts": 3, "beta": BETA,
+        "temperature": 1.0, "top_p": 1.0, "max_new_tokens": 6, "max_length": 32,
+    }  # fmt: skip
+    return OnlineHyperparameters(**base | changes)
+
+
+def train(
+    algorithm: Any,
+    policy: Path,
+    reference: Path,
+    out: Path,
+    first: int = 1,
+    last: int = 1,
+    moments: Path | None = None,
+    **changes: Any,
+) -> tuple[Source, list[tuple[int, dict[str, float]]]]:
+    out.mkdir(exist_ok=True)
+    source, logs = Source(first - 1), []
+    train_segment(
+        algorithm.trainer,
+        policy=policy,
+        reference=reference,
+        moments=moments,
+        out_dir=out,
+        hyper=hyper(**({"rollouts": 2} if algorithm is oaif else {}) | changes),
+        segment=Segment(first, last),
+        source=source,
+        seed=7,
+        blocks=algorithm.BLOCKS,
+        on_log=lambda step, metrics: logs.append((step, metrics)),
+    )
+    return source, logs
+
+
+@pytest.fixture
+def rolled_out(monkeypatch: pytest.MonkeyPatch) -> list[list[list[int]]]:
+    """Collect the token ids of each step's rollouts, up to the end of the turn."""
+    seen: list[list[list[int]]] = []
+    original = Steps.reward
+
+    def reward(
+        self: Steps, prompts: Any, completions: Any, completion_ids: Any, **rest: Any
+    ) -> Any:
+        seen.append([])
+        for ids in completion_ids:
+            stops = [i for i, token in enumerate(ids) if token in self._stops]
+            seen[-1].append(list(ids[: stops[0] + 1] if stops else ids))
+        return original(self, prompts, completions, completion_ids, **rest)
+
+    monkeypatch.setattr(Steps, "reward", reward)
+    return seen
+
+
+def log_probability(model: Any, path: Path, prompt: str, tail: list[int]) -> torch.Tensor:
+    """Sum of the log-probabilities of a completion's tokens, one sequence unpadded."""
+    user = [{"role": "user", "content": prompt}]
+    [head] = tokenize(load_tokenizer(path), [user], add_generation_prompt=True)
+    logits = model(torch.tensor([head + tail])).logits[0].float()
+    chosen = F.log_softmax(logits[len(head) - 1 : -1], -1).gather(1, torch.tensor(tail)[:, None])
+    return chosen.sum()
+
+
+def test_rloo_takes_the_gradient_of_its_equation(
+    start: Path, other: Path, tmp_path: Path, rolled_out: list[list[list[int]]]
+) -> None:
+    """The gradient of -mean(A log pi) has the norm that is logged before it is clipped.
+
+    A_i = R_i - mean of the other two R_j, and R = r - beta log(pi/ref).
+    """
+    source, [(_, logged)] = train(rloo, start, other, tmp_path)
+    policy, reference = load_model(start, "causal"), load_model(other, "causal")
+    terms = []
+    for i, row in enumerate(source.seen[0]):
+        logs, penalised = [], []
+        for j, text in enumerate(row):
+            where = (source.drawn[0][i], rolled_out[0][3 * i + j])
+            logs.append(log_probability(policy, start, *where))
+            theirs = log_probability(reference, other, *where)
+            kl = float(logs[-1].detach() - theirs.detach())
+            penalised.append(len(set(text.split())) - BETA * kl)
+        for j, log in enumerate(logs):
+            rest = [r for k, r in enumerate(penalised) if k != j]
+            terms.append((penalised[j] - float(np.mean(rest))) * log)
+    (-torch.stack(terms).mean()).backward()
+    norm = torch.nn.utils.get_total_norm(
+        [p.grad for p in policy.parameters() if p.grad is not None]
+    )
+    assert logged["grad_norm"] == pytest.approx(float(norm), rel=1e-3)
+    assert logged["grad_norm"] > 0
+
+
+def test_oaif_has_the_loss_of_its_equation(
+    start: Path, other: Path, tmp_path: Path, rolled_out: list[list[list[int]]]
+) -> None:
+    """-log sigmoid(beta * (difference of the two log-ratios)), best rollout first, mean of 2."""
+    source, [(_, logged)] = train(oaif, start, other, tmp_path)
+    policy, reference = load_model(start, "causal"), load_model(other, "causal")
+    losses = []
+    for i, row in enumerate(source.seen[0]):
+        ratios = []
+        for j in range(2):
+            # All first rollouts come before all second ones.
+            where = (source.drawn[0][i], rolled_out[0][2 * j + i])
+            ours = log_probability(policy, start, *where)
+            theirs = log_probability(reference, other, *where)
+            ratios.append(float(ours.detach() - theirs.detach()))
+        rewards = [len(set(text.split())) for text in row]
+        best = 0 if rewards[0] >= rewards[1] else 1
+        margin = BETA * (ratios[best] - ratios[1 - best])
+        losses.append(float(np.log1p(np.exp(-margin))))
+    assert logged["loss"] == pytest.approx(float(np.mean(losses)), abs=2e-4)  # logged to 4 digits
+
+
+@pytest.mark.parametrize("algorithm", [rloo, oaif])
+def test_prompts_born_in_a_step_are_trained_on_in_the_next(
+    algorithm: Any, start: Path, tmp_path: Path
+) -> None:
+    source, logs = train(algorithm, start, start, tmp_path, last=4)
+    assert source.births == [0, 1, 2, 3, 4]
+    assert source.drawn == [["b", "a p"], ["c", "b p"], ["d", "c p"], ["e", "d p"]]
+    assert len(source.seen) == 4  # each step rolls out once
+    assert [(step, metrics["born"]) for step, metrics in logs] == [(i, i) for i in range(1, 5)]
+
+
+@pytest.mark.parametrize("algorithm", [rloo, oaif])
+@pytest.mark.parametrize("cut", [1, 3])
+def test_where_a_run_is_cut_changes_nothing(
+    algorithm: Any, cut: int, start: Path, other: Path, tmp_path: Path
+) -> None:
+    """Weights, optimiser and curves of 4 steps, whole and in two segments, to the last bit."""
+    _, whole = train(algorithm, start, other, tmp_path / "whole", last=4)
+    _, first = train(algorithm, start, other, tmp_path / "first", last=cut)
+    _, second = train(
+        algorithm, tmp_path / "first/model", other, tmp_path / "second",
+        first=cut + 1, last=4, moments=tmp_path / "first" / OPTIMIZER,
+    )  # fmt: skip
+    assert first + second == whole
+    for name in ("model/model.safetensors", OPTIMIZER):
+        digests = [
+            hashlib.sha256((tmp_path / folder / name).read_bytes()).hexdigest()
+            for folder in ("whole", "second")
+        ]
+        assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize("algorithm", [rloo, oaif])
+def test_the_learning_rate_belongs_to_the_runs_step(
+    algorithm: Any, start: Path, tmp_path: Path
+) -> None:
+    """Linear over 8 steps after 2 of warm-up: 0, 1/2, 1, 5/6, ... of the peak before each step."""
+    train(algorithm, start, start, tmp_path / "a", last=2, schedule="linear")
+    _, logs = train(
+        algorithm, tmp_path / "a/model", start, tmp_path / "b",
+        first=3, last=4, moments=tmp_path / "a" / OPTIMIZER, schedule="linear",
+    )  # fmt: skip
+    # What is logged after a step is the rate of that step.
+    assert [m["learning_rate"] for _, m in logs] == pytest.approx([1e-3, 1e-3 * 5 / 6])
+
+
+def test_another_seed_rolls_out_otherwise(start: Path, tmp_path: Path) -> None:
+    one, _ = train(rloo, start, start, tmp_path / "one", last=2)
+    again, _ = train(rloo, start, start, tmp_path / "again", last=2)
+    assert one.seen == again.seen
+    assert one.seen[0] != one.seen[1]
+
+
+def test_tokens_are_counted_up_to_the_end_of_the_turn(start: Path, tmp_path: Path) -> None:
+    for algorithm, rollouts in ((rloo, 3), (oaif, 2)):
+        source, _ = train(algorithm, start, start, tmp_path / algorithm.__name__, last=3)
+        for ended, tokens in source.told:
+            assert ended.shape == (2, rollouts)
+            assert 2 * rollouts <= tokens <= 2 * rollouts * 6
+
+
+def test_oaif_refuses_more_than_a_pair(start: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="compares 2 rollouts"):
+        train(oaif, start, start, tmp_path, rollouts=3)
+
+
+def test_one_rollout_cannot_be_compared() -> None:
+    with pytest.raises(UserError, match="1 rollouts"):
+        hyper(rollouts=1)
+
+
+def test_a_reward_that_is_not_finite_stops_the_training(start: Path, tmp_path: Path) -> None:
+    class Broken(Source):
+        def reward(self, completions: Any, ended: Any, tokens: int) -> Any:
+            return np.full(ended.shape, np.inf)
+
+    with pytest.raises(TrainingError, match="a reward at step 1 is not finite"):
+        train_segment(
+            rloo.trainer, policy=start, reference=start, moments=None, out_dir=tmp_path,
+            hyper=hyper(), segment=Segment(1, 1), source=Broken(), seed=0, blocks=False,
+            on_log=lambda step, metrics: None,
+        )  # fmt: skip
