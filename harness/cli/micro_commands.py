@@ -92,7 +92,8 @@ def online_gates(
     jobs: JobsOption = None,
     write: WriteOption = False,
     pushed: Annotated[
-        bool, typer.Option("--pushed", help="Also over-optimise one policy, to show how it looks.")
+        bool,
+        typer.Option("--pushed", help="Also over-optimise one policy, and publish how it looks."),
     ] = False,
 ) -> None:
     """Measure what decides online training: RLOO 1x over a grid, on validation prompts.
@@ -102,7 +103,8 @@ def online_gates(
     from harness.cli.output import console, note
     from harness.engine import Event, StageFinished
     from harness.micro.world import note_measured
-    from harness.project import work_dir
+    from harness.project import results_dir, work_dir
+    from harness.report.over_optimisation import publish_pushed
     from harness.store import Store, available_cores
     from harness.trainer.online_gates import failure, measure_online, measure_pushed
 
@@ -122,11 +124,10 @@ def online_gates(
     if write:
         note_measured("online_gates", [gate.as_json() for gate in found])
     if pushed:
-        steps = measure_pushed(store, workers, say)
-        for step in steps:
-            out.print(f"pushed {step.size}x: reward {step.reward:.3f}, oracle {step.oracle:.3f}")
-        if write:
-            note_measured("over_optimisation", [step.as_json() for step in steps])
+        steps, setting = measure_pushed(store, workers, say)
+        points = [step.as_json() for step in steps]
+        folder = publish_pushed(points, setting, results_dir() / "micro")
+        note(f"published in {folder}")
     reason = failure(found)
     if reason is not None:
         note(f"gate not passed: {reason}")

@@ -32,6 +32,7 @@ from harness.errors import HarnessError
 from harness.micro.oracle import score as oracle_score
 from harness.store import Json, Stage, Store
 from harness.trainer.assets import assets_of
+from harness.trainer.files import read_prompts
 from harness.trainer.gates import in_standard_errors, validation_profile, validation_score
 from harness.trainer.plan import Planner
 from harness.trainer.steps import FUNCTIONS
@@ -141,8 +142,13 @@ def failure(found: Sequence[OnlineGate]) -> str | None:
     return None
 
 
-def measure_pushed(store: Store, jobs: int, on_event: OnEvent) -> list[Pushed]:
+def measure_pushed(
+    store: Store, jobs: int, on_event: OnEvent
+) -> tuple[list[Pushed], dict[str, Any]]:
     """Over-optimise a policy and measure it at each multiple of x, from 0.
+
+    Returns:
+        The measurements, and what they are of: settings, reward model, commit and stages.
 
     Raises:
         HarnessError: a stage failed.
@@ -159,7 +165,22 @@ def measure_pushed(store: Store, jobs: int, on_event: OnEvent) -> list[Pushed]:
         for size, policy in enumerate(policies)
     ]
     _compute([stage for pair in sampled for stage in pair], store, jobs, on_event)
-    return [Pushed(size, *_mean_scores(store, *pair)) for size, pair in enumerate(sampled)]
+    found = [Pushed(size, *_mean_scores(store, *pair)) for size, pair in enumerate(sampled)]
+    commits = {
+        store.manifest(stage.fingerprint)["provenance"]["commit"] or "unknown"
+        for pair in sampled
+        for stage in pair
+    }
+    return found, {
+        "learning_rate": PUSHED_LEARNING_RATE,
+        "beta": 0.0,
+        "seed": PUSHED_SEED,
+        "prompts": len(read_prompts(store.open(prompts.fingerprint))),
+        "n": profile.generation.n,
+        "reward_model": str(sampled[0][1].settings["reward_model"]),
+        "commit": ", ".join(sorted(commit[:12] for commit in commits)),
+        "stages": {f"{size}x": rewards.fingerprint for size, (_, rewards) in enumerate(sampled)},
+    }
 
 
 def _mean_scores(store: Store, completions: Stage, rewards: Stage) -> tuple[float, float]:

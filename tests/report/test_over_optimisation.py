@@ -1,0 +1,42 @@
+"""The page on over-optimisation says what its numbers say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from harness.report.over_optimisation import finding, publish_pushed
+
+SETTING = {
+    "learning_rate": 3e-4, "beta": 0.0, "seed": 100, "prompts": 20, "n": 6,
+    "reward_model": "world/rm@00", "commit": "abc", "stages": {"0x": "f" * 64},
+}  # fmt: skip
+
+
+def points(*pairs: tuple[float, float]) -> list[dict[str, float]]:
+    return [{"size": i, "reward": r, "oracle": o} for i, (r, o) in enumerate(pairs)]
+
+
+def test_a_reward_that_rises_while_the_oracle_falls_is_told() -> None:
+    said = finding(points((0.0, 0.5), (1.0, 0.7), (2.0, 0.6)))
+    assert "highest at 1x (0.700)" in said
+    assert "to 2x it fell by 0.100, and the learned reward rose (+1.000)" in said
+
+
+def test_a_run_not_pushed_far_enough_says_so() -> None:
+    assert "not pushed far enough" in finding(points((0.0, 0.5), (1.0, 0.7)))
+
+
+def test_both_can_fall() -> None:
+    said = finding(points((1.0, 0.5), (0.5, 0.4)))
+    assert "highest at the start" in said
+    assert "fell as well (-0.500)" in said
+
+
+def test_the_page_its_figure_and_its_numbers_are_published(tmp_path: Path) -> None:
+    given = points((0.0, 0.5), (1.0, 0.7), (2.0, 0.6))
+    folder = publish_pushed(given, SETTING, tmp_path)
+    assert folder == tmp_path / "over-optimisation"
+    assert json.loads((folder / "report.json").read_text())["points"] == given
+    assert "| 1x | 1.000 | 0.700 |" in (folder / "report.md").read_text(encoding="utf-8")
+    assert (folder / "figure.svg").read_text(encoding="utf-8").startswith("<?xml")
