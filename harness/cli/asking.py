@@ -21,6 +21,8 @@ EXPECTED_S: Mapping[str, float] = {
     "evolve": 0.3,
     "pair": 0.1,
     "mix": 0.1,
+    "join": 0.1,
+    "rewrite": 3.0,
     "train": 12.0,
     "online": 90.0,
     "answer": 1.0,

@@ -40,6 +40,7 @@ NEEDED_MODULES = {
     "generate": "harness.models.policy",
     "annotate": "harness.models.reward_model",
     "answer": "harness.models.policy",
+    "rewrite": "harness.models.policy",
     "train": "harness.training.dpo",
     "online": "harness.trainer.online_steps",
 }

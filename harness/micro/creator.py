@@ -1,39 +1,25 @@
-"""The embedded creator: rewrites prompt text by EvolInstruct's methods.
+"""The embedded creator: rewrites prompt text by the methods of an evolving scheme.
 
 It reads a prompt, changes the task, and writes it anew in its own words. It has habits: two
 operations it never adds, a frame and a phrasing it never uses, lists it hardly lengthens. And it
 fails now and then: it hands back the prompt unchanged, leaves a piece of its template in the
 text, or writes more than can be read. Such a rewrite is unusable, and says why.
 
-Source: the four in-depth methods and the in-breadth method of EvolInstruct, one drawn at random
-for each rewrite (paper, section 3.3 and appendix F; distilabel's `EvolInstruct`).
+Source: a method drawn at random for each rewrite, as distilabel does (paper, section 3.3).
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Mapping
 
 import numpy as np
 
 from harness.errors import HarnessError
 from harness.eva.evolving import Rewrite
-from harness.micro.language import BENCHMARK_FRAME, Task, draw_items, parse, render
-from harness.micro.operations import BENCHMARK_PHRASE, BY_NAME, ITEMS, NAMES
-
-NEVER_ADDED = ("swap", "every_other")
-"""Operations outside the creator's repertoire."""
-
-REPERTOIRE = tuple(name for name in NAMES if name not in NEVER_ADDED)
-
-CONSTRAINTS = ("first_three", "keep_letters", "keep_digits", "drop_first")
-"""Operations that restrict the answer."""
-
-MORE_SPECIFIC = {"sort_up": "sort_down", "reverse": "rotate", "keep_letters": "keep_digits"}
-"""What concretising turns an operation into, where it has something narrower to offer."""
-
-LONGEST_LIST = 7
-"""Concretising may add an item up to this length."""
+from harness.micro.creator_methods import METHODS, Method
+from harness.micro.language import BENCHMARK_FRAME, parse, render
+from harness.micro.operations import BENCHMARK_PHRASE
 
 UNCHANGED = 0.04
 """Chance that a rewrite is the prompt itself."""
@@ -44,54 +30,17 @@ LEFTOVER = 0.03
 TEMPLATE_MARK = "#rewritten prompt# :"
 
 
-def _constraints(task: Task, rng: random.Random) -> Task:
-    return Task(task.items, (*task.operations, rng.choice(CONSTRAINTS)))
-
-
-def _deepening(task: Task, rng: random.Random) -> Task:
-    category = BY_NAME[task.operations[-1]].category
-    kin = [n for n in REPERTOIRE if BY_NAME[n].category == category]
-    return Task(task.items, (*task.operations, rng.choice(kin or REPERTOIRE)))
-
-
-def _concretising(task: Task, rng: random.Random) -> Task:
-    operations = list(task.operations)
-    place = rng.randrange(len(operations))
-    operations[place] = MORE_SPECIFIC.get(operations[place], operations[place])
-    items = task.items or ()
-    if len(items) < LONGEST_LIST:
-        items = (*items, rng.choice(ITEMS))
-    return Task(items, tuple(operations))
-
-
-def _reasoning(task: Task, rng: random.Random) -> Task:
-    place = rng.randrange(len(task.operations) + 1)
-    added = rng.choice(REPERTOIRE)
-    return Task(task.items, (*task.operations[:place], added, *task.operations[place:]))
-
-
-def _breadth(task: Task, rng: random.Random) -> Task:
-    names = tuple(rng.choice(REPERTOIRE) for _ in task.operations)
-    return Task(draw_items(rng, 4, 6), names)
-
-
-METHODS: dict[str, Callable[[Task, random.Random], Task]] = {
-    "constraints": _constraints,
-    "deepening": _deepening,
-    "concretizing": _concretising,
-    "reasoning": _reasoning,
-    "breadth": _breadth,
-}
-"""EvolInstruct's methods by name."""
-
-
 class EmbeddedCreator:
     """Rewrites prompts of the embedded language (implements `harness.eva.evolving.Creator`)."""
+
+    def __init__(self, methods: Mapping[str, Method] = METHODS["evol_instruct"]) -> None:
+        """Rewrite by some methods, EvolInstruct's by default."""
+        self._methods = methods
 
     def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
         """Return one rewrite of `prompt` by a method drawn uniformly, usable or not."""
         draws = random.Random(int(rng.integers(2**63)))
-        method = draws.choice(tuple(METHODS))
+        method = draws.choice(tuple(self._methods))
         text = self._write(prompt, method, draws)
         reason = why_unusable(text, prompt)
         return Rewrite(None if reason else text, method, reason)
@@ -101,21 +50,24 @@ class EmbeddedCreator:
         slip = rng.random()
         if task is None or task.items is None or slip < UNCHANGED:
             return prompt
-        changed = METHODS[method](task, rng)
+        changed = self._methods[method](task, rng)
         phrases = tuple(rng.randrange(BENCHMARK_PHRASE) for _ in changed.operations)
         text = render(changed, rng.randrange(BENCHMARK_FRAME), phrases)
         return f"{TEMPLATE_MARK} {text}" if slip < UNCHANGED + LEFTOVER else text
 
 
 def embedded_creator(identity: str) -> EmbeddedCreator:
-    """Return the creator of an identity, `<world>/<evolving method>`.
+    """Return the creator of an identity, `<world>/<evolving scheme>`.
 
     Raises:
-        HarnessError: the embedded world does not have that method.
+        HarnessError: the embedded world does not have that scheme.
     """
-    if identity.partition("/")[2] != "evol_instruct":
-        raise HarnessError(f"the embedded world has no creator `{identity}`; use evol_instruct")
-    return EmbeddedCreator()
+    scheme = identity.partition("/")[2]
+    if scheme not in METHODS:
+        raise HarnessError(
+            f"the embedded world has no creator `{identity}`; use one of {', '.join(METHODS)}"
+        )
+    return EmbeddedCreator(METHODS[scheme])
 
 
 def why_unusable(text: str, parent: str) -> str | None:

@@ -87,7 +87,7 @@ def creator_stages(run: Run) -> dict[str, Stage]:
     prompts = run.iterations[-1].prompts
     if prompts.kind == "select":
         return {"select": prompts}
-    if prompts.kind != "mix":
+    if prompts.kind not in ("mix", "join"):
         return {}
     pair = prompts.inputs["evolved"]
     evolve = pair.inputs["completions"].inputs["prompts"]

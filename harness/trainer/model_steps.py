@@ -1,4 +1,4 @@
-"""The stages that run a model or ask a judge: generate, annotate, train, answer, judge."""
+"""The stages that run a model or ask a judge: generate, annotate, rewrite, train, answer, judge."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from harness.store.stage import StageContext
 from harness.trainer.assets import resolve
 from harness.trainer.files import (
     COMPLETION_SCHEMA,
+    PAIR_SCHEMA,
     PROMPT_SCHEMA,
     Rows,
     read_prompts,
@@ -70,6 +71,48 @@ def annotate_stage(ctx: StageContext) -> None:
             for row, reward in zip(rows, rewards, strict=True)
         ],
     )
+
+
+def rewrite_stage(ctx: StageContext) -> None:
+    """Let the policy revise the chosen answers; writes `pairs.parquet` and `summary.json`.
+
+    Every revision is kept, whatever its reward, and its reward takes the place of the old one's.
+    """
+    from harness.micro.language import REVISE
+    from harness.models.policy import generate
+    from harness.models.reward_model import score
+
+    rows = read_rows(ctx.inputs["pairs"] / "pairs.parquet")
+    s = ctx.settings
+    answers = generate(
+        _policy(ctx),
+        [[*user(row["prompt"]), assistant(row["chosen"]), *user(REVISE)] for row in rows],
+        n=1,
+        temperature=cast(float, s["temperature"]),
+        top_p=cast(float, s["top_p"]),
+        max_new_tokens=cast(int, s["max_new_tokens"]),
+        batch_size=cast(int, s["batch_size"]),
+        seed=ctx.seed,
+    )
+    revised = [answer.text for (answer,) in answers]
+    conversations = [
+        [*user(row["prompt"]), assistant(text)] for row, text in zip(rows, revised, strict=True)
+    ]
+    rewards = score(
+        resolve(str(s["reward_model"])), conversations, batch_size=SCORING_BATCH
+    ).tolist()
+    summary = {
+        "pairs": len(rows),
+        "unchanged": sum(r["chosen"] == text for r, text in zip(rows, revised, strict=True)),
+        "reward_before": sum(row["reward_chosen"] for row in rows) / len(rows),
+        "reward_after": sum(rewards) / len(rows),
+    }
+    written = [
+        {**row, "chosen": text, "reward_chosen": reward}
+        for row, text, reward in zip(rows, revised, rewards, strict=True)
+    ]
+    write_rows(ctx.output / "pairs.parquet", written, PAIR_SCHEMA)
+    write_json(ctx.output / "summary.json", summary)
 
 
 def train_stage(ctx: StageContext) -> None:

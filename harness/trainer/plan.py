@@ -11,7 +11,13 @@ with new human prompts. An `eva` iteration starts from the prompts of the iterat
     mix                                             80% evolved, 20% of the prompts they came from
     train                                           from the current policy, which is the reference
 
-and a `select` iteration trains on the selected prompts as they are. Online runs are planned in
+Trained from scratch, its last lines read
+
+    join                                            all of X_1's pairs and all evolved ones
+    train                                           from the base policy, which is the reference
+
+and with a rewriter a step `rewrite` before the training lets the policy revise the chosen answers.
+A `select` iteration trains on the selected prompts as they are. Online runs are planned in
 `harness.trainer.online_plan`. Nothing here runs a model:
 the result is a graph, and equal steps of different rows are one node of it.
 
@@ -39,12 +45,18 @@ VERSIONS: Mapping[str, int] = {
     "evolve": 1,
     "pair": 1,
     "mix": 1,
+    "join": 1,
+    "rewrite": 1,
     "train": 1,
     "online": 1,
     "answer": 1,
     "judge": 1,
 }
 """Version of what each kind of stage means; bumped by hand when its numbers change."""
+
+
+INDEPENDENT = ("self_instruct",)
+"""Evolving methods whose rewrites of a prompt do not build on one another."""
 
 
 @dataclass(frozen=True)
@@ -208,6 +220,7 @@ class _Step:
             {
                 "creator": self.planner.assets.creator(creator.method or ""),
                 "evolutions": creator.evolutions,
+                **({"shape": "independent"} if creator.method in INDEPENDENT else {}),
                 "retries": self.planner.profile.creator.retries,
                 "iteration": self.number,
                 "seed": self.seed,
@@ -215,6 +228,11 @@ class _Step:
             {"selected": self._selected(before)},
         )
         evolved_pairs = self._pairs(*self._rollouts(before.policy, evolved))
+        if self._from_scratch():
+            joined = self._stage(
+                "join", {"seed": self.seed}, {"base": before.pairs, "evolved": evolved_pairs}
+            )
+            return Iteration(joined, joined, self._train(None, joined))
         mixed = self._stage(
             "mix",
             {
@@ -224,7 +242,23 @@ class _Step:
             },
             {"base": self._pairs(completions, rewards), "evolved": evolved_pairs},
         )
-        return Iteration(mixed, mixed, self._train(before.policy, mixed))
+        pairs = self._rewritten(before.policy, mixed)
+        return Iteration(mixed, pairs, self._train(before.policy, pairs))
+
+    def _from_scratch(self) -> bool:
+        """Whether this iteration trains from the base policy, on original and evolved prompts."""
+        return self.recipe.train == "scratch" and self.number == len(self.recipe.chain)
+
+    def _rewritten(self, policy: Stage, pairs: Stage) -> Stage:
+        """Pairs whose chosen answers the policy has revised, if the recipe asks for it."""
+        if not self.recipe.rewriter_at(self.number):
+            return pairs
+        settings: dict[str, Json] = dict(self.planner.profile.generation.model_dump())
+        settings["n"] = 1
+        role = self.recipe.reward_model_at(self.number)
+        settings["reward_model"] = self.planner.assets.reward_model(role)
+        inputs = {"pairs": pairs, **self.planner.with_policy(settings, policy)}
+        return self._stage("rewrite", settings, inputs)
 
     def select(self, done: list[Iteration]) -> Iteration:
         """Train on the informative share of the prompts before, as they are."""

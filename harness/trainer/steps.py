@@ -1,4 +1,4 @@
-"""What the creator's stages do: prompts, select, evolve, pair, mix; and where each kind is found.
+"""What the creator's stages do, from prompts to the training mix; and where each kind is found.
 
 Stage functions are the only place where the method's pure parts, the models and the disk meet.
 Each takes a `StageContext`; the files it reads and writes are named in its docstring.
@@ -11,7 +11,7 @@ from typing import cast
 
 import numpy as np
 
-from harness.eva.evolving import Prompt, evolve
+from harness.eva.evolving import Prompt, Shape, evolve
 from harness.eva.informativeness import informativeness, weights
 from harness.eva.mixing import mix
 from harness.eva.pairs import best_against_worst
@@ -30,10 +30,10 @@ from harness.trainer.files import (
 )
 
 FUNCTIONS: Mapping[str, str] = {
-    **{k: f"{__name__}:{k}_stage" for k in ("prompts", "select", "evolve", "pair", "mix")},
+    **{k: f"{__name__}:{k}_stage" for k in ("prompts", "select", "evolve", "pair", "mix", "join")},
     **{
         k: f"harness.trainer.model_steps:{k}_stage"
-        for k in ("generate", "annotate", "train", "answer", "judge")
+        for k in ("generate", "annotate", "rewrite", "train", "answer", "judge")
     },
     "online": "harness.trainer.online_steps:online_stage",
 }
@@ -113,6 +113,7 @@ def evolve_stage(ctx: StageContext) -> None:
         retries=cast(int, s["retries"]),
         seed=ctx.seed,
         iteration=cast(int, s["iteration"]),
+        shape=cast(Shape, s.get("shape", "chain")),
     )
     write_rows(ctx.output / "prompts.parquet", [vars(p) for p in result.prompts], PROMPT_SCHEMA)
     summary = {
@@ -163,3 +164,12 @@ def mix_stage(ctx: StageContext) -> None:
     rng = np.random.default_rng(ctx.seed)
     rows = mix(base, evolved, cast(int, ctx.settings["size"]), share, rng)
     write_rows(ctx.output / "pairs.parquet", rows, PAIR_SCHEMA)
+
+
+def join_stage(ctx: StageContext) -> None:
+    """Put all original and all evolved pairs together, shuffled; writes `pairs.parquet`."""
+    rows = [
+        row for name in ("base", "evolved") for row in read_rows(ctx.inputs[name] / "pairs.parquet")
+    ]
+    order = np.random.default_rng(ctx.seed).permutation(len(rows))
+    write_rows(ctx.output / "pairs.parquet", [rows[i] for i in order], PAIR_SCHEMA)

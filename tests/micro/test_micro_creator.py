@@ -12,21 +12,20 @@ import pytest
 from harness.errors import HarnessError
 from harness.eva.evolving import Prompt, Rewrite, evolve
 from harness.micro.creator import (
-    CONSTRAINTS,
     LEFTOVER,
-    METHODS,
-    NEVER_ADDED,
-    REPERTOIRE,
     UNCHANGED,
     EmbeddedCreator,
     embedded_creator,
     why_unusable,
 )
+from harness.micro.creator_methods import CONSTRAINTS, NEVER_ADDED, REPERTOIRE
+from harness.micro.creator_methods import METHODS as SCHEMES
 from harness.micro.language import FRAMES, Task, parse, render
 from harness.micro.operations import BENCHMARK_PHRASE, NAMES, OPERATIONS
 from harness.micro.sources import HARD, human_prompts, pairwise_items
 
 DRAWS = 200
+METHODS = SCHEMES["evol_instruct"]
 
 
 def results(method: str, task: Task) -> set[Task]:
@@ -142,8 +141,8 @@ def test_a_rewrite_has_either_a_prompt_or_a_reason() -> None:
 
 def test_a_creator_is_known_by_its_method() -> None:
     assert isinstance(embedded_creator("micro-1/evol_instruct"), EmbeddedCreator)
-    with pytest.raises(HarnessError, match="no creator `micro-1/self_instruct`"):
-        embedded_creator("micro-1/self_instruct")
+    with pytest.raises(HarnessError, match="no creator `micro-1/tree`"):
+        embedded_creator("micro-1/tree")
 
 
 def test_rewrites_repeat_with_the_generator() -> None:
@@ -246,3 +245,57 @@ def test_evolving_makes_prompts_deeper() -> None:
         for g in (1, 2, 3, 4)
     ]
     assert before < by_generation[0] < by_generation[1] < by_generation[2]
+
+
+def test_evol_complexity_is_evol_instruct_without_breadth() -> None:
+    assert dict(SCHEMES["evol_complexity"]) == {k: v for k, v in METHODS.items() if k != "breadth"}
+
+
+def scheme_results(scheme: str, method: str, given: Task) -> set[Task]:
+    return {SCHEMES[scheme][method](given, random.Random(seed)) for seed in range(DRAWS)}
+
+
+def test_helpfulness_leaves_out_what_has_no_effect() -> None:
+    """`1 2` is sorted and holds no letters: only reversing it changes anything."""
+    asked = task("1 2", "sort_up", "reverse", "keep_digits")
+    assert scheme_results("evol_quality", "helpfulness", asked) == {task("1 2", "reverse")}
+    idle = task("1 2", "sort_up")
+    assert scheme_results("evol_quality", "helpfulness", idle) == {idle}
+
+
+def test_relevance_leaves_out_what_was_just_said() -> None:
+    asked = task("1 b", "rotate", "rotate", "reverse", "rotate")
+    assert scheme_results("evol_quality", "relevance", asked) == {
+        task("1 b", "rotate", "reverse", "rotate")
+    }
+
+
+def test_creativity_replaces_one_operation_by_one_of_the_repertoire() -> None:
+    made = scheme_results("evol_quality", "creativity", task("1 b", "swap", "every_other"))
+    for found in made:
+        kept = [a == b for a, b in zip(found.operations, ("swap", "every_other"), strict=True)]
+        assert sum(kept) == 1
+        assert set(found.operations) - {"swap", "every_other"} <= set(REPERTOIRE)
+
+
+def test_details_give_a_short_list_one_more_item_and_a_long_one_none() -> None:
+    made = scheme_results("evol_quality", "details", task("1 b", "swap"))
+    assert {(len(m.items or ()), m.operations) for m in made} == {(3, ("swap",))}
+    long = task("1 2 3 4 5 6 7", "swap")
+    assert scheme_results("evol_quality", "details", long) == {long}
+
+
+def test_self_instruct_writes_a_new_task_whatever_the_one_before() -> None:
+    one = scheme_results("self_instruct", "new", task("1 b", "swap"))
+    assert one == scheme_results("self_instruct", "new", task("1 2 3", "reverse", "rotate"))
+    assert {len(made.operations) for made in one} == {1, 2, 3}
+    assert {name for made in one for name in made.operations} <= set(REPERTOIRE)
+
+
+def test_every_scheme_writes_prompts_that_can_be_read() -> None:
+    rng = np.random.default_rng(0)
+    for scheme in SCHEMES:
+        creator = embedded_creator(f"world/{scheme}")
+        usable = [creator.rewrite("reverse it : 1 b 3", rng) for _ in range(50)]
+        assert sum(rewrite.prompt is not None for rewrite in usable) > 30
+        assert {r.method for r in usable} <= set(SCHEMES[scheme])

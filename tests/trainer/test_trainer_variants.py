@@ -1,0 +1,126 @@
+"""Laws of training from scratch, of the rewriter and of evolving methods, on real small runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from harness.catalogue.profile import Profile, find_profile, load_profiles
+from harness.catalogue.recipe import Creator, Recipe
+from harness.engine import LocalEngine, Plan
+from harness.store import Stage, Store
+from harness.trainer.assets import assets_of
+from harness.trainer.files import Rows, read_rows
+from harness.trainer.plan import Planner, Run
+from harness.trainer.steps import FUNCTIONS
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shipped_world() -> Iterator[None]:
+    """The world that ships with the package."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("HARNESS_WORLD", raising=False)
+        yield
+
+
+@pytest.fixture(scope="module")
+def small() -> Profile:
+    """The embedded profile with 16 prompts an iteration, two answers each, and no benchmarks."""
+    micro = find_profile(load_profiles(), "micro")
+    generation = micro.generation.model_copy(update={"n": 2})
+    return micro.model_copy(update={"x": 16, "benchmarks": {}, "generation": generation})
+
+
+def planned(profile: Profile, **changes: Any) -> Run:
+    creator = Creator(method=changes.pop("method", "evol_instruct"), metric="uniform")
+    recipe = Recipe(algorithm="dpo", chain=("human", "eva"), creator=creator, **changes)
+    return Planner(profile, assets_of(profile)).run("run", recipe, 0)
+
+
+@pytest.fixture(scope="module")
+def runs(small: Profile) -> dict[str, Run]:
+    return {
+        "plain": planned(small),
+        "scratch": planned(small, train="scratch"),
+        "rewriter": planned(small, rewriter=True),
+        "self_instruct": planned(small, method="self_instruct"),
+    }
+
+
+@pytest.fixture(scope="module")
+def store(runs: dict[str, Run], tmp_path_factory: pytest.TempPathFactory) -> Store:
+    work = tmp_path_factory.mktemp("work")
+    store = Store(work / "store")
+    engine = LocalEngine(store, FUNCTIONS, work / "logs", jobs=1, on_event=lambda event: None)
+    outcome = engine.run(Plan([stage for run in runs.values() for stage in run.training]))
+    assert outcome.ok, dict(outcome.failed)
+    return store
+
+
+def pairs(store: Store, stage: Stage) -> Rows:
+    return read_rows(store.open(stage.fingerprint) / "pairs.parquet")
+
+
+def evolve_stage(run: Run) -> Stage:
+    mixed = run.iterations[1].prompts
+    return mixed.inputs["evolved"].inputs["completions"].inputs["prompts"]
+
+
+def test_scratch_starts_from_the_base_policy_and_evolves_what_incremental_evolves(
+    runs: dict[str, Run],
+) -> None:
+    scratch, plain = runs["scratch"], runs["plain"]
+    last = scratch.training[-1]
+    assert "policy" not in last.inputs
+    assert last.settings["policy"] == scratch.training[0].settings["policy"]
+    assert evolve_stage(scratch) == evolve_stage(plain)
+    assert scratch.iterations[0] == plain.iterations[0]
+
+
+def test_scratch_trains_on_all_original_and_all_evolved_pairs(
+    runs: dict[str, Run], store: Store
+) -> None:
+    joined = runs["scratch"].iterations[1].pairs
+    parts = [pairs(store, joined.inputs[name]) for name in ("base", "evolved")]
+    assert joined.inputs["base"] == runs["scratch"].iterations[0].pairs
+    found = sorted(json.dumps(row) for row in pairs(store, joined))
+    assert found == sorted(json.dumps(row) for part in parts for row in part)
+
+
+def test_the_rewriter_changes_chosen_answers_alone_and_records_what_became_of_them(
+    runs: dict[str, Run], store: Store
+) -> None:
+    after = runs["rewriter"].iterations[1].pairs
+    before = after.inputs["pairs"]
+    assert before == runs["plain"].iterations[1].pairs
+    old, new = pairs(store, before), pairs(store, after)
+    touched = {"chosen", "reward_chosen"}
+    for one, other in zip(old, new, strict=True):
+        assert {k: v for k, v in one.items() if k not in touched} == {
+            k: v for k, v in other.items() if k not in touched
+        }
+    path = store.open(after.fingerprint) / "summary.json"
+    summary = json.loads(path.read_text(encoding="utf-8"))
+    same = [one["chosen"] == other["chosen"] for one, other in zip(old, new, strict=True)]
+    assert summary["unchanged"] == sum(same)
+    mean = sum(row["reward_chosen"] for row in new) / len(new)
+    assert summary["reward_after"] == pytest.approx(mean)
+    assert runs["rewriter"].training[-1].inputs["policy"] == runs["plain"].training[0]
+
+
+def test_self_instruct_children_are_all_of_the_sampled_prompt(
+    runs: dict[str, Run], store: Store
+) -> None:
+    stage = evolve_stage(runs["self_instruct"])
+    children = read_rows(store.open(stage.fingerprint) / "prompts.parquet")
+    assert {child["generation"] for child in children} == {1}
+    assert {child["method"] for child in children} == {"new"}
+    assert stage.settings["shape"] == "independent"
+
+
+def test_a_chain_says_nothing_of_its_shape(runs: dict[str, Run]) -> None:
+    """So that what was computed before there were other shapes is still found."""
+    assert "shape" not in evolve_stage(runs["plain"]).settings
