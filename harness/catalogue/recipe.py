@@ -195,6 +195,11 @@ class Recipe(Strict):
             raise ValueError("`train: scratch` needs a `chain` that ends in `eva`")
         if self.rewriter and "eva" not in self.chain:
             raise ValueError("`rewriter` needs an `eva` iteration in the `chain`")
+        if self.rewriter and small(self.reward_model) == "pairwise":
+            raise ValueError(
+                "`rewriter` records the reward of each revision and needs a pointwise "
+                f"`reward_model`, not `{self.reward_model}`"
+            )
         if self.algorithm == "sppo" and small(self.reward_model) != "pairwise":
             raise ValueError(
                 f"`sppo` learns from win probabilities and needs a pairwise `reward_model`, "

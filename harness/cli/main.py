@@ -21,6 +21,7 @@ from harness.cli import (
     plan_command,
     report_command,
     run_command,
+    sweep_commands,
     tracking_commands,
     why_command,
 )
@@ -76,6 +77,7 @@ why_command.register(app)
 tracking_commands.register(app)
 doctor_command.register(app)
 app.add_typer(micro_commands.app, name="micro")
+app.add_typer(sweep_commands.app, name="sweep")
 
 
 def main() -> None:

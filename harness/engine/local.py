@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ class LocalEngine:
             self.store.clear_failure(stage.fingerprint)
         run = _Run(self, Schedule(plan, pending, plan.durations(self.store, self._fallback)))
         try:
-            with self._pool() as pool:
+            with self.workers() as pool:
                 run.drive(pool, self._on_event)
         except KeyboardInterrupt:
             raise Interrupted(
@@ -119,8 +120,8 @@ class LocalEngine:
             self.store.sweep()
         return Outcome(tuple(run.finished), run.failed, run.skipped)
 
-    def _pool(self) -> Pool:
-        """Return a pool without workers yet."""
+    def workers(self) -> AbstractContextManager[Pool]:
+        """Return the workers of one run, none of them started yet; they end with the context."""
         if self._provenance is None:
             self._provenance = collect_provenance(self._threads)
         return Pool(

@@ -76,7 +76,7 @@ def publish(table_runs: TableRuns, cells: Sequence[Cell], store: Store, results_
                 "stages": _fingerprints(table_runs, store),
             }
             (draft / DIGESTS).write_text(dumps(digests), encoding="utf-8")
-            _replace(target, draft, Path(scratch) / "old")
+            replace_folder(target, draft, Path(scratch) / "old")
     return target
 
 
@@ -174,7 +174,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _replace(target: Path, draft: Path, old: Path) -> None:
+def replace_folder(target: Path, draft: Path, old: Path) -> None:
     """Put a folder in another's place; what was there comes back where that fails."""
     there = target.exists()
     if there:

@@ -58,12 +58,10 @@ def generate_stage(ctx: StageContext) -> None:
 
 def annotate_stage(ctx: StageContext) -> None:
     """Score completions with a reward model; writes `rewards.parquet` in the same order."""
-    from harness.models.reward_model import score
-
     rows = read_rows(ctx.inputs["completions"] / "completions.parquet")
-    conversations = [[*user(row["prompt"]), assistant(row["completion"])] for row in rows]
-    model = resolve(str(ctx.settings["reward_model"]))
-    rewards = score(model, conversations, batch_size=SCORING_BATCH)
+    pairwise = ctx.settings.get("rewards") == "win_probability"
+    scores = _win_probabilities if pairwise else _rewards
+    rewards = scores(resolve(str(ctx.settings["reward_model"])), rows)
     write_rows(
         ctx.output / "rewards.parquet",
         [
@@ -73,6 +71,27 @@ def annotate_stage(ctx: StageContext) -> None:
     )
 
 
+def _rewards(model: Path, rows: Rows) -> list[float]:
+    """Return the pointwise rewards of completions."""
+    from harness.models.reward_model import score
+
+    conversations = [[*user(row["prompt"]), assistant(row["completion"])] for row in rows]
+    rewards: list[float] = score(model, conversations, batch_size=SCORING_BATCH).tolist()
+    return rewards
+
+
+def _win_probabilities(model: Path, rows: Rows) -> list[float]:
+    """Return each completion's mean win probability over the completions of its prompt."""
+    from harness.models.pair_preference import mean_win_probabilities, win_probabilities
+
+    n = 1 + max(row["sample"] for row in rows)
+    asked = [user(row["prompt"]) for row in rows[::n]]
+    answers = [[row["completion"] for row in rows[i : i + n]] for i in range(0, len(rows), n)]
+    matrix = win_probabilities(model, asked, answers, batch_size=SCORING_BATCH)
+    means: list[float] = mean_win_probabilities(matrix).reshape(-1).tolist()
+    return means
+
+
 def rewrite_stage(ctx: StageContext) -> None:
     """Let the policy revise the chosen answers; writes `pairs.parquet` and `summary.json`.
 
@@ -80,7 +99,6 @@ def rewrite_stage(ctx: StageContext) -> None:
     """
     from harness.micro.language import REVISE
     from harness.models.policy import generate
-    from harness.models.reward_model import score
 
     rows = read_rows(ctx.inputs["pairs"] / "pairs.parquet")
     s = ctx.settings
@@ -95,12 +113,8 @@ def rewrite_stage(ctx: StageContext) -> None:
         seed=ctx.seed,
     )
     revised = [answer.text for (answer,) in answers]
-    conversations = [
-        [*user(row["prompt"]), assistant(text)] for row, text in zip(rows, revised, strict=True)
-    ]
-    rewards = score(
-        resolve(str(s["reward_model"])), conversations, batch_size=SCORING_BATCH
-    ).tolist()
+    answered = [{**row, "completion": text} for row, text in zip(rows, revised, strict=True)]
+    rewards = _rewards(resolve(str(s["reward_model"])), answered)
     summary = {
         "pairs": len(rows),
         "unchanged": sum(r["chosen"] == text for r, text in zip(rows, revised, strict=True)),
@@ -129,6 +143,9 @@ def train_stage(ctx: StageContext) -> None:
 
     hyper = hyperparameters(algorithm, ctx.settings)
     pairs = pq.read_table(ctx.inputs["pairs"] / "pairs.parquet")
+    if algorithm == "sppo":  # its rewards are win probabilities
+        for side in ("chosen", "rejected"):
+            pairs = pairs.append_column(f"p_{side}", pairs.column(f"reward_{side}"))
     summary = train(start, start, pairs, ctx.output, hyper, seed=ctx.seed, on_log=on_log)
     write_json(ctx.output / "log.json", {"history": history, "summary": summary})
 

@@ -172,11 +172,17 @@ class Planner:
     def rollouts(
         self, label: str, policy: Stage | None, prompts: Stage, role: str
     ) -> tuple[Stage, Stage]:
-        """Return the stages of a policy's answers to prompts, and of their rewards."""
+        """Return the stages of a policy's answers to prompts, and of their rewards.
+
+        A pairwise reward model's reward of an answer is its mean win probability over the
+        prompt's answers.
+        """
         settings: dict[str, Json] = dict(self.profile.generation.model_dump())
         inputs = {"prompts": prompts, **self.with_policy(settings, policy)}
         completions = self.stage("generate", settings, inputs, label)
         reward_model: dict[str, Json] = {"reward_model": self.assets.reward_model(role)}
+        if role in ("pairwise", "pairwise_large"):
+            reward_model["rewards"] = "win_probability"
         inputs = {"completions": completions}
         return completions, self.stage("annotate", reward_model, inputs, label)
 

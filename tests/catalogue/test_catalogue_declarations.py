@@ -227,17 +227,17 @@ def test_what_a_profile_lacks_is_named() -> None:
     )
     recipe = Recipe.model_validate(
         {
-            "algorithm": "sppo",
+            "algorithm": "simpo",
             "chain": ["human", "human", "eva"],
-            "reward_model": "pairwise",
+            "reward_model": "pointwise_large",
             "train": "scratch",
             "rewriter": True,
             "creator": {"method": "evol_quality"},
         }
     )
     assert unsupported(recipe, [], bare) == [
-        "`micro` has no algorithm `sppo`",
-        "`micro` has no reward model `pairwise`",
+        "`micro` has no algorithm `simpo`",
+        "`micro` has no reward model `pointwise_large`",
         "`micro` has no evolving method `evol_quality`",
         "`micro` has no training mode `scratch`",
         "`micro` has no rewriter",

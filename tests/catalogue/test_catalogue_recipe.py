@@ -151,6 +151,15 @@ def test_online_on_human_prompts_is_the_same_run_whatever_the_buffer() -> None:
         ({"algorithm": "dpo", "chain": ["human"], "train": "scratch"}, "ends in `eva`"),
         ({"algorithm": "dpo", "chain": ["human"], "rewriter": True}, "needs an `eva`"),
         ({"algorithm": "sppo", "chain": ["human"]}, "needs a pairwise"),
+        (
+            {
+                "algorithm": "sppo",
+                "chain": ["human", "eva"],
+                "reward_model": "pairwise",
+                "rewriter": True,
+            },
+            "needs a pointwise",
+        ),
         ({"algorithm": "dpo", "chain": ["human"], "reward_model_from": 2}, "lies beyond"),
         (
             {"algorithm": "dpo", "chain": ["human", "eva"], "creator": {"method": None}},

@@ -1,0 +1,241 @@
+"""`sweep`: search settings with Optuna, and look at what a search has found."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli.options import DEFAULT_PROFILE, JsonOption, ProfileOption
+
+if TYPE_CHECKING:
+    from harness.catalogue.profile import Profile
+    from harness.report.sweep import SweepReport
+    from harness.report.view import Block
+    from harness.sweep.declaration import Sweep
+    from harness.sweep.work import Order
+
+app = typer.Typer(
+    help="Searches over settings of recipes and profiles.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+SweepArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="A sweep; `harness sweep list` names them.")
+]
+TrialsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--trials", metavar="N", help="Trials of the whole study.", show_default="as declared"
+    ),
+]
+ProcessesOption = Annotated[
+    int, typer.Option("--jobs", metavar="N", help="Processes, each with one trial at a time.")
+]
+StorageOption = Annotated[
+    str | None,
+    typer.Option(
+        "--storage",
+        metavar="URL",
+        help="Where Optuna keeps the trials.",
+        show_default="a file in the work folder",
+    ),
+]
+PublishOption = Annotated[
+    bool, typer.Option("--publish", help="Also write it to results/, with plots.")
+]
+
+SHOWN_TRIALS = 10
+"""Trials that are printed; the JSON has all."""
+
+
+@app.callback()
+def _group() -> None:
+    """Group the verbs of sweeps."""
+
+
+@app.command("list", epilog="Example: harness sweep list")
+def list_sweeps(as_json: JsonOption = False) -> None:
+    """List the declared sweeps."""
+    from harness.cli.output import console, grid, print_json
+    from harness.sweep.declaration import load_sweeps
+
+    sweeps = load_sweeps().values()
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": sweep.name,
+                    "question": " ".join(sweep.question.split()),
+                    "settings": list(sweep.space),
+                    "objectives": [objective.name for objective in sweep.objectives],
+                    "sampler": sweep.sampler.kind,
+                    "trials": sweep.trials,
+                }
+                for sweep in sweeps
+            ]
+        )
+        return
+    lines = [
+        (
+            sweep.name,
+            ", ".join(path.rpartition(".")[2] for path in sweep.space),
+            ", ".join(f"{o.direction} {o.name}" for o in sweep.objectives),
+            sweep.sampler.kind,
+            str(sweep.trials),
+            " ".join(sweep.question.split()),
+        )
+        for sweep in sweeps
+    ]
+    headings = ("sweep", "settings", "objectives", "sampler", "trials", "question")
+    console().print(grid(headings, lines, right="4"))
+
+
+@app.command("run", epilog="Example: harness sweep run offline-evolve --jobs 2")
+def run(
+    name: SweepArgument,
+    trials: TrialsOption = None,
+    jobs: ProcessesOption = 1,
+    profile: ProfileOption = DEFAULT_PROFILE,
+    storage: StorageOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run the trials that a sweep lacks, then its winner on the benchmarks.
+
+    What is done is kept: after Ctrl-C, a kill or with more trials, the same command goes on.
+    """
+    from harness.cli.output import console, print_json, warn
+    from harness.sweep.conduct import run_sweep, shared_stages
+
+    sweep, scale = _found(name, profile)
+    _check_numbers(trials, jobs)
+    shared = shared_stages(sweep, scale)
+    order = _order(sweep, scale, trials, storage)
+    out = console(stderr=as_json)
+
+    def say(line: str) -> None:
+        out.print(line, soft_wrap=True)
+        # A pipe is read while the sweep goes on.
+        out.file.flush()
+
+    report = run_sweep(order, shared, jobs, say, warn)
+    if as_json:
+        print_json(report.as_json())
+    else:
+        _print(report)
+        out.print(f"\nMore: harness sweep show {name} --publish (plots), harness ui (trials)")
+    if report.failed:
+        raise typer.Exit(1)
+
+
+@app.command("show", epilog="Example: harness sweep show online-evolve")
+def show(
+    name: SweepArgument,
+    profile: ProfileOption = DEFAULT_PROFILE,
+    storage: StorageOption = None,
+    publish: PublishOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a sweep has found: best trials, importances, Pareto front, and the winner."""
+    from harness.cli.output import counted, note, print_json
+    from harness.project import results_dir, store_dir
+    from harness.report.sweep import publish_sweep
+    from harness.store import Store
+    from harness.sweep.conduct import stored_report
+
+    sweep, scale = _found(name, profile)
+    order = _order(sweep, scale, None, storage)
+    report, others = stored_report(sweep, scale, order.study, order.storage, Store(store_dir()))
+    if others:
+        note(f"{counted(others, 'study')} of `{name}` under other settings is left out")
+    if publish:
+        note(f"published in {publish_sweep(report, results_dir())}")
+    if as_json:
+        print_json(report.as_json())
+    else:
+        _print(report)
+
+
+def _found(name: str, profile: str) -> tuple[Sweep, Profile]:
+    """Return a sweep and a profile by their names.
+
+    Raises:
+        UserError: There is no such sweep or profile.
+    """
+    from harness.catalogue.profile import find_profile
+    from harness.cli.asking import all_profiles
+    from harness.sweep.declaration import find_sweep, load_sweeps
+
+    return find_sweep(load_sweeps(), name), find_profile(all_profiles(), profile)
+
+
+def _check_numbers(trials: int | None, jobs: int) -> None:
+    from harness.errors import UserError
+
+    if trials is not None and trials < 1:
+        raise UserError(f"--trials is {trials}: give the number of trials, 1 or more")
+    if jobs < 1:
+        raise UserError(f"--jobs is {jobs}: give the number of processes, 1 or more")
+
+
+def _order(sweep: Sweep, profile: Profile, trials: int | None, storage: str | None) -> Order:
+    """Return what the processes of a sweep are to do."""
+    from harness.cli.asking import EXPECTED_S
+    from harness.cli.run_command import needed_modules
+    from harness.engine import Plan
+    from harness.project import store_dir, work_dir
+    from harness.sweep.objective import validation_runs
+    from harness.sweep.space import base_candidate
+    from harness.sweep.storage import default_storage
+    from harness.sweep.study import study_name
+    from harness.sweep.work import Order
+    from harness.trainer.steps import FUNCTIONS
+
+    runs = validation_runs(sweep, base_candidate(sweep, profile), sweep.name)
+    stages = Plan(stage for run in runs for stage in run.targets).stages
+    hours = sweep.budget.hours if sweep.budget else None
+    return Order(
+        sweep=sweep,
+        profile=profile,
+        study=study_name(sweep, profile),
+        storage=storage or default_storage(work_dir(), sweep.name),
+        target=sweep.target(trials),
+        until=None if hours is None else time.time() + 3600 * hours,
+        work_dir=work_dir(),
+        store_dir=store_dir(),
+        functions=FUNCTIONS,
+        preload=tuple(needed_modules(stages)),
+        expected_s=EXPECTED_S,
+    )
+
+
+def _print(report: SweepReport) -> None:
+    from harness.cli.output import console
+    from harness.report.sweep import facts, importance_block, trial_block, winner_block
+
+    out = console()
+    for name, text in facts(report):
+        out.print(f"{name}: {text}", soft_wrap=True)
+    title = "Best trials (validation prompts; no result)"
+    _print_block(trial_block(report, report.best()[:SHOWN_TRIALS], title))
+    _print_block(importance_block(report))
+    if report.pareto is not None:
+        front = [report.trial(number) for number in report.pareto]
+        _print_block(trial_block(report, front, "Pareto front"))
+    _print_block(winner_block(report))
+    for trial in report.failed:
+        out.print(f"failed: trial {trial.number}: {trial.failure}", soft_wrap=True)
+
+
+def _print_block(block: Block) -> None:
+    from harness.cli.output import console, grid
+
+    out = console()
+    out.print(f"\n{block.title}", style="bold")
+    for text in block.notes:
+        out.print(text, soft_wrap=True)
+    if block.rows:
+        right = "".join(str(i) for i in range(1, min(len(block.head), 10)))
+        out.print(grid(block.head, block.rows, right=right))

@@ -1,0 +1,179 @@
+"""A whole `sweep run`: what all trials share first, then the trials, then the winner.
+
+What every trial needs (the first iteration of a chain, for one) is computed once, by as many
+workers as the trials will have, before two of them would compute it twice. Then one process, or
+several (`harness.sweep.processes`), take trials until the study has enough.
+"""
+
+from __future__ import annotations
+
+import optuna
+from optuna.trial import TrialState
+
+from harness.catalogue.profile import Profile, unsupported
+from harness.engine import Plan
+from harness.errors import HarnessError, UserError
+from harness.report.sweep import SweepReport
+from harness.store import Stage, Store
+from harness.sweep.claims import Claims, counted
+from harness.sweep.declaration import Sweep
+from harness.sweep.notes import DONE_AGAIN
+from harness.sweep.objective import on_validation, validation_runs
+from harness.sweep.processes import run_processes
+from harness.sweep.results import report_of, trial_line, winner_of
+from harness.sweep.space import base_candidate, candidate, check_settings, impossible, points
+from harness.sweep.storage import is_there, open_storage
+from harness.sweep.study import find_study, point_of, trials_of
+from harness.sweep.winner import Final, final_runs, final_scores, run_final
+from harness.sweep.work import Order, Say, Worker
+from harness.tracking.trials import TrialTracker
+
+
+def shared_stages(sweep: Sweep, profile: Profile) -> list[Stage]:
+    """Check what a sweep can suggest, and return the stages that every trial needs.
+
+    Raises:
+        UserError: The profile cannot run the base recipe, a setting does not exist, or some point
+            is impossible.
+    """
+    reasons = unsupported(base_candidate(sweep, profile).recipe, (), profile)
+    if reasons:
+        raise UserError(
+            f"`{sweep.name}` cannot run on the profile `{profile.name}`: " + "; ".join(reasons)
+        )
+    check_settings(sweep, profile)
+    shared: dict[str, Stage] | None = None
+    for point in points(sweep):
+        found = candidate(sweep, profile, point)
+        try:
+            runs = validation_runs(sweep, found, sweep.name)
+        except UserError as error:
+            raise UserError(impossible(sweep, point, error)) from error
+        stages = {stage.fingerprint: stage for run in runs for stage in Plan(run.targets)}
+        kept = stages if shared is None else shared
+        shared = {name: stage for name, stage in kept.items() if name in stages}
+    return list((shared or {}).values())
+
+
+def run_sweep(order: Order, shared: list[Stage], jobs: int, say: Say, warn: Say) -> SweepReport:
+    """Run the trials a study lacks, and then the winner.
+
+    Args:
+        order: What to do.
+        shared: The stages that every trial needs.
+        jobs: Number of processes.
+        say: Takes a line about what happens.
+        warn: Takes a sentence about what is amiss and holds nothing up.
+
+    Returns:
+        What the sweep has found.
+
+    Raises:
+        UserError: The storage cannot be used.
+        HarnessError: A stage that all need failed, a process died, or the winner failed.
+        Interrupted: Ctrl-C.
+    """
+    claims = order.claims()
+    tracker = order.tracker(warn)
+    for number in claims.repair():
+        say(f"trial {number} · its process was killed; its point is queued again or given up")
+    missing = order.target - counted(trials_of(claims.study))
+    done = max(0, order.target - missing)
+    say(f"{order.study}: {done} of {order.target} trials begun or done, in {order.storage_shown}")
+    if missing > 0:
+        _share(order, shared, jobs, say)
+        if jobs == 1:
+            with order.engine(1, "0") as engine:
+                Worker(order, engine, claims, tracker, say).work()
+        else:
+            run_processes(order, min(jobs, missing), say, warn)
+    track_rest(order, claims.study, tracker)
+    final = _winner(order, claims, jobs, tracker, say)
+    scores = [] if final is None else final_scores(order.sweep, final, Store(order.store_dir))
+    return report_of(order.sweep, order.profile, order.study, claims.study, scores)
+
+
+def stored_report(
+    sweep: Sweep, profile: Profile, name: str, where: str, store: Store
+) -> tuple[SweepReport, int]:
+    """Return what a sweep has found, without computing anything, and its number of old studies.
+
+    Args:
+        sweep: The sweep.
+        profile: The profile.
+        name: The study's name.
+        where: Where its trials are kept.
+        store: The stages.
+
+    Raises:
+        UserError: The storage cannot be used.
+    """
+    study, others = None, 0
+    if is_there(where):
+        study, others = find_study(name, open_storage(where), where)
+    best = winner_of(sweep, trials_of(study))
+    scores = []
+    if study is not None and best is not None:
+        point = point_of(trials_of(study)[best])
+        scores = final_scores(sweep, final_runs(sweep, profile, point), store)
+    return report_of(sweep, profile, name, study, scores), others
+
+
+def track_rest(order: Order, study: optuna.Study, tracker: TrialTracker) -> None:
+    """Write the ended trials that MLflow lacks: those it was away for, and killed ones."""
+    for trial in trials_of(study):
+        line = trial_line(order.sweep, trial)
+        unfinished = trial.state in (TrialState.RUNNING, TrialState.WAITING)
+        if unfinished or (line.mlflow_run and DONE_AGAIN not in trial.user_attrs):
+            continue
+        if trial.params.keys() != order.sweep.space.keys():
+            continue
+        found = candidate(order.sweep, order.profile, point_of(trial))
+        runs = validation_runs(order.sweep, found, order.run_id(trial.number))
+        tracker.write(line, runs, on_validation(found.profile))
+
+
+def _share(order: Order, shared: list[Stage], jobs: int, say: Say) -> None:
+    """Compute what every trial needs."""
+    plan, store = Plan(shared), Store(order.store_dir)
+    missing = len(plan.pending(store))
+    if not missing:
+        return
+    say(f"shared by all trials: {len(plan) - missing} of {len(plan)} stages reused, "
+        f"{missing} to compute")  # fmt: skip
+    with order.engine(jobs, "shared") as engine:
+        outcome = engine.run(plan)
+    if not outcome.ok:
+        stage, reason = next(iter(outcome.failed.items()))
+        raise HarnessError(
+            f"a stage that every trial needs failed, {stage.title}: {reason}; run the same "
+            "command to try again"
+        )
+
+
+def _winner(
+    order: Order, claims: Claims, jobs: int, tracker: TrialTracker, say: Say
+) -> Final | None:
+    """Run the winner on the benchmarks once the study is complete."""
+    trials = trials_of(claims.study)
+    begun, running = counted(trials), sum(t.state == TrialState.RUNNING for t in trials)
+    if begun < order.target:
+        say(f"the budget is used up with {begun} of {order.target} trials: run the same command "
+            "again to go on")  # fmt: skip
+        return None
+    if running:
+        say(f"{running} trials are worked on elsewhere: run the same command again for the winner")
+        return None
+    best = winner_of(order.sweep, trials)
+    if best is None:
+        raise HarnessError(
+            f"no trial of `{order.sweep.name}` is complete: `harness sweep show "
+            f"{order.sweep.name}` says why they failed"
+        )
+    final = final_runs(order.sweep, order.profile, point_of(trials[best]))
+    with order.engine(jobs, "winner") as engine:
+        run_final(final, engine, say)
+    for run_id, profile in final.profiles.items():
+        runs = [run for run in final.runs if run.run_id == run_id]
+        tracker.write_runs(runs, profile, {"sweep.role": run_id.rpartition("-")[2]})
+    return final

@@ -1,0 +1,295 @@
+"""A sweep as it is declared: search space, objectives, sampler, pruner, trials and budget.
+
+A sweep starts from a base recipe and names the settings it varies by their paths,
+`recipe.online.ratio_evol` or `profile.training.dpo.beta`. Everything that would only show while
+it runs is checked here or in `harness.sweep.space`, before anything runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from harness.catalogue.documents import (
+    CatalogueError,
+    Document,
+    Problem,
+    explain,
+    nearest,
+    read_document,
+    yaml_files,
+)
+from harness.catalogue.recipe import Recipe, Strict
+from harness.catalogue.schema import Id
+from harness.errors import UserError
+
+Scalar = bool | int | float | str | None
+"""The value of one setting."""
+
+Point = Mapping[str, Scalar]
+"""A value for each setting of a search space."""
+
+COSTS = ("rollouts", "tokens", "gradient_steps", "creator_calls")
+"""What an online run counts, over all of it."""
+
+Measure = Literal["val_wr", "val_len", "rollouts", "tokens", "gradient_steps", "creator_calls"]
+"""What an objective can be: a score of the validation answers, or a count of an online run."""
+
+FOLDER = Path(__file__).resolve().parent / "declarations"
+"""The sweeps that ship with the package."""
+
+
+class Parameter(Strict):
+    """The values a setting may take."""
+
+    kind: Literal["categorical", "int", "float"]
+    """One of some choices, a whole number, or a number."""
+    choices: tuple[Scalar, ...] = ()
+    """The choices of a categorical setting."""
+    low: float | None = None
+    """Least value of a number."""
+    high: float | None = None
+    """Greatest value of a number."""
+    step: float | None = Field(default=None, gt=0)
+    """Distance between values, from `low`; null: 1 for whole numbers, none for others."""
+    log: bool = False
+    """Whether a number is searched by its logarithm."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Parameter:
+        if self.kind == "categorical":
+            if len(self.choices) < 2 or len(set(map(repr, self.choices))) < len(self.choices):
+                raise ValueError("a categorical setting needs two or more different `choices`")
+            if (self.low, self.high, self.step, self.log) != (None, None, None, False):
+                raise ValueError("`low`, `high`, `step` and `log` belong to numbers")
+            return self
+        if self.choices:
+            raise ValueError("`choices` belong to a categorical setting")
+        if self.low is None or self.high is None or not self.low < self.high:
+            raise ValueError("a number needs `low` and `high`, `low` being less")
+        if self.log and (self.low <= 0 or self.step is not None):
+            raise ValueError("`log` needs a `low` above 0 and takes no `step`")
+        numbers = (self.low, self.high, self.step or 1.0)
+        if self.kind == "int" and not all(number == int(number) for number in numbers):
+            raise ValueError("a whole number needs whole `low`, `high` and `step`")
+        return self
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the values can be counted."""
+        return self.kind != "float" or self.step is not None
+
+    def values(self) -> tuple[Scalar, ...]:
+        """Return all values of a finite parameter, of another its ends and some in between."""
+        if self.kind == "categorical":
+            return self.choices
+        assert self.low is not None
+        assert self.high is not None
+        if self.kind == "int":
+            return tuple(range(int(self.low), int(self.high) + 1, int(self.step or 1)))
+        if self.step is None:
+            # Odd shares, so that a value that must be a whole number of something is found out.
+            between = (self.low + (self.high - self.low) * share for share in (0.237, 0.5, 0.789))
+            return (self.low, *between, self.high)
+        count = math.floor((self.high - self.low) / self.step + 1e-9)
+        return tuple(round(self.low + i * self.step, 12) for i in range(count + 1))
+
+
+class Objective(Strict):
+    """What is measured of a trial, and which end is better."""
+
+    name: Id
+    """Name in reports and in MLflow."""
+    measure: Measure
+    """A score of the answers to the validation prompts, or a count of an online run."""
+    direction: Literal["maximize", "minimize"]
+    """The better end."""
+    unit: str = ""
+    """Unit, for people."""
+
+
+class Sampler(Strict):
+    """What suggests points."""
+
+    kind: Literal["tpe", "random", "grid"]
+    """Optuna's tree-structured Parzen estimator, independent draws, or every point once."""
+    seed: int = Field(ge=0, lt=2**31)
+    """Seed of all suggestions."""
+    startup_trials: int = Field(default=10, ge=1)
+    """TPE: trials drawn at random before the first that is modelled."""
+
+
+class Pruner(Strict):
+    """What ends a trial early: it is worse than the median of the others at the same step."""
+
+    kind: Literal["median"]
+    """The rule."""
+    startup_trials: int = Field(default=5, ge=1)
+    """Complete trials before the first that may be pruned."""
+
+
+class Budget(Strict):
+    """Where a command ends though trials are left."""
+
+    hours: float = Field(gt=0)
+    """Hours of a command after which no trial is begun."""
+
+
+class Result(Strict):
+    """How the winner is measured."""
+
+    seeds: tuple[int, ...] = Field(min_length=1)
+    """Fresh seeds; the winner and the base recipe are run with each on all benchmarks."""
+
+
+class Sweep(Strict):
+    """A search over settings."""
+
+    name: Id
+    """Name of the sweep, and of its file."""
+    question: str
+    """What it is to answer."""
+    recipe: dict[str, Any]
+    """Settings of the base recipe, as a row of a table states them."""
+    space: dict[str, Parameter] = Field(min_length=1)
+    """The settings that vary, by path: `recipe....` or `profile....`."""
+    objectives: tuple[Objective, ...] = Field(min_length=1)
+    """What is measured; the first decides on the winner, the others break ties."""
+    seeds: tuple[int, ...] = Field(min_length=1)
+    """Seeds of each trial, over which objectives are averaged; a pruner looks after each."""
+    sampler: Sampler
+    """What suggests points."""
+    pruner: Pruner | None = None
+    """What ends a trial early; null: nothing."""
+    trials: int = Field(ge=1)
+    """Trials of the whole study, however many commands they take."""
+    budget: Budget | None = None
+    """Where a command ends though trials are left."""
+    result: Result
+    """How the winner is measured."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Sweep:
+        if self.pruner and len(self.objectives) > 1:
+            raise ValueError(
+                "a `pruner` needs one objective: with several no trial is worse on the way; "
+                "remove the pruner or all objectives but one"
+            )
+        if self.pruner and len(self.seeds) < 2:
+            raise ValueError(
+                "a `pruner` looks after each seed and there is one; give two or more `seeds`"
+            )
+        if len({objective.name for objective in self.objectives}) < len(self.objectives):
+            raise ValueError("two `objectives` have one name; rename one")
+        for name, seeds in (("seeds", self.seeds), ("result.seeds", self.result.seeds)):
+            if len(set(seeds)) < len(seeds) or not all(0 <= seed < 2**31 for seed in seeds):
+                raise ValueError(f"`{name}` must be different whole numbers from 0 to 2^31 - 1")
+        again = sorted(set(self.seeds) & set(self.result.seeds))
+        if again:
+            raise ValueError(
+                f"seed {again[0]} stands in `seeds` and in `result.seeds`; the winner needs "
+                "fresh ones"
+            )
+        endless = [name for name, p in self.space.items() if not p.is_finite]
+        if self.sampler.kind == "grid" and endless:
+            raise ValueError(f"a grid has no points for `{endless[0]}`; give it a `step`")
+        return self
+
+    @property
+    def grid_size(self) -> int | None:
+        """Number of points, None where they cannot be counted."""
+        if not all(parameter.is_finite for parameter in self.space.values()):
+            return None
+        return math.prod(len(parameter.values()) for parameter in self.space.values())
+
+    def target(self, trials: int | None = None) -> int:
+        """Return how many trials the study ends with: those asked for, but a grid's at most."""
+        asked = self.trials if trials is None else trials
+        if self.sampler.kind == "grid" and self.grid_size is not None:
+            return min(asked, self.grid_size)
+        return asked
+
+
+def load_sweeps(folder: Path | None = None) -> dict[str, Sweep]:
+    """Read and check every sweep in a folder, the package's own by default.
+
+    Raises:
+        CatalogueError: Anything is wrong in any file; it carries every problem found.
+    """
+    sweeps: dict[str, Sweep] = {}
+    problems: list[Problem] = []
+    for path in yaml_files(FOLDER if folder is None else folder):
+        document = read_document(path)
+        problems += document.problems
+        if document.data is None:
+            if not document.problems:
+                problems.append(document.problem((), "the file is empty; declare a sweep"))
+            continue
+        try:
+            sweep = Sweep.model_validate(document.data)
+        except ValidationError as error:
+            problems += explain(error, Sweep, document, [()])
+            continue
+        problems += _wrong(sweep, document)
+        sweeps[sweep.name] = sweep
+    if problems:
+        raise CatalogueError(problems)
+    return sweeps
+
+
+def find_sweep(sweeps: Mapping[str, Sweep], name: str) -> Sweep:
+    """Return a sweep by its name.
+
+    Raises:
+        UserError: There is none; the message names the nearest.
+    """
+    if name not in sweeps:
+        raise UserError(f"there is no sweep `{name}`{nearest(name, sweeps)}")
+    return sweeps[name]
+
+
+def recipe_settings() -> list[str]:
+    """Return the path of every setting of a recipe, as in `recipe.creator.metric`."""
+    return list(_leaves(Recipe, "recipe"))
+
+
+def _leaves(model: type[BaseModel], prefix: str) -> list[str]:
+    found: list[str] = []
+    for name, field in model.model_fields.items():
+        inner = _model_in(field.annotation)
+        found += _leaves(inner, f"{prefix}.{name}") if inner else [f"{prefix}.{name}"]
+    return found
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the model that an annotation is or may be, None where it is none."""
+    candidates = [annotation, *getattr(annotation, "__args__", ())]
+    return next((a for a in candidates if isinstance(a, type) and issubclass(a, BaseModel)), None)
+
+
+def _wrong(sweep: Sweep, document: Document) -> list[Problem]:
+    """Return what is wrong with names that pydantic does not know of."""
+    problems = []
+    if sweep.name != document.path.stem:
+        text = f"name: `{sweep.name}` differs from the name of the file; rename one"
+        problems.append(document.problem(("name",), text))
+    known = recipe_settings()
+    for path in sweep.space:
+        if path.startswith("profile.") or path in known:
+            continue
+        text = f"space: there is no setting `{path}`{nearest(path, known)}"
+        problems.append(document.problem(("space", path), text))
+    try:
+        online = Recipe.model_validate(sweep.recipe).is_online
+    except ValidationError as error:
+        problems += explain(error, Recipe, document, [("recipe",)])
+        return problems
+    for i, objective in enumerate(sweep.objectives):
+        if objective.measure in COSTS and not online:
+            text = f"objectives[{i}]: `{objective.measure}` is counted in online runs only"
+            problems.append(document.problem(("objectives", i), text))
+    return problems

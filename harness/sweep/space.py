@@ -1,0 +1,174 @@
+"""From a point of the search space to a recipe and a profile, and what makes a point impossible.
+
+A point is laid over the base recipe and over the profile, and both are checked as if a person had
+written them. Before a sweep runs, so are the points it can suggest: all of them where they are
+few, else the corners of the space and some between.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from harness.catalogue.documents import nearest
+from harness.catalogue.profile import Profile, unsupported
+from harness.catalogue.recipe import Recipe, merge
+from harness.errors import UserError
+from harness.sweep.declaration import Point, Scalar, Sweep
+
+SEARCHABLE = ("x", "creator", "generation", "selection", "pairs", "training")
+"""Parts of a profile that a sweep may vary. Benchmarks are not: they are what measures."""
+
+MOST_POINTS = 256
+"""Points that are checked before a sweep runs."""
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What a point of the search space means."""
+
+    recipe: Recipe
+    profile: Profile
+
+
+def base_candidate(sweep: Sweep, profile: Profile) -> Candidate:
+    """Return the base recipe on the profile as it is."""
+    return Candidate(Recipe.model_validate(sweep.recipe), profile)
+
+
+def candidate(sweep: Sweep, profile: Profile, point: Point) -> Candidate:
+    """Return what a point means.
+
+    Args:
+        sweep: The sweep.
+        profile: The profile it runs on.
+        point: A value for each setting of its space.
+
+    Raises:
+        UserError: The settings contradict each other, or the profile cannot run them.
+    """
+    settings = nested(point)
+    try:
+        recipe = _validated(Recipe, merge(sweep.recipe, settings.get("recipe", {})))
+        changed = profile
+        if "profile" in settings:
+            data = merge(profile.model_dump(by_alias=True), settings["profile"])
+            changed = _validated(Profile, data)
+        _check(recipe, changed)
+    except ValueError as error:
+        raise UserError(impossible(sweep, point, error)) from error
+    return Candidate(recipe, changed)
+
+
+def impossible(sweep: Sweep, point: Point, reason: Exception) -> str:
+    """Return the sentence for a point that cannot be run."""
+    why = str(reason).rstrip(".")
+    return (
+        f"the sweep `{sweep.name}` can suggest {shown(point)}, which is impossible: {why}; "
+        "change its `space`"
+    )
+
+
+def check_settings(sweep: Sweep, profile: Profile) -> None:
+    """Check that the profile has every setting of it that a sweep varies.
+
+    Raises:
+        UserError: It has not; the message names the nearest.
+    """
+    known = [
+        name
+        for name in leaves(profile.model_dump(by_alias=True), "profile")
+        if name.split(".")[1] in SEARCHABLE
+    ]
+    for path in sweep.space:
+        if path.startswith("profile.") and path not in known:
+            raise UserError(
+                f"the sweep `{sweep.name}` varies `{path}`, which the profile `{profile.name}` "
+                f"does not let it{nearest(path, known)}"
+            )
+
+
+def points(sweep: Sweep) -> list[dict[str, Scalar]]:
+    """Return points to check: all where there are few, else corners and random ones.
+
+    The first corner is the first point; the same sweep always gets the same points.
+    """
+    names, axes = list(sweep.space), [p.values() for p in sweep.space.values()]
+    if (sweep.grid_size or MOST_POINTS + 1) <= MOST_POINTS:
+        return [dict(zip(names, values, strict=True)) for values in itertools.product(*axes)]
+    ends = [axis if len(axis) < 3 else (axis[0], axis[-1]) for axis in axes]
+    chosen = list(itertools.islice(itertools.product(*ends), MOST_POINTS // 2))
+    draw = random.Random(0)
+    while len(chosen) < MOST_POINTS:
+        chosen.append(tuple(draw.choice(axis) for axis in axes))
+    return [dict(zip(names, values, strict=True)) for values in chosen]
+
+
+def grid(sweep: Sweep) -> list[dict[str, Scalar]]:
+    """Return every point of a finite space once, in an order drawn from the sampler's seed."""
+    axes = [parameter.values() for parameter in sweep.space.values()]
+    found = [dict(zip(sweep.space, values, strict=True)) for values in itertools.product(*axes)]
+    random.Random(sweep.sampler.seed).shuffle(found)
+    return found
+
+
+def nested(point: Point) -> dict[str, Any]:
+    """Return settings by dotted path as nested mappings."""
+    found: dict[str, Any] = {}
+    for path, value in point.items():
+        *parents, name = path.split(".")
+        inner = found
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+        inner[name] = value
+    return found
+
+
+def leaves(settings: Mapping[str, Any], prefix: str) -> Iterator[str]:
+    """Yield the dotted path of every setting in nested mappings."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{prefix}.{name}")
+        else:
+            yield f"{prefix}.{name}"
+
+
+def shown(point: Point) -> str:
+    """Return a point in a few words: `ratio_evol 0.5, n_new 4`."""
+    return ", ".join(f"{path.rpartition('.')[2]} {_text(v)}" for path, v in point.items())
+
+
+def _text(value: Scalar) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _check(recipe: Recipe, profile: Profile) -> None:
+    """Raise ValueError where a recipe cannot run on a profile."""
+    reasons = unsupported(recipe, (), profile)
+    if reasons:
+        raise ValueError("; ".join(reasons))
+    creator = recipe.creator
+    made = creator.fraction * creator.evolutions
+    if "eva" in recipe.chain and made < creator.evolved_share:
+        raise ValueError(
+            f"`fraction` {creator.fraction:g} and `evolutions` {creator.evolutions} make evolved "
+            f"prompts for {made:.0%} of the mix, and `evolved_share` asks for "
+            f"{creator.evolved_share:.0%}"
+        )
+
+
+def _validated(model: type[_Model], data: Mapping[str, Any]) -> _Model:
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        what = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
+        raise ValueError(f"{where}: {what}" if where else what) from error

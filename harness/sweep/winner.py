@@ -1,0 +1,135 @@
+"""The winner on the benchmarks, beside the base recipe, with seeds that no trial has seen.
+
+The best of many trials owes part of its score to luck, and the more trials the more of it. With
+fresh seeds and other prompts that part is gone. The base recipe is run with the same seeds, so
+that the gain is paired by seed and prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from harness.catalogue.profile import Profile
+from harness.engine import LocalEngine, Plan
+from harness.errors import HarnessError
+from harness.report.scores import Key, Measured, grouped, numbers, read_rows
+from harness.report.sweep import BenchmarkScore
+from harness.store import Store
+from harness.sweep.declaration import Point, Sweep
+from harness.sweep.space import Candidate, base_candidate, candidate
+from harness.trainer.assets import assets_of
+from harness.trainer.plan import Planner, Run
+
+
+@dataclass(frozen=True)
+class Final:
+    """The runs that decide what the winner is worth.
+
+    Attributes:
+        profiles: The profile of each run id.
+        runs: The runs of the winner and of the base recipe, on all benchmarks.
+        winner: The winner's run id.
+        base: The base recipe's run id; None where the winner is the base recipe.
+    """
+
+    profiles: Mapping[str, Profile]
+    runs: tuple[Run, ...]
+    winner: str
+    base: str | None
+
+    def plan(self) -> Plan:
+        """Return the plan of all its runs."""
+        return Plan(stage for run in self.runs for stage in run.targets)
+
+
+def final_runs(sweep: Sweep, profile: Profile, point: Point) -> Final:
+    """Return the runs of a point and of the base recipe with the fresh seeds.
+
+    Raises:
+        UserError: The profile cannot run them.
+    """
+    best, base = candidate(sweep, profile, point), base_candidate(sweep, profile)
+    named = {f"{sweep.name}-winner": best}
+    if _means(best) != _means(base):
+        named[f"{sweep.name}-base"] = base
+    runs = [
+        Planner(found.profile, assets_of(found.profile)).run(run_id, found.recipe, seed)
+        for run_id, found in named.items()
+        for seed in sweep.result.seeds
+    ]
+    winner, *rest = named
+    profiles = {run_id: found.profile for run_id, found in named.items()}
+    return Final(profiles, tuple(runs), winner, rest[0] if rest else None)
+
+
+def run_final(final: Final, engine: LocalEngine, say: Callable[[str], None]) -> None:
+    """Compute what is missing of the winner's runs.
+
+    Raises:
+        HarnessError: A stage failed.
+        Interrupted: Ctrl-C.
+    """
+    plan = final.plan()
+    missing = len(plan.pending(engine.store))
+    say(
+        f"winner and base recipe on the benchmarks with fresh seeds: {len(plan) - missing} of "
+        f"{len(plan)} stages reused, {missing} to compute"
+    )
+    outcome = engine.run(plan)
+    if not outcome.ok:
+        stage, reason = next(iter(outcome.failed.items()))
+        raise HarnessError(
+            f"the winner could not be measured, {stage.title}: {reason}; run the same command to "
+            "try again"
+        )
+
+
+def final_scores(sweep: Sweep, final: Final, store: Store) -> list[BenchmarkScore]:
+    """Return what the winner scores on each benchmark; empty while a run is not done.
+
+    Raises:
+        StoreError: A stored file is not what was written.
+    """
+    if final.plan().pending(store):
+        return []
+    measured = _measured(final, store)
+    scores = sorted({score for _, _, score in measured}, key=_printed_order(final))
+    seeds = sweep.result.seeds
+    found = []
+    for score in scores:
+        best = numbers(measured, final.winner, final.base, seeds, score)
+        base = None if final.base is None else numbers(measured, final.base, None, seeds, score)
+        found.append(
+            BenchmarkScore(
+                score=score,
+                mean=best.mean,
+                ci_low=best.ci_low,
+                ci_high=best.ci_high,
+                base=best.mean if base is None else base.mean,
+                gain=best.gain,
+                gain_ci_low=best.gain_ci_low,
+                gain_ci_high=best.gain_ci_high,
+            )
+        )
+    return found
+
+
+def _measured(final: Final, store: Store) -> Measured:
+    rows: list[tuple[Key, str, float]] = []
+    for run in final.runs:
+        for stage in run.judged.values():
+            path = store.open(stage.fingerprint) / "scores.parquet"
+            for score, prompt, value in read_rows(path, "column", "prompt_id", "value"):
+                rows.append(((run.run_id, run.seed, score), prompt, value))
+    return grouped(rows)
+
+
+def _printed_order(final: Final) -> Callable[[str], tuple[int, str]]:
+    """Return a key that puts scores in the order of the profile's benchmarks."""
+    order = final.profiles[final.winner].scores
+    return lambda score: (order.index(score) if score in order else len(order), score)
+
+
+def _means(found: Candidate) -> object:
+    return found.recipe.canonical(), found.profile

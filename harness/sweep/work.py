@@ -1,0 +1,279 @@
+"""One working process of a sweep: takes a trial, computes what is missing of it, tells its values.
+
+Everything the process needs is an `Order`, plain data that can be sent to another process. The
+seeds of a trial are run one after the other, so that a pruner can look after each: a trial that
+is worse than most on the first seed is spared the others.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.trial import TrialState
+
+from harness.catalogue.profile import Profile
+from harness.engine import Interrupted, LocalEngine, Plan
+from harness.errors import HarnessError
+from harness.store import Store
+from harness.store.manifest import utc_now
+from harness.sweep.claims import Claims
+from harness.sweep.declaration import Sweep
+from harness.sweep.notes import COMPUTED, ENDED, FAILURE, MLFLOW_RUN, REUSED, SECONDS
+from harness.sweep.objective import measured, on_validation, validation_runs
+from harness.sweep.results import trial_line
+from harness.sweep.space import candidate, shown
+from harness.sweep.storage import open_storage, sweep_lock
+from harness.sweep.study import open_study, point_of
+from harness.sweep.warm import WarmEngine
+from harness.tracking.database import shown as shown_uri
+from harness.tracking.trials import StudyName, TrialTracker
+from harness.trainer.plan import Run
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a process of a sweep is to do.
+
+    Attributes:
+        sweep: The declaration.
+        profile: The profile it runs on.
+        study: Name of the study.
+        storage: Where its trials are kept.
+        target: Trials the study shall have.
+        until: Time (seconds since 1970) from which no trial is begun; None for no limit.
+        work_dir: The folder that is written to.
+        store_dir: Root of the stage store.
+        functions: `module:function` by stage kind.
+        preload: Modules a stage worker imports at once.
+        expected_s: Seconds of a stage by kind, before any was measured.
+    """
+
+    sweep: Sweep
+    profile: Profile
+    study: str
+    storage: str
+    target: int
+    until: float | None
+    work_dir: Path
+    store_dir: Path
+    functions: Mapping[str, str]
+    preload: tuple[str, ...]
+    expected_s: Mapping[str, float]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the order as JSON data."""
+        data = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return data | {
+            "sweep": self.sweep.model_dump(mode="json"),
+            "profile": self.profile.model_dump(mode="json", by_alias=True),
+            "work_dir": str(self.work_dir),
+            "store_dir": str(self.store_dir),
+            "functions": dict(self.functions),
+            "expected_s": dict(self.expected_s),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Order:
+        """Return the order that JSON data describes."""
+        models = {
+            "sweep": Sweep.model_validate(data["sweep"]),
+            "profile": Profile.model_validate(data["profile"]),
+        }
+        paths = {name: Path(data[name]) for name in ("work_dir", "store_dir")}
+        return cls(**{**data, **models, **paths, "preload": tuple(data["preload"])})
+
+    def engine(self, jobs: int, slot: str) -> WarmEngine:
+        """Return an engine for the order's stages.
+
+        Args:
+            jobs: Number of stage workers.
+            slot: Names the folder of their logs.
+        """
+        return WarmEngine(
+            Store(self.store_dir),
+            self.functions,
+            self.work_dir / "logs" / "sweeps" / slot,
+            jobs=jobs,
+            preload=self.preload,
+            fallback=self.expected_s,
+            threads=self.profile.threads,
+        )
+
+    @property
+    def storage_shown(self) -> str:
+        """Where trials are kept, without a password."""
+        return shown_uri(self.storage)
+
+    def run_id(self, trial: int) -> str:
+        """Return what a trial's runs are called."""
+        return f"{self.sweep.name}-t{trial}"
+
+    def tracker(self, warn: Say) -> TrialTracker:
+        """Return what writes the order's trials to MLflow."""
+        objective = self.sweep.objectives[0].name
+        name = StudyName(self.sweep.name, self.profile.name, self.study, objective)
+        return TrialTracker(self.work_dir, Store(self.store_dir), name, warn)
+
+    def claims(self) -> Claims:
+        """Return the order's study, opened, with what takes trials of it.
+
+        Raises:
+            UserError: The storage cannot be used.
+        """
+        with sweep_lock(self.work_dir, self.sweep.name):
+            storage = open_storage(self.storage)
+            study = open_study(self.sweep, self.study, storage, self.storage)
+        return Claims(self.sweep, study, self.work_dir, shared="://" in self.storage)
+
+
+class _Pruned(Exception):
+    """A trial is worse than most and need not go on."""
+
+
+@dataclass
+class _Work:
+    """A trial that is worked on: its runs on the validation prompts, and what comes of it."""
+
+    trial: optuna.Trial
+    state: TrialState = TrialState.RUNNING
+    values: list[float] | None = None
+    runs: list[Run] = field(default_factory=list)
+    profile: Profile | None = None
+
+
+class Worker:
+    """Works on trials until the study has enough.
+
+    Args:
+        order: What to do.
+        engine: Computes the stages.
+        claims: Takes the trials.
+        tracker: Writes them to MLflow.
+        say: Takes a line about each trial when it begins and when it ends.
+    """
+
+    def __init__(
+        self, order: Order, engine: LocalEngine, claims: Claims, tracker: TrialTracker, say: Say
+    ) -> None:
+        self._order = order
+        self._engine = engine
+        self._claims = claims
+        self._tracker = tracker
+        self._say = say
+
+    def work(self) -> None:
+        """Work until the study has enough trials, or the time is up.
+
+        Raises:
+            Interrupted: Ctrl-C; the trial's point is queued again.
+        """
+        with self._claims.working() as mark:
+            while self._order.until is None or time.time() < self._order.until:
+                trial = self._claims.take(mark, self._order.target)
+                if trial is None:
+                    return
+                self._work_on(trial)
+
+    def _work_on(self, trial: optuna.Trial) -> None:
+        """Run one trial, whatever comes of it."""
+        started = time.perf_counter()
+        work = _Work(trial)
+        try:
+            self._plan(work)
+            work.state, work.values = TrialState.COMPLETE, self._values(work)
+        except _Pruned:
+            work.state = TrialState.PRUNED
+        except (KeyboardInterrupt, Interrupted) as error:
+            self._claims.give_back(trial, "it was stopped")
+            raise Interrupted(
+                f"stopped in trial {trial.number}: run the same command again to go on from there"
+            ) from error
+        except HarnessError as error:
+            work.state = TrialState.FAIL
+            trial.set_user_attr(FAILURE, str(error))
+        trial.set_user_attr(SECONDS, round(time.perf_counter() - started, 1))
+        trial.set_user_attr(ENDED, utc_now())
+        # MLflow comes first, because a trial that has ended takes no more notes.
+        self._track(work)
+        ended = trial.study.tell(trial, work.values, state=work.state)
+        self._say(said(self._order.sweep, ended))
+
+    def _plan(self, work: _Work) -> None:
+        """Plan the runs of a trial and say what is there of them."""
+        trial, sweep = work.trial, self._order.sweep
+        found = candidate(sweep, self._order.profile, point_of(trial))
+        work.profile = on_validation(found.profile)
+        work.runs = validation_runs(sweep, found, self._order.run_id(trial.number))
+        plan = Plan(stage for run in work.runs for stage in run.targets)
+        missing = len(plan.pending(self._engine.store))
+        trial.set_user_attr(REUSED, len(plan) - missing)
+        self._say(
+            f"trial {trial.number} · {shown(point_of(trial))}: {len(plan) - missing} of "
+            f"{len(plan)} stages reused, {missing} to compute"
+        )
+        self._track(work)
+
+    def _values(self, work: _Work) -> list[float]:
+        """Return the objectives of a trial, averaged over its seeds.
+
+        Raises:
+            _Pruned: The trial is worse than most after some of its seeds.
+            HarnessError: A stage failed.
+        """
+        trial, objectives = work.trial, self._order.sweep.objectives
+        sums, computed = [0.0] * len(objectives), 0
+        for number, run in enumerate(work.runs, start=1):
+            outcome = self._engine.run(Plan(run.targets))
+            computed += len(outcome.finished)
+            trial.set_user_attr(COMPUTED, computed)
+            if not outcome.ok:
+                stage, reason = next(iter(outcome.failed.items()))
+                raise HarnessError(f"{stage.title}: {reason}")
+            for i, objective in enumerate(objectives):
+                sums[i] += measured(objective.measure, run, self._engine.store)
+            if len(objectives) == 1:
+                trial.report(sums[0] / number, step=number)
+                if number < len(work.runs) and trial.should_prune():
+                    raise _Pruned
+        means = [total / len(work.runs) for total in sums]
+        if not all(map(math.isfinite, means)):
+            raise HarnessError(f"an objective is not a number: {means}")
+        return means
+
+    def _track(self, work: _Work) -> None:
+        """Bring MLflow to the state of a trial, and note its run there."""
+        trial, sweep = work.trial, self._order.sweep
+        line = trial_line(sweep, trial.study.get_trials(deepcopy=False)[trial.number])
+        names = (objective.name for objective in sweep.objectives)
+        values = None if work.values is None else dict(zip(names, work.values, strict=True))
+        failed = work.state == TrialState.FAIL
+        failure = trial.user_attrs.get(FAILURE) if failed else None
+        line = replace(line, state=work.state.name.lower(), values=values, failure=failure)
+        run_id = self._tracker.write(line, work.runs, work.profile)
+        if run_id is not None and line.mlflow_run != run_id:
+            trial.set_user_attr(MLFLOW_RUN, run_id)
+
+
+def said(sweep: Sweep, trial: optuna.trial.FrozenTrial) -> str:
+    """Return how a trial ended, as a line."""
+    line = trial_line(sweep, trial)
+    took = f"({trial.user_attrs.get(SECONDS, 0):.0f} s)"
+    if line.state == "complete" and line.values:
+        scores = ", ".join(f"{name} {value:.6g}" for name, value in line.values.items())
+        return f"trial {trial.number} · {scores} {took}"
+    if line.state == "pruned":
+        name = sweep.objectives[0].name
+        step, value = max(line.so_far.items())
+        return (
+            f"trial {trial.number} · pruned with {name} {value:.6g} after {step} of "
+            f"{len(sweep.seeds)} seeds {took}"
+        )
+    return f"trial {trial.number} · failed: {line.failure} {took}"

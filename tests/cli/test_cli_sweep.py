@@ -1,0 +1,97 @@
+"""`harness sweep`: what it prints, its JSON, and mistakes that end before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli import run_command
+
+MISTAKES = {
+    "sweep run offline-evolv": "there is no sweep `offline-evolv`; did you mean `offline-evolve`?",
+    "sweep show nothing": "there is no sweep `nothing`",
+    "sweep run offline-evolve --profile mirco": "did you mean `micro`?",
+    "sweep run offline-evolve --trials 0": "--trials is 0",
+    "sweep run offline-evolve --jobs 0": "--jobs is 0",
+    "sweep run offline-evolve --profile paper": "cannot run on the profile `paper`",
+}
+
+
+@pytest.fixture
+def toys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute toy stages, and let MLflow be away."""
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "sweep"))
+    import toy_sweep
+
+    monkeypatch.setattr("harness.trainer.steps.FUNCTIONS", toy_sweep.FUNCTIONS)
+    monkeypatch.setattr(run_command, "NEEDED_MODULES", {})
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////dev/null/mlflow.db")
+
+
+@pytest.mark.parametrize("command", MISTAKES)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    call: Callable[..., Any], folders: Path, command: str
+) -> None:
+    result = call(*command.split())
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert MISTAKES[command] in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not folders.exists()
+
+
+def test_an_unreachable_storage_ends_a_sweep_before_anything_runs(
+    call: Callable[..., Any], folders: Path, toys: None
+) -> None:
+    where = "postgresql://someone:secret@127.0.0.1:1/optuna"
+    result = call("sweep", "run", "offline-evolve", "--storage", where)
+    assert result.exit_code == 2
+    assert "cannot be used" in result.stderr
+    assert "secret" not in result.stderr + result.stdout
+    assert not (folders / "store").exists()
+
+
+def test_the_list_names_the_shipped_sweeps(call: Callable[..., Any], says: Any) -> None:
+    assert [s["name"] for s in says("sweep_list", "sweep", "list")] == [
+        "offline-evolve",
+        "online-evolve",
+    ]
+    assert "maximize win_rate, minimize rollouts" in call("sweep", "list").stdout
+
+
+def test_a_sweep_that_never_ran_says_so(call: Callable[..., Any], says: Any, folders: Path) -> None:
+    found = says("sweep", "sweep", "show", "online-evolve")
+    assert (found["trials"], found["winner"], found["pareto"], found["benchmarks"]) == (
+        [], None, [], []
+    )  # fmt: skip
+    assert not folders.exists()
+    text = call("sweep", "show", "online-evolve").stdout
+    assert "Trials: 0 of 12" in text
+    assert "no trial is complete yet" in text
+    assert "n/a: too few complete trials" in text
+
+
+def test_a_sweep_runs_goes_on_and_is_shown(
+    call: Callable[..., Any],
+    says: Any,
+    toys: None,
+    folders: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two trials of two seeds, then the winner with three fresh seeds beside the base recipe."""
+    asked = ("sweep", "run", "offline-evolve", "--trials", "2")
+    found = says("sweep", *asked)
+    assert [trial["state"] for trial in found["trials"]] == ["complete"] * 2
+    assert found["winner"] in (0, 1)
+    assert {score["score"] for score in found["benchmarks"]} >= {"ah_wr", "ae_lc", "mt_avg"}
+    monkeypatch.setattr("harness.project.results_dir", lambda: folders / "results")
+    again = call(*asked)
+    assert again.exit_code == 0
+    assert "2 of 2 trials begun or done" in again.stdout
+    assert "0 to compute" in again.stdout
+    assert "Result: the winner on the benchmarks" in again.stdout
+    assert says("sweep", "sweep", "show", "offline-evolve", "--publish") == {**found, "target": 20}
+    assert (folders / "results" / "micro" / "sweeps" / "offline-evolve" / "report.md").exists()

@@ -1,0 +1,134 @@
+"""What a sweep may say: the shipped ones hold, and every mistake is named before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from toy_sweep import METRIC, OFFLINE, SHARE, micro, toy
+
+from harness.catalogue.documents import CatalogueError
+from harness.errors import UserError
+from harness.sweep.conduct import shared_stages
+from harness.sweep.declaration import Parameter, find_sweep, load_sweeps
+
+SHARES = {"kind": "categorical", "choices": [0.2, 0.4]}
+
+
+def test_the_shipped_sweeps_can_run_at_every_point_on_micro() -> None:
+    """Offline, the first iteration of each seed and the rollouts on its prompts are shared.
+
+    That is prompts, generate, annotate, pair, train, generate, annotate and pair, twice. Online,
+    only the prompts are.
+    """
+    sweeps = load_sweeps()
+    assert list(sweeps) == ["offline-evolve", "online-evolve"]
+    assert len(shared_stages(sweeps["offline-evolve"], micro())) == 2 * 8
+    assert [s.kind for s in shared_stages(sweeps["online-evolve"], micro())] == ["prompts"]
+
+
+def test_online_evolve_is_table_8_s_question_with_two_objectives_and_no_pruner() -> None:
+    sweep = load_sweeps()["online-evolve"]
+    assert sweep.space["recipe.online.ratio_evol"].values() == (0.25, 0.5, 0.75)
+    assert sweep.space["recipe.online.n_new"].values() == (1, 2, 4, 8)
+    assert [(o.measure, o.direction) for o in sweep.objectives] == [
+        ("val_wr", "maximize"),
+        ("rollouts", "minimize"),
+    ]
+    assert sweep.pruner is None
+    assert sweep.grid_size == sweep.trials == 12
+
+
+def test_the_paper_s_setting_is_a_point_of_offline_evolve() -> None:
+    space = load_sweeps()["offline-evolve"].space
+    paper = {"fraction": 0.25, "evolutions": 4, "evolved_share": 0.8, "metric": "a_min"}
+    for name, value in paper.items():
+        assert value in space[f"recipe.creator.{name}"].values()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"name": "other"}, "differs from the name of the file"),
+        ({"trails": 3}, "unknown key; did you mean `trials`?"),
+        ({"space": {}}, "at least 1 item"),
+        (
+            {"space": {"recipe.creator.evolved_shar": SHARES}},
+            f"no setting `recipe.creator.evolved_shar`; did you mean `{SHARE}`?",
+        ),
+        ({"space": {SHARE: {"kind": "float", "low": 0.8, "high": 0.2}}}, "`low` being less"),
+        ({"space": {SHARE: {"kind": "categorical", "choices": [1]}}}, "two or more different"),
+        ({"space": {SHARE: {"kind": "float", "low": 0, "high": 1, "log": True}}}, "above 0"),
+        ({"space": {SHARE: {"kind": "int", "low": 0.5, "high": 2}}}, "whole `low`"),
+        ({"objectives": []}, "at least 1 item"),
+        (
+            {"objectives": [{"name": "c", "measure": "rollouts", "direction": "minimize"}]},
+            "`rollouts` is counted in online runs only",
+        ),
+        (
+            {"objectives": [{"name": "c", "measure": "wins", "direction": "minimize"}]},
+            "`wins` is not known",
+        ),
+        ({"seeds": [0, 10]}, "seed 10 stands in `seeds` and in `result.seeds`"),
+        ({"seeds": [1, 1]}, "different whole numbers"),
+        ({"pruner": {"kind": "median"}, "seeds": [0]}, "looks after each seed"),
+        (
+            {"sampler": {"kind": "grid", "seed": 0},
+             "space": {SHARE: {"kind": "float", "low": 0.2, "high": 0.8}}},
+            "a grid has no points for",
+        ),
+        ({"sampler": {"kind": "tpe"}}, "this key is missing"),
+        ({"recipe": {"algorithm": "dpo"}}, "needs a `chain`"),
+        ({"trials": 0}, "greater than or equal to 1"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_declaration_is_named_with_its_file(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    path = tmp_path / "toy.yaml"
+    path.write_text(yaml.safe_dump({**OFFLINE, **changes}))
+    with pytest.raises(CatalogueError) as raised:
+        load_sweeps(tmp_path)
+    assert words in str(raised.value)
+    assert "toy.yaml:" in str(raised.value)
+
+
+def test_a_pruner_with_several_objectives_is_refused(tmp_path: Path) -> None:
+    two = [
+        {"name": "a", "measure": "val_wr", "direction": "maximize"},
+        {"name": "b", "measure": "val_len", "direction": "minimize"},
+    ]
+    changed = {**OFFLINE, "objectives": two, "pruner": {"kind": "median"}}
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(changed))
+    with pytest.raises(CatalogueError, match="a `pruner` needs one objective"):
+        load_sweeps(tmp_path)
+
+
+def test_an_unknown_sweep_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UserError, match="did you mean `online-evolve`"):
+        find_sweep(load_sweeps(), "onlin-evolve")
+
+
+@pytest.mark.parametrize(
+    ("parameter", "values"),
+    [
+        ({"kind": "int", "low": 1, "high": 7, "step": 3}, (1, 4, 7)),
+        ({"kind": "float", "low": 0.1, "high": 0.4, "step": 0.1}, (0.1, 0.2, 0.3, 0.4)),
+        ({"kind": "categorical", "choices": ["a", None, 2]}, ("a", None, 2)),
+    ],
+)
+def test_the_values_of_a_finite_parameter(
+    parameter: dict[str, Any], values: tuple[object, ...]
+) -> None:
+    """From `low` in steps up to `high`: 0.1, 0.2, 0.3 and 0.4 as they are typed."""
+    assert Parameter.model_validate(parameter).values() == values
+
+
+def test_a_grid_has_no_more_trials_than_points() -> None:
+    """4 shares x 2 metrics = 8 points."""
+    sweep = toy(sampler={"kind": "grid", "seed": 0}, trials=100)
+    assert (sweep.grid_size, sweep.target(), sweep.target(3)) == (8, 8, 3)
+    assert toy(trials=100).target() == 100
+    assert set(sweep.space) == {SHARE, METRIC}

@@ -1,0 +1,125 @@
+"""A published sweep: plots where there is something to see, and the same bytes each time."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from harness.report.sweep import (
+    BenchmarkScore,
+    SweepObjective,
+    SweepReport,
+    SweepTrial,
+    facts,
+    publish_sweep,
+    winner_block,
+)
+from harness.report.sweep_plots import contour_settings
+
+RATIO, N_NEW = "recipe.online.ratio_evol", "recipe.online.n_new"
+
+
+def trial(number: int, ratio: float, n_new: int, win_rate: float, rollouts: float) -> SweepTrial:
+    return SweepTrial(
+        number=number,
+        state="complete",
+        params={RATIO: ratio, N_NEW: n_new},
+        values={"win_rate": win_rate, "rollouts": rollouts},
+        so_far={},
+        started="2026-01-01T00:00:00+00:00",
+        ended="2026-01-01T00:01:00+00:00",
+        seconds=60.0,
+        reused=3,
+        computed=2,
+        failure=None,
+        done_again=False,
+        retry_of=None,
+        mlflow_run="abc",
+    )
+
+
+REPORT = SweepReport(
+    name="toy",
+    question="How many? | a *lot*",
+    profile="micro",
+    scale="toy",
+    study="toy/micro/12345678",
+    space={RATIO: (0.25, 0.5), N_NEW: (1, 4)},
+    objectives=(
+        SweepObjective("win_rate", "val_wr", "maximize", "%"),
+        SweepObjective("rollouts", "rollouts", "minimize", ""),
+    ),
+    sampler="grid, seed 0",
+    pruner=None,
+    seeds=(0,),
+    result_seeds=(100, 101),
+    target=4,
+    counted=4,
+    trials=(
+        trial(0, 0.25, 1, 50.0, 6000),
+        trial(1, 0.5, 1, 52.0, 7000),
+        trial(2, 0.25, 4, 51.0, 9000),
+        trial(3, 0.5, 4, 54.0, 12000),
+    ),
+    winner=3,
+    pareto=(3, 1, 0),
+    importances={"win_rate": {RATIO: 0.7, N_NEW: 0.3}, "rollouts": {N_NEW: 0.9, RATIO: 0.1}},
+    benchmarks=(BenchmarkScore("ah_wr", 53.0, 51.0, 55.0, 50.0, 3.0, 1.0, 5.0),),
+)
+
+
+def test_a_published_sweep_is_a_page_its_data_and_its_plots(tmp_path: Path) -> None:
+    folder = publish_sweep(REPORT, tmp_path)
+    assert folder == tmp_path / "micro" / "sweeps" / "toy"
+    plots = ["contour.svg", "history.svg", "importances.svg", "pareto.svg"]
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == sorted([*plots, "report.json", "report.md"])
+    page = (folder / "report.md").read_text()
+    assert all(f"({plot})" in page for plot in plots)
+    assert "How many? \\| a \\*lot\\*" in page
+    assert "| ah\\_wr | 53.000 ±2.000 | 50.000 | +3.000 ±2.000 |" in page
+    assert json.loads((folder / "report.json").read_text())["winner"] == 3
+    assert [path.name for path in (tmp_path / "micro" / "sweeps").iterdir()] == ["toy"]
+
+
+def test_publishing_again_gives_the_same_bytes(tmp_path: Path) -> None:
+    first = {p.name: p.read_bytes() for p in publish_sweep(REPORT, tmp_path).iterdir()}
+    again = {p.name: p.read_bytes() for p in publish_sweep(REPORT, tmp_path).iterdir()}
+    assert first == again
+
+
+def test_what_is_missing_says_so_and_draws_nothing(tmp_path: Path) -> None:
+    empty = replace(
+        REPORT, trials=(), winner=None, pareto=(), importances=None, benchmarks=(), counted=0
+    )
+    folder = publish_sweep(empty, tmp_path)
+    assert sorted(path.name for path in folder.iterdir()) == ["report.json", "report.md"]
+    page = (folder / "report.md").read_text()
+    assert "no trial is complete yet" in page
+    assert "n/a: too few complete trials" in page
+    assert winner_block(replace(REPORT, benchmarks=())).notes == ("Trial 3: not run",)
+
+
+def test_a_contour_needs_two_numbers_and_three_points() -> None:
+    assert contour_settings(REPORT) == (RATIO, N_NEW)
+    assert contour_settings(replace(REPORT, trials=REPORT.trials[:2])) is None
+    one_line = tuple(t for t in REPORT.trials if t.params[N_NEW] == 1)
+    assert contour_settings(replace(REPORT, trials=one_line)) is None
+
+
+def test_points_on_one_line_are_drawn_without_a_contour(tmp_path: Path) -> None:
+    diagonal = (trial(0, 0.25, 1, 1.0, 1), trial(1, 0.5, 2, 2.0, 2), trial(2, 0.75, 4, 3.0, 3))
+    folder = publish_sweep(replace(REPORT, trials=diagonal, pareto=(2,), winner=2), tmp_path)
+    assert (folder / "contour.svg").exists()
+
+
+def test_equal_points_are_ranked_once() -> None:
+    twice = (*REPORT.trials, trial(4, 0.5, 4, 54.0, 12000))
+    assert [t.number for t in replace(REPORT, trials=twice).best()] == [3, 1, 2, 0]
+
+
+def test_the_facts_count_stages_and_states() -> None:
+    found = dict(facts(REPORT))
+    assert found["Trials"] == "4 of 4 (4 complete)"
+    assert found["Stages"] == "12 reused, 8 computed"

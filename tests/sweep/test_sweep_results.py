@@ -1,0 +1,95 @@
+"""What a sweep has found: winner, front and importances, on trials written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import optuna
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from optuna.distributions import CategoricalDistribution
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from toy_sweep import METRIC, SHARE, toy
+
+from harness.sweep.results import FEWEST_TRIALS, importances, pareto_front, winner_of
+
+TWO = toy(
+    objectives=[
+        {"name": "win_rate", "measure": "val_wr", "direction": "maximize"},
+        {"name": "tokens", "measure": "val_len", "direction": "minimize"},
+    ]
+)
+
+
+def trials(values: Sequence[tuple[float, ...]]) -> list[FrozenTrial]:
+    """Return complete trials of some objectives, numbered in order."""
+    found = [create_trial(values=list(several), params={}, distributions={}) for several in values]
+    for number, trial in enumerate(found):
+        trial.number = number
+    return found
+
+
+def test_the_first_objective_decides_and_the_second_breaks_ties() -> None:
+    assert winner_of(TWO, trials([(1, 5), (3, 9), (3, 7), (3, 7)])) == 2
+    assert winner_of(TWO, []) is None
+
+
+def test_a_pruned_trial_never_wins() -> None:
+    pruned = create_trial(state=TrialState.PRUNED, params={}, distributions={})
+    assert winner_of(toy(), [pruned]) is None
+
+
+def test_the_front_by_hand() -> None:
+    """Maximise the first, minimise the second: (1, 1) is cheapest, (3, 2) best.
+
+    (2, 2) is worse than (3, 2), and the second (3, 2) is the first one again.
+    """
+    assert pareto_front(TWO, trials([(1, 1), (2, 2), (3, 2), (3, 2)])) == (2, 0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12))
+def test_every_trial_is_on_the_front_or_worse_than_one_on_it(
+    values: list[tuple[int, int]],
+) -> None:
+    front = pareto_front(TWO, trials([(float(a), float(b)) for a, b in values]))
+    assert winner_of(TWO, trials([(float(a), float(b)) for a, b in values])) == front[0]
+    best = [values[number] for number in front]
+    assert len(set(best)) == len(best)
+    for a, b in values:
+        better = [(c, d) for c, d in best if c >= a and d <= b]
+        assert better
+        if (a, b) in best:
+            assert better == [(a, b)]
+
+
+def study_of(values: Sequence[tuple[float, str, float]]) -> optuna.Study:
+    study = optuna.create_study(direction="maximize")
+    distributions = {
+        SHARE: CategoricalDistribution((0.2, 0.4, 0.6, 0.8)),
+        METRIC: CategoricalDistribution(("a_min", "var")),
+    }
+    for share, metric, value in values:
+        study.add_trial(
+            create_trial(
+                params={SHARE: share, METRIC: metric}, distributions=distributions, value=value
+            )
+        )
+    return study
+
+
+def test_importance_goes_to_the_setting_that_matters_and_is_the_same_each_time() -> None:
+    """The value is ten times the share, whatever the metric."""
+    study = study_of([(s, m, 10 * s) for s in (0.2, 0.4, 0.6, 0.8) for m in ("a_min", "var")])
+    found = importances(toy(), study)
+    assert found is not None
+    assert found["win_rate"][SHARE] > 0.9
+    assert sum(found["win_rate"].values()) == pytest.approx(1.0)
+    assert importances(toy(), study) == found
+
+
+def test_importances_are_not_given_for_few_trials_or_equal_ones() -> None:
+    few = [(0.2, "var", float(i)) for i in range(FEWEST_TRIALS - 1)]
+    assert importances(toy(), study_of(few)) is None
+    assert importances(toy(), study_of([(0.2, "var", 1.0)] * FEWEST_TRIALS)) is None
+    assert importances(toy(), None) is None

@@ -1,0 +1,97 @@
+"""From points to recipes and profiles, and the points that are impossible."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from toy_sweep import METRIC, SHARE, micro, toy
+
+from harness.errors import UserError
+from harness.sweep.conduct import shared_stages
+from harness.sweep.space import MOST_POINTS, candidate, grid, points, shown
+
+ONLINE = {"algorithm": "rloo", "online": {"prompts": "eva"}}
+RATIO = "recipe.online.ratio_evol"
+
+
+def choice(*values: Any) -> dict[str, Any]:
+    return {"kind": "categorical", "choices": list(values)}
+
+
+def test_a_point_is_laid_over_recipe_and_profile() -> None:
+    sweep = toy(space={SHARE: choice(0.2, 0.4), "profile.training.dpo.beta": choice(0.1, 0.5)})
+    found = candidate(sweep, micro(), {SHARE: 0.4, "profile.training.dpo.beta": 0.5})
+    assert found.recipe.creator.evolved_share == 0.4
+    assert found.recipe.chain == ("human", "eva")
+    assert found.profile.training.dpo is not None
+    assert found.profile.training.dpo.beta == 0.5
+    assert micro().training.dpo is not None
+    assert micro().training.dpo.beta == 0.1  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "space", "words"),
+    [
+        (ONLINE, {RATIO: choice(0.5, 1.5)}, "less than or equal to 1"),
+        (ONLINE, {RATIO: choice(0.5, 0.3)}, "of a mini-batch of 8 is 2.4 prompts"),
+        (ONLINE, {RATIO: {"kind": "float", "low": 0.0, "high": 1.0}}, "not a whole number"),
+        (ONLINE, {"recipe.online.n_new": {"kind": "int", "low": 0, "high": 4}}, "n_new 0"),
+        (ONLINE, {"recipe.online.buffer": choice(0.001, 0.32)}, "buffer 0.001"),
+        (ONLINE, {"recipe.online.minibatch": choice(8, 24)}, "minibatch 24"),
+        (None, {"recipe.creator.fraction": choice(0.1, 0.25)}, "40% of the mix"),
+        (None, {"recipe.algorithm": choice("dpo", "orpo")}, "has no algorithm `orpo`"),
+        (None, {"profile.training.dpo.beta": choice(0.1, -1.0)}, "greater than 0"),
+    ],
+)
+def test_an_impossible_point_is_found_before_anything_runs(
+    recipe: dict[str, Any] | None, space: dict[str, Any], words: str
+) -> None:
+    """Each is impossible for a reason of its own.
+
+    Among them: a buffer of 0.001 x 1000 = 1 prompt for mini-batches of 8; mini-batches of 24,
+    which do not divide 1000; 0.1 x 4 = 40% of the mix evolved where 80% are asked for.
+    """
+    sweep = toy(space=space, **({} if recipe is None else {"recipe": recipe}))
+    with pytest.raises(UserError) as raised:
+        shared_stages(sweep, micro())
+    assert words in str(raised.value)
+    assert "impossible" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("profile.training.dpo.bet", "did you mean `profile.training.dpo.beta`?"),
+        ("profile.benchmarks.arena_hard.temperature", "does not let it"),
+        ("profile.training.sppo.beta", "does not let it"),
+    ],
+)
+def test_a_setting_the_profile_has_not_is_answered_with_the_nearest(path: str, words: str) -> None:
+    with pytest.raises(UserError, match="varies `profile") as raised:
+        shared_stages(toy(space={path: choice(0.1, 0.2)}), micro())
+    assert words in str(raised.value)
+
+
+def test_few_points_are_all_checked_and_of_many_the_corners() -> None:
+    """4 x 2 = 8 points; 1000 x 2 have 2 x 2 corners."""
+    assert len(points(toy())) == 8
+    wide = toy(space={SHARE: {"kind": "float", "low": 0, "high": 0.999, "step": 0.001},
+                      METRIC: choice("a_min", "var")})  # fmt: skip
+    found = points(wide)
+    assert len(found) == MOST_POINTS
+    corners = [{SHARE: share, METRIC: m} for share in (0, 0.999) for m in ("a_min", "var")]
+    assert found[:4] == corners
+    assert found == points(wide)
+
+
+def test_a_grid_has_every_point_once_in_an_order_of_its_seed() -> None:
+    one, other = (toy(sampler={"kind": "grid", "seed": seed}) for seed in (0, 1))
+    key = repr
+    assert sorted(grid(one), key=key) == sorted(points(one), key=key)
+    assert grid(one) == grid(one)
+    assert grid(one) != grid(other)
+
+
+def test_a_point_is_shown_by_the_last_parts_of_its_paths() -> None:
+    assert shown({SHARE: 0.4, METRIC: "var"}) == "evolved_share 0.4, metric var"

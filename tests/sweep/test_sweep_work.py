@@ -1,0 +1,162 @@
+"""One working process: values by hand, pruning, reuse, failures, and what MLflow is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy_sweep import SHARE, InlineEngine, QuietTracker, micro, order_of, toy
+
+from harness.engine import Interrupted
+from harness.report.sweep import SweepReport
+from harness.store import Store
+from harness.sweep.conduct import stored_report
+from harness.sweep.declaration import Sweep
+from harness.sweep.notes import DONE_AGAIN
+from harness.sweep.study import trials_of
+from harness.sweep.work import Order, Worker
+
+SHARES = {SHARE: {"kind": "categorical", "choices": [0.2, 0.4, 0.6, 0.8]}}
+GRID = {"kind": "grid", "seed": 0}
+
+
+class Stopped(InlineEngine):
+    """An engine in which Ctrl-C comes with the first stage."""
+
+    def run(self, plan: Any) -> Any:
+        raise Interrupted("stopped")
+
+
+def worked(
+    sweep: Sweep, work_dir: Path, engine: InlineEngine | None = None, **changes: Any
+) -> tuple[list[str], QuietTracker]:
+    """Work on a sweep until it has its trials; return what was said, and what was tracked."""
+    order = order_of(sweep, work_dir, **changes)
+    said: list[str] = []
+    tracker = QuietTracker()
+    engine = engine or InlineEngine(Store(order.store_dir))
+    worker: Any = Worker(order, engine, order.claims(), tracker, said.append)  # type: ignore[arg-type]
+    worker.work()
+    return said, tracker
+
+
+def found(sweep: Sweep, work_dir: Path) -> SweepReport:
+    order = order_of(sweep, work_dir)
+    return stored_report(sweep, micro(), order.study, order.storage, Store(order.store_dir))[0]
+
+
+def test_a_trial_is_worth_the_mean_over_its_seeds(work_dir: Path) -> None:
+    """Skill 10 x share + seed, seeds 0 and 1: 10 x share + 0.5."""
+    sweep = toy(space=SHARES, sampler=GRID)
+    worked(sweep, work_dir)
+    report = found(sweep, work_dir)
+    assert [trial.state for trial in report.trials] == ["complete"] * 4
+    for trial in report.trials:
+        share = trial.params[SHARE]
+        assert isinstance(share, float)
+        assert trial.values == {"win_rate": pytest.approx(10 * share + 0.5)}
+        assert trial.mlflow_run == f"run-{trial.number}"
+    assert report.winner is not None
+    assert report.trial(report.winner).params == {SHARE: 0.8}
+    assert [trial.params[SHARE] for trial in report.best()] == [0.8, 0.6, 0.4, 0.2]
+
+
+def test_trials_share_what_does_not_depend_on_their_point(work_dir: Path) -> None:
+    """The first trial computes all. Others differ in mix, train, answer and judge: 4 a seed."""
+    sweep = toy(space=SHARES, sampler=GRID)
+    said, _ = worked(sweep, work_dir)
+    first, *others = found(sweep, work_dir).trials
+    total = first.computed
+    assert first.reused == 0
+    assert [(t.reused, t.computed) for t in others] == [(total - 8, 8)] * 3
+    assert f"0 of {total} stages reused, {total} to compute" in said[0]
+    assert f"{total - 8} of {total} stages reused, 8 to compute" in said[2]
+
+
+def test_a_point_that_comes_again_costs_nothing(work_dir: Path) -> None:
+    sweep = toy(space={SHARE: {"kind": "categorical", "choices": [0.2, 0.4]}}, trials=6)
+    engine = InlineEngine(Store(work_dir / "store"))
+    worked(sweep, work_dir, engine)
+    trials = found(sweep, work_dir).trials
+    seen: set[object] = set()
+    for trial in trials:
+        if trial.params[SHARE] in seen:
+            assert trial.computed == 0
+        seen.add(trial.params[SHARE])
+    assert len({stage.fingerprint for stage in engine.computed}) == len(engine.computed)
+
+
+def test_a_trial_worse_than_the_median_is_pruned_after_its_first_seed(work_dir: Path) -> None:
+    """The grid's order is 0.8, 0.2, 0.6, 0.4, and a first seed is worth 10 x share.
+
+    After the two startup trials 6 is above the median of 8 and 2, and 4 below that of 8, 2 and 6.
+    """
+    pruner = {"kind": "median", "startup_trials": 2}
+    sweep = toy(space=SHARES, sampler={"kind": "grid", "seed": 3}, pruner=pruner)
+    said, tracker = worked(sweep, work_dir)
+    complete: list[float] = []
+    for trial in found(sweep, work_dir).trials:
+        first = trial.so_far[1]
+        assert first == pytest.approx(10 * float(str(trial.params[SHARE])))
+        ordered = sorted(complete)
+        middle = len(ordered) // 2
+        median = (ordered[middle] + ordered[~middle]) / 2 if ordered else 0.0
+        pruned = len(complete) >= 2 and first < median
+        assert trial.state == ("pruned" if pruned else "complete")
+        assert set(trial.so_far) == ({1} if pruned else {1, 2})
+        assert (trial.number, trial.state) in tracker.written
+        if not pruned:
+            complete.append(first)
+    assert len(complete) == 3
+    assert any("pruned with win_rate" in line and "after 1 of 2 seeds" in line for line in said)
+
+
+def test_a_failed_stage_fails_its_trial_and_no_other(work_dir: Path) -> None:
+    sweep = toy(space=SHARES, sampler=GRID)
+    said, tracker = worked(sweep, work_dir, InlineEngine(Store(work_dir / "store"), "mix"))
+    report = found(sweep, work_dir)
+    assert [trial.state for trial in report.failed] == ["fail"] * 4
+    assert all("the toy is broken" in str(trial.failure) for trial in report.failed)
+    assert report.counted == 4
+    assert report.winner is None
+    assert any("failed: " in line and "the toy is broken" in line for line in said)
+    assert (0, "running") in tracker.written
+    assert (0, "fail") in tracker.written
+
+
+def test_a_stopped_trial_is_given_back(work_dir: Path) -> None:
+    sweep = toy(space=SHARES, sampler=GRID)
+    with pytest.raises(Interrupted, match="stopped in trial 0"):
+        worked(sweep, work_dir, Stopped(Store(work_dir / "store")))
+    worked(sweep, work_dir)
+    trials = trials_of(order_of(sweep, work_dir).claims().study)
+    assert DONE_AGAIN in trials[0].user_attrs
+    report = found(sweep, work_dir)
+    assert (report.counted, len(report.complete), report.failed) == (4, 4, [])
+    assert {trial.params[SHARE] for trial in report.complete} == {0.2, 0.4, 0.6, 0.8}
+
+
+def test_no_trial_begins_when_the_time_is_up(work_dir: Path) -> None:
+    sweep = toy(space=SHARES)
+    assert worked(sweep, work_dir, until=0.0)[0] == []
+
+
+def test_other_settings_make_another_study(work_dir: Path) -> None:
+    names = {
+        order_of(sweep, work_dir).study
+        for sweep in (
+            toy(),
+            toy(space=SHARES),
+            toy(seeds=[0]),
+            toy(sampler=GRID),
+            toy(recipe={"algorithm": "dpo", "chain": ["human", "eva"], "size": 2}),
+        )
+    }
+    assert len(names) == 5
+    assert order_of(toy(trials=9, result={"seeds": [5]}), work_dir).study in names
+
+
+def test_an_order_survives_being_sent(work_dir: Path) -> None:
+    order = order_of(toy(), work_dir)
+    assert Order.from_json(order.as_json()) == order

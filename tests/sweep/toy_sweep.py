@@ -1,0 +1,213 @@
+"""A toy sweep: real plans of real recipes, with stages that do arithmetic instead of training.
+
+A policy's "skill" grows with every training by ten times the evolved share of its mix, and by its
+seed. The judge scores four validation prompts with the skill, less or more by one. So the mean of
+`val_wr` is `10 * evolved_share + seed`, which makes every objective known by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from harness.catalogue.profile import Profile, load_profiles
+from harness.engine import Outcome, Plan
+from harness.errors import HarnessError
+from harness.micro import world
+from harness.store import Stage, StageContext, Store
+from harness.store.progress import ProgressWriter
+from harness.sweep.declaration import Sweep
+from harness.sweep.study import study_name
+from harness.sweep.work import Order
+from harness.trainer.plan import VERSIONS
+
+FUNCTIONS = dict.fromkeys(VERSIONS, "toy_sweep:stage") | {
+    kind: f"toy_sweep:{kind}_stage" for kind in ("prompts", "mix", "train", "answer", "judge")
+}
+
+SHARE = "recipe.creator.evolved_share"
+METRIC = "recipe.creator.metric"
+
+OFFLINE: Mapping[str, Any] = {
+    "name": "toy",
+    "question": "Which share?",
+    "recipe": {"algorithm": "dpo", "chain": ["human", "eva"]},
+    "space": {
+        SHARE: {"kind": "float", "low": 0.2, "high": 0.8, "step": 0.2},
+        METRIC: {"kind": "categorical", "choices": ["a_min", "var"]},
+    },
+    "objectives": [{"name": "win_rate", "measure": "val_wr", "direction": "maximize"}],
+    "seeds": [0, 1],
+    "sampler": {"kind": "random", "seed": 0},
+    "trials": 4,
+    "result": {"seeds": [10, 11]},
+}
+
+
+def toy(**changes: Any) -> Sweep:
+    """Return the toy sweep with some of its settings changed."""
+    return Sweep.model_validate({**OFFLINE, **changes})
+
+
+def micro() -> Profile:
+    """Return the profile `micro`."""
+    return load_profiles()["micro"]
+
+
+def order_of(sweep: Sweep, work_dir: Path, **changes: Any) -> Order:
+    """Return an order for a sweep in a work folder, with toy stages."""
+    settings: dict[str, Any] = {
+        "sweep": sweep,
+        "profile": micro(),
+        "study": study_name(sweep, micro()),
+        "storage": str(work_dir / "sweeps" / "toy.log"),
+        "target": sweep.target(),
+        "until": None,
+        "work_dir": work_dir,
+        "store_dir": work_dir / "store",
+        "functions": FUNCTIONS,
+        "preload": (),
+        "expected_s": {},
+    }
+    return Order(**{**settings, **changes})
+
+
+class InlineEngine:
+    """Computes stages in this process; `failing` names a kind that fails."""
+
+    def __init__(self, store: Store, failing: str = "") -> None:
+        self.store = store
+        self.failing = failing
+        self.computed: list[Stage] = []
+
+    def run(self, plan: Plan) -> Outcome:
+        done = []
+        for stage in plan.pending(self.store):
+            if stage.kind == self.failing:
+                return Outcome(tuple(done), {stage: "the toy is broken"}, {})
+            compute(self.store, stage)
+            done.append(stage)
+        self.computed += done
+        return Outcome(tuple(done), {}, {})
+
+
+class QuietTracker:
+    """Takes trials and keeps their states instead of writing to MLflow."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[int, str]] = []
+
+    def write(self, trial: Any, runs: Any, profile: Any) -> str | None:
+        self.written.append((trial.number, trial.state))
+        return f"run-{trial.number}"
+
+    def write_runs(self, runs: Any, profile: Any, tags: Any) -> list[str | None]:
+        return []
+
+
+def compute(store: Store, stage: Stage) -> None:
+    """Compute a stage in this process, its inputs being done."""
+    inputs = {name: store.open(s.fingerprint) for name, s in stage.inputs.items()}
+    function = globals()[FUNCTIONS[stage.kind].partition(":")[2]]
+    with store.writing(stage, PROVENANCE) as output:
+        curves = ProgressWriter(output)
+        function(StageContext(stage.settings, inputs, output, stage.seed, curves.write))
+
+
+PROVENANCE: Any = {
+    "commit": None,
+    "dirty": None,
+    "python": "3.11",
+    "platform": "toy",
+    "cpu": "toy",
+    "cores": 1,
+    "threads": 1,
+    "versions": {},
+}
+
+
+def write_world(folder: Path) -> Path:
+    """Write a world whose digests are right; return its folder."""
+    for path in map(folder.joinpath, world.ASSETS.values()):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix:
+            path.write_text(path.name)
+        else:
+            path.mkdir()
+            (path / "config.json").write_text(json.dumps(path.name))
+    world.write_card(folder, {})
+    return folder
+
+
+def stage(ctx: StageContext) -> None:
+    _fail_or_die(ctx)
+    _write(ctx, _skill(ctx))
+
+
+def prompts_stage(ctx: StageContext) -> None:
+    """Prompts carry the seed of their run, which ends up in the skill."""
+    _write(ctx, {"policy": 0.0, "share": 0.0, "seed": float(ctx.settings.get("seed", 0))})  # type: ignore[arg-type]
+
+
+def mix_stage(ctx: StageContext) -> None:
+    _fail_or_die(ctx)
+    _write(ctx, {**_skill(ctx), "share": float(ctx.settings["evolved_share"])})  # type: ignore[arg-type]
+
+
+def train_stage(ctx: StageContext) -> None:
+    skill = _skill(ctx)
+    _write(ctx, {**skill, "policy": 10.0 * skill["share"] + skill["seed"]})
+    ctx.report(1, {"loss": 0.5})
+
+
+def answer_stage(ctx: StageContext) -> None:
+    _write(ctx, _skill(ctx))
+
+
+def judge_stage(ctx: StageContext) -> None:
+    skill = _skill(ctx)["policy"]
+    name = str(ctx.settings["benchmark"]).partition("/")[2].partition("@")[0]
+    columns = {
+        "validation": ["val_wr", "val_len"],
+        "arena_hard": ["ah_wr", "ah_len"],
+        "alpaca_eval": ["ae_lc", "ae_wr"],
+        "mt_bench": ["mt_avg", "mt_t1", "mt_t2"],
+    }[name]
+    rows = [
+        {"prompt_id": f"q{i}", "column": column, "value": skill + (-1.0) ** i}
+        for column in columns
+        for i in range(4)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), ctx.output / "scores.parquet")
+
+
+def _skill(ctx: StageContext) -> dict[str, float]:
+    """Return what the inputs carry, the largest of each."""
+    found = {"policy": 0.0, "share": 0.0, "seed": 0.0}
+    for folder in ctx.inputs.values():
+        for name, value in json.loads((folder / "skill.json").read_text()).items():
+            found[name] = max(found[name], value)
+    return found
+
+
+def _write(ctx: StageContext, skill: Mapping[str, float]) -> None:
+    (ctx.output / "skill.json").write_text(json.dumps(dict(skill)))
+
+
+def _fail_or_die(ctx: StageContext) -> None:
+    """Fail where the toy is told to, or kill the process that ordered the stage, once."""
+    share = str(ctx.settings.get("evolved_share"))
+    if share == os.environ.get("TOY_FAILS_AT"):
+        raise HarnessError("the toy is broken: mend it")
+    marker = os.environ.get("TOY_KILLS_ONCE")
+    if marker and "evolved_share" in ctx.settings and not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getppid(), signal.SIGKILL)
+        signal.pause()
