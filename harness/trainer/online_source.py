@@ -30,7 +30,8 @@ from harness.trainer.assets import resolve
 from harness.trainer.files import PROMPT_SCHEMA, Rows, read_prompts
 from harness.trainer.model_steps import SCORING_BATCH, assistant, user
 from harness.trainer.online_plan import stream_settings
-from harness.training.online import Metrics, OnlineHyperparameters
+from harness.training.loop import Metrics
+from harness.training.online import OnlineHyperparameters
 
 STREAM = "stream.json"
 """The stream's state and the costs so far, written at the end of each segment."""

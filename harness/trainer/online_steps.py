@@ -15,7 +15,8 @@ from harness.store.stage import StageContext
 from harness.trainer.assets import resolve
 from harness.trainer.files import PROMPT_SCHEMA, write_json, write_rows
 from harness.trainer.online_source import STREAM, Source
-from harness.training.online import OPTIMIZER, OnlineHyperparameters, Segment, train_segment
+from harness.training.online import OPTIMIZER, OnlineHyperparameters, train_segment
+from harness.training.steps import Segment
 
 TRAINED_SCHEMA = pa.schema(
     [

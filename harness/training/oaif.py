@@ -22,7 +22,8 @@ from typing import Any
 from harness.errors import UserError
 from harness.models.loading import load_model
 from harness.training.experimental import OnlineDPOConfig, OnlineDPOTrainer
-from harness.training.online import InSegment, OnlineHyperparameters, Steps, clock
+from harness.training.online import InSegment, OnlineHyperparameters, clock
+from harness.training.steps import Steps
 
 BLOCKS = True
 """TRL lays out all first rollouts, then all second ones."""
@@ -47,13 +48,15 @@ def trainer(
     """Return the trainer of one segment (see `harness.training.online.train_segment`).
 
     Raises:
-        UserError: another number of rollouts than 2.
+        UserError: another number of rollouts than 2, or a beta of 0.
     """
     if hyper.rollouts != 2:
         raise UserError(
             f"OAIF compares 2 rollouts of a prompt and the profile asks for {hyper.rollouts}: set "
             "`rollouts: 2`."
         )
+    if hyper.beta == 0:
+        raise UserError("OAIF's loss has no gradient with `beta: 0`: give a positive one.")
     return _Trainer(
         model=model,
         ref_model=load_model(reference, "causal"),

@@ -10,9 +10,6 @@ one before left behind, and ends by writing its own; the learning rate and all r
 functions of the step's number in the run. So where a run is cut changes no number, and a run that
 was killed goes on from its last segment to the same end.
 
-The trainers' own checkpoints are not used: they are pickles. The optimiser's state is kept as
-safetensors, float32, one entry for each parameter and moment.
-
 Source: paper section 3.2 and appendix A (online eva); TRL's trainers for the losses.
 """
 
@@ -20,16 +17,13 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import torch
 from datasets import Dataset
-from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
 from transformers import PrinterCallback, TrainerCallback, get_scheduler
 
 from harness.errors import UserError
@@ -37,12 +31,11 @@ from harness.models.loading import (
     Checkpoint,
     load_model,
     load_tokenizer,
-    stop_token_ids,
 )
-from harness.training.loop import TrainingError, quiet
+from harness.training.loop import OnLog, TrainingError, quiet
+from harness.training.moments import read_moments, write_moments
+from harness.training.steps import PromptSource, Segment, Steps
 
-Metrics = dict[str, float]
-OnLog = Callable[[int, Metrics], None]
 OPTIMIZER = "optimizer.safetensors"
 
 
@@ -85,104 +78,6 @@ class OnlineHyperparameters:
     def __post_init__(self) -> None:
         if self.rollouts < 2:
             raise UserError(f"{self.rollouts} rollouts of a prompt cannot be compared: give 2.")
-
-
-class PromptSource(Protocol):
-    """Chooses the prompts of each step and takes what came of them."""
-
-    def draw(self) -> Sequence[str]:
-        """Begin a step and return the texts of its prompts."""
-        ...
-
-    def reward(
-        self, completions: Sequence[Sequence[str]], ended: NDArray[np.bool_], tokens: int
-    ) -> NDArray[np.float64]:
-        """Return the P x N rewards of the step's rollouts.
-
-        Args:
-            completions: P x N texts.
-            ended: P x N, whether the policy ended the turn itself.
-            tokens: tokens generated for them, ends of turns included.
-        """
-        ...
-
-    def finish(self, policy: Checkpoint) -> Metrics:
-        """End the step, with the policy that rolled out, and return what to log of it."""
-        ...
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A stretch of a run: the steps `first` to `last`, counted from 1 over the whole run."""
-
-    first: int
-    last: int
-
-    @property
-    def steps(self) -> int:
-        """Number of steps."""
-        return self.last - self.first + 1
-
-
-class Steps:
-    """What happens in every step, whatever the loss: called by the trainers, once each a step.
-
-    Attributes:
-        metrics: what the source says of the last step.
-    """
-
-    def __init__(self, source: PromptSource, segment: Segment, seed: int, *, blocks: bool) -> None:
-        """Begin a segment.
-
-        Args:
-            source: chooses prompts and takes rewards.
-            segment: which steps.
-            seed: root of the random numbers of all steps.
-            blocks: whether the trainer lays rollouts out as all first ones, then all second ones,
-                rather than all of one prompt together.
-        """
-        self.metrics: Metrics = {}
-        self._source = source
-        self._seed = seed
-        self._blocks = blocks
-        self._step = segment.first - 1
-        self._prompts = 0
-
-    def attach(self, policy: Checkpoint) -> None:
-        """Say which policy rolls out; it is the one that is being trained."""
-        self._policy = policy
-        self._stops = frozenset(stop_token_ids(policy.tokenizer))
-
-    def begin(self) -> list[list[dict[str, str]]]:
-        """Return the conversations of the next step, after seeding its random numbers."""
-        self._step += 1
-        state = np.random.SeedSequence([self._seed, self._step]).generate_state(1)
-        torch.manual_seed(int(state[0]))
-        texts = self._source.draw()
-        self._prompts = len(texts)
-        return [[{"role": "user", "content": text}] for text in texts]
-
-    def reward(self, prompts: Any, completions: Any, completion_ids: Any, **_: Any) -> list[float]:
-        """Reward the step's rollouts and end the step: a reward function as TRL calls it."""
-        stops = [[token in self._stops for token in ids] for ids in completion_ids]
-        ended = np.array([any(row) for row in stops])
-        tokens = sum(row.index(True) + 1 if any(row) else len(row) for row in stops)
-        texts = [completion[0]["content"].strip() for completion in completions]
-        shape = (-1, self._prompts) if self._blocks else (self._prompts, -1)
-        order: NDArray[np.int64] = np.arange(len(texts)).reshape(shape)
-        order = order.T if self._blocks else order
-        grouped = [[texts[i] for i in row] for row in order]
-        rewards = np.empty(len(texts))
-        rewards[order] = self._source.reward(grouped, ended[order], tokens)
-        if not np.isfinite(rewards).all():  # TRL would take them for missing and go on
-            raise TrainingError(
-                f"a reward at step {self._step} is not finite: check the reward model."
-            )
-        model, training = self._policy.model, self._policy.model.training
-        model.eval()
-        self.metrics = self._source.finish(self._policy)
-        model.train(training)
-        return [float(reward) for reward in rewards]
 
 
 class InSegment:
@@ -284,7 +179,7 @@ def train_segment(
     steps = Steps(source, segment, seed, blocks=blocks)
     with quiet(), tempfile.TemporaryDirectory() as scratch:
         tokenizer, model = load_tokenizer(policy), load_model(policy, "causal")
-        recorder = _Recorder(on_log, steps, segment)
+        recorder = _Recorder(on_log, steps, segment, hyper.beta)
         trainer = make_trainer(
             model, reference, tokenizer, common_arguments(hyper, segment, scratch), hyper, steps
         )
@@ -308,8 +203,9 @@ def train_segment(
 class _Recorder(TrainerCallback):  # type: ignore[misc]
     """Hands the curves on, with what the prompts' source says of the same step."""
 
-    def __init__(self, on_log: OnLog, steps: Steps, segment: Segment) -> None:
+    def __init__(self, on_log: OnLog, steps: Steps, segment: Segment, beta: float) -> None:
         self._hand_on = on_log
+        self._beta = beta
         self._steps = steps
         self._before = segment.first - 1
         self.logged = 0
@@ -327,6 +223,11 @@ class _Recorder(TrainerCallback):  # type: ignore[misc]
             )
         self.logged += 1
         told = {name: float(logs[key]) for key, name in LOGGED.items() if key in logs}
+        if "rewards/chosen" in logs:
+            # TRL's own figure for online DPO counts padding. Its implicit rewards do not: they are
+            # beta times the log-ratio of a rollout, chosen and rejected making up all of them.
+            both = float(logs["rewards/chosen"]) + float(logs["rewards/rejected"])
+            told["kl"] = both / (2 * self._beta * self._steps.length)
         self._hand_on(step, told | self._steps.metrics)
 
 
@@ -336,26 +237,8 @@ LOGGED: Mapping[str, str] = {
     "learning_rate": "learning_rate",
     "entropy": "entropy",
     "kl": "kl",
-    "objective/kl": "kl",
     "rewards/accuracies": "accuracy",
     "rewards/margins": "margin",
 }
-"""What the trainers log that is shown, by TRL's name and ours; rewards come from the source."""
-
-
-def write_moments(optimizer: Any, path: Path) -> None:
-    """Write an optimiser's state as safetensors, `<parameter>.<moment>` each."""
-    state = optimizer.state_dict()["state"]
-    save_file(
-        {f"{index}.{name}": value for index, kept in state.items() for name, value in kept.items()},
-        path,
-    )
-
-
-def read_moments(optimizer: Any, path: Path) -> None:
-    """Give a new optimiser over the same parameters a state that `write_moments` wrote."""
-    state: dict[int, dict[str, torch.Tensor]] = {}
-    for key, value in load_file(path).items():
-        index, _, name = key.partition(".")
-        state.setdefault(int(index), {})[name] = value
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+"""What the trainers log that is shown, by TRL's name and ours; rewards come from the source. `kl`
+is the log-ratio to the reference per token, over the step's rollouts."""

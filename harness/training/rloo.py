@@ -22,7 +22,8 @@ from typing import Any
 from trl.trainer.rloo_config import RLOOConfig
 from trl.trainer.rloo_trainer import RLOOTrainer
 
-from harness.training.online import InSegment, OnlineHyperparameters, Steps, clock
+from harness.training.online import InSegment, OnlineHyperparameters, clock
+from harness.training.steps import Steps
 
 BLOCKS = False
 """TRL lays all rollouts of a prompt out together."""

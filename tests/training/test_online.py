@@ -15,14 +15,13 @@ from torch.nn import functional as F
 from harness.errors import UserError
 from harness.models.loading import load_model, load_tokenizer, tokenize
 from harness.training import oaif, rloo
+from harness.training.loop import TrainingError
 from harness.training.online import (
     OPTIMIZER,
     OnlineHyperparameters,
-    Segment,
-    Steps,
-    TrainingError,
     train_segment,
 )
+from harness.training.steps import Segment, Steps
 from tests.tiny_gemma import build_tiny_gemma
 
 BETA = 0.5
@@ -139,7 +138,7 @@ def test_rloo_takes_the_gradient_of_its_equation(
     """
     source, [(_, logged)] = train(rloo, start, other, tmp_path)
     policy, reference = load_model(start, "causal"), load_model(other, "causal")
-    terms = []
+    terms, kls = [], []
     for i, row in enumerate(source.seen[0]):
         logs, penalised = [], []
         for j, text in enumerate(row):
@@ -147,6 +146,7 @@ def test_rloo_takes_the_gradient_of_its_equation(
             logs.append(log_probability(policy, start, *where))
             theirs = log_probability(reference, other, *where)
             kl = float(logs[-1].detach() - theirs.detach())
+            kls.append(kl)
             penalised.append(len(set(text.split())) - BETA * kl)
         for j, log in enumerate(logs):
             rest = [r for k, r in enumerate(penalised) if k != j]
@@ -162,10 +162,13 @@ def test_rloo_takes_the_gradient_of_its_equation(
 def test_oaif_has_the_loss_of_its_equation(
     start: Path, other: Path, tmp_path: Path, rolled_out: list[list[list[int]]]
 ) -> None:
-    """-log sigmoid(beta * (difference of the two log-ratios)), best rollout first, mean of 2."""
+    """-log sigmoid(beta * (difference of the two log-ratios)), best rollout first, mean of 2.
+
+    The KL logged is the sum of all log-ratios over the number of tokens.
+    """
     source, [(_, logged)] = train(oaif, start, other, tmp_path)
     policy, reference = load_model(start, "causal"), load_model(other, "causal")
-    losses = []
+    losses, kl = [], []
     for i, row in enumerate(source.seen[0]):
         ratios = []
         for j in range(2):
@@ -178,6 +181,9 @@ def test_oaif_has_the_loss_of_its_equation(
         best = 0 if rewards[0] >= rewards[1] else 1
         margin = BETA * (ratios[best] - ratios[1 - best])
         losses.append(float(np.log1p(np.exp(-margin))))
+        kl.append(sum(ratios))
+    tokens = source.told[0][1]
+    assert logged["kl"] == pytest.approx(sum(kl) / tokens, rel=1e-3)
     assert logged["loss"] == pytest.approx(float(np.mean(losses)), abs=2e-4)  # logged to 4 digits
 
 
