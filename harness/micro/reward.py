@@ -198,7 +198,7 @@ def _margins(config: RewardConfig, model: Any) -> Margins:
     """Return what the model is trained by, and name its output if it is a pairwise one."""
     if config.reads == "one answer":
         return reward_margins
-    from harness.models.pair_preference import FIRST_IS_BETTER
+    from harness.models.loading import FIRST_IS_BETTER
 
     model.config.id2label = {0: FIRST_IS_BETTER}
     model.config.label2id = {FIRST_IS_BETTER: 0}

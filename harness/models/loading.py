@@ -35,6 +35,10 @@ Side = Literal["left", "right"]
 
 END_OF_TURN = "<end_of_turn>"
 
+FIRST_IS_BETTER = "FIRST_IS_BETTER"
+"""Name of the output in the configuration of a pairwise reward model (`id2label`); a pointwise one,
+which has the same shape, is told apart by it."""
+
 
 @dataclass(frozen=True)
 class Checkpoint:

@@ -29,11 +29,15 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from harness.errors import HarnessError
-from harness.models.loading import Checkpoint, Conversation, batches_by_length, load, pad, tokenize
-
-FIRST_IS_BETTER = "FIRST_IS_BETTER"
-"""Name of the output in the configuration of a pairwise model (`id2label`); a pointwise reward
-model, which has the same shape, is told apart by it."""
+from harness.models.loading import (
+    FIRST_IS_BETTER,
+    Checkpoint,
+    Conversation,
+    batches_by_length,
+    load,
+    pad,
+    tokenize,
+)
 
 Tokens = tuple[int, ...]
 

@@ -24,16 +24,31 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from harness.models.loading import Checkpoint, Conversation, batches_by_length, load, pad, tokenize
+from harness.errors import HarnessError
+from harness.models.loading import (
+    FIRST_IS_BETTER,
+    Checkpoint,
+    Conversation,
+    batches_by_length,
+    load,
+    pad,
+    tokenize,
+)
 
 
 def load_reward_model(path: Path, device: str = "cpu") -> Checkpoint:
     """Load a pointwise reward model, or return it from the process's cache.
 
     Raises:
-        HarnessError: no checkpoint at `path`, or one with several outputs.
+        HarnessError: no checkpoint at `path`, one with several outputs, or a pairwise one.
     """
-    return load(path, "scalar", device)
+    checkpoint = load(path, "scalar", device)
+    if FIRST_IS_BETTER in checkpoint.model.config.id2label.values():
+        raise HarnessError(
+            f"the model at {path} compares two answers and cannot score one: give it a pairwise "
+            "role in the profile."
+        )
+    return checkpoint
 
 
 @torch.inference_mode()

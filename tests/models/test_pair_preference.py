@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from tiny_gemma import build_tiny_gemma, tiny_tokenizer
 
 from harness.errors import HarnessError
-from harness.models.loading import Checkpoint, tokenize
+from harness.models.loading import FIRST_IS_BETTER, Checkpoint, tokenize
 from harness.models.pair_preference import (
-    FIRST_IS_BETTER,
     load_pair_model,
     mean_win_probabilities,
     win_probabilities,

@@ -10,7 +10,7 @@ import torch
 from tiny_gemma import build_tiny_gemma
 
 from harness.errors import HarnessError
-from harness.models.loading import tokenize
+from harness.models.loading import FIRST_IS_BETTER, tokenize
 from harness.models.policy import load_policy
 from harness.models.reward_model import load_reward_model, score
 
@@ -88,3 +88,10 @@ def test_policy_and_reward_model_are_cached_apart(policy_path: Path, reward_path
     assert load_policy(policy_path) is load_policy(policy_path)
     assert load_reward_model(reward_path) is load_reward_model(reward_path)
     assert load_reward_model(reward_path).model is not load_policy(policy_path).model
+
+
+def test_a_pairwise_model_is_refused(tmp_path: Path) -> None:
+    names = {"id2label": {0: FIRST_IS_BETTER}, "label2id": {FIRST_IS_BETTER: 0}}
+    path = build_tiny_gemma(tmp_path, outputs=1, **names)
+    with pytest.raises(HarnessError, match="compares two answers"):
+        load_reward_model(path)
