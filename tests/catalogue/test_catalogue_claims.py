@@ -1,0 +1,224 @@
+"""The declared claims: all of the paper's, each pointing at cells there are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.catalogue.claims import (
+    BestOf,
+    Claim,
+    Compare,
+    CompareGains,
+    Qualitative,
+    Sum,
+    Trend,
+    difference,
+    figure_claims,
+)
+from harness.catalogue.documents import CatalogueError
+from harness.catalogue.load import load_tables, table_files
+from harness.catalogue.schema import Table
+from harness.project import project_root
+
+TABLE = """
+id: table90
+kind: ablation
+title: A toy
+question: Does it matter?
+source: {section: "4", table: 90, caption: Toy.}
+columns:
+  - {id: ah_wr, benchmark: Arena-Hard v0.1, metric: win rate, printed: WR, unit: "%",
+     direction: higher}
+recipe: {algorithm: dpo, chain: [human]}
+rows:
+  - {id: dpo-1, label: one, run: dpo-h1, baseline: null}
+  - {id: dpo-2, label: two, run: dpo-h2, baseline: dpo-1, recipe: {chain: [human, human]}}
+claims:
+"""
+
+CLAIM = """
+  - id: a
+    primary: true
+    statement: Two beats one.
+    source: here
+    test: {kind: compare, left: dpo-2, op: ">", right: dpo-1, column: ah_wr}
+"""
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, Table]:
+    return load_tables()
+
+
+@pytest.fixture(scope="module")
+def claims(tables: dict[str, Table]) -> dict[str, tuple[str, Claim]]:
+    """Return each claim with its table or figure, by id."""
+    found = [(claim.id, (table.id, claim)) for table in tables.values() for claim in table.claims]
+    found += [(c.id, (figure.id, c)) for figure in figure_claims().figures for c in figure.claims]
+    assert len(dict(found)) == len(found)
+    return dict(found)
+
+
+def problems(tmp_path: Path, text: str) -> list[str]:
+    folder = tmp_path / "ablations"
+    folder.mkdir()
+    (folder / "table90.yaml").write_text(TABLE + text, encoding="utf-8")
+    with pytest.raises(CatalogueError) as caught:
+        load_tables([tmp_path])
+    return [problem.message for problem in caught.value.problems]
+
+
+def test_the_paper_makes_146_claims_of_six_kinds(
+    claims: dict[str, tuple[str, Claim]],
+) -> None:
+    kinds = Counter(claim.test.kind for _, claim in claims.values())
+    operators = Counter(c.test.op for _, c in claims.values() if isinstance(c.test, Compare))
+    assert len(claims) == 146
+    assert kinds["qualitative"] == 9
+    assert set(kinds) == {"compare", "trend", "best_of", "compare_gains", "qualitative"}
+    assert operators[">="] == 11
+    assert operators["within"] == 16
+
+
+def test_every_table_has_one_primary_claim_and_no_figure_has_one(
+    tables: dict[str, Table],
+) -> None:
+    for table in tables.values():
+        assert sum(claim.primary for claim in table.claims) == 1, table.id
+    assert not any(c.primary for figure in figure_claims().figures for c in figure.claims)
+
+
+def test_claims_are_those_of_the_paper(
+    claims: dict[str, tuple[str, Claim]], shared_dir: Path
+) -> None:
+    """All but the margins, which the paper does not state, and the tests of what has no score."""
+    text = (shared_dir / "paper/claims.yaml").read_text("utf-8")
+    theirs: dict[str, Any] = {claim["id"]: claim for claim in yaml.safe_load(text)["claims"]}
+    assert sorted(claims) == sorted(theirs)
+    for name, (table, claim) in claims.items():
+        their = theirs[name]
+        assert (table, claim.statement, claim.source) == (
+            their["table"], their["statement"], their["source"]
+        ), name  # fmt: skip
+        margin = their["paper_margin"]
+        assert claim.paper_margin == (tuple(margin) if isinstance(margin, list) else margin)
+        assert claim.holds_in_paper == their["holds_in_paper"]
+        assert claim.within_noise == their.get("within_noise")
+        if not isinstance(claim.test, Qualitative):
+            ours = claim.test.model_dump(mode="json", exclude={"margin"}, exclude_none=True)
+            assert ours == their["test"], name
+
+
+def _printed(table: Table, total: Sum) -> float:
+    """Return a weighted sum of the numbers as printed, at three decimals."""
+    values = [w * table.row(row).values[column].value for w, (row, column) in total.terms]
+    return round(sum(values), 3)
+
+
+def test_printed_margins_follow_from_the_printed_values(tables: dict[str, Table]) -> None:
+    """A best-of claim prints the margin over the runner-up, gains print both sides."""
+    for table in tables.values():
+        for claim in table.claims:
+            if isinstance(claim.test, Qualitative) or claim.paper_margin is None:
+                continue
+            ours = [_printed(table, shown) for shown in claim.test.shown]
+            if isinstance(claim.test, Trend):
+                expected = [float(step) for step in claim.paper_margin]
+            elif isinstance(claim.test, CompareGains):
+                assert isinstance(claim.paper_margin, str)
+                left, right = map(float, claim.paper_margin.split(" against "))
+                expected = [round(left - right, 3)]
+            else:
+                assert isinstance(claim.paper_margin, str)
+                expected = [float(claim.paper_margin)]
+                ours = [min(ours)] if isinstance(claim.test, BestOf) else ours
+            assert ours == expected, claim.id
+
+
+def test_whether_a_claim_holds_follows_from_the_printed_values(tables: dict[str, Table]) -> None:
+    """`>=` counts as holding from zero up, `within` by the tolerance of the statement."""
+    failing = []
+    for table in tables.values():
+        for claim in table.claims:
+            assert not isinstance(claim.test, Qualitative)
+            ours = [claim.test.sign * _printed(table, shown) for shown in claim.test.shown]
+            holds = min(ours) > 0
+            if isinstance(claim.test, Compare) and claim.test.op == ">=":
+                holds = ours[0] >= 0
+            if isinstance(claim.test, Compare) and claim.test.tolerance is not None:
+                holds = abs(ours[0]) <= claim.test.tolerance
+            assert claim.holds_in_paper is holds, claim.id
+            failing += [] if holds else [claim.id]
+    assert len(failing) == 7
+
+
+def test_within_noise_follows_from_the_bounds(tables: dict[str, Table]) -> None:
+    noise = figure_claims().noise
+    for table in tables.values():
+        for claim in table.claims:
+            if claim.within_noise is None:
+                continue
+            assert isinstance(claim.test, Compare | BestOf)
+            assert isinstance(claim.paper_margin, str)
+            bound = noise[table.column(claim.test.column).reads.split("_")[0]]
+            expected = abs(float(claim.paper_margin)) <= bound.half_width_95
+            assert claim.within_noise is expected, claim.id
+
+
+def test_shares_are_the_tolerances_of_the_statements(tables: dict[str, Table]) -> None:
+    """Table 1: 1.0 of 10.1, 0.1 of 0.39, 2.0 of 8.68; table 16: 20 tokens of 82. To a tenth."""
+    compared = 0
+    for table in tables.values():
+        for claim in table.claims:
+            if isinstance(claim.test, Compare) and claim.test.op == "within":
+                margin = claim.test.margin
+                assert margin is not None
+                size = margin.points
+                if margin.of is not None and margin.share is not None:
+                    gain = difference(*margin.of, claim.test.column)
+                    size = margin.share * _printed(table, gain)
+                assert size == pytest.approx(claim.test.tolerance, rel=0.1), claim.id
+                compared += 1
+    assert compared == 16
+
+
+def test_every_claim_file_is_a_table_s_or_the_figures_one() -> None:
+    folder = project_root() / "experiments" / "claims"
+    assert [path.name for path in sorted(folder.iterdir())] == ["figures.yaml"]
+    assert not any(path.parent.name == "claims" for path in table_files())
+
+
+def test_a_claim_about_a_row_or_column_there_is_none_of_is_an_error(tmp_path: Path) -> None:
+    text = CLAIM.replace("right: dpo-1", "right: dpo1").replace("ah_wr", "ah_w")
+    found = problems(tmp_path, text)
+    assert "claims[0].test: there is no row `dpo1`; did you mean `dpo-1`?" in found
+    assert "claims[0].test: there is no column `ah_w`; did you mean `ah_wr`?" in found
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (CLAIM.replace("    primary: true\n", ""), "not none"),
+        (CLAIM + CLAIM.replace("id: a", "id: b"), "not `a`, `b`"),
+        (CLAIM + CLAIM.replace("    primary: true\n", ""), "`a` is already in"),
+        (CLAIM.replace('">"', '">="'), "need a `margin`"),
+        (CLAIM.replace("column: ah_wr}", "column: ah_wr, tolerance: 1}"), "needs a `tolerance`"),
+        (CLAIM.replace("kind: compare", "kind: compares"), "compares"),
+        (CLAIM.replace("source: here", "sauce: here"), "did you mean `source`?"),
+    ],
+)
+def test_a_wrong_claim_is_named(tmp_path: Path, text: str, message: str) -> None:
+    assert any(message in problem for problem in problems(tmp_path, text))
+
+
+def test_figures_hold_no_comparison(tmp_path: Path) -> None:
+    path = tmp_path / "figures.yaml"
+    figure = "figures:\n  - id: figure90\n    claims:" + CLAIM.replace("\n  ", "\n      ")
+    path.write_text("noise: {}\n" + figure, encoding="utf-8")
+    with pytest.raises(CatalogueError, match="only a table has scores"):
+        figure_claims(path)

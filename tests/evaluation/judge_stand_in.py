@@ -1,0 +1,214 @@
+"""A stand-in for an OpenAI-compatible endpoint: real HTTP on loopback, replies from a function.
+
+The reply depends on the request alone, so that an interrupted evaluation and an undisturbed one
+see the same judge. Failures are injected by the number of times a request has come.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any
+
+Body = Mapping[str, Any]
+
+FAILURES = ("429", "500", "cut", "broken", "empty")
+"""What a disturbed server does instead of replying: two statuses, a body that ends early, one that
+is no JSON, and a completion without choices."""
+
+
+def completion(text: str | None, **message: Any) -> dict[str, Any]:
+    """Return the body of a completion, as endpoints send it."""
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 0,
+        "model": "stand-in",
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": "stop",
+                "message": {"role": "assistant", "content": text, **message},
+            }
+        ],
+        "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
+    }
+
+
+def digest(body: Body) -> int:
+    """Return a number that depends on a request alone."""
+    return int(hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:8], 16)
+
+
+def judge(body: Body) -> dict[str, Any]:
+    """Reply with a rating or a verdict, whichever the prompt asks for, that depends on it alone."""
+    prompt = " ".join(str(message["content"]) for message in body["messages"])
+    number = digest(body)
+    if body.get("tools"):
+        first, second = (("m", "M"), ("M", "m"))[number % 2]
+        ranks = [{"model": first, "rank": 1}, {"model": second, "rank": 2}]
+        call = {
+            "id": "call-1",
+            "type": "function",
+            "function": {
+                "name": body["tools"][0]["function"]["name"],
+                "arguments": json.dumps({"ordered_models": ranks}),
+            },
+        }
+        return completion(None, tool_calls=[call])
+    if "[[A>>B]]" in prompt:
+        label = ("A>>B", "A>B", "A=B", "B>A", "B>>A")[number % 5]
+        return completion(f"My final verdict is: [[{label}]]")
+    if "[[rating]]" in prompt:
+        return completion(f"Rating: [[{1 + number % 10}]]")
+    return completion(f"An answer, number {number}.")
+
+
+class StandIn:
+    """A server on loopback, for a `with` statement.
+
+    Args:
+        reply: Returns the completion for a request, or (status, body, headers) for another reply.
+        latency_s: Seconds before each reply.
+        failing: Share of requests whose first attempt fails, one of `FAILURES`.
+        key: The key it asks for; None for none.
+        port: The port; 0 for a free one.
+    """
+
+    def __init__(
+        self,
+        reply: Callable[[Body], Any] = judge,
+        latency_s: float = 0.0,
+        failing: float = 0.0,
+        key: str | None = None,
+        port: int = 0,
+    ) -> None:
+        self.reply = reply
+        self.latency_s = latency_s
+        self.failing = failing
+        self.key = key
+        self.bodies: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.answered: Counter[int] = Counter()
+        self.seen: Counter[int] = Counter()
+        self.under_way = self.most_under_way = 0
+        self.guard = threading.Lock()
+        self.server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
+        self.server.daemon_threads = True
+        self.server.request_queue_size = 128
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_address[1]}/v1"
+
+    @property
+    def requests(self) -> int:
+        return len(self.bodies)
+
+    def __enter__(self) -> StandIn:
+        self.thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+    def failure(self, number: int) -> str | None:
+        """Return how the first attempt of a request fails, or None if it does not."""
+        if self.seen[number] > 1 or number % 1000 >= 1000 * self.failing:
+            return None
+        return FAILURES[number // 1000 % len(FAILURES)]
+
+
+def _handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+        wbufsize = -1
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            number = digest(body)
+            with stand_in.guard:
+                stand_in.bodies.append(body)
+                stand_in.headers.append(dict(self.headers))
+                stand_in.seen[number] += 1
+                failure = stand_in.failure(number)
+                stand_in.under_way += 1
+                stand_in.most_under_way = max(stand_in.most_under_way, stand_in.under_way)
+            try:
+                if stand_in.latency_s:
+                    time.sleep(stand_in.latency_s)
+                self._answer(body, number, failure)
+            finally:
+                with stand_in.guard:
+                    stand_in.under_way -= 1
+
+        def _answer(self, body: Body, number: int, failure: str | None) -> None:
+            if stand_in.key and self.headers["Authorization"] != f"Bearer {stand_in.key}":
+                words = {"error": {"message": f"Wrong key: {self.headers['Authorization']}"}}
+                self._send(401, json.dumps(words))
+            elif failure in ("429", "500"):
+                self._send(int(failure), json.dumps({"error": {"message": "later"}}))
+            elif failure == "cut":
+                self._send(200, json.dumps(completion("half")), cut=True)
+            elif failure == "broken":
+                self._send(200, '{"choices": [')
+            elif failure == "empty":
+                self._send(200, '{"choices": []}')
+            else:
+                reply = stand_in.reply(body)
+                status, payload, headers = reply if isinstance(reply, tuple) else (200, reply, {})
+                with stand_in.guard:
+                    stand_in.answered[number] += status == 200
+                self._send(status, json.dumps(payload), headers)
+
+        def _send(
+            self,
+            status: int,
+            text: str,
+            headers: Mapping[str, str] | None = None,
+            cut: bool = False,
+        ) -> None:
+            data = text.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(data[: len(data) // 2] if cut else data)
+            self.wfile.flush()
+            self.close_connection = self.close_connection or cut
+
+        def log_message(self, *arguments: Any) -> None:
+            """Say nothing."""
+
+    return Handler
+
+
+def main() -> None:
+    """Serve until stopped: `python judge_stand_in.py PORT LATENCY_S FAILING`."""
+    import sys
+
+    port, latency, failing = sys.argv[1:4]
+    with StandIn(latency_s=float(latency), failing=float(failing), port=int(port)) as server:
+        sys.stdout.write(server.url + "\n")
+        sys.stdout.flush()
+        server.thread.join()
+
+
+if __name__ == "__main__":
+    main()

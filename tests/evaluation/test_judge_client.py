@@ -1,0 +1,439 @@
+"""The judge client: one payment for each request, bounded, within a budget, without secrets."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from judge_stand_in import StandIn, completion
+
+from harness.errors import HarnessError, UserError
+from harness.evaluation.judging.cache import ReplyCache
+from harness.evaluation.judging.client import Client, UnansweredError, work_through
+from harness.evaluation.judging.endpoint import BLOT, Endpoint
+from harness.evaluation.judging.estimate import estimate
+from harness.evaluation.judging.ledger import BudgetReachedError, Ledger
+from harness.evaluation.judging.prices import (
+    Price,
+    most_completion_tokens,
+    most_prompt_tokens,
+    parse_price,
+)
+from harness.evaluation.judging.request import ChatRequest, Message, Reply
+
+KEY = "sk-a-key-of-the-tests-0123456789"
+PRICE = Price(10.0, 30.0)
+
+
+def ask_for(text: str, **settings: Any) -> ChatRequest:
+    settings = {"temperature": 0, "max_tokens": 10, **settings}
+    return ChatRequest(f"prompt {text}", "judge", (Message("user", text),), settings)
+
+
+def client_of(
+    server: StandIn | str,
+    folder: Path,
+    budget: float | None = None,
+    price: Price | None = PRICE,
+    **options: Any,
+) -> Client:
+    url = server if isinstance(server, str) else server.url
+    options.setdefault("sleep", lambda seconds: None)
+    endpoint = Endpoint(url, "JUDGE_TEST_KEY", timeout_s=options.pop("timeout_s", 10.0))
+    return Client(endpoint, ReplyCache(folder / "replies"), Ledger(budget), price, **options)
+
+
+def ask_all(client: Client, requests: list[ChatRequest], concurrency: int = 4) -> list[str | None]:
+    outcomes = work_through(requests, lambda r: client.ask(r).text, client, concurrency)
+    return [outcome.result for outcome in outcomes]
+
+
+messages = st.lists(
+    st.tuples(st.sampled_from(["user", "assistant"]), st.text(max_size=5)), min_size=1, max_size=3
+)
+identities = st.tuples(
+    st.sampled_from(["http://a", "http://b"]),
+    st.sampled_from(["gpt-4", "gpt-5"]),
+    messages,
+    st.dictionaries(st.sampled_from(["temperature", "max_tokens"]), st.integers(0, 1)),
+    st.integers(0, 1),
+)
+
+
+@given(identities, identities, st.text(), st.text())
+def test_two_requests_have_one_address_just_when_all_that_matters_is_equal(
+    first: Any, second: Any, label: str, other_label: str
+) -> None:
+    def address(identity: Any, name: str) -> str:
+        endpoint, model, talk, settings, sample = identity
+        sent = tuple(Message(role, text) for role, text in talk)
+        return ChatRequest(name, model, sent, settings, sample).address(endpoint)
+
+    assert (address(first, label) == address(second, other_label)) == (first == second)
+
+
+def test_the_order_of_the_answers_is_part_of_the_address() -> None:
+    assert ask_for("A: one, B: two").address("e") != ask_for("A: two, B: one").address("e")
+
+
+def test_a_reply_is_paid_once_and_survives_the_process(tmp_path: Path) -> None:
+    with StandIn() as server:
+        first = client_of(server, tmp_path)
+        texts = ask_all(first, [ask_for("a"), ask_for("b")])
+        again = client_of(server, tmp_path)
+        assert ask_all(again, [ask_for("a"), ask_for("b")]) == texts
+        assert server.requests == 2
+    assert (first.ledger.spending.requests, first.ledger.spending.from_cache) == (2, 0)
+    assert (again.ledger.spending.requests, again.ledger.spending.usd) == (0, 0.0)
+    assert again.ledger.spending.from_cache == 2
+
+
+def test_equal_requests_at_the_same_time_are_paid_once(tmp_path: Path) -> None:
+    with StandIn(latency_s=0.05) as server:
+        assert len(set(ask_all(client_of(server, tmp_path), [ask_for("same")] * 8, 8))) == 1
+        assert server.requests == 1
+
+
+def test_raw_replies_are_kept_with_their_requests(tmp_path: Path) -> None:
+    raw = completion("text", refusal=None) | {"system_fingerprint": "fp"}
+    with StandIn(lambda body: raw) as server:
+        client = client_of(server, tmp_path)
+        client.ask(ask_for("a"))
+        path = client.cache.path(ask_for("a").address(server.url))
+    entry = json.loads(path.read_text())
+    assert entry["reply"] == raw
+    assert entry["request"] == ask_for("a").body()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"reply": {}}', '{"reply": {"choices": []}}'])
+def test_a_broken_file_in_the_cache_is_asked_for_again(tmp_path: Path, text: str) -> None:
+    with StandIn() as server:
+        client = client_of(server, tmp_path)
+        path = client.cache.path(ask_for("a").address(server.url))
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+        reply = client.ask(ask_for("a"))
+        assert client.known(ask_for("a")) == Reply(reply.raw, cached=True)
+        assert server.requests == 1
+
+
+def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "replies").write_text("a file")
+    with StandIn() as server, pytest.raises(HarnessError, match=r"Cannot (keep|read)"):
+        client_of(server, tmp_path).ask(ask_for("a"))
+
+
+def test_every_injected_failure_is_tried_again(tmp_path: Path) -> None:
+    requests = [ask_for(str(i)) for i in range(60)]
+    with StandIn(failing=0.5) as server:
+        disturbed = ask_all(client_of(server, tmp_path / "a"), requests)
+        assert server.requests > 60
+        assert set(server.answered.values()) == {1}
+    with StandIn() as server:
+        assert ask_all(client_of(server, tmp_path / "b"), requests) == disturbed
+
+
+def test_no_more_requests_are_under_way_than_allowed(tmp_path: Path) -> None:
+    with StandIn(latency_s=0.01) as server:
+        ask_all(client_of(server, tmp_path), [ask_for(str(i)) for i in range(40)], 3)
+        assert server.most_under_way == 3
+
+
+def test_pauses_grow_and_follow_the_endpoint_s_wish(tmp_path: Path) -> None:
+    """Derivation: full jitter is below 0.5 x 2^n; the endpoint asks for 7 s, and then for a day."""
+    pauses: list[float] = []
+    statuses = iter([(503, {}), (503, {}), (429, {"Retry-After": "7"})])
+    long = (429, {"Retry-After": "86400"})
+
+    def reply(body: Any) -> Any:
+        status, headers = next(statuses, long)
+        return status, {"error": {"message": "busy"}}, headers
+
+    with StandIn(reply) as server:
+        client = client_of(server, tmp_path, sleep=pauses.append, attempts=5)
+        with pytest.raises(UnansweredError, match=r"429.*, 5 times"):
+            client.ask(ask_for("a"))
+        assert server.requests == 5
+    assert pauses[0] <= 0.5
+    assert pauses[1] <= 1.0
+    assert pauses[2:] == [7.0, 60.0]
+
+
+def test_what_is_turned_away_costs_nothing_and_what_is_lost_may_have(tmp_path: Path) -> None:
+    request = ask_for("a")
+    most = PRICE.of(most_prompt_tokens(request), most_completion_tokens(request))
+    replies = iter([(429, {}, {}), (200, {"choices": []}, {}), completion("[[1]]")])
+    with StandIn(lambda body: next(replies)) as server:
+        client = client_of(server, tmp_path)
+        client.ask(request)
+    spending = client.ledger.spending
+    assert spending.usd_unconfirmed == pytest.approx(most)
+    assert spending.usd == pytest.approx((100 * 10 + 10 * 30) / 1e6)
+    assert (spending.prompt_tokens, spending.completion_tokens) == (100, 10)
+
+
+def test_a_slow_endpoint_is_a_timeout_and_is_tried_again(tmp_path: Path) -> None:
+    with StandIn(latency_s=0.3) as server:
+        client = client_of(server, tmp_path, timeout_s=0.05, attempts=2)
+        with pytest.raises(UnansweredError, match=r"did not reply within 0.05 s.*2 times"):
+            client.ask(ask_for("a"))
+        assert client.ledger.spending.usd_unconfirmed > 0
+
+
+def test_an_unreachable_endpoint_is_one_sentence(tmp_path: Path) -> None:
+    client = client_of("http://127.0.0.1:9/v1", tmp_path, attempts=2)
+    with pytest.raises(UnansweredError, match=r"127.0.0.1:9 cannot be reached"):
+        client.ask(ask_for("a"))
+    assert client.ledger.spending.usd_unconfirmed == 0
+
+
+def test_a_dead_endpoint_ends_the_evaluation_early(tmp_path: Path) -> None:
+    with StandIn(lambda body: (500, {}, {})) as server:
+        client = client_of(server, tmp_path, attempts=2)
+        with pytest.raises(HarnessError, match="5 requests in a row had no answer"):
+            ask_all(client, [ask_for(str(i)) for i in range(500)], 2)
+        assert server.requests < 100
+
+
+def test_an_item_without_an_answer_lets_the_others_finish(tmp_path: Path) -> None:
+    def reply(body: Any) -> Any:
+        is_bad = body["messages"][0]["content"] == "3"
+        return (500, {}, {}) if is_bad else completion("fine")
+
+    requests = [ask_for(str(i)) for i in range(10)]
+    with StandIn(reply) as server:
+        with pytest.raises(HarnessError, match="1 of 10 requests had no answer"):
+            ask_all(client_of(server, tmp_path, attempts=2), requests, 2)
+        server.reply = lambda body: completion("fine")
+        before = server.requests
+        assert ask_all(client_of(server, tmp_path), requests) == ["fine"] * 10
+        assert server.requests == before + 1
+
+
+def test_a_refused_item_is_left_out_but_a_model_that_refuses_all_is_an_error(
+    tmp_path: Path,
+) -> None:
+    refusal = (400, {"error": {"message": "too long"}}, {})
+
+    def reply(body: Any) -> Any:
+        return refusal if body["messages"][0]["content"] == "3" else completion("fine")
+
+    requests = [ask_for(str(i)) for i in range(6)]
+    with StandIn(reply) as server:
+        client = client_of(server, tmp_path)
+        outcomes = work_through(requests, lambda r: client.ask(r).text, client, 1)
+        assert [o.refused for o in outcomes] == [False] * 3 + [True] + [False] * 2
+        assert "too long" in str(outcomes[3].failure)
+        assert server.requests == 6
+    with (
+        StandIn(lambda body: refusal) as server,
+        pytest.raises(HarnessError, match="5 requests in a row"),
+    ):
+        ask_all(client_of(server, tmp_path / "other"), requests, 1)
+
+
+def test_an_empty_account_is_not_tried_again(tmp_path: Path) -> None:
+    body = {"error": {"message": "no money", "code": "insufficient_quota"}}
+    with StandIn(lambda _: (429, body, {})) as server:
+        with pytest.raises(HarnessError, match="no quota left"):
+            client_of(server, tmp_path).ask(ask_for("a"))
+        assert server.requests == 1
+
+
+def test_a_missing_model_ends_the_evaluation_at_once(tmp_path: Path) -> None:
+    with StandIn(lambda body: (404, {"error": {"message": "unknown"}}, {})) as server:
+        with pytest.raises(UserError, match=r"no model judge.*unknown"):
+            ask_all(client_of(server, tmp_path), [ask_for(str(i)) for i in range(100)], 2)
+        assert server.requests < 10
+
+
+@pytest.mark.parametrize("cents", [0.0, 0.2, 0.5, 1.0, 2.5])
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_the_budget_is_never_passed(tmp_path: Path, cents: float, concurrency: int) -> None:
+    """Derivation: a reply costs 0.13 cents; it is begun while its 0.13 and the bound fit."""
+    requests = [ask_for("x" * 70 + str(i)) for i in range(30)]
+    with StandIn() as server:
+        client = client_of(server, tmp_path, budget=cents / 100)
+        with pytest.raises(BudgetReachedError, match="--budget-usd"):
+            ask_all(client, requests, concurrency)
+        answered = server.requests
+    usd = client.ledger.spending.usd
+    assert usd is not None
+    assert usd == pytest.approx(answered * 0.0013)
+    assert usd <= cents / 100
+    # The stop is no earlier than one request at its most before the budget.
+    assert usd + PRICE.of(most_prompt_tokens(requests[-1]), 10) > cents / 100
+
+
+def test_a_stopped_evaluation_goes_on_with_more_budget(tmp_path: Path) -> None:
+    requests = [ask_for("x" * 70 + str(i)) for i in range(10)]
+    with StandIn() as server:
+        with pytest.raises(BudgetReachedError):
+            ask_all(client_of(server, tmp_path, budget=0.006), requests)
+        assert None not in ask_all(client_of(server, tmp_path, budget=1.0), requests)
+        assert set(server.answered.values()) == {1}
+        assert len(server.answered) == 10
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 130), st.integers(0, 10)), max_size=20),
+    st.floats(0, 0.02),
+)
+def test_whatever_replies_cost_the_ledger_stays_within_its_budget(
+    replies: list[tuple[int, int]], budget: float
+) -> None:
+    """The endpoint's counts stay within the bounds of tokens: 110 bytes and 16 besides."""
+    ledger, request = Ledger(budget), ask_for("x" * 114)
+    for prompt, reply in replies:
+        try:
+            ticket = ledger.reserve(request, PRICE)
+        except BudgetReachedError:
+            break
+        usage = {"prompt_tokens": prompt, "completion_tokens": reply}
+        ledger.settle(ticket, request, Reply({"usage": usage}), PRICE)
+    assert (ledger.spending.usd or 0.0) <= budget
+
+
+def test_a_reply_without_a_count_is_paid_at_the_most(tmp_path: Path) -> None:
+    raw = completion("a")
+    del raw["usage"]
+    request = ask_for("a")
+    with StandIn(lambda body: raw) as server:
+        client = client_of(server, tmp_path)
+        client.ask(request)
+    most = PRICE.of(most_prompt_tokens(request), most_completion_tokens(request))
+    assert client.ledger.spending.usd == pytest.approx(most)
+
+
+def test_without_a_price_the_cost_is_unknown_and_not_zero(tmp_path: Path) -> None:
+    with StandIn() as server:
+        client = client_of(server, tmp_path, price=None)
+        client.ask(ask_for("a"))
+        assert client.ledger.spending.usd is None
+        assert estimate("judgments", "j", [ask_for("b")], client, 10).usd is None
+
+
+def test_an_estimate_counts_what_is_not_in_the_cache_and_sends_nothing(tmp_path: Path) -> None:
+    """Derivation: 400 characters are 100 tokens and 8 besides; 108 x 10 + 5 x 30 = 1230."""
+    requests = [ask_for("a" * 400), ask_for("b" * 400), ask_for("b" * 400)]
+    with StandIn() as server:
+        client = client_of(server, tmp_path)
+        client.ask(requests[0])
+        found = estimate("judgments", "judge", requests, client, reply_tokens=5)
+        assert server.requests == 1
+    assert (found.requests, found.from_cache, found.prompt_tokens) == (2, 1, 108)
+    assert found.usd == pytest.approx(1230e-6)
+    assert found.usd_at_most == pytest.approx(PRICE.of(400 + 16, 10))
+
+
+@pytest.mark.parametrize("text", ["10", "a,b", "1,2,3", "-1,2", "nan,1", "inf,1", ""])
+def test_a_price_of_another_form_is_a_mistake(text: str) -> None:
+    with pytest.raises(UserError, match="--price"):
+        parse_price("--price", text)
+
+
+def everything(folder: Path) -> str:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return "\n".join([*map(str, files), *(path.read_text() for path in files)])
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        lambda body: completion(f"You sent me {KEY}"),
+        lambda body: (400, {"error": {"message": f"You sent me {KEY}"}}, {}),
+        lambda body: (500, {"error": {"message": f"You sent me {KEY}"}}, {}),
+        lambda body: (404, {"error": {"message": f"You sent me {KEY}"}}, {}),
+        lambda body: (401, {"error": {"message": f"You sent me {KEY}"}}, {}),
+        lambda body: (418, f"You sent me {KEY}", {}),
+    ],
+)
+def test_the_key_is_in_no_file_no_error_and_no_log(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    reply: Callable[[Any], Any],
+) -> None:
+    monkeypatch.setenv("JUDGE_TEST_KEY", KEY)
+    caplog.set_level(logging.DEBUG)
+    said = ""
+    with StandIn(reply) as server:
+        client = client_of(server, tmp_path, attempts=2)
+        try:
+            said = client.ask(ask_for("a")).text
+            assert BLOT in said
+        except HarnessError as error:
+            said = f"{error} {error.__cause__} {error!r}"
+        assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
+    assert KEY not in said + everything(tmp_path) + caplog.text + repr(client.endpoint.__dict__)
+
+
+def test_a_wrong_key_names_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGE_TEST_KEY", "sk-wrong-wrong-wrong")
+    with (
+        StandIn(key=KEY) as server,
+        pytest.raises(UserError, match="does not accept the key in JUDGE_TEST_KEY"),
+    ):
+        client_of(server, tmp_path).ask(ask_for("a"))
+
+
+def test_a_placeholder_for_a_key_blots_out_no_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUDGE_TEST_KEY", "EMPTY")
+    with StandIn(lambda body: completion("EMPTY words")) as server:
+        assert client_of(server, tmp_path).ask(ask_for("a")).text == "EMPTY words"
+
+
+def test_openai_itself_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JUDGE_TEST_KEY", raising=False)
+    with pytest.raises(UserError, match="set JUDGE_TEST_KEY"):
+        Endpoint("https://api.openai.com/v1/", "JUDGE_TEST_KEY").check_key()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:secret@host/v1",
+        "http://host/v1?key=secret",
+        "ftp://host",
+        "host:80",
+        "http://",
+        "http://host:99999",
+        "",
+    ],
+)
+def test_an_address_that_is_none_or_carries_a_secret_is_a_mistake(url: str) -> None:
+    with pytest.raises(UserError) as caught:
+        Endpoint(url, "JUDGE_TEST_KEY")
+    assert "secret" not in str(caught.value)
+
+
+def test_an_interrupted_evaluation_sends_nothing_more(tmp_path: Path) -> None:
+    """The interrupt comes after two items; those under way are kept, the others never sent."""
+    seen = threading.Event()
+
+    def interrupt(count: int) -> None:
+        if count >= 2:
+            seen.set()
+            raise KeyboardInterrupt
+
+    requests = [ask_for(str(i)) for i in range(100)]
+    with StandIn(latency_s=0.01) as server:
+        client = client_of(server, tmp_path)
+        with pytest.raises(KeyboardInterrupt):
+            work_through(requests, client.ask, client, 2, interrupt)
+        sent = server.requests
+        assert sent < 20
+        kept = sum(client.known(request) is not None for request in requests)
+        assert kept == sent
+        assert None not in ask_all(client_of(server, tmp_path), requests)
+        assert set(server.answered.values()) == {1}
+    assert seen.is_set()

@@ -1,0 +1,146 @@
+"""What a report says of online rows: costs, curves and the settings the paper leaves open."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from toy_tables import PROVENANCE, toy_runs, write_parquet
+
+from harness.catalogue.recipe import Online
+from harness.report.assumptions import online_settings
+from harness.report.cells import build_cells
+from harness.report.curves import WINDOW, curves_of, draw_curves
+from harness.report.online import online_costs
+from harness.report.report import assemble
+from harness.report.view_details import detail_blocks
+from harness.store import Stage, Store
+from harness.store.progress import ProgressWriter
+from harness.trainer.table_runs import TableRuns
+
+STEPS = 125
+DECLARATION: dict[str, Any] = {
+    "id": "table91",
+    "kind": "experiment",
+    "title": "A toy online",
+    "question": "Does it matter?",
+    "source": {"section": "4", "table": 91, "caption": "Toy."},
+    "columns": [
+        {"id": "ah_wr", "benchmark": "Arena-Hard v0.1", "metric": "win rate", "printed": "WR (%)",
+         "unit": "%", "direction": "higher"},
+    ],
+    "recipe": {"algorithm": "rloo", "online": {"prompts": "eva"}},
+    "rows": [
+        {"id": "base", "label": "θ_0: SFT", "run": "base", "baseline": "rloo-1x",
+         "recipe": {"algorithm": None}, "values": {"ah_wr": "41.3"}},
+        {"id": "rloo-1x", "label": "RLOO", "run": "rloo-1x",
+         "recipe": {"online": {"prompts": "human"}}, "values": {"ah_wr": "51.6"}},
+        {"id": "eva-1x", "label": "eva (1x)", "run": "eva-1x", "baseline": "rloo-1x",
+         "values": {"ah_wr": "57.5"}},
+        {"id": "eva-2x", "label": "eva (2x)", "run": "eva-2x", "baseline": "rloo-1x",
+         "recipe": {"online": {"size": 2}}, "values": {"ah_wr": "60.1"}},
+    ],
+}  # fmt: skip
+
+
+def planned(seeds: tuple[int, ...] = (0, 1)) -> TableRuns:
+    return toy_runs(seeds, table=DECLARATION)
+
+
+def write_segment(store: Store, stage: Stage, **summary: Any) -> None:
+    """Write a segment whose reward is its step, and which evolved half of its prompts."""
+    if store.status(stage.fingerprint) == "done":
+        return
+    first, last = stage.settings["first_step"], stage.settings["last_step"]
+    said = {
+        "rollouts": 6 * last, "tokens": 30 * last, "gradient_steps": last, "creator_calls": last,
+        "children": 90, "dropped": 10, "unusable": 3, "phases": {"mix-up": 8 * (last - first + 1)},
+        "evolved_share": 0.5, "buffer": 320, **summary,
+    }  # fmt: skip
+    if store.status(stage.inputs["prompts"].fingerprint) != "done":
+        write_parquet(
+            store, stage.inputs["prompts"], "prompts.parquet", {"prompt": ["reverse it : 1 2"]}
+        )
+    with store.writing(stage, PROVENANCE) as output:
+        pq.write_table(pa.table({"prompt": ["flip it : 1 2"]}), output / "trained.parquet")
+        (output / "summary.json").write_text(json.dumps(said), encoding="utf-8")
+        curve = ProgressWriter(output)
+        for step in range(first, last + 1):
+            curve.write(step, {"reward": float(step), "buffer/size": 320.0})
+
+
+def write_run(store: Store, runs: TableRuns, run_id: str, **summary: Any) -> None:
+    for seed in runs.seeds:
+        for stage in runs.runs[run_id, seed].training:
+            write_segment(store, stage, **summary)
+
+
+def test_costs_are_those_of_the_last_segment_and_shares_of_all(store: Store) -> None:
+    """Two segments of 125 steps: 250 x 6 rollouts; (10 + 10) of (100 + 100) rewrites dropped."""
+    runs = planned()
+    write_run(store, runs, "eva-2x")
+    found = {cost.row: cost for cost in online_costs(runs, store)}
+    assert list(found) == ["rloo-1x", "eva-1x", "eva-2x"]
+    two, one = found["eva-2x"], found["eva-1x"]
+    assert (two.state, two.rollouts, two.tokens) == ("ok", 1500.0, 7500.0)
+    assert (two.gradient_steps, two.creator_calls, two.buffer) == (250.0, 250.0, 320.0)
+    assert two.dropped == pytest.approx(0.1)
+    assert two.evolved_share == pytest.approx(0.5)
+    assert (one.state, one.rollouts) == ("ok", 750.0)
+    assert (found["rloo-1x"].state, found["rloo-1x"].rollouts) == ("not_run", None)
+
+
+def test_a_row_without_every_seed_has_no_costs(store: Store) -> None:
+    runs = planned()
+    write_segment(store, runs.runs["eva-1x", 0].training[0])
+    found = {cost.row: cost for cost in online_costs(runs, store)}
+    assert (found["eva-1x"].state, found["eva-1x"].done, found["eva-1x"].tokens) == (
+        "partial", 1, None
+    )  # fmt: skip
+
+
+def test_curves_join_segments_and_leave_out_the_beginnings_of_longer_runs(store: Store) -> None:
+    """Reward is the step; its mean over the last 25 steps is the step less 12."""
+    runs = planned()
+    write_run(store, runs, "eva-2x")
+    curves = curves_of(runs, store)
+    assert list(curves) == ["eva-2x"]
+    steps, values = curves["eva-2x"]["reward"]
+    assert steps.tolist() == list(range(1, 2 * STEPS + 1))
+    assert values[0] == 1.0
+    assert values[-1] == 2 * STEPS - (WINDOW - 1) / 2
+    assert set(curves["eva-2x"]) == {"reward", "buffer/size"}
+
+
+def test_curves_are_drawn_the_same_each_time(tmp_path: Path) -> None:
+    series = {"reward": (np.arange(3), np.array([0.0, 1.0, 0.5]))}
+    for name in ("one", "two"):
+        draw_curves({"eva-1x": series, "rloo-1x": series}, tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_every_online_setting_is_listed_with_who_says_so() -> None:
+    found = {item.name: item for item in online_settings(planned())}
+    assert set(found) == {f"online.{name}" for name in Online.model_fields}
+    assert found["online.prompts"].value == "human, eva"
+    assert found["online.child_score"].group == "ours"
+    assert found["online.n_new"].group == "paper"
+    assert all(item.source.strip() for name, item in found.items() if name != "online.prompts")
+
+
+def test_an_online_table_has_a_block_of_costs_and_none_of_an_offline_creator(
+    store: Store,
+) -> None:
+    runs = planned()
+    write_run(store, runs, "eva-2x")
+    report = assemble(runs, build_cells(runs, store), store)
+    titles = [block.title for block in detail_blocks(report)]
+    assert titles == ["Training prompts", "Online training"]
+    rows = {row[0]: row[1:] for row in detail_blocks(report)[-1].rows}
+    assert rows["eva (2x)"] == ("1,500", "7,500", "250", "250", "50.0%", "10.0%", "320")
+    assert rows["RLOO"][0] == "not run"

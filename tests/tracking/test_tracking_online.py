@@ -1,0 +1,123 @@
+"""Online runs in MLflow: the segments of a run are one curve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from toy_table import PROVENANCE, ToyAssets, contents
+
+from harness.catalogue.load import load_tables
+from harness.catalogue.profile import load_profiles
+from harness.store import Stage, Store
+from harness.store.progress import ProgressWriter
+from harness.tracking import TableState, Tracker
+from harness.trainer.plan import Planner
+from harness.trainer.table_runs import TableRuns
+
+NewWorkDir = Callable[[str], Path]
+SERVED = {"rloo-eva-2x": ["table1/rloo-eva-2x"]}
+NAME = "runs/micro | rloo-eva-2x · seed 0"
+
+
+def planned() -> TableRuns:
+    """One row of table 1: a run of two segments."""
+    table, profile = load_tables()["table1"], load_profiles()["micro"]
+    profile = profile.model_copy(update={"benchmarks": {}})
+    row = table.row("rloo-eva-2x")
+    ((name, recipe),) = table.recipes(row).items()
+    runs = {(name, 0): Planner(profile, ToyAssets()).run(name, recipe, 0)}
+    return TableRuns(table, profile, (0,), (row,), runs)
+
+
+RUNS = planned()
+FIRST, SECOND = RUNS.runs["rloo-eva-2x", 0].training
+
+
+def points(stage: Stage) -> list[tuple[int, dict[str, float]]]:
+    """Three points of a segment, at the run's steps."""
+    first = stage.settings["first_step"]
+    assert isinstance(first, int)
+    return [(first + i, {"reward": (first + i) / 8}) for i in range(3)]
+
+
+def write(store: Store, stage: Stage) -> None:
+    for needed in stage.inputs.values():
+        if store.status(needed.fingerprint) != "done":
+            write(store, needed)
+    with store.writing(stage, PROVENANCE) as output:
+        curve = ProgressWriter(output)
+        for step, metrics in points(stage) if stage.kind == "online" else []:
+            curve.write(step, metrics)
+
+
+def curve(work_dir: Path) -> list[int]:
+    """Return the steps of the reward curve that a database holds."""
+    held: dict[str, Any] = contents(work_dir)[NAME]
+    return [point[0] for point in held["metrics"].get("online/reward", [])]
+
+
+def tracker_of(work_dir: Path, store: Store) -> Tracker:
+    return Tracker(work_dir, store, SERVED)
+
+
+def state() -> TableState:
+    return TableState(RUNS, [])
+
+
+def test_segments_are_one_curve_over_the_steps_of_the_run(
+    tmp_path: Path, new_work_dir: NewWorkDir
+) -> None:
+    store, work_dir = Store(tmp_path / "store"), new_work_dir("work")
+    write(store, SECOND)
+    tracker_of(work_dir, store).sync([state()])
+    first, second = (stage.settings["first_step"] for stage in (FIRST, SECOND))
+    assert (first, second) == (1, 126)
+    assert curve(work_dir) == [1, 2, 3, 126, 127, 128]
+
+
+def test_a_half_finished_run_shows_its_finished_segments_and_syncs_once(
+    tmp_path: Path, new_work_dir: NewWorkDir
+) -> None:
+    store, work_dir = Store(tmp_path / "store"), new_work_dir("work")
+    write(store, FIRST)
+    tracker_of(work_dir, store).sync([state()])
+    assert curve(work_dir) == [1, 2, 3]
+    assert tracker_of(work_dir, store).sync([state()])["unchanged"] == 1
+    write(store, SECOND)
+    tracker_of(work_dir, store).sync([state()])
+    assert curve(work_dir) == [1, 2, 3, 126, 127, 128]
+
+
+def test_live_points_of_a_segment_that_was_killed_go_away_and_those_of_finished_ones_stay(
+    tmp_path: Path, new_work_dir: NewWorkDir
+) -> None:
+    store, work_dir = Store(tmp_path / "store"), new_work_dir("work")
+    tracker = Tracker(work_dir, store, SERVED, flush_s=0.0)
+    tracker.start([RUNS])
+    for step, metrics in points(FIRST):
+        tracker.progress(FIRST, step, metrics)
+    write(store, FIRST)
+    tracker.stage_finished(FIRST)
+    tracker.progress(SECOND, *points(SECOND)[0])
+    tracker.close(timeout_s=60)
+    assert curve(work_dir) == [1, 2, 3, 126]
+    tracker_of(work_dir, store).sync([state()])
+    assert curve(work_dir) == [1, 2, 3]
+
+
+def test_a_run_tracked_live_and_synced_equals_one_only_synced(
+    tmp_path: Path, new_work_dir: NewWorkDir
+) -> None:
+    store, live, after = Store(tmp_path / "store"), new_work_dir("live"), new_work_dir("after")
+    tracker = Tracker(live, store, SERVED, flush_s=0.0)
+    tracker.start([RUNS])
+    for stage in (FIRST, SECOND):
+        for step, metrics in points(stage):
+            tracker.progress(stage, step, metrics)
+        write(store, stage)
+        tracker.stage_finished(stage)
+    tracker.finish([state()], timeout_s=60)
+    tracker_of(after, store).sync([state()])
+    assert contents(live) == contents(after)
