@@ -1,0 +1,84 @@
+"""What buffer and creator add to a step of online training, as a share of the step.
+
+Trains the first steps of table 1's RLOO-eva on the embedded profile, and takes the time spent in
+the stream of prompts (drawing, evolving, filling the buffer) apart from that of rollouts, rewards
+and the optimiser. Prints one JSON object. Rolling out the rewrites is no part of it: it is what the
+method asks for, and is counted among the rollouts.
+
+    python benchmarks/online_step.py [--steps 40]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.catalogue.load import find_table, load_tables
+from harness.catalogue.profile import find_profile, load_profiles
+from harness.eva.stream import PromptStream
+from harness.quiet import silence
+from harness.store import StageContext
+from harness.trainer.online_steps import online_stage
+from harness.trainer.steps import prompts_stage
+from harness.trainer.table_runs import plan_table
+
+
+def timed(function: Callable[..., Any], spent: list[float], sign: int = 1) -> Callable[..., Any]:
+    """Return a function that adds the seconds it takes, or takes them off."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            spent.append(sign * (time.perf_counter() - start))
+
+    return call
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=40)
+    steps = parser.parse_args().steps
+    silence()
+    torch.set_num_threads(1)
+    micro = find_profile(load_profiles(), "micro")
+    table = find_table(load_tables(), "table1")
+    run = plan_table(table, micro, [0], ["rloo-eva-1x"]).runs["rloo-eva-1x", 0]
+    prompts, online = run.iterations[0].prompts, run.iterations[0].policy
+    spent: list[float] = []
+    feed = PromptStream.feed
+
+    def feeding(stream: PromptStream, rewards: Any, score: Callable[..., Any]) -> Any:
+        # The rollouts of rewrites happen inside and are taken off again.
+        return feed(stream, rewards, timed(score, spent, sign=-1))
+
+    PromptStream.feed = timed(feeding, spent)  # type: ignore[method-assign]
+    PromptStream.draw = timed(PromptStream.draw, spent)  # type: ignore[method-assign]
+    with tempfile.TemporaryDirectory() as scratch:
+        folders = [Path(scratch) / name for name in ("prompts", "online")]
+        for folder in folders:
+            folder.mkdir()
+        prompts_stage(StageContext(prompts.settings, {}, folders[0], prompts.seed))
+        settings = {**online.settings, "last_step": steps}
+        start = time.perf_counter()
+        online_stage(StageContext(settings, {"prompts": folders[0]}, folders[1], online.seed))
+        whole = time.perf_counter() - start
+    found = {
+        "steps": steps,
+        "step_s": round(whole / steps, 4),
+        "buffer_and_creator_share": round(sum(spent) / whole, 5),
+    }
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
