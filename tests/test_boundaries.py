@@ -40,6 +40,8 @@ HOMES = {
     "sglang": {"models"},
     "torch": {"models", "training", "micro"},
     "transformers": {"models", "training", "micro"},
+    "openai": {"evaluation"},
+    "alpaca_eval": {"evaluation"},
 }
 """Libraries that only some parts may import."""
 

@@ -1,4 +1,4 @@
-"""JSON Schemas of table and profile files, for editors.
+"""JSON Schemas of table, claims and profile files, for editors.
 
 The schemas are made from the models and kept beside this module; each YAML file names its own in
 its first line. `python -m harness.catalogue.json_schema` writes them anew.
@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from harness.catalogue.claims import FigureClaims
 from harness.catalogue.profile import Profile
 from harness.catalogue.recipe import Recipe
 from harness.catalogue.schema import Table
@@ -31,6 +32,11 @@ def table_schema() -> dict[str, Any]:
     return _titled(schema, "A table of the paper")
 
 
+def claims_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the file of claims that belong to no table."""
+    return _titled(FigureClaims.model_json_schema(), "Claims of figures and of the text")
+
+
 def profile_schema() -> dict[str, Any]:
     """Return the JSON Schema of a profile file."""
     return _titled(Profile.model_json_schema(by_alias=True), "A profile")
@@ -38,7 +44,11 @@ def profile_schema() -> dict[str, Any]:
 
 def schemas() -> dict[str, str]:
     """Return the text of each schema file by its name."""
-    made = {"table.json": table_schema(), "profile.json": profile_schema()}
+    made = {
+        "table.json": table_schema(),
+        "claims.json": claims_schema(),
+        "profile.json": profile_schema(),
+    }
     return {name: json.dumps(schema, indent=2) + "\n" for name, schema in made.items()}
 
 

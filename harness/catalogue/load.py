@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from harness.catalogue.claims import claim_problems
 from harness.catalogue.documents import (
     CatalogueError,
     Document,
@@ -49,20 +50,31 @@ def load_tables(dirs: Sequence[Path] | None = None) -> dict[str, Table]:
     """
     problems: list[Problem] = []
     declared: list[Declared] = []
-    for folder in declaration_dirs() if dirs is None else dirs:
-        for path in yaml_files(folder):
-            document = read_document(path)
-            problems += document.problems
-            table = _read_table(document, problems)
-            if table is not None:
-                declared.append((document, table))
+    for path in table_files(dirs):
+        document = read_document(path)
+        problems += document.problems
+        table = _read_table(document, problems)
+        if table is not None:
+            declared.append((document, table))
     cells = [cell for pair in declared for cell in _cells(*pair, problems)]
     problems += _repeated_tables(declared)
+    problems += _repeated_claims(declared)
     problems += _changed_columns(declared)
     problems += _runs_and_recipes(cells)
     if problems:
         raise CatalogueError(problems)
     return {table.id: table for _, table in sorted(declared, key=lambda d: _natural(d[1].id))}
+
+
+def table_files(dirs: Sequence[Path] | None = None) -> list[Path]:
+    """Return the files that declare tables; those in a folder `claims` declare none.
+
+    Args:
+        dirs: Folders to search at any depth; the project's own by default.
+    """
+    folders = declaration_dirs() if dirs is None else dirs
+    files = [path for folder in folders for path in yaml_files(folder)]
+    return [path for path in files if path.parent.name != "claims"]
 
 
 def find_table(tables: Mapping[str, Table], name: str) -> Table:
@@ -125,6 +137,7 @@ def _references(document: Document, table: Table) -> Iterator[Problem]:
                 f"rows[{i}].run_by_column: no run for {', '.join(sorted(missing))}",
             )
         yield from _baseline(document, i, row, rows)
+    yield from claim_problems(document, table.claims, list(rows), columns)
 
 
 def _repeated(document: Document, name: str, ids: Sequence[str]) -> Iterator[Problem]:
@@ -207,6 +220,18 @@ def _repeated_tables(declared: Iterable[Declared]) -> Iterator[Problem]:
         other = first.setdefault(table.id, document)
         if other is not document:
             yield document.problem(("id",), f"id: `{table.id}` is already declared in {other.name}")
+
+
+def _repeated_claims(declared: Iterable[Declared]) -> Iterator[Problem]:
+    first: dict[str, str] = {}
+    for document, table in declared:
+        for i, claim in enumerate(table.claims):
+            where = f"{document.name}:{document.line(('claims', i, 'id'))}"
+            known = first.setdefault(claim.id, where)
+            if known != where:
+                yield document.problem(
+                    ("claims", i, "id"), f"claims[{i}].id: `{claim.id}` is already in {known}"
+                )
 
 
 def _changed_columns(declared: Iterable[Declared]) -> Iterator[Problem]:

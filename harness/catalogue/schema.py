@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, RootModel, field_validator, model_validator
 
+from harness.catalogue.claims import Claim
 from harness.catalogue.documents import nearest
 from harness.catalogue.recipe import Recipe, Strict, layered
 from harness.errors import UserError
@@ -139,7 +140,7 @@ class Row(Strict):
 
 
 class Table(Strict):
-    """One table: its question, columns, rows, and what is known to be wrong with it."""
+    """One table: its question, columns, rows, known problems, and what the paper says of it."""
 
     id: Id
     """Name of the table, and of its file."""
@@ -159,6 +160,8 @@ class Table(Strict):
     """The lines, in printed order."""
     notes: tuple[str, ...] = ()
     """Known problems of the printed numbers, and readings chosen where the paper is open."""
+    claims: tuple[Claim, ...] = ()
+    """What the paper says of the table, one of it primary."""
 
     @property
     def paper_values(self) -> int:

@@ -16,13 +16,16 @@ from typer.core import TyperGroup
 
 from harness.cli import (
     catalogue_commands,
+    claims_command,
     doctor_command,
+    evaluate_commands,
     micro_commands,
     plan_command,
     report_command,
     run_command,
     sweep_commands,
     tracking_commands,
+    verify_command,
     why_command,
 )
 from harness.errors import HarnessError
@@ -76,8 +79,11 @@ report_command.register(app)
 why_command.register(app)
 tracking_commands.register(app)
 doctor_command.register(app)
+claims_command.register(app)
+verify_command.register(app)
 app.add_typer(micro_commands.app, name="micro")
 app.add_typer(sweep_commands.app, name="sweep")
+app.add_typer(evaluate_commands.app, name="evaluate")
 
 
 def main() -> None:

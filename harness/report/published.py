@@ -128,6 +128,20 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def published_folders(results_dir: Path) -> Iterator[Path]:
-    """Yield the folders of published reports, in order of profile and table."""
+    """Yield the folders of published tables, in order of profile and table.
+
+    Other pages have a `report.json` as well; a table has digests, or says that it has cells.
+    """
     for path in sorted(results_dir.glob(f"*/*/{REPORT}")):
-        yield path.parent
+        if _is_table(path.parent):
+            yield path.parent
+
+
+def _is_table(folder: Path) -> bool:
+    """Return whether a report is a table's; one that cannot be read counts, and fails the check."""
+    try:
+        report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+    except ValueError:
+        return True
+    # A table stays one when its scores or digests are taken away.
+    return (folder / DIGESTS).exists() or not isinstance(report, dict) or "cells" in report

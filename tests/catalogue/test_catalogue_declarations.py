@@ -14,14 +14,14 @@ import yaml
 
 from harness.catalogue.documents import read_document, yaml_files
 from harness.catalogue.json_schema import FOLDER, schemas
-from harness.catalogue.load import find_table, load_tables
+from harness.catalogue.load import find_table, load_tables, table_files
 from harness.catalogue.profile import load_profiles, sources, table_unsupported, unsupported
 from harness.catalogue.recipe import Recipe
 from harness.catalogue.schema import Table
 from harness.errors import UserError
-from harness.project import declaration_dirs, profiles_dir
+from harness.project import profiles_dir
 
-TABLE_FILES = [path for folder in declaration_dirs() for path in yaml_files(folder)]
+TABLE_FILES = table_files()
 PROFILE_FILES = yaml_files(profiles_dir())
 PAPER_TABLES = {f"table{n}" for n in (1, 2, *range(4, 17))}
 

@@ -143,50 +143,42 @@ def _handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
             number = digest(body)
             with stand_in.guard:
                 stand_in.bodies.append(body)
-                stand_in.headers.append(dict(self.headers))
+                stand_in.headers.append({k.lower(): v for k, v in self.headers.items()})
                 stand_in.seen[number] += 1
                 failure = stand_in.failure(number)
                 stand_in.under_way += 1
                 stand_in.most_under_way = max(stand_in.most_under_way, stand_in.under_way)
-            try:
-                if stand_in.latency_s:
-                    time.sleep(stand_in.latency_s)
-                self._answer(body, number, failure)
-            finally:
-                with stand_in.guard:
-                    stand_in.under_way -= 1
+            if stand_in.latency_s:
+                time.sleep(stand_in.latency_s)
+            status, text, headers, cut = self._answer(body, failure)
+            with stand_in.guard:
+                stand_in.answered[number] += status == 200 and failure is None
+                # Once the reply is on its way, the client may send the next request.
+                stand_in.under_way -= 1
+            self._send(status, text, headers, cut)
 
-        def _answer(self, body: Body, number: int, failure: str | None) -> None:
+        def _answer(
+            self, body: Body, failure: str | None
+        ) -> tuple[int, str, Mapping[str, str], bool]:
             if stand_in.key and self.headers["Authorization"] != f"Bearer {stand_in.key}":
                 words = {"error": {"message": f"Wrong key: {self.headers['Authorization']}"}}
-                self._send(401, json.dumps(words))
-            elif failure in ("429", "500"):
-                self._send(int(failure), json.dumps({"error": {"message": "later"}}))
-            elif failure == "cut":
-                self._send(200, json.dumps(completion("half")), cut=True)
-            elif failure == "broken":
-                self._send(200, '{"choices": [')
-            elif failure == "empty":
-                self._send(200, '{"choices": []}')
-            else:
-                reply = stand_in.reply(body)
-                status, payload, headers = reply if isinstance(reply, tuple) else (200, reply, {})
-                with stand_in.guard:
-                    stand_in.answered[number] += status == 200
-                self._send(status, json.dumps(payload), headers)
+                return 401, json.dumps(words), {}, False
+            if failure in ("429", "500"):
+                return int(failure), json.dumps({"error": {"message": "later"}}), {}, False
+            if failure == "cut":
+                return 200, json.dumps(completion("half")), {}, True
+            if failure is not None:
+                return 200, '{"choices": [' if failure == "broken" else '{"choices": []}', {}, False
+            reply = stand_in.reply(body)
+            status, payload, headers = reply if isinstance(reply, tuple) else (200, reply, {})
+            return status, json.dumps(payload), headers, False
 
-        def _send(
-            self,
-            status: int,
-            text: str,
-            headers: Mapping[str, str] | None = None,
-            cut: bool = False,
-        ) -> None:
+        def _send(self, status: int, text: str, headers: Mapping[str, str], cut: bool) -> None:
             data = text.encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
-            for name, value in (headers or {}).items():
+            for name, value in headers.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(data[: len(data) // 2] if cut else data)

@@ -140,9 +140,17 @@ def test_every_injected_failure_is_tried_again(tmp_path: Path) -> None:
         assert ask_all(client_of(server, tmp_path / "b"), requests) == disturbed
 
 
-def test_no_more_requests_are_under_way_than_allowed(tmp_path: Path) -> None:
-    with StandIn(latency_s=0.01) as server:
-        ask_all(client_of(server, tmp_path), [ask_for(str(i)) for i in range(40)], 3)
+def test_as_many_requests_are_under_way_as_allowed_and_no_more(tmp_path: Path) -> None:
+    """Each reply waits until three requests are there; a fourth would be counted."""
+    together = threading.Barrier(3, timeout=60.0)
+
+    def reply(body: Any) -> Any:
+        together.wait()
+        return completion("fine")
+
+    with StandIn(reply) as server:
+        client = client_of(server, tmp_path, timeout_s=60.0)
+        ask_all(client, [ask_for(str(i)) for i in range(12)], 3)
         assert server.most_under_way == 3
 
 
@@ -258,7 +266,7 @@ def test_a_missing_model_ends_the_evaluation_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_the_budget_is_never_passed(tmp_path: Path, cents: float, concurrency: int) -> None:
     """Derivation: a reply costs 0.13 cents; it is begun while its 0.13 and the bound fit."""
-    requests = [ask_for("x" * 70 + str(i)) for i in range(30)]
+    requests = [ask_for("x" * 90 + str(i)) for i in range(30)]
     with StandIn() as server:
         client = client_of(server, tmp_path, budget=cents / 100)
         with pytest.raises(BudgetReachedError, match="--budget-usd"):
@@ -273,7 +281,7 @@ def test_the_budget_is_never_passed(tmp_path: Path, cents: float, concurrency: i
 
 
 def test_a_stopped_evaluation_goes_on_with_more_budget(tmp_path: Path) -> None:
-    requests = [ask_for("x" * 70 + str(i)) for i in range(10)]
+    requests = [ask_for("x" * 90 + str(i)) for i in range(10)]
     with StandIn() as server:
         with pytest.raises(BudgetReachedError):
             ask_all(client_of(server, tmp_path, budget=0.006), requests)
@@ -371,7 +379,7 @@ def test_the_key_is_in_no_file_no_error_and_no_log(
             assert BLOT in said
         except HarnessError as error:
             said = f"{error} {error.__cause__} {error!r}"
-        assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
+        assert server.headers[0]["authorization"] == f"Bearer {KEY}"
     assert KEY not in said + everything(tmp_path) + caplog.text + repr(client.endpoint.__dict__)
 
 
@@ -420,7 +428,7 @@ def test_an_interrupted_evaluation_sends_nothing_more(tmp_path: Path) -> None:
     """The interrupt comes after two items; those under way are kept, the others never sent."""
     seen = threading.Event()
 
-    def interrupt(count: int) -> None:
+    def interrupt(count: int, total: int) -> None:
         if count >= 2:
             seen.set()
             raise KeyboardInterrupt

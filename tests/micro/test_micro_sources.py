@@ -10,7 +10,7 @@ import pytest
 
 from harness.micro import build, world
 from harness.micro.benchmarks import read_items, read_prompts, write_items, write_prompts
-from harness.micro.creator import LONGEST_LIST, NEVER_ADDED
+from harness.micro.creator_methods import LONGEST_LIST, NEVER_ADDED
 from harness.micro.language import parse
 from harness.micro.operations import BENCHMARK_PHRASE, BY_NAME, CATEGORIES, NAMES, OPERATIONS
 from harness.micro.oracle import score
@@ -53,7 +53,7 @@ def test_no_text_is_in_two_of_the_sets_or_twice_in_one(written: Path) -> None:
     first_turns = {name: [item.turn_1 for item in items] for name, items in texts.items()}
     first_turns["prompts"] = read_prompts(written / "prompts.parquet")
     everything = [text for several in first_turns.values() for text in several]
-    assert len(everything) == 6000 + 500 + 400 + 500 + 160 == len(set(everything))
+    assert len(everything) == 6000 + 500 + 400 + 1500 + 160 == len(set(everything))
 
 
 def test_no_text_is_in_two_sets_of_another_seed_and_of_small_sizes() -> None:

@@ -1,0 +1,339 @@
+"""A claim of the paper as a statement that scores can support or contradict.
+
+A testable claim is a conjunction: it holds when each of its statements holds, and a statement says
+that one weighted sum of cells is above zero. `a > b` is the one statement a - b > 0; a trend is a
+statement for each step; `a` within a margin of `b` is two, a - b + margin > 0 and
+b - a + margin > 0. A margin that is a share of a gain is a weighted sum of cells too, so that the
+noise of that gain is part of the test.
+
+One claim of each table is its primary one, declared before there are results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from harness.catalogue.documents import (
+    CatalogueError,
+    Document,
+    Problem,
+    explain,
+    nearest,
+    read_document,
+)
+from harness.catalogue.recipe import Strict
+from harness.project import project_root
+
+Place = tuple[str, str]
+"""A cell of a table: row and column."""
+
+Pair = Annotated[tuple[str, str], Field(description="A row and the row it is compared with.")]
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A weighted sum of cells.
+
+    Attributes:
+        terms: Weight and cell of each term.
+    """
+
+    terms: tuple[tuple[float, Place], ...]
+
+    def plus(self, other: Sum, weight: float = 1.0) -> Sum:
+        """Return this sum with another one, weighted, added."""
+        return Sum(self.terms + tuple((weight * w, place) for w, place in other.terms))
+
+    def negated(self) -> Sum:
+        """Return the sum with its sign changed."""
+        return Sum(tuple((-w, place) for w, place in self.terms))
+
+
+def difference(left: str, right: str, column: str, right_column: str | None = None) -> Sum:
+    """Return the sum that is one cell less another."""
+    return Sum(((1.0, (left, column)), (-1.0, (right, right_column or column))))
+
+
+class Margin(Strict):
+    """How far apart two rows may be and still count as alike: a share of a gain, or points."""
+
+    share: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Share of the gain `of`, measured in the claim's own column."""
+    of: Pair | None = None
+    """The gain: the first row less the second. A gain below zero leaves a margin of zero."""
+    points: Annotated[float, Field(gt=0)] | None = None
+    """The margin itself, in the column's unit, where training moves the scores too little for a
+    gain to be measured against."""
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Margin:
+        if (self.share is None) != (self.of is None) or (self.share is None) == (
+            self.points is None
+        ):
+            raise ValueError("give a margin as `share` and `of`, or as `points`")
+        return self
+
+
+class Compare(Strict):
+    """One row against another: above it, below it, not below it, or alike."""
+
+    kind: Literal["compare"]
+    """What is tested."""
+    left: str
+    """A row."""
+    op: Literal[">", "<", ">=", "within"]
+    """`>` and `<`: a difference; `>=`: not below by the margin; `within`: neither way."""
+    right: str
+    """The row it is compared with."""
+    column: str
+    """Column of both."""
+    right_column: str | None = None
+    """Column of the right row, where it is another one."""
+    tolerance: Annotated[float, Field(gt=0)] | None = None
+    """The distance at which the printed numbers count as alike, in the paper's own unit."""
+    margin: Margin | None = None
+    """The margin at any scale; with `>=` and `within` only."""
+
+    @model_validator(mode="after")
+    def _margin_where_needed(self) -> Compare:
+        if (self.margin is not None) != (self.op in (">=", "within")):
+            raise ValueError("`>=` and `within` need a `margin`, and nothing else has one")
+        if (self.tolerance is not None) != (self.op == "within"):
+            raise ValueError("`within` needs a `tolerance`, and nothing else has one")
+        return self
+
+    @property
+    def shown(self) -> tuple[Sum, ...]:
+        """The margins that are shown: left less right."""
+        return (difference(self.left, self.right, self.column, self.right_column),)
+
+    @property
+    def sign(self) -> int:
+        """Which sign of the shown margins the claim is about."""
+        return -1 if self.op == "<" else 1
+
+
+class Trend(Strict):
+    """Every step along some rows goes one way."""
+
+    kind: Literal["trend"]
+    """What is tested."""
+    rows: Annotated[tuple[str, ...], Field(min_length=2)]
+    """The rows, in order."""
+    column: str
+    """The column."""
+    op: Literal["increasing", "decreasing"]
+    """Which way."""
+
+    @property
+    def shown(self) -> tuple[Sum, ...]:
+        """The margins that are shown: each row less the one before."""
+        steps = zip(self.rows[1:], self.rows, strict=False)
+        return tuple(difference(row, before, self.column) for row, before in steps)
+
+    @property
+    def sign(self) -> int:
+        """Which sign of the shown margins the claim is about."""
+        return 1 if self.op == "increasing" else -1
+
+
+class BestOf(Strict):
+    """A row is above every other one of some rows."""
+
+    kind: Literal["best_of"]
+    """What is tested."""
+    row: str
+    """The row."""
+    among: Annotated[tuple[str, ...], Field(min_length=2)]
+    """The rows it is the best of, itself included."""
+    column: str
+    """The column."""
+
+    @model_validator(mode="after")
+    def _among_others(self) -> BestOf:
+        if self.row not in self.among:
+            raise ValueError(f"`among` must hold `{self.row}` itself")
+        return self
+
+    @property
+    def shown(self) -> tuple[Sum, ...]:
+        """The margins that are shown: the row less each other one."""
+        others = (other for other in self.among if other != self.row)
+        return tuple(difference(self.row, other, self.column) for other in others)
+
+    @property
+    def sign(self) -> int:
+        """Which sign of the shown margins the claim is about."""
+        return 1
+
+
+class CompareGains(Strict):
+    """One gain against another: a difference of differences."""
+
+    kind: Literal["compare_gains"]
+    """What is tested."""
+    left: Pair
+    """A gain: the first row less the second."""
+    op: Literal[">", "<"]
+    """Which gain is larger."""
+    right: Pair
+    """The gain it is compared with."""
+    column: str
+    """The column."""
+
+    @property
+    def shown(self) -> tuple[Sum, ...]:
+        """The margin that is shown: the left gain less the right one."""
+        left, right = (difference(*pair, self.column) for pair in (self.left, self.right))
+        return (left.plus(right, -1.0),)
+
+    @property
+    def sign(self) -> int:
+        """Which sign of the shown margin the claim is about."""
+        return 1 if self.op == ">" else -1
+
+
+class Qualitative(Strict):
+    """A statement that no score decides, or that other claims measure."""
+
+    kind: Literal["qualitative"]
+    """What is tested."""
+    reason: str | None = None
+    """Why it cannot be tested."""
+    measured_by: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """The claims that together measure it."""
+
+    @model_validator(mode="after")
+    def _reason_or_measurement(self) -> Qualitative:
+        if (self.reason is None) == (self.measured_by is None):
+            raise ValueError("give either the `reason` it cannot be tested or `measured_by`")
+        return self
+
+
+Measurable = Compare | Trend | BestOf | CompareGains
+"""What scores decide."""
+
+Test = Annotated[Measurable | Qualitative, Field(discriminator="kind")]
+
+
+class Claim(Strict):
+    """What the paper says, how it is tested, and how the printed numbers fare."""
+
+    id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
+    """Name of the claim, the same in no other table."""
+    primary: bool = False
+    """Whether it is the one claim of its table that is tested without correction."""
+    statement: str
+    """What the paper says."""
+    source: str
+    """Where."""
+    test: Test
+    """What is tested."""
+    paper_margin: str | tuple[str, ...] | None = None
+    """Left minus right from the printed numbers; of a trend, each step."""
+    holds_in_paper: bool | None = None
+    """Whether the printed numbers satisfy it."""
+    within_noise: bool | None = None
+    """Whether the printed margin is no larger than the noise of its benchmark, where known."""
+    note: str | None = None
+    """What else is known of it."""
+
+
+class Noise(Strict):
+    """How far two printed numbers of a benchmark are apart by chance."""
+
+    half_width_95: Annotated[float, Field(gt=0)]
+    """Half-width of the 95% interval of a difference, in the unit of the columns."""
+    source: str
+    """Where it comes from."""
+
+
+class Figure(Strict):
+    """A figure, or another place of the paper that prints no table."""
+
+    id: str
+    """Name of the place."""
+    claims: Annotated[tuple[Claim, ...], Field(min_length=1)]
+    """What the paper says there."""
+
+    @model_validator(mode="after")
+    def _without_scores(self) -> Figure:
+        for claim in self.claims:
+            if not isinstance(claim.test, Qualitative):
+                raise ValueError(f"`{claim.id}` compares scores, and only a table has scores")
+        return self
+
+
+class FigureClaims(Strict):
+    """The file of the claims that belong to no table."""
+
+    noise: dict[str, Noise]
+    """Noise of the printed numbers, by the first part of a column's id."""
+    figures: tuple[Figure, ...]
+    """The places, in the paper's order."""
+
+
+def figure_claims(path: Path | None = None) -> FigureClaims:
+    """Read the claims that belong to figures and to the text.
+
+    Args:
+        path: The file; the project's own by default.
+
+    Raises:
+        CatalogueError: The file is not what it must be.
+    """
+    document = read_document(path or project_root() / "experiments" / "claims" / "figures.yaml")
+    problems = list(document.problems)
+    if not problems:
+        try:
+            return FigureClaims.model_validate(document.data)
+        except ValidationError as error:
+            problems = explain(error, FigureClaims, document, [()])
+    raise CatalogueError(problems)
+
+
+def claim_problems(
+    document: Document, claims: Sequence[Claim], rows: Sequence[str], columns: Sequence[str]
+) -> Iterator[Problem]:
+    """Yield what is wrong with a table's claims: names that point nowhere, and no primary one."""
+    for i, claim in enumerate(claims):
+        here = f"claims[{i}].test"
+        if isinstance(claim.test, Qualitative):
+            if claim.primary:
+                yield document.problem(
+                    ("claims", i, "primary"),
+                    f"claims[{i}].primary: `{claim.id}` cannot be tested; name another one",
+                )
+            continue
+        for row in dict.fromkeys(row for row, _ in places(claim.test)):
+            if row not in rows:
+                yield document.problem(
+                    ("claims", i, "test"),
+                    f"{here}: there is no row `{row}`{nearest(row, rows)}",
+                )
+        for column in dict.fromkeys(column for _, column in places(claim.test)):
+            if column not in columns:
+                yield document.problem(
+                    ("claims", i, "test"),
+                    f"{here}: there is no column `{column}`{nearest(column, columns)}",
+                )
+    testable = [claim for claim in claims if not isinstance(claim.test, Qualitative)]
+    primary = [claim.id for claim in testable if claim.primary]
+    if testable and len(primary) != 1:
+        named = ", ".join(f"`{name}`" for name in primary) or "none"
+        yield document.problem(
+            ("claims",), f"claims: exactly one claim is `primary: true`, not {named}"
+        )
+
+
+def places(test: Measurable) -> list[Place]:
+    """Return the cells that decide a claim, each once."""
+    found = [place for shown in test.shown for _, place in shown.terms]
+    if isinstance(test, Compare) and test.margin is not None:
+        found += [(row, test.column) for row in test.margin.of or ()]
+    return list(dict.fromkeys(found))

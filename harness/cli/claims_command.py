@@ -1,0 +1,193 @@
+"""`claims`: the ledger of the paper's claims, each with what our runs say of it."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli.options import DEFAULT_PROFILE, JsonOption, ProfileOption, parse_seeds
+from harness.cli.report_command import AskedSeedsOption, last_asked
+
+if TYPE_CHECKING:
+    from harness.catalogue.profile import Profile
+    from harness.catalogue.schema import Table
+    from harness.report.verdicts import Verdict
+
+TablesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="TABLE...", help="Tables or figures.", show_default="all"),
+]
+
+
+PublishedOption = Annotated[
+    bool, typer.Option("--published", help="Judge the published scores, not those of the store.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    app.command("claims", epilog="Example: harness claims table4")(claims)
+
+
+def claims(
+    tables: TablesArgument = None,
+    profile: ProfileOption = DEFAULT_PROFILE,
+    seeds: AskedSeedsOption = None,
+    published: PublishedOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Judge the paper's claims by what has been computed, without computing anything.
+
+    The seeds are those of the last run of each table; what is missing of them is said.
+    """
+    from harness.errors import UserError
+    from harness.report import claims as ledger
+
+    if published and seeds is not None:
+        raise UserError("published scores have the seeds they have; leave out `--seeds`")
+    asked = None if seeds is None else parse_seeds(seeds)
+    by_table = _published if published else functools.partial(_stored, asked)
+    verdicts = judged(tables or [], profile, by_table)
+    if as_json:
+        sys.stdout.write(ledger.as_json(verdicts))
+    else:
+        _print(verdicts)
+
+
+def judged(
+    names: Sequence[str], profile: str, by_table: Callable[[Table, Profile], list[Verdict]]
+) -> list[Verdict]:
+    """Return the verdicts on the claims of some tables and figures, of all where none is named.
+
+    Args:
+        names: Tables, and figures or other places of the paper.
+        profile: Name of the profile.
+        by_table: Judges the claims of a table at a profile.
+
+    Raises:
+        UserError: There is no table, figure or profile of a name.
+    """
+    from harness.catalogue.claims import Qualitative, figure_claims
+    from harness.catalogue.documents import nearest
+    from harness.catalogue.profile import find_profile
+    from harness.cli.asking import all_profiles, all_tables
+    from harness.errors import UserError
+    from harness.report.claims import judge_figures
+
+    scale = find_profile(all_profiles(), profile)
+    declared, tables = figure_claims(), all_tables()
+    known = [*tables, *(figure.id for figure in declared.figures)]
+    for name in names:
+        if name not in known:
+            raise UserError(f"there is no table or figure `{name}`{nearest(name, known)}")
+    wanted = set(names or known)
+    # A figure's claim may be measured by claims of tables that were not asked for.
+    measured_by = {
+        claim
+        for figure in declared.figures
+        if figure.id in wanted
+        for c in figure.claims
+        if isinstance(c.test, Qualitative)
+        for claim in c.test.measured_by or ()
+    }
+    needed = [
+        table
+        for table in tables.values()
+        if table.id in wanted or any(claim.id in measured_by for claim in table.claims)
+    ]
+    verdicts = [verdict for table in needed for verdict in by_table(table, scale)]
+    verdicts += judge_figures(declared, verdicts, scale.scale)
+    return [verdict for verdict in verdicts if verdict.table in wanted]
+
+
+def _stored(asked: Sequence[int] | None, table: Table, profile: Profile) -> list[Verdict]:
+    """Judge a table by what the store holds, of seeds or of those last asked for."""
+    from harness.cli.asking import planned
+    from harness.project import store_dir
+    from harness.report.claims import judge_runs
+    from harness.report.verdicts import judge_without
+    from harness.store import Store
+
+    lacking = _lacking(table, profile)
+    rows = [row.id for row in table.rows if row.id not in lacking]
+    if not rows:
+        return judge_without(table, profile.scale, lacking[table.rows[0].id])
+    seeds = last_asked(table.id, profile.name) if asked is None else asked
+    return judge_runs(planned(table.id, profile.name, seeds, rows), Store(store_dir()), lacking)
+
+
+def _published(table: Table, profile: Profile) -> list[Verdict]:
+    """Judge a table by what is published of it."""
+    from harness.project import results_dir
+    from harness.report.claims import judge_published
+    from harness.report.published import read_published
+    from harness.report.verdicts import judge_without
+
+    folder = results_dir() / profile.name / table.id
+    if not folder.is_dir():
+        return judge_without(table, profile.scale, f"`{table.id}` is not published")
+    return judge_published(table, read_published(folder))
+
+
+def _lacking(table: Table, profile: Profile) -> Mapping[str, str]:
+    """Return why rows cannot run at a profile, themselves or for want of their baseline row."""
+    from harness.catalogue.profile import table_unsupported
+
+    own = {row.id: table_unsupported(table, profile, [row]) for row in table.rows}
+    return {
+        row.id: f"`{row.id}` cannot run: {reasons[0]}"
+        for row in table.rows
+        if (reasons := own[row.id] or own.get(row.baseline or "", []))
+    }
+
+
+def _print(verdicts: Sequence[Verdict]) -> None:
+    from harness.cli.output import console, counted, grid
+    from harness.report.claims import counts
+
+    out = console()
+    headings = ("claim", "verdict", "ours", "95% interval", "p", "adjusted", "detectable",
+                "paper", "in noise", "statement")  # fmt: skip
+    for table in dict.fromkeys(verdict.table for verdict in verdicts):
+        own = [verdict for verdict in verdicts if verdict.table == table]
+        out.print(table, style="bold")
+        out.print(grid(headings, map(_line, own), right="234567"))
+        for verdict in own:
+            if verdict.reason:
+                out.print(f"{verdict.id}: {verdict.reason}.")
+        out.print()
+    totals = counts(verdicts)
+    said = ", ".join(f"{n} {word.replace('_', ' ')}" for word, n in totals.items() if n)
+    out.print(f"{counted(len(verdicts), 'claim')}: {said}.")
+    out.print("* primary, tested at 5%; the others are Holm-corrected within their table.")
+
+
+def _line(verdict: Verdict) -> tuple[str, ...]:
+    paper = verdict.paper_margin
+    low, high = verdict.ci_low, verdict.ci_high
+    return (
+        f"{verdict.id}{' *' if verdict.primary else ''}",
+        verdict.text,
+        _signed(verdict.margin),
+        "-" if low is None or high is None else f"{low:.2f} to {high:.2f}",
+        _probability(verdict.p),
+        _probability(verdict.p_adjusted),
+        "-" if verdict.detectable is None else f"{verdict.detectable:.2f}",
+        "-" if paper is None else paper if isinstance(paper, str) else ", ".join(paper),
+        {True: "yes", False: "no", None: "-"}[verdict.paper_within_noise],
+        verdict.statement,
+    )
+
+
+def _signed(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.2f}"
+
+
+def _probability(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return "<0.001" if value < 0.001 else f"{value:.3f}"

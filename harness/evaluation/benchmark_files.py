@@ -1,0 +1,194 @@
+"""The benchmarks' own inputs on disk: questions, references, judge prompts and answers.
+
+They lie in the folder a user names, in the benchmarks' own layouts: the flat one of this project's
+reference data, or that of the benchmark's repository. Nothing of them is part of this package.
+
+Answers come as JSON lines with one object for each question: `choices[0].turns` (MT-Bench, and
+Arena-Hard's first layout, with the length in `token_len`), or `messages` (Arena-Hard's second). An
+AlpacaEval file is one list with `instruction` and `output`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.errors import UserError
+from harness.evaluation.published import Record, read_records
+
+_FIELD = re.compile(r"\{\{|\}\}|\{(\w+)\}")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question: its id, its category, and what the user says in each turn."""
+
+    prompt_id: str
+    category: str
+    turns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A model's answer: a text for each turn, and its length in tokens where the file says it."""
+
+    turns: tuple[str, ...]
+    tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers of one model, by question id."""
+
+    model: str
+    by_prompt: Mapping[str, Answer]
+
+    def to(self, questions: Sequence[Question]) -> list[Answer]:
+        """Return the answers to some questions, in their order.
+
+        Raises:
+            UserError: A question, or a turn of it, has no answer.
+        """
+        lacking = [
+            question.prompt_id
+            for question in questions
+            if len(self.by_prompt.get(question.prompt_id, Answer(())).turns) < len(question.turns)
+        ]
+        if lacking:
+            raise UserError(
+                f"{len(lacking)} of {len(questions)} questions have no answer of {self.model} "
+                f"(first: {lacking[0]}); give the answers to all of them"
+            )
+        return [self.by_prompt[question.prompt_id] for question in questions]
+
+
+def locate(data: Path, what: str, candidates: Iterable[str]) -> Path:
+    """Return the first of some files that is in a folder.
+
+    Args:
+        data: The folder.
+        what: What the file holds, for the error.
+        candidates: Where it may lie, below the folder; may go up with `..`.
+
+    Raises:
+        UserError: None of them is there.
+    """
+    names = list(candidates)
+    for name in names:
+        if (data / name).is_file():
+            return data / name
+    raise UserError(f"{data} does not hold {what}; it should be there as {names[0]}")
+
+
+def read_questions(path: Path, turns: int) -> tuple[Question, ...]:
+    """Read questions, in the order of the file.
+
+    Args:
+        path: JSON lines with `question_id` or `uid`, `category`, and `turns` or `prompt`.
+        turns: How many turns each question must have.
+
+    Raises:
+        UserError: A record has another form, or an id comes twice.
+    """
+    questions: dict[str, Question] = {}
+    for index, record in enumerate(read_records(path)):
+        where = f"question {index + 1} of {path.name}"
+        prompt_id = _id(record, where)
+        texts = tuple(_texts(record.get("turns", record.get("prompt")), where))
+        if len(texts) != turns or prompt_id in questions:
+            raise UserError(f"{where} has {len(texts)} turns of {turns}, or comes twice; repair it")
+        questions[prompt_id] = Question(prompt_id, str(record.get("category", "")), texts)
+    return tuple(questions.values())
+
+
+def read_answers(path: Path, model: str | None = None) -> Answers:
+    """Read one model's answers.
+
+    Args:
+        path: The file.
+        model: Which model's, where the file has several; else only its name in the scores.
+
+    Raises:
+        UserError: A record has another form, a question is answered twice, or the file has the
+            answers of several models and none was named.
+    """
+    records = read_records(path)
+    named = [str(r.get("model_id", r.get("model", model or path.stem))) for r in records]
+    names = list(dict.fromkeys(named))
+    if len(names) > 1 and model not in names:
+        raise UserError(
+            f"{path} has the answers of {len(names)} models ({', '.join(names[:5])}); name one "
+            "with --model"
+        )
+    wanted = model if len(names) > 1 else names[0]
+    answers: dict[str, Answer] = {}
+    for index, record in enumerate(records):
+        if named[index] != wanted:
+            continue
+        where = f"answer {index + 1} of {path.name}"
+        prompt_id = _id(record, where)
+        if prompt_id in answers:
+            raise UserError(f"{path} answers question {prompt_id} twice; keep one of them")
+        answers[prompt_id] = _answer(record, where)
+    return Answers(model or names[0], answers)
+
+
+def fill(template: str, fields: Mapping[str, str]) -> str:
+    """Return a template with `{name}` replaced by fields, and `{{` by a brace.
+
+    What a field holds is never read as a template.
+
+    Raises:
+        UserError: The template asks for a field that there is none of.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return match[0][0]
+        if match[1] not in fields:
+            raise UserError(
+                f"A judge prompt asks for {{{match[1]}}}, which this benchmark does not have; use "
+                "the benchmark's own prompts"
+            )
+        return fields[match[1]]
+
+    return _FIELD.sub(value, template)
+
+
+def _id(record: Record, where: str) -> str:
+    found = record.get("question_id", record.get("uid"))
+    if not isinstance(found, str | int):
+        raise UserError(f"{where} has no question_id or uid; repair or remove it")
+    return str(found)
+
+
+def _answer(record: Record, where: str) -> Answer:
+    turns: Any = None
+    tokens: Any = None
+    if isinstance(messages := record.get("messages"), list):
+        said = [m for m in messages if isinstance(m, Mapping) and m.get("role") == "assistant"]
+        contents = [m.get("content") for m in said]
+        turns = [c.get("answer") if isinstance(c, Mapping) else c for c in contents]
+        metadata = record.get("metadata")
+        tokens = metadata.get("token_len") if isinstance(metadata, Mapping) else None
+    else:
+        choices = record.get("choices")
+        first = choices[0] if isinstance(choices, list) and choices else None
+        turns = first.get("turns") if isinstance(first, Mapping) else None
+        if isinstance(turns, list) and len(turns) == 1 and isinstance(turns[0], Mapping):
+            tokens = turns[0].get("token_len")
+    return Answer(tuple(_texts(turns, where)), tokens if isinstance(tokens, int) else None)
+
+
+def _texts(turns: object, where: str) -> list[str]:
+    """Return the texts of turns: a text, or a list of texts or of objects with `content`."""
+    listed = [turns] if isinstance(turns, str) else turns
+    if not isinstance(listed, list) or not listed:
+        raise UserError(f"{where} has no turns; repair or remove it")
+    texts = [turn.get("content") if isinstance(turn, Mapping) else turn for turn in listed]
+    if not all(isinstance(text, str) for text in texts):
+        raise UserError(f"{where} has a turn that is no text; repair or remove it")
+    return [str(text) for text in texts]

@@ -1,0 +1,253 @@
+"""A client that asks many requests at once, pays each once, and can be stopped at any moment.
+
+A request is looked up in the cache; if it is not there, its price is set aside, it is sent, and
+its reply is kept before anything else happens with it. What the endpoint turns away is tried again
+with growing, jittered pauses (longer ones where the endpoint asks for them). A command that was
+killed and is run again finds every reply that had arrived.
+
+A request that is refused costs its item and no other. One that had no answer after all attempts
+lets the others go on, and is asked for again by the next command. An endpoint that answers nothing
+ends the evaluation, and so do a wrong key, a missing model and a budget that is used up.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import tenacity
+
+from harness.errors import HarnessError
+from harness.evaluation.judging.cache import ReplyCache
+from harness.evaluation.judging.endpoint import Endpoint, LostError, OverloadedError, RefusedError
+from harness.evaluation.judging.ledger import Ledger
+from harness.evaluation.judging.prices import Price
+from harness.evaluation.judging.request import ChatRequest, Reply
+
+ATTEMPTS = 8
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 60.0
+PATIENCE = 5
+"""Items that fail one after the other before the endpoint is given up."""
+
+Done = Callable[[int, int], None]
+"""Told how many items are done, and how many there are."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class UnansweredError(HarnessError):
+    """A request without a reply.
+
+    Attributes:
+        refused: Whether the endpoint refused it, so that asking again would not help.
+    """
+
+    def __init__(self, message: str, refused: bool) -> None:
+        super().__init__(message)
+        self.refused = refused
+
+
+class StoppedError(HarnessError):
+    """Another item ended the evaluation; this one was not begun or not finished."""
+
+
+class Client:
+    """Asks one endpoint; may be used from many threads.
+
+    Args:
+        endpoint: Whom to ask.
+        cache: Where replies are kept.
+        ledger: Where costs are counted; clients may share one.
+        price: What the model costs; None where that is not known.
+        attempts: How often a request is sent at most.
+        sleep: Waits so many seconds; by default until `stop` at the longest.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        cache: ReplyCache,
+        ledger: Ledger,
+        price: Price | None = None,
+        attempts: int = ATTEMPTS,
+        sleep: Callable[[float], None] | None = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self.cache = cache
+        self.ledger = ledger
+        self.price = price
+        self.attempts = attempts
+        self._stopped = threading.Event()
+        self._sleep = sleep or self._wait
+        self._locks: dict[str, threading.Lock] = {}
+        self._guard = threading.Lock()
+
+    def known(self, request: ChatRequest) -> Reply | None:
+        """Return the kept reply to a request, or None; nothing is sent or counted."""
+        return self.cache.get(request.address(self.endpoint.address))
+
+    def ask(self, request: ChatRequest) -> Reply:
+        """Return the reply to a request, from the cache or the endpoint.
+
+        Raises:
+            UnansweredError: The endpoint refused it, or did not answer in all attempts.
+            BudgetReachedError: It could pass the budget.
+            HarnessError: The endpoint answers nothing: a wrong key, model or address.
+        """
+        address = request.address(self.endpoint.address)
+        with self._lock_of(address):
+            if (kept := self.cache.get(address)) is not None:
+                self.ledger.count_cached()
+                return kept
+            retrying = tenacity.Retrying(
+                stop=tenacity.stop_after_attempt(self.attempts),
+                wait=_pause,
+                retry=tenacity.retry_if_exception_type((OverloadedError, LostError)),
+                sleep=self._sleep,
+                reraise=True,
+            )
+            try:
+                return retrying(self._send, address, request)
+            except (OverloadedError, LostError) as error:
+                raise UnansweredError(f"{error}, {self.attempts} times", refused=False) from error
+            except RefusedError as error:
+                raise UnansweredError(str(error), refused=True) from error
+
+    def stop(self) -> None:
+        """Send nothing more; what is under way is still kept when it arrives."""
+        self._stopped.set()
+
+    def resume(self) -> None:
+        """Send again, after `stop`."""
+        self._stopped.clear()
+
+    def _send(self, address: str, request: ChatRequest) -> Reply:
+        if self._stopped.is_set():
+            raise StoppedError("The evaluation was stopped")
+        ticket = self.ledger.reserve(request, self.price)
+        try:
+            raw = self.endpoint.send(request)
+        except LostError:
+            self.ledger.lose(ticket)
+            raise
+        except BaseException:
+            self.ledger.release(ticket)
+            raise
+        reply = Reply(raw)
+        self.ledger.settle(ticket, request, reply, self.price)
+        self.cache.put(address, self.endpoint.address, request, raw)
+        return reply
+
+    def _wait(self, seconds: float) -> None:
+        self._stopped.wait(seconds)
+
+    def _lock_of(self, address: str) -> threading.Lock:
+        with self._guard:
+            return self._locks.setdefault(address, threading.Lock())
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[Result]):
+    """What became of one item.
+
+    Attributes:
+        result: What the work returned; None where there is no result.
+        failure: Why there is none, in one sentence.
+        refused: Whether the endpoint refused the item for good.
+    """
+
+    result: Result | None = None
+    failure: str | None = None
+    refused: bool = False
+
+
+def work_through(
+    items: Sequence[Item],
+    work: Callable[[Item], Result],
+    client: Client,
+    concurrency: int,
+    done: Done = lambda count, total: None,
+) -> list[Outcome[Result]]:
+    """Do the work of every item, so many at once.
+
+    Args:
+        items: The items.
+        work: What is done with one; it asks `client`, one request after the other, so that no
+            more requests are under way than items.
+        client: The client that `work` asks.
+        concurrency: Most items at once.
+        done: Told how far it is, in the calling thread.
+
+    Returns:
+        The outcomes, in the order of the items: a result, or a refusal.
+
+    Raises:
+        HarnessError: The endpoint answers nothing, the budget is used up, or an item had no answer
+            in all attempts. What had arrived is in the cache.
+    """
+    outcomes: list[Outcome[Result]] = [Outcome()] * len(items)
+    client.resume()
+    run = _Run()
+    with ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="ask") as pool:
+        position = {pool.submit(work, item): i for i, item in enumerate(items)}
+        try:
+            waiting: set[Future[Result]] = set(position)
+            while waiting:
+                ready, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in sorted(ready, key=position.__getitem__):
+                    outcomes[position[future]] = outcome = _outcome(future)
+                    run.note(outcome)
+                done(len(items) - len(waiting), len(items))
+        except BaseException:
+            client.stop()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    lacking = [o.failure for o in outcomes if o.failure is not None and not o.refused]
+    if lacking:
+        raise HarnessError(
+            f"{len(lacking)} of {len(items)} requests had no answer (first: {lacking[0]}); run the "
+            "same command again to ask for them alone."
+        )
+    return outcomes
+
+
+class _Run:
+    """Notices an endpoint that answers nothing."""
+
+    def __init__(self) -> None:
+        self._failed_in_a_row = 0
+        self._any_result = False
+
+    def note(self, outcome: Outcome[Result]) -> None:
+        if outcome.failure is None:
+            self._failed_in_a_row, self._any_result = 0, True
+            return
+        if outcome.refused and self._any_result:
+            # A prompt may be too long for a model that answers the others.
+            return
+        self._failed_in_a_row += 1
+        if self._failed_in_a_row >= PATIENCE:
+            raise HarnessError(
+                f"{self._failed_in_a_row} requests in a row had no answer, the last because: "
+                f"{outcome.failure}; once that is mended, run the same command again to go on."
+            )
+
+
+def _outcome(future: Future[Result]) -> Outcome[Result]:
+    try:
+        return Outcome(future.result())
+    except UnansweredError as error:
+        return Outcome(failure=str(error), refused=error.refused)
+
+
+def _pause(state: tenacity.RetryCallState) -> float:
+    """Return seconds to wait: doubling with full jitter, and at least what the endpoint asks."""
+    jittered = tenacity.wait_random_exponential(multiplier=FIRST_PAUSE_S, max=LONGEST_PAUSE_S)
+    error = state.outcome.exception() if state.outcome is not None else None
+    asked = error.retry_after if isinstance(error, OverloadedError) else None
+    return float(max(jittered(state), min(asked or 0.0, LONGEST_PAUSE_S)))

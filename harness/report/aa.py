@@ -1,0 +1,202 @@
+"""How often a verdict is reached where there is nothing to find.
+
+Two ways, both through the code that judges the paper's claims:
+
+* Simulated nulls: every row of every declared table has the same true mean. What rows, prompts,
+  seeds and answers differ in by chance is drawn, and all claims are judged as they are declared,
+  primary ones and families.
+* A/A: one recipe under two names. The seeds of a run that was computed are dealt to the two names
+  without a seed in common, and a table is judged that claims of every score, one of them primary,
+  that one name is above the other.
+
+A verdict is counted when it is `supported` or `contradicted`; at most 5% of them should be. That
+is the level of each primary claim on its own, and far more than the corrected ones reach.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from harness.catalogue.claims import Compare
+from harness.catalogue.schema import Table
+from harness.report.cells import Cell
+from harness.report.evidence import Evidence
+from harness.report.scores import Measured
+from harness.report.verdicts import Verdict, judge
+
+if TYPE_CHECKING:
+    import numpy as np
+
+DECIDED = ("supported", "contradicted")
+
+EFFECTS: Mapping[str, float] = {"prompt": 1.0, "seed": 0.1, "row prompt": 0.1, "row seed": 0.1}
+"""Standard deviations of what differs by chance, as multiples of that of a single answer.
+
+Table 4 as published at the profile `micro` shows 0.75 to 1.4 for prompts, 0.03 to 0.05 for seeds,
+0.05 to 0.12 for the prompts of a row and 0.02 to 0.03 for its seeds. Seeds are taken to differ
+more here, because fewer prompts are simulated than are judged there.
+"""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How many verdicts were reached among those that could have been.
+
+    Attributes:
+        decided: Verdicts that are `supported` or `contradicted`.
+        judged: Those and the undecided ones.
+    """
+
+    decided: int
+    judged: int
+
+    @property
+    def share(self) -> float:
+        """The part of the verdicts that was reached; 0 without any."""
+        return self.decided / self.judged if self.judged else 0.0
+
+
+def rate_of(verdicts: Iterable[Verdict]) -> Rate:
+    """Count verdicts; those without numbers are left out."""
+    words = [verdict.verdict for verdict in verdicts]
+    decided = sum(word in DECIDED for word in words)
+    return Rate(decided, decided + words.count("undecided"))
+
+
+def simulated_nulls(
+    tables: Iterable[Table], repetitions: int, *, seeds: int = 3, prompts: int = 40, root: int = 0
+) -> list[Verdict]:
+    """Return the verdicts on the claims of tables whose rows do not differ.
+
+    Claims that rows are alike within some points are left out: where nothing differs they are
+    true, and to find them supported is no error. A margin that is a share of a gain is zero here.
+
+    Args:
+        tables: The tables.
+        repetitions: How often each is simulated.
+        seeds: Seeds of each run.
+        prompts: Prompts of each benchmark.
+        root: Seed of the simulation.
+    """
+    import numpy as np
+
+    rng = np.random.default_rng(root)
+    return [
+        verdict
+        for table in tables
+        for _ in range(repetitions)
+        for verdict in judge(_evidence(table, null_scores(table, seeds, prompts, rng), seeds))
+        if not _is_true_of_equals(table, verdict.id)
+    ]
+
+
+def one_recipe_twice(
+    measured: Measured, seeds: Sequence[int], deals: int = 20, root: int = 0
+) -> list[Verdict]:
+    """Return the verdicts on one recipe under two names, without a seed in common.
+
+    Args:
+        measured: Per-prompt scores of some runs; a run that lacks a score is left out.
+        seeds: Their root seeds, four or more; with fewer there is no verdict to reach.
+        deals: How often the seeds of a run are dealt to the two names.
+        root: Seed of the dealing.
+    """
+    import numpy as np
+
+    half = len(seeds) // 2
+    if half < 2:
+        return []
+    rng = np.random.default_rng(root)
+    scores = sorted({score for _, _, score in measured})
+    table = _two_names(scores)
+    verdicts = []
+    for run in sorted({run for run, _, _ in measured}):
+        if any((run, seed, score) not in measured for seed in seeds for score in scores):
+            continue
+        for _ in range(deals):
+            dealt = rng.permutation(np.asarray(seeds))
+            named: Measured = {}
+            for name, own in (("a", dealt[:half]), ("b", dealt[half : 2 * half])):
+                for (position, seed), score in itertools.product(enumerate(own), scores):
+                    named[name, position, score] = measured[run, int(seed), score]
+            verdicts += judge(_evidence(table, named, half))
+    return verdicts
+
+
+def _is_true_of_equals(table: Table, name: str) -> bool:
+    test = next(claim.test for claim in table.claims if claim.id == name)
+    margin = test.margin if isinstance(test, Compare) else None
+    return margin is not None and margin.points is not None
+
+
+def null_scores(table: Table, seeds: int, prompts: int, rng: np.random.Generator) -> Measured:
+    """Draw the scores of every run of a table, all with the same true mean.
+
+    Args:
+        table: The table.
+        seeds: Seeds of each run.
+        prompts: Prompts of each benchmark.
+        rng: What the scores are drawn with.
+    """
+    measured: Measured = {}
+    for score in dict.fromkeys(column.reads for column in table.columns):
+        shape = (seeds, prompts)
+        shared = EFFECTS["prompt"] * rng.normal(size=(1, prompts))
+        shared = shared + EFFECTS["seed"] * rng.normal(size=(seeds, 1))
+        for run in _runs(table, score):
+            values = shared + rng.normal(size=shape)
+            values = values + EFFECTS["row prompt"] * rng.normal(size=(1, prompts))
+            values = values + EFFECTS["row seed"] * rng.normal(size=(seeds, 1))
+            for seed in range(seeds):
+                row = values[seed].tolist()
+                measured[run, seed, score] = {f"p{i:04}": v for i, v in enumerate(row)}
+    return measured
+
+
+def _runs(table: Table, score: str) -> Iterator[str]:
+    columns = [column for column in table.columns if column.reads == score]
+    yield from dict.fromkeys(row.run_id(column) for row in table.rows for column in columns)
+
+
+def _evidence(table: Table, measured: Measured, seeds: int) -> Evidence:
+    cells = [
+        _whole_cell(table, row.id, column.id, tuple(range(seeds)))
+        for row in table.rows
+        for column in table.columns
+    ]
+    return Evidence.of(table, cells, measured)
+
+
+def _whole_cell(table: Table, row: str, column: str, seeds: tuple[int, ...]) -> Cell:
+    """Return a cell of which only the state matters: its scores are there."""
+    numbers: dict[str, Any] = dict.fromkeys(Cell.__dataclass_fields__)
+    stated = {"table": table.id, "row": row, "column": column, "profile": "none", "scale": "toy",
+              "seeds": seeds, "state": "ok", "runs": ()}  # fmt: skip
+    return Cell(**numbers | stated)
+
+
+def _two_names(scores: Sequence[str]) -> Table:
+    """Return a table of two rows, with a claim on each score; the first is primary."""
+    texts = ("benchmark", "metric", "printed", "unit")
+    columns = [{"id": s, **dict.fromkeys(texts, "-"), "direction": "none"} for s in scores]
+    claims = [
+        {
+            "id": score,
+            "primary": score == scores[0],
+            "statement": "One name of a recipe is above the other.",
+            "source": "none",
+            "test": {"kind": "compare", "left": "a", "op": ">", "right": "b", "column": score},
+        }
+        for score in scores
+    ]
+    return Table.model_validate({
+        "id": "aa", "kind": "ablation", "title": "One recipe under two names",
+        "question": "Is there a difference where there is none?",
+        "source": {"section": "-", "table": 1, "caption": "-"},
+        "columns": columns,
+        "rows": [{"id": name, "label": name, "run": name} for name in ("a", "b")],
+        "claims": claims,
+    })  # fmt: skip

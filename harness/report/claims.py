@@ -1,0 +1,102 @@
+"""The ledger: every claim of the paper with its verdict.
+
+A table is judged from a store or from its published scores, and a claim that belongs to a figure
+from the claims that measure it. All of them are in the ledger, whatever has run: a claim of a
+table that a profile cannot run is `not_run`, with the reason.
+
+The JSON form is that of `harness claims --json`, whose schema is packaged with the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, get_args
+
+from harness.catalogue.claims import Claim, FigureClaims, Qualitative
+from harness.catalogue.schema import Table
+from harness.report.cells import Cell, build_cells
+from harness.report.evidence import Evidence
+from harness.report.json import dumps
+from harness.report.published import Published
+from harness.report.scores import read_scores
+from harness.report.verdicts import Verdict, VerdictWord, bare, judge
+from harness.store import Store
+
+if TYPE_CHECKING:
+    from harness.trainer.table_runs import TableRuns
+
+WORDS: tuple[VerdictWord, ...] = get_args(VerdictWord)
+
+
+def judge_runs(
+    runs: TableRuns,
+    store: Store,
+    lacking: Mapping[str, str] | None = None,
+    cells: Sequence[Cell] | None = None,
+) -> list[Verdict]:
+    """Return the verdicts on a table's claims from what a store holds.
+
+    Args:
+        runs: The runs behind the table, or behind the rows that can run.
+        store: The store.
+        lacking: Why the other rows cannot run, by row.
+        cells: The table's cells, where they are built already.
+
+    Raises:
+        StoreError: A stored file is not what was written.
+    """
+    cells = build_cells(runs, store) if cells is None else cells
+    return judge(Evidence.of(runs.table, cells, read_scores(runs, store), lacking))
+
+
+def judge_published(table: Table, published: Published) -> list[Verdict]:
+    """Return the verdicts on a table's claims from its published scores."""
+    return judge(Evidence.of(table, published.cells, published.measured))
+
+
+def judge_figures(declared: FigureClaims, verdicts: Iterable[Verdict], scale: str) -> list[Verdict]:
+    """Return the verdicts on the claims that belong to no table.
+
+    Args:
+        declared: Those claims.
+        verdicts: Verdicts on the claims of tables.
+        scale: Scale of the profile.
+    """
+    known = {verdict.id: verdict for verdict in verdicts}
+    return [
+        _figure_verdict(claim, figure.id, known, scale)
+        for figure in declared.figures
+        for claim in figure.claims
+    ]
+
+
+def _figure_verdict(claim: Claim, figure: str, known: Mapping[str, Verdict], scale: str) -> Verdict:
+    test = claim.test
+    if not isinstance(test, Qualitative) or test.measured_by is None:
+        return bare(claim, figure, scale, "not_testable", getattr(test, "reason", None) or "")
+    words: list[VerdictWord] = [
+        known[name].verdict if name in known else "not_run" for name in test.measured_by
+    ]
+    said = "; ".join(
+        f"`{name}` is {word.replace('_', ' ')}"
+        for name, word in zip(test.measured_by, words, strict=True)
+    )
+    return bare(claim, figure, scale, _together(words), f"measured by other claims: {said}")
+
+
+def _together(words: Sequence[VerdictWord]) -> VerdictWord:
+    """Return the verdict on a conjunction of claims, each corrected in its own table."""
+    for word in ("contradicted", "not_run", "not_testable", "undecided"):
+        if word in words:
+            return word
+    return "supported"
+
+
+def counts(verdicts: Sequence[Verdict]) -> dict[VerdictWord, int]:
+    """Return how often each verdict was reached, in a fixed order."""
+    return {word: sum(verdict.verdict == word for verdict in verdicts) for word in WORDS}
+
+
+def as_json(verdicts: Sequence[Verdict]) -> str:
+    """Return verdicts as a JSON list, with a final newline."""
+    return dumps([verdict.as_json() for verdict in verdicts])

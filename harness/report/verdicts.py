@@ -1,0 +1,265 @@
+"""What the runs of a table say of the paper's claims about it.
+
+A claim is judged from the same per-prompt scores as the cells, with the same statistics
+(`harness.statistics`): prompts crossed with seeds, rows paired by both. The verdict is
+
+    supported     every statement of the claim is shown
+    contradicted  a statement is refuted
+    undecided     neither, or one seed alone
+    not_run       a score it needs is missing
+    not_testable  no score decides it
+
+The primary claim of a table is tested at 5%; its others are Holm-corrected as one family. The
+family is every testable claim that is declared, whether its rows have run or not, so that running
+fewer rows makes nothing easier to show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from harness.catalogue.claims import (
+    Claim,
+    Compare,
+    Measurable,
+    Place,
+    Qualitative,
+    difference,
+    places,
+)
+from harness.catalogue.schema import Table
+from harness.report.evidence import Evidence
+
+if TYPE_CHECKING:
+    from harness.statistics import ScoreMatrix
+
+ALPHA = 0.05
+"""Two-sided level of a primary claim, and of the family of the others."""
+
+POWER = 0.8
+"""Probability with which the detectable margin would have been found."""
+
+Matrices = Callable[[Place], "ScoreMatrix"]
+"""Returns the scores behind a cell."""
+
+VerdictWord = Literal["supported", "contradicted", "undecided", "not_run", "not_testable"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim and what our runs say of it; the fields are its JSON form.
+
+    Attributes:
+        id: Id of the claim.
+        table: Id of its table or figure.
+        statement: What the paper says.
+        verdict: What our runs say of it.
+        scale: Scale of the profile; only at `paper` is a verdict one on the paper.
+        primary: Whether it is the table's primary claim.
+        margin: Ours, left minus right in the column's unit; of a claim with several statements,
+            that of the weakest.
+        ci_low: Lower end of the margin's 95% interval; over prompts only with one seed.
+        ci_high: Upper end.
+        p: Two-sided p-value; None with one seed.
+        p_adjusted: The same after Holm's correction; that of a primary claim is not corrected.
+        detectable: Smallest margin that these runs would have found with 80% power, at 5% for a
+            primary claim and at 5% over the size of the family for another; of a claim with
+            several statements, that which suffices for each. See `detectable` in
+            `harness.statistics.conjunction` for the formula.
+        paper_margin: The paper's margin as printed; of a trend, each step.
+        paper_within_noise: Whether that is no larger than the noise of its benchmark.
+        reason: Why there is no decision, or what the verdict rests on.
+    """
+
+    id: str
+    table: str
+    statement: str
+    verdict: VerdictWord
+    scale: str
+    primary: bool
+    margin: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    p: float | None = None
+    p_adjusted: float | None = None
+    detectable: float | None = None
+    paper_margin: str | tuple[str, ...] | None = None
+    paper_within_noise: bool | None = None
+    reason: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The verdict for people: outside the scale `paper` it names the scale."""
+        word = self.verdict.replace("_", " ")
+        decided = self.verdict in ("supported", "contradicted", "undecided")
+        return f"{word} ({self.scale})" if decided and self.scale != "paper" else word
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the verdict as JSON data."""
+        data = asdict(self)
+        if isinstance(self.paper_margin, tuple):
+            data["paper_margin"] = list(self.paper_margin)
+        return data
+
+
+def judge(evidence: Evidence) -> list[Verdict]:
+    """Return the verdict on each claim of a table, in the order they are declared.
+
+    Raises:
+        HarnessError: The scores that a claim compares are not of the same prompts.
+    """
+    claims = evidence.table.claims
+    family = [c for c in claims if not c.primary and not isinstance(c.test, Qualitative)]
+    level = ALPHA / max(len(family), 1)
+    matrix = cache(evidence.matrix)
+    drafts = {
+        claim.id: _draft(claim, evidence, matrix, ALPHA if claim.primary else level)
+        for claim in claims
+    }
+    adjusted = _adjusted([drafts[claim.id] for claim in family])
+    return [_decided(draft, adjusted.get(name)) for name, draft in drafts.items()]
+
+
+def judge_without(table: Table, scale: str, reason: str) -> list[Verdict]:
+    """Return the verdicts on the claims of a table of which nothing can run."""
+    lacking = {row.id: reason for row in table.rows}
+    return judge(Evidence(table, scale, (), {}, {}, lacking))
+
+
+def bare(claim: Claim, table: str, scale: str, verdict: VerdictWord, reason: str) -> Verdict:
+    """Return a verdict without numbers of ours."""
+    return Verdict(
+        id=claim.id,
+        table=table,
+        statement=claim.statement,
+        verdict=verdict,
+        scale=scale,
+        primary=claim.primary,
+        paper_margin=claim.paper_margin,
+        paper_within_noise=claim.within_noise,
+        reason=reason,
+    )
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A verdict before the correction for many tests, and which way it leans."""
+
+    verdict: Verdict
+    favoured: bool = False
+
+
+def _draft(claim: Claim, evidence: Evidence, matrix: Matrices, level: float) -> _Draft:
+    table, scale, test = evidence.table.id, evidence.scale, claim.test
+    if isinstance(test, Qualitative):
+        reason = test.reason or "the claims that measure it belong to other tables"
+        return _Draft(bare(claim, table, scale, "not_testable", reason))
+    reasons = filter(None, map(evidence.missing, places(test)))
+    missing = next(reasons, None)
+    if missing is not None:
+        return _Draft(bare(claim, table, scale, "not_run", missing))
+    from harness.statistics import mean_interval
+    from harness.statistics.conjunction import conjunction, detectable, weighted_sum
+
+    shown = [weighted_sum([(w, matrix(p)) for w, p in s.terms]) for s in test.shown]
+    margin = _margin(test, matrix)
+    statements = [mean_interval(statement) for statement in _statements(test, shown, margin)]
+    empty = bare(claim, table, scale, "undecided", "")
+    if len(evidence.seeds) == 1:
+        ours = mean_interval(shown[0])
+        return _Draft(replace(
+            empty, margin=ours.mean, ci_low=ours.low, ci_high=ours.high,
+            reason="one seed: how much seeds differ is unknown",
+        ))  # fmt: skip
+    result = conjunction(statements)
+    # Both tests of an equivalence are about the one margin that is shown.
+    at = result.weakest if len(shown) > 1 else 0
+    ours = mean_interval(shown[at])
+    power = (1.0 + POWER) / 2.0 if _is_within(test) else POWER
+    verdict = replace(
+        empty,
+        margin=ours.mean,
+        ci_low=ours.low,
+        ci_high=ours.high,
+        p=result.p_value,
+        detectable=max(detectable(statement, level, power) for statement in statements),
+        reason=_rests_on(test, at, margin),
+    )
+    return _Draft(verdict, result.favoured)
+
+
+def _is_within(test: Measurable) -> bool:
+    return isinstance(test, Compare) and test.op == "within"
+
+
+def _margin(test: Measurable, matrix: Matrices) -> ScoreMatrix | None:
+    """Return the margin of a claim as a score matrix, None where it has none."""
+    from harness.statistics import ScoreMatrix
+    from harness.statistics.conjunction import weighted_sum
+
+    if not isinstance(test, Compare) or test.margin is None:
+        return None
+    like = matrix((test.left, test.column))
+    if test.margin.of is None:
+        points = test.margin.points or 0.0
+        return ScoreMatrix(0.0 * like.values + points, like.seeds, like.prompts)
+    gain = weighted_sum([(w, matrix(p)) for w, p in difference(*test.margin.of, test.column).terms])
+    # Where what the margin is a share of is no gain here, nothing may be lost.
+    share = test.margin.share or 0.0
+    return weighted_sum([(share if gain.values.mean() > 0 else 0.0, gain)])
+
+
+def _statements(
+    test: Measurable, shown: Sequence[ScoreMatrix], margin: ScoreMatrix | None
+) -> list[ScoreMatrix]:
+    """Return the matrices whose means are above zero where a claim holds."""
+    from harness.statistics.conjunction import weighted_sum
+
+    if margin is None:
+        return [weighted_sum([(test.sign, part)]) for part in shown]
+    above = weighted_sum([(1.0, shown[0]), (1.0, margin)])
+    below = weighted_sum([(-1.0, shown[0]), (1.0, margin)])
+    return [above, below] if _is_within(test) else [above]
+
+
+def _rests_on(test: Measurable, at: int, margin: ScoreMatrix | None) -> str | None:
+    """Return what the numbers shown are about, where the claim's statement does not say it."""
+    if margin is not None and isinstance(test, Compare) and test.margin is not None:
+        size = float(margin.values.mean())
+        if test.margin.of is None:
+            return f"the margin is {size:.3g}"
+        first, second = test.margin.of
+        if size <= 0.0:
+            return f"`{first}` gains nothing over `{second}` here, so that the margin is 0"
+        share = f"{test.margin.share:g} of the gain of `{first}` over `{second}`"
+        return f"the margin is {size:.3g}, {share}"
+    if len(test.shown) > 1:
+        (_, (left, _)), (_, (right, _)) = test.shown[at].terms
+        return f"the weakest of {len(test.shown)}: `{left}` over `{right}`"
+    return None
+
+
+def _adjusted(family: Sequence[_Draft]) -> dict[str, float]:
+    """Return Holm's adjusted p-values by claim; a claim without one counts as 1."""
+    from harness.statistics import holm
+
+    p_values = [1.0 if draft.verdict.p is None else draft.verdict.p for draft in family]
+    return dict(zip((draft.verdict.id for draft in family), holm(p_values), strict=True))
+
+
+def _decided(draft: _Draft, adjusted: float | None) -> Verdict:
+    """Return the verdict with its corrected p-value and its word."""
+    verdict = draft.verdict
+    if verdict.p is None:
+        return verdict
+    p = verdict.p if adjusted is None else adjusted
+    if p < ALPHA:
+        return replace(
+            verdict, p_adjusted=p, verdict="supported" if draft.favoured else "contradicted"
+        )
+    why = f"the {'' if adjusted is None else 'adjusted '}p-value, {p:.2g}, is not below {ALPHA:g}"
+    reason = why if verdict.reason is None else f"{verdict.reason}; {why}"
+    return replace(verdict, p_adjusted=p, reason=reason)

@@ -1,0 +1,117 @@
+"""Everything published, checked: its numbers follow from its per-prompt scores.
+
+What is published needs no store, no model and no training library to be checked
+(`harness.report.published`). A store, where there is one, holds the stages the scores came from,
+and the digest of each of their files can be checked as well.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.errors import HarnessError
+from harness.report.publish import DIGESTS, REPORT, SCORES
+from harness.report.published import Published, check, published_folders, recompute
+from harness.report.scores import grouped, read_rows
+from harness.store import Store
+
+_NAMED = ("mean", "ci_low", "ci_high", "gain", "gain_ci_low", "gain_ci_high", "state")
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was checked and found to be as it was published.
+
+    Attributes:
+        tables: Published tables, as `profile/table`.
+        cells: Cells with numbers that were computed again.
+        unchecked: Other reports under the results, which have no per-prompt scores beside them,
+            as paths below the folder of results.
+        stages: Stages of the store whose files were checked; None where no store was.
+        absent: Stages behind published tables that the store does not hold.
+    """
+
+    tables: tuple[str, ...]
+    cells: int
+    unchecked: tuple[str, ...]
+    stages: int | None = None
+    absent: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what was checked as JSON data."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+
+def verify(results_dir: Path, store: Store | None = None) -> Verified:
+    """Check every published table, and every stage of a store where one is given.
+
+    Args:
+        results_dir: The folder of published results.
+        store: The store to check as well.
+
+    Raises:
+        HarnessError: Something is not what was published; the message names the first difference.
+        StoreError: A stored file is not what was written; the message names the first one.
+    """
+    folders = list(published_folders(results_dir))
+    cells = sum(_verify_table(folder) for folder in folders)
+    reports = {path.parent for path in results_dir.rglob(REPORT)}
+    found = Verified(
+        tables=tuple(f"{folder.parent.name}/{folder.name}" for folder in folders),
+        cells=cells,
+        unchecked=tuple(sorted(str(p.relative_to(results_dir)) for p in reports - set(folders))),
+    )
+    if store is None:
+        return found
+    held = [manifest["fingerprint"] for manifest in store.stages()]
+    for fingerprint in held:
+        store.verify(fingerprint)
+    behind = {name for folder in folders for name in _stages_behind(folder)}
+    return Verified(found.tables, found.cells, found.unchecked, len(held), len(behind - set(held)))
+
+
+def _verify_table(folder: Path) -> int:
+    """Check one table; a file that was changed is named with the first number it changes."""
+    try:
+        return check(folder)
+    except HarnessError as error:
+        number = _first_changed_number(folder)
+        if number is None or number in str(error):
+            raise
+        raise HarnessError(f"{error}; the first number that changes is the {number}") from error
+
+
+def _first_changed_number(folder: Path) -> str | None:
+    """Return the first published number that does not follow from the scores as they are now.
+
+    None where every number does, or where the files cannot be read.
+    """
+    try:
+        rows = read_rows(folder / SCORES, "run_id", "seed", "column", "prompt_id", "value")
+        measured = grouped([((run, seed, score), p, value) for run, seed, score, p, value in rows])
+        report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+        published = Published(folder, report, measured)
+        pairs = list(zip(published.cells, recompute(published), strict=True))
+    except (HarnessError, OSError, ValueError, KeyError, TypeError):
+        return None  # the files' own fault is reported by whoever found it
+    for before, again in pairs:
+        for name in _NAMED:
+            was, now = getattr(before, name), getattr(again, name)
+            if not _same(was, now):
+                return f"{name} of `{before.row}` in `{before.column}`"
+    return None
+
+
+def _same(a: object, b: object) -> bool:
+    if isinstance(a, float) and isinstance(b, float):
+        return math.isclose(a, b, rel_tol=1e-11, abs_tol=1e-11)
+    return a == b
+
+
+def _stages_behind(folder: Path) -> set[str]:
+    digests = json.loads((folder / DIGESTS).read_text(encoding="utf-8"))
+    return {fingerprint for run in digests["stages"].values() for fingerprint in run.values()}

@@ -1,0 +1,125 @@
+"""`claims` and `verify`: the ledger and the check, as commands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import harness.cli
+from harness.cli import claims_command, verify_command
+from harness.cli.main import HarnessGroup
+
+SCHEMAS = Path(harness.cli.__file__).parent / "schemas"
+
+
+@pytest.fixture
+def call() -> Callable[..., Any]:
+    app = typer.Typer(cls=HarnessGroup)
+    claims_command.register(app)
+    verify_command.register(app)
+    return lambda *arguments: CliRunner().invoke(app, list(arguments))
+
+
+@pytest.fixture
+def says(call: Callable[..., Any]) -> Callable[..., Any]:
+    def run(verb: str, *arguments: str, code: int = 0) -> Any:
+        result = call(verb, *arguments, "--json")
+        assert result.exit_code == code, result.stderr
+        schema = json.loads((SCHEMAS / f"{verb}.json").read_text(encoding="utf-8"))
+        found = json.loads(result.stdout)
+        jsonschema.Draft202012Validator(schema).validate(found)
+        return found
+
+    return run
+
+
+def test_the_ledger_counts_146(says: Callable[..., Any]) -> None:
+    """Nothing has run here; the eight that no score decides are known before."""
+    ledger = says("claims")
+    assert len({claim["id"] for claim in ledger}) == len(ledger) == 146
+    words = [claim["verdict"] for claim in ledger]
+    assert words.count("not_testable") == 8
+    assert words.count("not_run") == 138
+    assert {claim["scale"] for claim in ledger} == {"toy"}
+
+
+def test_some_tables_and_figures_alone(says: Callable[..., Any]) -> None:
+    """A figure's claim is measured by tables that are judged for it, and not shown."""
+    ledger = says("claims", "table6", "figure4")
+    assert [claim["table"] for claim in ledger] == ["table6"] * 4 + ["figure4"]
+    assert "`t10-rm-lc` is not run" in ledger[-1]["reason"]
+
+
+def test_published_scores_are_judged_in_place_of_the_store(says: Callable[..., Any]) -> None:
+    ledger = says("claims", "table4", "--published")
+    assert len(ledger) == 25
+    assert "not_run" not in {claim["verdict"] for claim in ledger}
+    (primary,) = (claim for claim in ledger if claim["primary"])
+    assert primary["id"] == "t4-amin-uniform-ah"
+    assert primary["p_adjusted"] == primary["p"]
+    assert primary["ci_low"] <= primary["margin"] <= primary["ci_high"]
+
+
+def test_people_read_the_verdict_with_its_scale(call: Callable[..., Any]) -> None:
+    result = call("claims", "table4", "--published")
+    assert result.exit_code == 0, result.stderr
+    assert "t4-amin-uniform-ah *" in result.stdout
+    assert "(toy)" in result.stdout
+    assert "25 claims: " in result.stdout
+
+
+def test_a_profile_that_cannot_run_says_so_of_every_claim(says: Callable[..., Any]) -> None:
+    (claim, *_) = says("claims", "table15", "--profile", "paper")
+    assert (claim["verdict"], claim["scale"]) == ("not_run", "paper")
+    assert "cannot run" in claim["reason"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("claims", "table44"), "did you mean `table4`?"),
+        (("claims", "figure4", "--profile", "micr"), "micro"),
+        (("claims", "--published", "--seeds", "0"), "leave out `--seeds`"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    call: Callable[..., Any], arguments: tuple[str, ...], message: str
+) -> None:
+    result = call(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_verify_checks_what_is_published(
+    says: Callable[..., Any], call: Callable[..., Any]
+) -> None:
+    found = says("verify")
+    assert found["ok"]
+    assert "micro/table4" in found["tables"]
+    assert "follow from their per-prompt scores" in call("verify", "--store").stdout
+
+
+def test_verify_fails_with_the_difference(
+    says: Callable[..., Any],
+    call: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "results" / "micro" / "table90"
+    folder.mkdir(parents=True)
+    (folder / "report.json").write_text('{"cells": []}', encoding="utf-8")
+    monkeypatch.setattr("harness.project.results_dir", lambda: tmp_path / "results")
+    found = says("verify", code=1)
+    assert not found["ok"]
+    assert "digests.json is missing" in found["difference"]
+    result = call("verify")
+    assert result.exit_code == 1
+    assert "digests.json is missing" in result.stderr

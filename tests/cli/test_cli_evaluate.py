@@ -1,0 +1,215 @@
+"""`harness evaluate`: prices before anything is sent, scores, JSON, and mistakes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+KEY = "sk-a-key-of-the-tests-0123456789"
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the class of servers that stand in for a judge."""
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "evaluation"))
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("MODEL_API_KEY", "")
+    import judge_stand_in
+
+    return judge_stand_in.StandIn
+
+
+def write_lines(path: Path, *records: Any) -> Path:
+    path.write_text("\n".join(json.dumps(record) for record in records), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Write an MT-Bench of one question, with prompts of its own."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    question = {"question_id": 1, "category": "writing", "turns": ["first", "second"]}
+    write_lines(folder / "question.jsonl", question)
+    reference = {"question_id": 9, "model_id": "gpt-4", "choices": [{"turns": ["r", "s"]}]}
+    write_lines(folder / "reference_answer_gpt-4.jsonl", reference)
+    templates = {
+        "single-v1": "[[rating]] {question} {answer}",
+        "single-math-v1": "[[rating]] {question} {answer} {ref_answer_1}",
+        "single-v1-multi-turn": "[[rating]] {question_2} {answer_2}",
+        "single-math-v1-multi-turn": "[[rating]] {question_2} {answer_2} {ref_answer_2}",
+    }
+    prompts = [
+        {"name": name, "system_prompt": "system", "prompt_template": template}
+        for name, template in templates.items()
+    ]
+    write_lines(folder / "judge_prompts.jsonl", *prompts)
+    answer = {"question_id": 1, "model_id": "m", "choices": [{"turns": ["a", "b"]}]}
+    write_lines(folder / "answers.jsonl", answer)
+    return folder
+
+
+def arguments(data: Path, *more: str) -> list[str]:
+    answers = str(data / "answers.jsonl")
+    return ["evaluate", "mt-bench", "--data", str(data), "--answers", answers, *more]
+
+
+def test_a_dry_run_shows_requests_and_price_and_sends_nothing(
+    call: Callable[..., Any], says: Callable[..., Any], data: Path, stand_in: Any, folders: Path
+) -> None:
+    with stand_in() as server:
+        command = arguments(data, "--judge-base-url", server.url, "--dry-run")
+        found = says("evaluate_plan", *command)
+        text = call(*command).stdout
+        assert server.requests == 0
+    (line,) = found["requests"]
+    assert (line["what"], line["model"], line["requests"]) == ("judgments", "gpt-4", 2)
+    assert 0 < line["usd"] < line["usd_at_most"]
+    assert "judgments" in text
+    assert "$" in text
+    assert not folders.exists()
+
+
+def test_a_run_prints_scores_and_runs_again_for_nothing(
+    call: Callable[..., Any], says: Callable[..., Any], data: Path, stand_in: Any, folders: Path
+) -> None:
+    with stand_in(key=KEY) as server:
+        command = arguments(data, "--judge-base-url", server.url, "--budget-usd", "1")
+        (found,) = says("evaluate", *command)
+        assert server.requests == 2
+        again = call(*command)
+        assert server.requests == 2
+    assert (found["benchmark"], found["model"], found["judge"]) == ("mt-bench", "m", "gpt-4")
+    assert set(found["scores"]) == {"average", "turn_1", "turn_2"}
+    assert (found["n"], found["n_missing"]) == (1, 0)
+    assert list(found["per_category"]) == ["writing"]
+    assert f"{found['scores']['average']:.2f}" in again.stdout
+    assert "2 from the cache" in again.stderr
+    written = [path for path in folders.rglob("*") if path.is_file()]
+    assert any(path.name == "judgments.jsonl" for path in written)
+    everything = again.stdout + again.stderr + "".join(path.read_text() for path in written)
+    assert KEY not in everything
+
+
+def test_the_model_can_answer_first_and_never_sees_the_judge_s_key(
+    says: Callable[..., Any], data: Path, stand_in: Any
+) -> None:
+    with stand_in() as model, stand_in() as judge:
+        (found,) = says(
+            "evaluate", "evaluate", "mt-bench", "--data", str(data), "--model", "mine",
+            "--model-base-url", model.url, "--judge-base-url", judge.url, "--judge", "other",
+        )  # fmt: skip
+        assert (model.requests, judge.requests) == (2, 2)
+        assert all(KEY not in header["authorization"] for header in model.headers)
+        assert judge.headers[0]["authorization"] == f"Bearer {KEY}"
+    assert found["model"] == "mine"
+    assert found["columns"]["average"] == "average@other"
+
+
+def test_a_budget_that_is_used_up_is_exit_code_1_and_one_sentence(
+    call: Callable[..., Any], data: Path, stand_in: Any
+) -> None:
+    with stand_in() as server:
+        command = arguments(data, "--judge-base-url", server.url, "--budget-usd", "0.01")
+        result = call(*command)
+        assert server.requests == 0
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "Stopped before the budget of $0.01 is passed" in result.stderr
+
+
+def test_battles_and_judgments_are_scored_without_a_judge(
+    says: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Derivation: three copies of a win and one loss are 75%; ratings 4 and 8 average to 6."""
+    battle = {"question_id": "p", "model_a": "gpt-4-0314", "model_b": "m"}
+    battles = [{**battle, "winner": w} for w in ("model_b", "model_b", "model_b", "model_a")]
+    path = write_lines(tmp_path / "battles.jsonl", *battles)
+    (found,) = says("evaluate", "evaluate", "arena-hard", "--battles", str(path))
+    assert found["scores"]["win_rate"] == pytest.approx(75.0)
+    assert found["judge"] is None
+    ratings = [
+        {"question_id": 1, "model": "m", "judge": ["gpt-4", "x"], "turn": turn, "score": score}
+        for turn, score in ((1, 4), (2, 8))
+    ]
+    path = write_lines(tmp_path / "ratings.jsonl", *ratings)
+    (found,) = says("evaluate", "evaluate", "mt-bench", "--judgments", str(path))
+    assert found["scores"] == {"average": 6.0, "turn_1": 4.0, "turn_2": 8.0}
+    assert found["judge"] == "gpt-4"
+
+
+def test_annotations_have_no_length_controlled_win_rate_without_its_data(
+    call: Callable[..., Any], says: Callable[..., Any], tmp_path: Path
+) -> None:
+    record = {
+        "instruction": "i", "output_1": "a", "output_2": "b", "generator_1": "r",
+        "generator_2": "m", "annotator": "weighted_alpaca_eval_gpt4_turbo", "preference": 1.25,
+    }  # fmt: skip
+    path = tmp_path / "annotations.json"
+    path.write_text(json.dumps([record]))
+    command = ["evaluate", "alpaca-eval", "--annotations", str(path)]
+    (found,) = says("evaluate", *command)
+    assert found["scores"] == {"win_rate": 25.0, "length_controlled_win_rate": None}
+    assert (found["n"], found["n_missing"]) == (1, 804)
+    assert found["notes"]["length_controlled_win_rate"].startswith("not_available: ")
+    (tmp_path / "df_gamed.csv").write_text("other")
+    (found,) = says("evaluate", *command, "--length-control-data", str(tmp_path / "df_gamed.csv"))
+    assert "has the digest" in found["notes"]["length_controlled_win_rate"]
+    assert "not available" in call(*command).stdout
+
+
+def test_the_paper_s_rows_come_out_of_the_published_files(
+    says: Callable[..., Any], shared_dir: Path
+) -> None:
+    folder = shared_dir / "benchmarks"
+    battles = folder / "arena_hard" / "battles_gpt-4o-mini.jsonl"
+    found = says("evaluate", "evaluate", "arena-hard", "--battles", str(battles))
+    rates = {row["model"]: row["scores"]["win_rate"] for row in found}
+    assert round(rates["gemma-2-9b-it-sppo-iter-1"], 1) == 55.7
+    assert round(rates["gemma-2-9b-it-sppo-iter-0"], 1) == 54.6
+    name = "judgment_gemma-2-9b-it-sppo-iter-0_single.jsonl"
+    (row,) = says(
+        "evaluate", "evaluate", "mt-bench", "--judgments", str(folder / "mt_bench" / name),
+        "--data", str(folder),
+    )  # fmt: skip
+    assert {c: round(v, 2) for c, v in row["scores"].items()} == {
+        "average": 8.57, "turn_1": 8.81, "turn_2": 8.32
+    }  # fmt: skip
+    assert (row["n_missing"], len(row["per_category"])) == (1, 8)
+
+
+MISTAKES = {
+    "mt-bench --answers x": "name their folder with --data",
+    "mt-bench --data /absent --answers x": "is no folder",
+    "mt-bench --data DATA": "Give either the model's answers",
+    "mt-bench --data DATA --answers ANSWERS --model-base-url http://h/v1": "Give either",
+    "mt-bench --data DATA --model-base-url http://h/v1": "needs the model's name",
+    "mt-bench --data DATA --answers ANSWERS --judge unheard --budget-usd 1": "give it with --price",
+    "mt-bench --data DATA --answers ANSWERS --price cheap": "is not a price",
+    "mt-bench --data DATA --answers ANSWERS --concurrency 0": "--concurrency is 0",
+    "mt-bench --data DATA --answers ANSWERS --timeout 0": "--timeout is 0",
+    "mt-bench --data DATA --answers ANSWERS --budget-usd -1": "--budget-usd is -1",
+    "mt-bench --data DATA --answers ANSWERS --judge-base-url nowhere": "no address",
+    "mt-bench --data DATA --answers ANSWERS --judge-key-env NO_SUCH_KEY": "set NO_SUCH_KEY",
+    "mt-bench --judgments /absent": "Cannot read /absent",
+    "mt-bench --judgments x --dry-run": "`--dry-run` has no use beside `--judgments`",
+    "arena-hard --judgments x --battles y": "two sources of one score",
+    "alpaca-eval --annotations x --annotator mine": "There is no annotator `mine`",
+}
+
+
+@pytest.mark.parametrize("command", MISTAKES)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    call: Callable[..., Any], data: Path, folders: Path, command: str
+) -> None:
+    words = command.replace("DATA", str(data)).replace("ANSWERS", str(data / "answers.jsonl"))
+    result = call("evaluate", *words.split())
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert MISTAKES[command] in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not folders.exists()

@@ -1,0 +1,257 @@
+"""AlpacaEval as it is run: all 805, the package's prompts and parsers, and its length control."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from judge_stand_in import StandIn, completion
+
+from harness.errors import UserError
+from harness.evaluation import benchmark_alpaca_eval, benchmark_length_control, published
+from harness.evaluation.benchmark_alpaca_eval import OWN_ANNOTATOR, OWN_JUDGE
+from harness.evaluation.benchmark_length_control import (
+    NotAvailableError,
+    length_controlled_win_rate,
+)
+from harness.evaluation.benchmark_run import AlpacaEval, Judge, LengthControl, run
+from harness.evaluation.judging.cache import ReplyCache
+from harness.evaluation.judging.client import Client
+from harness.evaluation.judging.endpoint import Endpoint
+from harness.evaluation.judging.ledger import Ledger
+
+WON = 200
+"""Instructions on which the toy judge prefers the toy model."""
+
+INSTALLED = benchmark_alpaca_eval.installed()
+needs_package = pytest.mark.skipif(not INSTALLED, reason="the extra `alpaca` is not installed")
+
+
+def reference(i: int) -> dict[str, str]:
+    return {
+        "dataset": "toy",
+        "instruction": f"instruction {i}",
+        "output": f"theirs-{i}",
+        "generator": "gpt4_1106_preview",
+    }
+
+
+def own(i: int) -> dict[str, str]:
+    text = f"ours-{i}" + (" good" if i < WON else " poor" * (1 + i % 7))
+    return {"instruction": f"instruction {i}", "output": text, "generator": "m"}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    path = folder / "reference_gpt4_1106_preview_outputs.json"
+    path.write_text(json.dumps([reference(i) for i in range(805)]))
+    (folder / "model_outputs.json").write_text(json.dumps([own(i) for i in range(805)]))
+    return folder
+
+
+def rank(body: Any) -> Any:
+    """Rank the answer with `good` in it first, else the reference's; the first shown is `m`."""
+    prompt = " ".join(message["content"] for message in body["messages"])
+    ours_first = prompt.index("ours-") < prompt.index("theirs-")
+    best = "m" if ours_first == ("good" in prompt) else "M"
+    if "ours-3 " in prompt:
+        return completion(None)
+    ranks = [{"model": best, "rank": 1}, {"model": "mM".replace(best, ""), "rank": 2}]
+    function = {"name": "f", "arguments": json.dumps({"ordered_models": ranks})}
+    return completion(None, tool_calls=[{"id": "1", "type": "function", "function": function}])
+
+
+def judge_of(server: StandIn, tmp_path: Path, model: str = OWN_JUDGE) -> Judge:
+    endpoint = Endpoint(server.url, "JUDGE_TEST_KEY", 60.0)
+    cache = ReplyCache(tmp_path / "replies")
+    return Judge(Client(endpoint, cache, Ledger(), sleep=lambda seconds: None), model)
+
+
+def test_the_benchmark_has_805_instructions(data: Path) -> None:
+    path = data / "reference_gpt4_1106_preview_outputs.json"
+    path.write_text(json.dumps([reference(i) for i in range(804)]))
+    with pytest.raises(UserError, match="804 different instructions; AlpacaEval has 805"):
+        benchmark_alpaca_eval.read_inputs(data)
+
+
+def test_outputs_in_any_order_get_the_benchmark_s(data: Path) -> None:
+    inputs = benchmark_alpaca_eval.read_inputs(data)
+    shuffled = [own(i) for i in range(805)]
+    random.Random(0).shuffle(shuffled)
+    path = data / "model_outputs.json"
+    path.write_text(json.dumps(shuffled))
+    answers = benchmark_alpaca_eval.read_outputs(path, inputs)
+    assert answers.model == "m"
+    texts = [answer.turns[0] for answer in answers.by_prompt.values()]
+    assert texts == [own(i)["output"] for i in range(805)]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda rows: rows[:802], "lacks the outputs to 3 of the 805 instructions"),
+        (lambda rows: [*rows, rows[0]], "two outputs for an instruction"),
+        (lambda rows: [*rows, {**rows[0], "instruction": "new"}], "not AlpacaEval's"),
+        (lambda rows: [{"instruction": "instruction 0"}], "without output"),
+    ],
+)
+def test_outputs_that_are_missing_doubled_or_foreign_are_one_sentence(
+    data: Path, change: Any, says: str
+) -> None:
+    path = data / "model_outputs.json"
+    path.write_text(json.dumps(change([own(i) for i in range(805)])))
+    with pytest.raises(UserError, match=says):
+        benchmark_alpaca_eval.read_outputs(path, benchmark_alpaca_eval.read_inputs(data))
+
+
+def test_the_published_outputs_are_read(shared_dir: Path) -> None:
+    folder = shared_dir / "benchmarks" / "alpaca_eval"
+    inputs = benchmark_alpaca_eval.read_inputs(folder.parent)
+    path = folder / "gemma-7b-it" / "model_outputs.json"
+    answers = benchmark_alpaca_eval.read_outputs(path, inputs)
+    assert (answers.model, len(answers.by_prompt)) == ("gemma-7b-it", 805)
+    assert inputs.reference == "gpt4_1106_preview"
+
+
+@pytest.mark.skipif(INSTALLED, reason="the extra `alpaca` is installed")
+def test_a_judge_without_the_package_is_one_sentence(data: Path, tmp_path: Path) -> None:
+    bench = AlpacaEval(data, LengthControl())
+    answers = bench.read_answers(data / "model_outputs.json", None)
+    with StandIn(rank) as server, pytest.raises(UserError, match="install the extra `alpaca`"):
+        run(bench, answers, None, judge_of(server, tmp_path), 4, tmp_path)
+
+
+@needs_package
+def test_a_run_asks_the_package_s_prompts_and_reads_with_its_parser(
+    data: Path, tmp_path: Path
+) -> None:
+    """Derivation: 200 instructions are won, and the reply on one of them cannot be read."""
+    bench = AlpacaEval(data, LengthControl())
+    answers = bench.read_answers(data / "model_outputs.json", None)
+    with StandIn(rank) as server:
+        found = run(bench, answers, None, judge_of(server, tmp_path), 4, tmp_path / "out")
+        assert server.requests == 805
+        body = server.bodies[0]
+    assert (body["model"], body["temperature"], body["max_tokens"]) == (OWN_JUDGE, 0, 100)
+    assert (body["top_p"], len(body["tools"])) == (1.0, 1)
+    assert [message["role"] for message in body["messages"]] == ["system", "user"]
+    first = ["ours-" in b["messages"][1]["content"].split("theirs-")[0] for b in server.bodies]
+    assert 300 < sum(first) < 505
+    assert found.score.scores["win_rate"] == pytest.approx(100 * (WON - 1) / 804)
+    assert (found.score.n, found.score.n_missing) == (804, 1)
+    assert found.score.scores["length_controlled_win_rate"] is None
+    assert (found.judge, found.columns["win_rate"]) == (OWN_ANNOTATOR, "win_rate")
+    path = tmp_path / "out" / "alpaca-eval" / "m" / OWN_ANNOTATOR / "judgments.jsonl"
+    rows = published.read_records(path)
+    assert [row["instruction"] for row in rows] == [f"instruction {i}" for i in range(805)]
+    assert [row["preference"] for row in rows[:5]] == [2.0, 2.0, 2.0, None, 2.0]
+
+
+@needs_package
+def test_the_weighted_annotator_reads_log_probabilities(data: Path, tmp_path: Path) -> None:
+    """Derivation: equal log-probabilities of `m` and `M` are half a win everywhere."""
+
+    def even(body: Any) -> Any:
+        assert body["logprobs"] is True
+        top = [{"token": token, "logprob": -0.7} for token in ("m", "M")]
+        reply = completion("m")
+        reply["choices"][0]["logprobs"] = {"content": [{"token": "m", "top_logprobs": top}]}
+        return reply
+
+    bench = AlpacaEval(data, LengthControl())
+    answers = bench.read_answers(data / "model_outputs.json", None)
+    with StandIn(even) as server:
+        client = judge_of(server, tmp_path).client
+        judge = Judge(client, OWN_JUDGE, "weighted_alpaca_eval_gpt4_turbo")
+        found = run(bench, answers, None, judge, 4, tmp_path / "out")
+    assert found.score.scores["win_rate"] == pytest.approx(50.0)
+    assert found.columns["win_rate"] == "win_rate@weighted_alpaca_eval_gpt4_turbo"
+
+
+def annotations(count: int = 805) -> list[dict[str, Any]]:
+    return [
+        {
+            "instruction": f"instruction {i}",
+            "output_1": reference(i)["output"],
+            "output_2": own(i)["output"],
+            "generator_1": "gpt4_1106_preview",
+            "generator_2": "m",
+            "annotator": "weighted_alpaca_eval_gpt4_turbo",
+            "preference": 1.0 + (i * 37 % 101) / 100,
+        }
+        for i in range(count)
+    ]
+
+
+@pytest.fixture
+def difficulties(tmp_path: Path) -> Path:
+    """Write a toy `df_gamed.csv`: two gamed baselines, difficulties that are not real."""
+    rng = random.Random(0)
+    hard = [rng.gauss(0, 1) for _ in range(805)]
+    lines = ["model,index,preference,std_delta_len,instruction_difficulty,not_gamed_baseline"]
+    for model in ("verbose", "concise"):
+        for i in range(805):
+            lines.append(f"{model},{i},{rng.random()},{rng.gauss(0, 1)},{hard[i]},False")
+    path = tmp_path / "df_gamed.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_there_is_no_length_controlled_win_rate_without_its_data(difficulties: Path) -> None:
+    with pytest.raises(NotAvailableError, match=r"there is no df_gamed\.csv"):
+        length_controlled_win_rate(annotations(), None)
+    with pytest.raises(NotAvailableError, match="has the digest"):
+        length_controlled_win_rate(annotations(), difficulties)
+    with pytest.raises(UserError, match="Cannot read"):
+        length_controlled_win_rate(annotations(), difficulties / "absent")
+
+
+def test_it_needs_all_annotations_in_the_benchmark_s_order(
+    difficulties: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(benchmark_length_control, "installed", lambda: True)
+    sha256 = digest(difficulties)
+    with pytest.raises(NotAvailableError, match="3 of 805 annotations are missing"):
+        length_controlled_win_rate(annotations(802), difficulties, sha256)
+    rows = annotations()
+    rows[4]["preference"] = None
+    with pytest.raises(NotAvailableError, match="1 of 805 annotations are missing"):
+        length_controlled_win_rate(rows, difficulties, sha256)
+    order = [f"instruction {i}" for i in range(805)]
+    with pytest.raises(NotAvailableError, match="not in the benchmark's order"):
+        length_controlled_win_rate(annotations()[::-1], difficulties, sha256, order)
+
+
+@needs_package
+def test_it_is_the_package_s_own_number_on_any_data(
+    difficulties: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package finds the same file where the hub's client would have put it."""
+    from alpaca_eval.metrics import glm_winrate
+    from huggingface_hub import hf_hub_download
+
+    ours = length_controlled_win_rate(annotations(), difficulties, digest(difficulties))
+    store = tmp_path / "hub" / "datasets--tatsu-lab--alpaca_eval"
+    (store / "refs").mkdir(parents=True)
+    (store / "refs" / "main").write_text("0" * 40)
+    (store / "snapshots" / ("0" * 40)).mkdir(parents=True)
+    (store / "snapshots" / ("0" * 40) / "df_gamed.csv").write_bytes(difficulties.read_bytes())
+
+    def offline(**options: Any) -> str:
+        return str(hf_hub_download(**options | {"local_files_only": True}))
+
+    monkeypatch.setattr(glm_winrate.constants, "DEFAULT_CACHE_DIR", str(tmp_path / "hub"))
+    monkeypatch.setattr(glm_winrate, "hf_hub_download", offline)
+    theirs = glm_winrate.get_length_controlled_winrate(annotations(), save_weights_dir=None)
+    assert ours == pytest.approx(theirs["length_controlled_winrate"], abs=1e-9)
+    assert 0.0 < ours < 100.0
