@@ -5,10 +5,43 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from harness.cli.evaluate_options import (
+    DEFAULT_CONCURRENCY,
+    JUDGE_KEY,
+    MODEL_KEY,
+    MOST_CONCURRENCY,
+    AnnotationsOption,
+    AnnotatorOption,
+    AnswersOption,
+    BattlesOption,
+    BudgetOption,
+    ConcurrencyOption,
+    DataOption,
+    DryRunOption,
+    JudgeKeyOption,
+    JudgeOption,
+    JudgeUrlOption,
+    JudgmentsOption,
+    LengthDataOption,
+    LengthDigestOption,
+    ModelKeyOption,
+    ModelOption,
+    ModelPriceOption,
+    ModelUrlOption,
+    PriceOption,
+    TimeoutOption,
+)
+from harness.cli.evaluate_printing import (
+    plan_line,
+    progress,
+    show,
+    show_plan,
+    spending_line,
+)
 from harness.cli.options import JsonOption
 
 if TYPE_CHECKING:
@@ -16,119 +49,13 @@ if TYPE_CHECKING:
     from harness.evaluation.benchmark_files import Answers
     from harness.evaluation.benchmark_result import Evaluation
     from harness.evaluation.benchmark_run import Benchmark, Judge, LengthControl
-    from harness.evaluation.judging.estimate import Estimate
-    from harness.evaluation.judging.ledger import Ledger, Spending
+    from harness.evaluation.judging.ledger import Ledger
 
 app = typer.Typer(
     help="The paper's benchmarks with a judge, or scored from published files.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-JUDGE_KEY = "OPENAI_API_KEY"
-MODEL_KEY = "MODEL_API_KEY"
-"""Names of the environment variables with keys; the judge's is never sent to a model's server."""
-
-DEFAULT_CONCURRENCY = 8
-MOST_CONCURRENCY = 256
-
-DataOption = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", help="The benchmark's own files.")
-]
-AnswersOption = Annotated[
-    Path | None, typer.Option("--answers", metavar="FILE", help="The model's answers.")
-]
-ModelOption = Annotated[
-    str | None, typer.Option("--model", metavar="NAME", help="The model that is evaluated.")
-]
-ModelUrlOption = Annotated[
-    str | None,
-    typer.Option("--model-base-url", metavar="URL", help="An endpoint that has the model answer."),
-]
-ModelKeyOption = Annotated[
-    str, typer.Option("--model-key-env", metavar="VAR", help="The variable with its key.")
-]
-ModelPriceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--model-price",
-        metavar="IN,OUT",
-        help="Dollars for a million tokens of the model.",
-        show_default="nothing",
-    ),
-]
-JudgeOption = Annotated[
-    str | None,
-    typer.Option("--judge", metavar="MODEL", help="The judge.", show_default="the benchmark's own"),
-]
-JudgeUrlOption = Annotated[
-    str | None,
-    typer.Option("--judge-base-url", metavar="URL", help="Its endpoint.", show_default="OpenAI's"),
-]
-JudgeKeyOption = Annotated[
-    str, typer.Option("--judge-key-env", metavar="VAR", help="The variable with its key.")
-]
-PriceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--price",
-        metavar="IN,OUT",
-        help="Dollars for a million tokens of the judge.",
-        show_default="its list price",
-    ),
-]
-BudgetOption = Annotated[
-    float | None,
-    typer.Option("--budget-usd", metavar="USD", help="Stop before this command spends more."),
-]
-ConcurrencyOption = Annotated[
-    int, typer.Option("--concurrency", metavar="N", help="Most requests at once.")
-]
-TimeoutOption = Annotated[
-    float, typer.Option("--timeout", metavar="S", help="Seconds to wait for a reply.")
-]
-DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Show requests and price, and send nothing.")
-]
-JudgmentsOption = Annotated[
-    Path | None,
-    typer.Option("--judgments", metavar="FILE", help="Published judgments; nothing is sent."),
-]
-BattlesOption = Annotated[
-    Path | None,
-    typer.Option("--battles", metavar="FILE", help="Published battles; nothing is sent."),
-]
-AnnotationsOption = Annotated[
-    Path | None,
-    typer.Option("--annotations", metavar="FILE", help="Published annotations; nothing is sent."),
-]
-AnnotatorOption = Annotated[
-    str | None,
-    typer.Option(
-        "--annotator",
-        metavar="NAME",
-        help="The annotator of alpaca_eval.",
-        show_default="alpaca_eval_gpt4_turbo_fn",
-    ),
-]
-LengthDataOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--length-control-data",
-        metavar="FILE",
-        help="AlpacaEval's df_gamed.csv.",
-        show_default="that in --data",
-    ),
-]
-LengthDigestOption = Annotated[
-    str | None,
-    typer.Option(
-        "--length-control-sha256",
-        metavar="HEX",
-        help="The digest it must have.",
-        show_default="that of the published file",
-    ),
-]
 
 
 @dataclass(frozen=True)
@@ -195,7 +122,7 @@ def mt_bench(
             questions = benchmark_mt_bench.questions_in(data)
             categories = {question.prompt_id: question.category for question in questions}
         prompts = None if categories is None else list(categories)
-        _show(evaluate_ratings(published.read_records(judgments), prompts, categories), asked)
+        show(evaluate_ratings(published.read_records(judgments), prompts, categories), asked)
         return
     _live(MtBench(_data_of(asked)), asked, judge or benchmark_mt_bench.OWN_JUDGE)
 
@@ -246,10 +173,10 @@ def arena_hard(
     baseline = benchmark_arena_hard.BASELINE
     records = published.read_records(file)
     if judgments is not None:
-        _show(evaluate_judgments(records, baseline, prompts), asked)
+        show(evaluate_judgments(records, baseline, prompts), asked)
         return
     fought = published.battles_from_battles(records)
-    _show(evaluate_battles(fought, baseline, judge, prompts), asked)
+    show(evaluate_battles(fought, baseline, judge, prompts), asked)
 
 
 @app.command(
@@ -294,7 +221,7 @@ def alpaca_eval(
     control = _length_control(data, length_control_data, length_control_sha256)
     if annotations is not None:
         _check_published(asked, "--annotations")
-        _show(_from_annotations(published.read_records(annotations), control, data), asked)
+        show(_from_annotations(published.read_records(annotations), control, data), asked)
         return
     _live(
         AlpacaEval(_data_of(asked), control),
@@ -374,20 +301,20 @@ def _live(benchmark: Benchmark, asked: Asked, judge_model: str, annotator: str =
         answers = benchmark.read_answers(asked.answers, asked.model)
     planned = benchmark_run.estimates(benchmark, answers, answerer, judge)
     if asked.dry_run:
-        _show_plan(benchmark.name, planned, asked.as_json)
+        show_plan(benchmark.name, planned, asked.as_json)
         return
     for client in (judge.client, *((answerer.client,) if answerer else ())):
         client.endpoint.check_key()
     for line in planned:
-        note(_plan_line(line))
+        note(plan_line(line))
     output = work_dir() / "evaluations"
     try:
         found = benchmark_run.run(
-            benchmark, answers, answerer, judge, asked.concurrency, output, _progress()
+            benchmark, answers, answerer, judge, asked.concurrency, output, progress()
         )
     finally:
-        note(_spending_line(ledger.spending))
-    _show([found], asked)
+        note(spending_line(ledger.spending))
+    show([found], asked)
     model, filed = found.score.model, judge.name(benchmark.name)
     note(f"judgments in {benchmark_run.folder_of(output, benchmark.name, model, filed)}")
 
@@ -448,99 +375,3 @@ def _answerer(asked: Asked, benchmark: Benchmark, ledger: Ledger) -> Answerer | 
     endpoint = Endpoint(asked.model_base_url, asked.model_key_env, asked.timeout)
     client = Client(endpoint, ReplyCache(work_dir() / "replies"), ledger, price)
     return Answerer(client, asked.model, benchmark.sampling)
-
-
-def _progress() -> Any:
-    """Return what prints how far a run is, at every tenth and only for people who watch."""
-    from harness.cli.output import note
-
-    said: dict[str, int] = {}
-
-    def progress(what: str, count: int, total: int) -> None:
-        tenth = 10 * count // total
-        if tenth > said.get(what, 0):
-            said[what] = tenth
-            note(f"{count} of {total} {what}")
-
-    return progress
-
-
-def _show_plan(benchmark: str, planned: Sequence[Estimate], as_json: bool) -> None:
-    from dataclasses import asdict
-
-    from harness.cli.output import console, grid, print_json
-
-    if as_json:
-        print_json({"benchmark": benchmark, "requests": [asdict(line) for line in planned]})
-        return
-    rows = [
-        (
-            line.what,
-            line.model,
-            str(line.requests),
-            str(line.from_cache),
-            str(line.prompt_tokens),
-            str(line.completion_tokens),
-            _dollars(line.usd),
-            _dollars(line.usd_at_most),
-        )
-        for line in planned
-    ]
-    headings = (
-        "requests", "model", "all", "already there", "prompt tokens", "reply tokens", "about",
-        "at most",
-    )  # fmt: skip
-    console().print(grid(headings, rows, right="234567"))
-
-
-def _plan_line(line: Estimate) -> str:
-    new = line.requests - line.from_cache
-    return (
-        f"{new} of {line.requests} {line.what} to ask {line.model} for, about "
-        f"{_dollars(line.usd)} (at most {_dollars(line.usd_at_most)})"
-    )
-
-
-def _spending_line(spending: Spending) -> str:
-    from harness.cli.output import counted
-
-    text = (
-        f"{counted(spending.requests, 'request')} answered, {spending.from_cache} from the cache, "
-        f"{spending.prompt_tokens} + {spending.completion_tokens} tokens, {_dollars(spending.usd)}"
-    )
-    if spending.usd_unconfirmed:
-        text += f", and at most {_dollars(spending.usd_unconfirmed)} for replies that never came"
-    return text
-
-
-def _dollars(usd: float | None) -> str:
-    return "price not known" if usd is None else f"${usd:.2f}" if usd >= 1 else f"${usd:.4f}"
-
-
-def _show(found: Sequence[Evaluation], asked: Asked) -> None:
-    from harness.cli.output import console, grid, print_json
-
-    if asked.as_json:
-        print_json([evaluation.as_json() for evaluation in found])
-        return
-    columns = list(dict.fromkeys(c for e in found for c in e.columns.values()))
-    rows = []
-    for evaluation in found:
-        cells = {evaluation.columns[name]: _cell(evaluation, name) for name in evaluation.columns}
-        score = evaluation.score
-        row = [score.model, evaluation.judge or "not said", str(score.n), str(score.n_missing)]
-        rows.append([*row, *(cells.get(column, "") for column in columns)])
-    out = console()
-    out.print(grid(["model", "judge", "n", "missing", *columns], rows, right="23456789"))
-    notes = {f"{n}: {text}" for e in found for n, text in e.score.notes.items()}
-    for line in sorted(notes):
-        out.print(line, soft_wrap=True)
-
-
-def _cell(evaluation: Evaluation, name: str) -> str:
-    value = evaluation.score.scores[name]
-    if value is None:
-        return "not available"
-    interval = evaluation.intervals.get(name)
-    text = f"{value:.2f}"
-    return text if interval is None else f"{text} ({interval[0]:.2f} to {interval[1]:.2f})"

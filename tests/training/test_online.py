@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tiny_gemma import build_tiny_gemma
 from torch.nn import functional as F
 
 from harness.errors import UserError
@@ -22,7 +23,6 @@ from harness.training.online import (
     train_segment,
 )
 from harness.training.steps import Segment, Steps
-from tests.tiny_gemma import build_tiny_gemma
 
 BETA = 0.5
 WORDS = "abcdefgh"

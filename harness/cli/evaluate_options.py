@@ -1,0 +1,113 @@
+"""The options of `evaluate`, which its benchmarks share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+JUDGE_KEY = "OPENAI_API_KEY"
+MODEL_KEY = "MODEL_API_KEY"
+"""Names of the environment variables with keys; the judge's is never sent to a model's server."""
+
+DEFAULT_CONCURRENCY = 8
+MOST_CONCURRENCY = 256
+
+DataOption = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", help="The benchmark's own files.")
+]
+AnswersOption = Annotated[
+    Path | None, typer.Option("--answers", metavar="FILE", help="The model's answers.")
+]
+ModelOption = Annotated[
+    str | None, typer.Option("--model", metavar="NAME", help="The model that is evaluated.")
+]
+ModelUrlOption = Annotated[
+    str | None,
+    typer.Option("--model-base-url", metavar="URL", help="An endpoint that has the model answer."),
+]
+ModelKeyOption = Annotated[
+    str, typer.Option("--model-key-env", metavar="VAR", help="The variable with its key.")
+]
+ModelPriceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model-price",
+        metavar="IN,OUT",
+        help="Dollars for a million tokens of the model.",
+        show_default="nothing",
+    ),
+]
+JudgeOption = Annotated[
+    str | None,
+    typer.Option("--judge", metavar="MODEL", help="The judge.", show_default="the benchmark's own"),
+]
+JudgeUrlOption = Annotated[
+    str | None,
+    typer.Option("--judge-base-url", metavar="URL", help="Its endpoint.", show_default="OpenAI's"),
+]
+JudgeKeyOption = Annotated[
+    str, typer.Option("--judge-key-env", metavar="VAR", help="The variable with its key.")
+]
+PriceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--price",
+        metavar="IN,OUT",
+        help="Dollars for a million tokens of the judge.",
+        show_default="its list price",
+    ),
+]
+BudgetOption = Annotated[
+    float | None,
+    typer.Option("--budget-usd", metavar="USD", help="Stop before this command spends more."),
+]
+ConcurrencyOption = Annotated[
+    int, typer.Option("--concurrency", metavar="N", help="Most requests at once.")
+]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", metavar="S", help="Seconds to wait for a reply.")
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Show requests and price, and send nothing.")
+]
+JudgmentsOption = Annotated[
+    Path | None,
+    typer.Option("--judgments", metavar="FILE", help="Published judgments; nothing is sent."),
+]
+BattlesOption = Annotated[
+    Path | None,
+    typer.Option("--battles", metavar="FILE", help="Published battles; nothing is sent."),
+]
+AnnotationsOption = Annotated[
+    Path | None,
+    typer.Option("--annotations", metavar="FILE", help="Published annotations; nothing is sent."),
+]
+AnnotatorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--annotator",
+        metavar="NAME",
+        help="The annotator of alpaca_eval.",
+        show_default="alpaca_eval_gpt4_turbo_fn",
+    ),
+]
+LengthDataOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--length-control-data",
+        metavar="FILE",
+        help="AlpacaEval's df_gamed.csv.",
+        show_default="that in --data",
+    ),
+]
+LengthDigestOption = Annotated[
+    str | None,
+    typer.Option(
+        "--length-control-sha256",
+        metavar="HEX",
+        help="The digest it must have.",
+        show_default="that of the published file",
+    ),
+]
