@@ -10,6 +10,7 @@ import typer
 from harness.cli.options import JobsOption
 
 if TYPE_CHECKING:
+    from harness.engine import Event
     from harness.micro.world import Card
 
 app = typer.Typer(
@@ -64,19 +65,13 @@ def gates(jobs: JobsOption = None, write: WriteOption = False) -> None:
     Takes a few minutes; exit code 1 if a gate is not passed.
     """
     from harness.cli.output import console, note
-    from harness.engine import Event, StageFinished
     from harness.micro.world import note_measured
     from harness.project import work_dir
     from harness.store import Store, available_cores
     from harness.trainer.gates import measure
 
     out = console()
-
-    def say(event: Event) -> None:
-        if isinstance(event, StageFinished):
-            out.print(f"{event.stage.label}: {event.wall_s:.1f} s", soft_wrap=True)
-
-    measured = measure(Store(work_dir() / "gates" / "store"), jobs or available_cores(), say)
+    measured = measure(Store(work_dir() / "gates" / "store"), jobs or available_cores(), _say)
     for name, value in measured.as_json().items():
         out.print(f"{name}: {value}")
     if write:
@@ -101,7 +96,6 @@ def online_gates(
     Takes some ten minutes; exit code 1 if the profile's settings are not the grid's best.
     """
     from harness.cli.output import console, note
-    from harness.engine import Event, StageFinished
     from harness.micro.world import note_measured
     from harness.project import results_dir, work_dir
     from harness.report.over_optimisation import publish_pushed
@@ -109,13 +103,8 @@ def online_gates(
     from harness.trainer.online_gates import failure, measure_online, measure_pushed
 
     out = console()
-
-    def say(event: Event) -> None:
-        if isinstance(event, StageFinished):
-            out.print(f"{event.stage.label}: {event.wall_s:.1f} s", soft_wrap=True)
-
     store, workers = Store(work_dir() / "gates" / "store"), jobs or available_cores()
-    found = measure_online(store, workers, say)
+    found = measure_online(store, workers, _say)
     for gate in found:
         out.print(
             f"learning rate {gate.learning_rate:g}, beta {gate.beta:g}: gain {gate.gain:+.4f} "
@@ -124,7 +113,7 @@ def online_gates(
     if write:
         note_measured("online_gates", [gate.as_json() for gate in found])
     if pushed:
-        steps, setting = measure_pushed(store, workers, say)
+        steps, setting = measure_pushed(store, workers, _say)
         points = [step.as_json() for step in steps]
         folder = publish_pushed(points, setting, results_dir() / "micro")
         note(f"published in {folder}")
@@ -132,6 +121,15 @@ def online_gates(
     if reason is not None:
         note(f"gate not passed: {reason}")
         raise typer.Exit(1)
+
+
+def _say(event: Event) -> None:
+    """Print a line for each stage that is done."""
+    from harness.cli.output import console
+    from harness.engine import StageFinished
+
+    if isinstance(event, StageFinished):
+        console().print(f"{event.stage.label}: {event.wall_s:.1f} s", soft_wrap=True)
 
 
 def _compared(card: Card) -> str:

@@ -14,7 +14,6 @@ from harness.eva.buffer import Eviction
 from harness.eva.evolving import Prompt, Shape
 
 Phase = Literal["human", "warm-up", "mix-up", "bootstrap"]
-PHASES: tuple[Phase, ...] = ("human", "warm-up", "mix-up", "bootstrap")
 
 
 @dataclass(frozen=True)

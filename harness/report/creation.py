@@ -111,7 +111,7 @@ def _creation(
         state: State = "failed" if failed else "partial" if done else "not_run"
         return Creation(row.id, run_id, state, evolves, done)
     facts = [_facts(_said(store, stages)) for stages in runs]
-    means = {name: _mean([seed[name] for seed in facts]) for name in facts[0]}
+    means = {name: mean_if_whole([seed[name] for seed in facts]) for name in facts[0]}
     return Creation(row.id, run_id, "ok", evolves, done, **means)
 
 
@@ -132,10 +132,11 @@ def _facts(said: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]:
 def _said(store: Store, stages: Mapping[str, Stage]) -> dict[str, dict[str, Any]]:
     # Where ties are dropped, the pairs that are left say nothing of them.
     telling = {k: stage for k, stage in stages.items() if not stage.settings.get("drop_ties")}
-    return {name: _summary(store, stage) for name, stage in telling.items()}
+    return {name: stage_summary(store, stage) for name, stage in telling.items()}
 
 
-def _summary(store: Store, stage: Stage) -> dict[str, Any]:
+def stage_summary(store: Store, stage: Stage) -> dict[str, Any]:
+    """Return what a stage says of itself; empty where it says nothing."""
     path = store.open(stage.fingerprint) / "summary.json"
     # What a stage counts may have grown since it ran; its results are none the worse for it.
     if not path.exists():
@@ -148,7 +149,7 @@ def _share(part: int | None, whole: int | None) -> float | None:
     return None if part is None or not whole else part / whole
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def mean_if_whole(values: Sequence[float | None]) -> float | None:
     """Return the mean of every seed's value, None where one has none."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if len(known) == len(values) else None

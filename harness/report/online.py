@@ -6,13 +6,12 @@ included; the shares are over all prompts the run was trained on. Means over see
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.catalogue.schema import Row
 from harness.report.cells import Failures, State
+from harness.report.creation import mean_if_whole, stage_summary
 from harness.store import Stage, Store
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def _cost(
         state: State = "failed" if failed else "partial" if done else "not_run"
         return OnlineCost(row.id, run_id, state, done)
     facts = [_facts(run, store) for run in runs]
-    means = {name: _mean([seed[name] for seed in facts]) for name in facts[0]}
+    means = {name: mean_if_whole([seed[name] for seed in facts]) for name in facts[0]}
     return OnlineCost(row.id, run_id, "ok", done, **means)
 
 
@@ -93,7 +92,7 @@ def _missing(run: Run, store: Store) -> list[Stage]:
 
 
 def _facts(run: Run, store: Store) -> dict[str, float | None]:
-    said = [_summary(store, stage) for stage in run.training]
+    said = [stage_summary(store, stage) for stage in run.training]
     trained = [sum(segment["phases"].values()) for segment in said]
     evolved = sum(n * s["evolved_share"] for n, s in zip(trained, said, strict=True))
     dropped = sum(segment["dropped"] for segment in said)
@@ -104,14 +103,3 @@ def _facts(run: Run, store: Store) -> dict[str, float | None]:
         "evolved_share": evolved / sum(trained),
         "buffer": float(said[-1]["buffer"]),
     }
-
-
-def _summary(store: Store, stage: Stage) -> dict[str, Any]:
-    path = store.open(stage.fingerprint) / "summary.json"
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if len(known) == len(values) else None

@@ -131,10 +131,7 @@ def measure(store: Store, jobs: int, on_event: OnEvent) -> Gates:
     runs = [planner.run("dpo-h1", recipe, seed) for seed in SEEDS]
     sampled = _six_answers(planner)
     targets = [*sampled, *(stage for run in (*bases, *runs) for stage in run.targets)]
-    engine = LocalEngine(store, FUNCTIONS, store.root.parent / "logs", jobs=jobs, on_event=on_event)
-    outcome = engine.run(Plan(targets))
-    if not outcome.ok:
-        raise HarnessError(f"the gates could not be measured: {dict(outcome.failed)}")
+    compute(targets, store, jobs, on_event)
     completions, rewards = (
         pq.read_table(store.open(stage.fingerprint) / name)
         for stage, name in zip(sampled, ("completions.parquet", "rewards.parquet"), strict=True)
@@ -167,6 +164,19 @@ def measure(store: Store, jobs: int, on_event: OnEvent) -> Gates:
         dpo_standard_errors=errors,
         no_spread=float(np.mean([_no_spread(store, run) for run in runs])),
     )
+
+
+def compute(targets: Sequence[Stage], store: Store, jobs: int, on_event: OnEvent) -> None:
+    """Compute the stages that gates look at.
+
+    Raises:
+        HarnessError: a stage failed.
+    """
+    logs = store.root.parent / "logs"
+    engine = LocalEngine(store, FUNCTIONS, logs, jobs=jobs, on_event=on_event)
+    outcome = engine.run(Plan(targets))
+    if not outcome.ok:
+        raise HarnessError(f"the gates could not be measured: {dict(outcome.failed)}")
 
 
 def validation_profile() -> Profile:

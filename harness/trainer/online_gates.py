@@ -16,7 +16,7 @@ Source: paper appendix A names neither number; Gao et al. 2023 on over-optimisat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,18 +26,18 @@ import pyarrow.parquet as pq
 from harness.catalogue.hyperparameters import OnlineTraining
 from harness.catalogue.profile import Profile
 from harness.catalogue.recipe import Online, Recipe
-from harness.engine import LocalEngine, Plan
-from harness.engine.events import Event
-from harness.errors import HarnessError
 from harness.micro.oracle import score as oracle_score
 from harness.store import Json, Stage, Store
 from harness.trainer.assets import assets_of
 from harness.trainer.files import read_prompts
-from harness.trainer.gates import in_standard_errors, validation_profile, validation_score
+from harness.trainer.gates import (
+    OnEvent,
+    compute,
+    in_standard_errors,
+    validation_profile,
+    validation_score,
+)
 from harness.trainer.plan import Planner
-from harness.trainer.steps import FUNCTIONS
-
-OnEvent = Callable[[Event], None]
 
 LEARNING_RATES = (3e-5, 1e-4, 3e-4)
 BETAS = (0.05, 0.2)
@@ -109,7 +109,7 @@ def measure_online(store: Store, jobs: int, on_event: OnEvent) -> list[OnlineGat
             name = f"rloo-1x lr {learning_rate:g} β {beta:g}"
             grid[learning_rate, beta] = [other.run(name, rloo(1), seed) for seed in SEEDS]
     runs = [*bases, *(run for several in grid.values() for run in several)]
-    _compute([stage for run in runs for stage in run.targets], store, jobs, on_event)
+    compute([stage for run in runs for stage in run.targets], store, jobs, on_event)
     found = []
     for (learning_rate, beta), several in grid.items():
         gains = [
@@ -164,7 +164,7 @@ def measure_pushed(
         planner.rollouts(f"pushed {size}x", policy, prompts, "pointwise")
         for size, policy in enumerate(policies)
     ]
-    _compute([stage for pair in sampled for stage in pair], store, jobs, on_event)
+    compute([stage for pair in sampled for stage in pair], store, jobs, on_event)
     found = [Pushed(size, *_mean_scores(store, *pair)) for size, pair in enumerate(sampled)]
     commits = {
         store.manifest(stage.fingerprint)["provenance"]["commit"] or "unknown"
@@ -190,11 +190,3 @@ def _mean_scores(store: Store, completions: Stage, rewards: Stage) -> tuple[floa
     texts = (answers.column(name).to_pylist() for name in ("prompt", "completion"))
     scores = [oracle_score(prompt, answer) for prompt, answer in zip(*texts, strict=True)]
     return float(np.mean(given.to_numpy())), float(np.mean(scores))
-
-
-def _compute(targets: list[Stage], store: Store, jobs: int, on_event: OnEvent) -> None:
-    logs = store.root.parent / "logs"
-    engine = LocalEngine(store, FUNCTIONS, logs, jobs=jobs, on_event=on_event)
-    outcome = engine.run(Plan(targets))
-    if not outcome.ok:
-        raise HarnessError(f"the gates could not be measured: {dict(outcome.failed)}")
