@@ -8,7 +8,9 @@ The model. A run sees its human prompts D once, in three phases:
   rest comes from D; the informative half of the whole is evolved; what was trained on is gone from
   the buffer, and beyond its capacity the oldest leave;
 - bootstrap: D is used up. Mini-batches come from the buffer alone, and each evolved prompt has
-  `n_new_bootstrap` rewrites, so that as many come in as go out.
+  `n_new_bootstrap` rewrites, so that as many come in as go out. Unusable rewrites make it fewer;
+  when what is left would not fill the next mini-batch, the other prompts of this one are evolved
+  as well.
 
 `draw` starts a step and returns its mini-batch; `feed` takes the rewards of its rollouts and ends
 the step. Nothing here knows a model: the caller rolls out and rewards, also the rewrites (`score`).
@@ -124,7 +126,12 @@ class PromptStream:
         fed = Fed(informativeness(array, s.metric))
         if self._creator is None:
             return fed
-        fresh = self._evolve(batch, fed, score)
+        chosen = self._most_informative(batch, fed.informativeness)
+        fresh = self._evolve(batch, chosen, fed, score)
+        if batch.phase == "bootstrap" and len(self.buffer) + len(fresh) < s.minibatch:
+            evolved = {batch.prompts[i] for i in chosen}
+            others = [i for i, prompt in enumerate(batch.prompts) if prompt not in evolved]
+            fresh += self._evolve(batch, others, fed, score)
         if s.buffer_holds == "evolved_and_human":
             fresh += [
                 Entry(prompt, float(fed.informativeness[i]), batch.step)
@@ -182,11 +189,12 @@ class PromptStream:
             return self._human[first : self.used]
         return [self._human[i] for i in rng.choice(len(self._human), size=count, replace=False)]
 
-    def _evolve(self, batch: MiniBatch, fed: Fed, score: Score) -> list[Entry]:
-        """Return the usable rewrites of the informative prompts, scored."""
+    def _evolve(
+        self, batch: MiniBatch, chosen: Sequence[int], fed: Fed, score: Score
+    ) -> list[Entry]:
+        """Return the usable rewrites of the chosen prompts, scored."""
         assert self._creator is not None
         s = self.settings
-        chosen = self._most_informative(batch, fed.informativeness)
         parents = {batch.prompts[i].prompt_id: float(fed.informativeness[i]) for i in chosen}
         evolution = evolve(
             dict.fromkeys(batch.prompts[i] for i in chosen),
@@ -200,8 +208,10 @@ class PromptStream:
             depth=s.tree_depth if s.shape == "tree" else 1,
             quality=self._quality,
         )
-        fed.children, fed.calls = evolution.prompts, evolution.attempts
-        fed.dropped, fed.unusable = evolution.dropped, evolution.unusable
+        fed.children += evolution.prompts
+        fed.calls += evolution.attempts
+        fed.dropped += evolution.dropped
+        fed.unusable += evolution.unusable
         if not evolution.prompts:
             return []
         if s.child_score == "rollout":

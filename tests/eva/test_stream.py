@@ -159,6 +159,22 @@ def test_the_last_human_prompts_are_filled_up_from_the_buffer() -> None:
     assert step(run)[0].phase == "bootstrap"
 
 
+def test_a_buffer_that_unusable_rewrites_have_emptied_is_filled_by_evolving_all() -> None:
+    """A third of the rewrites is unusable, so half the mini-batch replaces some 5 of its 8 prompts.
+
+    All 8 with two rewrites each give 16 less a third, at least 10: enough for the next mini-batch.
+    """
+    run = stream(count=64, fails=3)
+    bootstrap = [fed for batch, fed in (step(run) for _ in range(80)) if batch.phase == "bootstrap"]
+    parents = [len({child.parent_id for child in fed.children}) for fed in bootstrap]
+    short = next(i for i, count in enumerate(parents) if count > 4)
+    assert max(parents[:short]) <= 4
+    assert all(len(fed.children) >= 10 for fed in bootstrap if fed.calls == 16)
+    assert {fed.calls for fed in bootstrap} == {8, 16}
+    ids = [child.prompt_id for fed in bootstrap for child in fed.children]
+    assert len(ids) == len(set(ids))
+
+
 def test_a_share_of_one_never_touches_human_prompts_after_warm_up() -> None:
     run = stream(ratio_evol=1.0)
     phases = [step(run)[0].phase for _ in range(20)]
