@@ -20,6 +20,7 @@ def test_the_published_tables_are_those_expected() -> None:
     assert [f"{folder.parent.name}/{folder.name}" for folder in FOLDERS] == [
         "micro/table1",
         "micro/table4",
+        "micro/table8",
     ]
 
 
