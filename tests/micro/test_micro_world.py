@@ -171,3 +171,7 @@ def test_the_shipped_files_are_those_their_card_names(monkeypatch: pytest.Monkey
 def test_the_shipped_weights_stay_under_20_megabytes() -> None:
     weights = world.SHIPPED.rglob("*.safetensors")
     assert sum(file.stat().st_size for file in weights) < 20e6
+
+
+def test_the_shipped_world_has_every_asset() -> None:
+    assert set(world.card().assets) == set(world.ASSETS)
