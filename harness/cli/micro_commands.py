@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,8 @@ from harness.cli.options import JobsOption
 if TYPE_CHECKING:
     from harness.engine import Event
     from harness.micro.world import Card
+    from harness.store import Store
+    from harness.trainer.grid import Point
 
 app = typer.Typer(
     help="The embedded world that the profile `micro` runs in.",
@@ -66,12 +69,10 @@ def gates(jobs: JobsOption = None, write: WriteOption = False) -> None:
     """
     from harness.cli.output import console, note
     from harness.micro.world import note_measured
-    from harness.project import work_dir
-    from harness.store import Store, available_cores
     from harness.trainer.gates import measure
 
     out = console()
-    measured = measure(Store(work_dir() / "gates" / "store"), jobs or available_cores(), _say)
+    measured = measure(*_gate_work(jobs), _say)
     for name, value in measured.as_json().items():
         out.print(f"{name}: {value}")
     if write:
@@ -80,6 +81,17 @@ def gates(jobs: JobsOption = None, write: WriteOption = False) -> None:
         note(f"gate not passed: {failure}")
     if measured.failures():
         raise typer.Exit(1)
+
+
+@app.command("offline-gates", epilog="Example: harness micro offline-gates")
+def offline_gates(jobs: JobsOption = None, write: WriteOption = False) -> None:
+    """Measure what decides SPPO, SimPO and ORPO: first iterations over a grid, validation prompts.
+
+    Takes some ten minutes; exit code 1 if the profile's settings do not follow.
+    """
+    from harness.trainer.offline_gates import failures, measure_offline
+
+    _decide("offline_gates", measure_offline(*_gate_work(jobs), _say), failures, write)
 
 
 @app.command("online-gates", epilog="Example: harness micro online-gates")
@@ -93,33 +105,48 @@ def online_gates(
 ) -> None:
     """Measure what decides online training: RLOO 1x over a grid, on validation prompts.
 
-    Takes some ten minutes; exit code 1 if the profile's settings are not the grid's best.
+    Takes some ten minutes; exit code 1 if the profile's settings do not follow.
     """
-    from harness.cli.output import console, note
-    from harness.micro.world import note_measured
-    from harness.project import results_dir, work_dir
+    from harness.cli.output import note
+    from harness.project import results_dir
     from harness.report.over_optimisation import publish_pushed
-    from harness.store import Store, available_cores
-    from harness.trainer.online_gates import failure, measure_online, measure_pushed
+    from harness.trainer.online_gates import failures, measure_online, measure_pushed
 
-    out = console()
-    store, workers = Store(work_dir() / "gates" / "store"), jobs or available_cores()
-    found = measure_online(store, workers, _say)
-    for gate in found:
-        out.print(
-            f"learning rate {gate.learning_rate:g}, beta {gate.beta:g}: gain {gate.gain:+.4f} "
-            f"({gate.standard_errors:.1f} standard errors)"
-        )
-    if write:
-        note_measured("online_gates", [gate.as_json() for gate in found])
+    found = measure_online(*_gate_work(jobs), _say)
     if pushed:
-        steps, setting = measure_pushed(store, workers, _say)
+        steps, setting = measure_pushed(*_gate_work(jobs), _say)
         points = [step.as_json() for step in steps]
         folder = publish_pushed(points, setting, results_dir() / "micro")
         note(f"published in {folder}")
-    reason = failure(found)
-    if reason is not None:
+    _decide("online_gates", found, failures, write)
+
+
+def _gate_work(jobs: int | None) -> tuple[Store, int]:
+    """Return the store that gates work in, and how many workers."""
+    from harness.project import work_dir
+    from harness.store import Store, available_cores
+
+    return Store(work_dir() / "gates" / "store"), jobs or available_cores()
+
+
+def _decide(
+    name: str,
+    points: Sequence[Point],
+    failures: Callable[[Sequence[Point]], list[str]],
+    write: bool,
+) -> None:
+    """Print a grid's measurements, record them if asked, and fail where the profile differs."""
+    from harness.cli.output import console, note
+    from harness.micro.world import note_measured
+
+    for point in points:
+        console().print(str(point), soft_wrap=True)
+    if write:
+        note_measured(name, [point.as_json() for point in points])
+    reasons = failures(points)
+    for reason in reasons:
         note(f"gate not passed: {reason}")
+    if reasons:
         raise typer.Exit(1)
 
 

@@ -119,7 +119,6 @@ def sampler_for(sampler: Sampler, position: int) -> BaseSampler:
             seed=seed,
             multivariate=True,
             constant_liar=True,
-            warn_independent_sampling=False,
         )
 
 

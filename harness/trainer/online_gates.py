@@ -23,42 +23,18 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from harness.catalogue.hyperparameters import OnlineTraining
-from harness.catalogue.profile import Profile
 from harness.catalogue.recipe import Online, Recipe
 from harness.micro.oracle import score as oracle_score
 from harness.store import Json, Stage, Store
 from harness.trainer.assets import assets_of
 from harness.trainer.files import read_prompts
-from harness.trainer.gates import (
-    OnEvent,
-    compute,
-    in_standard_errors,
-    validation_profile,
-    validation_score,
-)
+from harness.trainer.gates import OnEvent, compute, validation_profile
+from harness.trainer.grid import Point, as_good_as_the_best, measure_grid, named, with_training
 from harness.trainer.plan import Planner
 
 LEARNING_RATES = (3e-5, 1e-4, 3e-4)
 BETAS = (0.05, 0.2)
-SEEDS = (100, 101, 102)
-"""Seeds of the gate; no table's defaults are among them."""
-
 PUSHED_LEARNING_RATE, PUSHED_SIZE, PUSHED_SEED = 3e-4, 6, 100
-
-
-@dataclass(frozen=True)
-class OnlineGate:
-    """One pair of settings: its mean gain in oracle score, and that in standard errors."""
-
-    learning_rate: float
-    beta: float
-    gain: float
-    standard_errors: float
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the measurements, rounded for the card."""
-        return {name: round(value, 6) for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True)
@@ -79,67 +55,35 @@ def rloo(size: int) -> Recipe:
     return Recipe(algorithm="rloo", online=Online(prompts="human", size=size))
 
 
-def with_rloo(profile: Profile, **changes: Any) -> Profile:
-    """Return a profile with some of RLOO's hyperparameters changed."""
-    hyper = profile.training.rloo
-    assert isinstance(hyper, OnlineTraining)
-    training = profile.training.model_copy(update={"rloo": hyper.model_copy(update=changes)})
-    return profile.model_copy(update={"training": training})
-
-
-def measure_online(store: Store, jobs: int, on_event: OnEvent) -> list[OnlineGate]:
+def measure_online(store: Store, jobs: int, on_event: OnEvent) -> list[Point]:
     """Run RLOO 1x over the grid and measure it; the best pair first.
-
-    Args:
-        store: where the stages go.
-        jobs: worker processes.
-        on_event: told of every stage.
 
     Raises:
         HarnessError: a stage failed.
     """
-    profile = validation_profile()
-    planner = Planner(profile, assets_of(profile))
-    bases = [planner.run("base", Recipe(), seed) for seed in SEEDS]
-    grid = {}
-    for learning_rate in LEARNING_RATES:
-        for beta in BETAS:
-            changed = with_rloo(profile, learning_rate=learning_rate, beta=beta)
-            other = Planner(changed, planner.assets)
-            name = f"rloo-1x lr {learning_rate:g} β {beta:g}"
-            grid[learning_rate, beta] = [other.run(name, rloo(1), seed) for seed in SEEDS]
-    runs = [*bases, *(run for several in grid.values() for run in several)]
-    compute([stage for run in runs for stage in run.targets], store, jobs, on_event)
-    found = []
-    for (learning_rate, beta), several in grid.items():
-        gains = [
-            validation_score(store, run) - validation_score(store, base)
-            for run, base in zip(several, bases, strict=True)
-        ]
-        found.append(OnlineGate(learning_rate, beta, *in_standard_errors(gains)))
-    return sorted(found, key=lambda gate: -gate.gain)
+    grid = [{"learning_rate": lr, "beta": beta} for lr in LEARNING_RATES for beta in BETAS]
+    points = measure_grid({"rloo": rloo(1)}, {"rloo": grid}, store, jobs, on_event)
+    return sorted(points, key=lambda point: -point.gain)
 
 
-def chosen(found: Sequence[OnlineGate]) -> OnlineGate:
+def chosen(points: Sequence[Point]) -> Point:
     """Return the most careful pair that gains within one standard error of the best."""
-    best = max(found, key=lambda gate: gate.gain)
-    least = best.gain - (best.gain / best.standard_errors if best.standard_errors else 0.0)
-    near = [gate for gate in found if gate.gain >= least]
-    return min(near, key=lambda gate: (-gate.beta, gate.learning_rate))
+    near = as_good_as_the_best(points)
+    return min(near, key=lambda point: (-point.changes["beta"], point.changes["learning_rate"]))
 
 
-def failure(found: Sequence[OnlineGate]) -> str | None:
-    """Return why a profile's settings do not follow from the gate, or None if they do."""
-    best, hyper = chosen(found), validation_profile().training
-    for name in ("rloo", "oaif"):
-        used = hyper.of(name)
-        assert isinstance(used, OnlineTraining)
-        if (used.learning_rate, used.beta) != (best.learning_rate, best.beta):
-            return (
-                f"`micro` trains {name} with learning rate {used.learning_rate:g} and beta "
-                f"{used.beta:g}, and the gate takes {best.learning_rate:g} and {best.beta:g}"
+def failures(points: Sequence[Point]) -> list[str]:
+    """Return where the profile's settings do not follow from the gate, each as a sentence."""
+    best, training, found = chosen(points).changes, validation_profile().training, []
+    for algorithm in ("rloo", "oaif"):
+        hyper = training.of(algorithm)
+        used = {name: getattr(hyper, name) for name in best}
+        if used != dict(best):
+            found.append(
+                f"`micro` trains with {named(algorithm, used)}, and the gate takes "
+                f"{named('rloo', best)}"
             )
-    return None
+    return found
 
 
 def measure_pushed(
@@ -153,8 +97,9 @@ def measure_pushed(
     Raises:
         HarnessError: a stage failed.
     """
+    changes = {"learning_rate": PUSHED_LEARNING_RATE, "beta": 0.0}
     base = validation_profile()
-    profile = with_rloo(base, learning_rate=PUSHED_LEARNING_RATE, beta=0.0)
+    profile = with_training(base, "rloo", changes)
     planner = Planner(profile, assets_of(profile))
     run = planner.run("rloo pushed", rloo(PUSHED_SIZE), PUSHED_SEED)
     items: dict[str, Json] = {"benchmark": planner.assets.benchmark("validation")}
@@ -172,8 +117,7 @@ def measure_pushed(
         for stage in pair
     }
     return found, {
-        "learning_rate": PUSHED_LEARNING_RATE,
-        "beta": 0.0,
+        **changes,
         "seed": PUSHED_SEED,
         "prompts": len(read_prompts(store.open(prompts.fingerprint))),
         "n": profile.generation.n,

@@ -27,7 +27,6 @@ MISTAKES = {
     "plan table4 --seeds 0-5000": "more than 1000 seeds",
     "plan table4 --jobs 0": "--jobs is 0",
     "run table4 --jobs 0": "--jobs is 0",
-    "run table2": "`table2` cannot run on the profile `micro`",
     "run table4 --profile paper": "`table4` cannot run on the profile `paper`",
     "run tabel4 --dry-run": "did you mean `table4`?",
     "report table4 --json --format markdown": "contradict each other",
