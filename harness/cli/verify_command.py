@@ -40,9 +40,10 @@ def verify(store: StoreOption = False, as_json: JsonOption = False) -> None:
         print_json({"ok": True, "difference": None, **found.as_json()})
         return
     out = console()
+    where = f"{counted(len(found.tables), 'table')} and {counted(len(found.sweeps), 'sweep')}"
     out.print(
-        f"All is as published: {counted(found.cells, 'cell')} of "
-        f"{counted(len(found.tables), 'table')} follow from their per-prompt scores."
+        f"All is as published: {counted(found.cells, 'cell')} of {where} follow from their "
+        "per-prompt scores."
     )
     if found.unchecked:
         out.print(f"Without per-prompt scores, and so not checked: {', '.join(found.unchecked)}.")

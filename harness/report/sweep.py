@@ -2,6 +2,8 @@
 
     results/<profile>/sweeps/<name>/report.md     for people
                                     report.json   everything the page and the plots say
+                                    scores.parquet  the winner's and the base's, by prompt
+                                    digests.json  sha256 of the files
                                     *.svg         the plots (`harness.report.sweep_plots`)
 
 The trials chose the winner on validation prompts; their numbers are no result. What the winner
@@ -12,14 +14,25 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from harness.report.json import dumps
 from harness.report.markdown import escape
-from harness.report.publish import PAGE, REPORT, replace_folder
+from harness.report.publish import (
+    DIGESTS,
+    PAGE,
+    REPORT,
+    SCORES,
+    replace_folder,
+    sha256,
+    write_scores,
+)
+from harness.report.scores import Measured
 from harness.report.view import Block
+from harness.report.winner import WinnerScore, winner_scores
 from harness.store.faults import explained
 
 Scalar = bool | int | float | str | None
@@ -78,20 +91,6 @@ class SweepTrial:
 
 
 @dataclass(frozen=True)
-class BenchmarkScore:
-    """What the winner scores: mean and 95% interval, the base recipe's mean, and the gain."""
-
-    score: str
-    mean: float | None
-    ci_low: float | None
-    ci_high: float | None
-    base: float | None
-    gain: float | None
-    gain_ci_low: float | None
-    gain_ci_high: float | None
-
-
-@dataclass(frozen=True)
 class SweepReport:
     """A sweep on one profile.
 
@@ -113,7 +112,8 @@ class SweepReport:
         winner: Number of the best trial; None where none is complete.
         pareto: Numbers of the trials that no other is better than; None for one objective.
         importances: Share of each setting in the variance of each objective; None with too few.
-        benchmarks: What the winner scores on the benchmarks; empty where it was not run.
+        scores: Names of the benchmarks' scores, in the profile's order.
+        measured: Per-prompt scores of the winner and the base recipe; empty where not run.
     """
 
     name: str
@@ -133,7 +133,13 @@ class SweepReport:
     winner: int | None
     pareto: tuple[int, ...] | None
     importances: Mapping[str, Mapping[str, float]] | None
-    benchmarks: tuple[BenchmarkScore, ...]
+    scores: tuple[str, ...]
+    measured: Measured
+
+    @cached_property
+    def benchmarks(self) -> list[WinnerScore]:
+        """What the winner scores on the benchmarks; empty where it was not run."""
+        return winner_scores(self.measured, self.name, self.result_seeds, self.scores)
 
     @property
     def complete(self) -> list[SweepTrial]:
@@ -163,7 +169,9 @@ class SweepReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return the sweep as JSON data."""
-        data = asdict(self)
+        data = asdict(replace(self, measured={}))
+        del data["measured"], data["scores"]
+        data["benchmarks"] = [score.as_json() for score in self.benchmarks]
         return {k: list(v) if isinstance(v, tuple) else v for k, v in data.items()}
 
 
@@ -322,5 +330,8 @@ def publish_sweep(report: SweepReport, results_dir: Path) -> Path:
             plots = write_plots(report, draft)
             (draft / PAGE).write_text(as_markdown(report, plots), encoding="utf-8")
             (draft / REPORT).write_text(dumps(report.as_json()), encoding="utf-8")
+            write_scores(report.measured, draft / SCORES)
+            files = {file.name: sha256(file) for file in sorted(draft.iterdir())}
+            (draft / DIGESTS).write_text(dumps({"files": files}), encoding="utf-8")
             replace_folder(target, draft, Path(scratch) / "old")
     return target

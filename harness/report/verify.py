@@ -9,14 +9,21 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
 from harness.report.publish import DIGESTS, REPORT, SCORES
-from harness.report.published import Published, check, published_folders, recompute
+from harness.report.published import (
+    Published,
+    check,
+    published_folders,
+    read_published,
+    recompute,
+)
 from harness.report.scores import grouped, read_rows
+from harness.report.winner import again
 from harness.store import Store
 
 _NAMED = ("mean", "ci_low", "ci_high", "gain", "gain_ci_low", "gain_ci_high", "state")
@@ -28,7 +35,8 @@ class Verified:
 
     Attributes:
         tables: Published tables, as `profile/table`.
-        cells: Cells with numbers that were computed again.
+        sweeps: Published sweeps, whose winners' scores were computed again, as `profile/sweep`.
+        cells: Cells with numbers that were computed again, those of winners included.
         unchecked: Other reports under the results, which have no per-prompt scores beside them,
             as paths below the folder of results.
         stages: Stages of the store whose files were checked; None where no store was.
@@ -36,6 +44,7 @@ class Verified:
     """
 
     tables: tuple[str, ...]
+    sweeps: tuple[str, ...]
     cells: int
     unchecked: tuple[str, ...]
     stages: int | None = None
@@ -58,12 +67,14 @@ def verify(results_dir: Path, store: Store | None = None) -> Verified:
         StoreError: A stored file is not what was written; the message names the first one.
     """
     folders = list(published_folders(results_dir))
-    cells = sum(_verify_table(folder) for folder in folders)
-    reports = {path.parent for path in results_dir.rglob(REPORT)}
+    sweeps = [path.parent for path in sorted(results_dir.glob(f"*/sweeps/*/{REPORT}"))]
+    cells = sum(map(_verify_table, folders)) + sum(map(_verify_sweep, sweeps))
+    rest = {path.parent for path in results_dir.rglob(REPORT)} - {*folders, *sweeps}
     found = Verified(
         tables=tuple(f"{folder.parent.name}/{folder.name}" for folder in folders),
+        sweeps=tuple(f"{folder.parent.parent.name}/{folder.name}" for folder in sweeps),
         cells=cells,
-        unchecked=tuple(sorted(str(p.relative_to(results_dir)) for p in reports - set(folders))),
+        unchecked=tuple(sorted(str(folder.relative_to(results_dir)) for folder in rest)),
     )
     if store is None:
         return found
@@ -71,7 +82,7 @@ def verify(results_dir: Path, store: Store | None = None) -> Verified:
     for fingerprint in held:
         store.verify(fingerprint)
     behind = {name for folder in folders for name in _stages_behind(folder)}
-    return Verified(found.tables, found.cells, found.unchecked, len(held), len(behind - set(held)))
+    return replace(found, stages=len(held), absent=len(behind - set(held)))
 
 
 def _verify_table(folder: Path) -> int:
@@ -83,6 +94,20 @@ def _verify_table(folder: Path) -> int:
         if number is None or number in str(error):
             raise
         raise HarnessError(f"{error}; the first number that changes is the {number}") from error
+
+
+def _verify_sweep(folder: Path) -> int:
+    """Check one sweep's files, and its winner's scores; returns how many there are."""
+    published = read_published(folder)
+    said = published.report["benchmarks"]
+    for before, now in zip(said, again(published.report, published.measured), strict=True):
+        for name, value in now.as_json().items():
+            if not _same(before[name], value):
+                raise HarnessError(
+                    f"{folder / REPORT}: the {name} of the winner in `{now.score}` does not follow "
+                    f"from {SCORES}; publish the sweep again"
+                )
+    return len(said)
 
 
 def _first_changed_number(folder: Path) -> str | None:
@@ -98,9 +123,9 @@ def _first_changed_number(folder: Path) -> str | None:
         pairs = list(zip(published.cells, recompute(published), strict=True))
     except (HarnessError, OSError, ValueError, KeyError, TypeError):
         return None  # the files' own fault is reported by whoever found it
-    for before, again in pairs:
+    for before, after in pairs:
         for name in _NAMED:
-            was, now = getattr(before, name), getattr(again, name)
+            was, now = getattr(before, name), getattr(after, name)
             if not _same(was, now):
                 return f"{name} of `{before.row}` in `{before.column}`"
     return None

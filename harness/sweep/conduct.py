@@ -13,6 +13,7 @@ from optuna.trial import TrialState
 from harness.catalogue.profile import Profile, unsupported
 from harness.engine import Plan
 from harness.errors import HarnessError, UserError
+from harness.report.scores import Measured
 from harness.report.sweep import SweepReport
 from harness.store import Stage, Store
 from harness.sweep.claims import Claims, counted
@@ -89,7 +90,7 @@ def run_sweep(order: Order, shared: list[Stage], jobs: int, say: Say, warn: Say)
             run_processes(order, min(jobs, missing), say, warn)
     track_rest(order, claims.study, tracker)
     final = _winner(order, claims, jobs, tracker, say)
-    scores = [] if final is None else final_scores(order.sweep, final, Store(order.store_dir))
+    scores = {} if final is None else final_scores(final, Store(order.store_dir))
     return report_of(order.sweep, order.profile, order.study, claims.study, scores)
 
 
@@ -112,10 +113,10 @@ def stored_report(
     if is_there(where):
         study, others = find_study(name, open_storage(where), where)
     best = winner_of(sweep, trials_of(study))
-    scores = []
+    scores: Measured = {}
     if study is not None and best is not None:
         point = point_of(trials_of(study)[best])
-        scores = final_scores(sweep, final_runs(sweep, profile, point), store)
+        scores = final_scores(final_runs(sweep, profile, point), store)
     return report_of(sweep, profile, name, study, scores), others
 
 

@@ -13,7 +13,8 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from harness.catalogue.profile import Profile
-from harness.report.sweep import BenchmarkScore, SweepObjective, SweepReport, SweepTrial
+from harness.report.scores import Measured
+from harness.report.sweep import SweepObjective, SweepReport, SweepTrial
 from harness.sweep.claims import counted
 from harness.sweep.declaration import Sweep
 from harness.sweep.notes import (
@@ -38,7 +39,7 @@ def report_of(
     profile: Profile,
     name: str,
     study: optuna.Study | None,
-    benchmarks: Sequence[BenchmarkScore] = (),
+    measured: Measured | None = None,
 ) -> SweepReport:
     """Return what a sweep has found so far.
 
@@ -47,7 +48,7 @@ def report_of(
         profile: The profile it runs on.
         name: The study's name.
         study: The study; None where it has not begun.
-        benchmarks: What the winner scores on the benchmarks; empty where it was not run.
+        measured: Per-prompt scores of the winner and the base recipe; none where not run.
     """
     trials = trials_of(study)
     front = pareto_front(sweep, trials)
@@ -73,7 +74,8 @@ def report_of(
         winner=winner_of(sweep, trials),
         pareto=front if len(sweep.objectives) > 1 else None,
         importances=importances(sweep, study),
-        benchmarks=tuple(benchmarks),
+        scores=tuple(profile.scores),
+        measured=measured or {},
     )
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from harness.catalogue.profile import Profile
 from harness.engine import LocalEngine, Plan
 from harness.errors import HarnessError
-from harness.report.scores import Key, Measured, grouped, numbers, read_rows
-from harness.report.sweep import BenchmarkScore
+from harness.report.scores import Key, Measured, grouped, read_rows
+from harness.report.winner import base_run, winner_run
 from harness.store import Store
 from harness.sweep.declaration import Point, Sweep
 from harness.sweep.space import Candidate, base_candidate, candidate
@@ -28,15 +28,12 @@ class Final:
 
     Attributes:
         profiles: The profile of each run id.
-        runs: The runs of the winner and of the base recipe, on all benchmarks.
-        winner: The winner's run id.
-        base: The base recipe's run id; None where the winner is the base recipe.
+        runs: The runs of the winner and, where it is another, of the base recipe, on all
+            benchmarks.
     """
 
     profiles: Mapping[str, Profile]
     runs: tuple[Run, ...]
-    winner: str
-    base: str | None
 
     def plan(self) -> Plan:
         """Return the plan of all its runs."""
@@ -50,17 +47,16 @@ def final_runs(sweep: Sweep, profile: Profile, point: Point) -> Final:
         UserError: The profile cannot run them.
     """
     best, base = candidate(sweep, profile, point), base_candidate(sweep, profile)
-    named = {f"{sweep.name}-winner": best}
+    named = {winner_run(sweep.name): best}
     if _means(best) != _means(base):
-        named[f"{sweep.name}-base"] = base
+        named[base_run(sweep.name)] = base
     runs = [
         Planner(found.profile, assets_of(found.profile)).run(run_id, found.recipe, seed)
         for run_id, found in named.items()
         for seed in sweep.result.seeds
     ]
-    winner, *rest = named
     profiles = {run_id: found.profile for run_id, found in named.items()}
-    return Final(profiles, tuple(runs), winner, rest[0] if rest else None)
+    return Final(profiles, tuple(runs))
 
 
 def run_final(final: Final, engine: LocalEngine, say: Callable[[str], None]) -> None:
@@ -85,37 +81,14 @@ def run_final(final: Final, engine: LocalEngine, say: Callable[[str], None]) -> 
         )
 
 
-def final_scores(sweep: Sweep, final: Final, store: Store) -> list[BenchmarkScore]:
-    """Return what the winner scores on each benchmark; empty while a run is not done.
+def final_scores(final: Final, store: Store) -> Measured:
+    """Return the per-prompt scores of the winner's and the base's runs; empty while one lacks.
 
     Raises:
         StoreError: A stored file is not what was written.
     """
     if final.plan().pending(store):
-        return []
-    measured = _measured(final, store)
-    scores = sorted({score for _, _, score in measured}, key=_printed_order(final))
-    seeds = sweep.result.seeds
-    found = []
-    for score in scores:
-        best = numbers(measured, final.winner, final.base, seeds, score)
-        base = None if final.base is None else numbers(measured, final.base, None, seeds, score)
-        found.append(
-            BenchmarkScore(
-                score=score,
-                mean=best.mean,
-                ci_low=best.ci_low,
-                ci_high=best.ci_high,
-                base=best.mean if base is None else base.mean,
-                gain=best.gain,
-                gain_ci_low=best.gain_ci_low,
-                gain_ci_high=best.gain_ci_high,
-            )
-        )
-    return found
-
-
-def _measured(final: Final, store: Store) -> Measured:
+        return {}
     rows: list[tuple[Key, str, float]] = []
     for run in final.runs:
         for stage in run.judged.values():
@@ -123,12 +96,6 @@ def _measured(final: Final, store: Store) -> Measured:
             for score, prompt, value in read_rows(path, "column", "prompt_id", "value"):
                 rows.append(((run.run_id, run.seed, score), prompt, value))
     return grouped(rows)
-
-
-def _printed_order(final: Final) -> Callable[[str], tuple[int, str]]:
-    """Return a key that puts scores in the order of the profile's benchmarks."""
-    order = final.profiles[final.winner].scores
-    return lambda score: (order.index(score) if score in order else len(order), score)
 
 
 def _means(found: Candidate) -> object:

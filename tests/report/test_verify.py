@@ -46,7 +46,8 @@ def test_what_is_published_is_verified_with_and_without_the_store(
     """Four rows in two columns with scores."""
     found = verify(results)
     assert found.as_json() == {
-        "tables": ["micro/table90"], "cells": 8, "unchecked": [], "stages": None, "absent": None,
+        "tables": ["micro/table90"], "sweeps": [], "cells": 8, "unchecked": [], "stages": None,
+        "absent": None,
     }  # fmt: skip
     whole = verify(results, store)
     assert whole.stages == len(list(store.stages()))
@@ -99,11 +100,18 @@ def test_one_changed_file_of_the_store_is_named(results: Path, store: Store) -> 
 
 
 def test_a_report_without_scores_is_named_as_unchecked(results: Path) -> None:
-    for name in ("sweeps/toy", "study"):
-        folder = results / "micro" / name
-        folder.mkdir(parents=True)
-        (folder / "report.json").write_text("{}", encoding="utf-8")
-    assert verify(results).unchecked == ("micro/study", "micro/sweeps/toy")
+    folder = results / "micro" / "study"
+    folder.mkdir(parents=True)
+    (folder / "report.json").write_text("{}", encoding="utf-8")
+    assert verify(results).unchecked == ("micro/study",)
+
+
+def test_a_sweep_without_scores_is_not_as_it_was_published(results: Path) -> None:
+    folder = results / "micro" / "sweeps" / "toy"
+    folder.mkdir(parents=True)
+    (folder / "report.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(HarnessError, match=r"sweeps/toy/digests\.json is missing"):
+        verify(results)
 
 
 @pytest.mark.parametrize("name", ["digests.json", "scores.parquet", "report.md"])

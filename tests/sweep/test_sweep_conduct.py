@@ -74,7 +74,8 @@ def test_the_winner_s_runs_have_seeds_that_no_trial_has_seen() -> None:
 
 
 def test_a_winner_that_is_the_base_recipe_is_compared_with_nothing() -> None:
-    assert final_runs(SWEEP, micro(), {SHARE: 0.6}).base is None
+    final = final_runs(SWEEP, micro(), {SHARE: 0.6})
+    assert {run.run_id for run in final.runs} == {"toy-winner"}
 
 
 def test_a_stage_that_every_trial_needs_ends_the_sweep_before_a_trial_begins(

@@ -6,8 +6,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from harness.errors import HarnessError
+from harness.report.publish import sha256, write_scores
 from harness.report.sweep import (
-    BenchmarkScore,
     SweepObjective,
     SweepReport,
     SweepTrial,
@@ -16,6 +19,7 @@ from harness.report.sweep import (
     winner_block,
 )
 from harness.report.sweep_plots import contour_settings
+from harness.report.verify import verify
 
 RATIO, N_NEW = "recipe.online.ratio_evol", "recipe.online.n_new"
 
@@ -38,6 +42,14 @@ def trial(number: int, ratio: float, n_new: int, win_rate: float, rollouts: floa
         mlflow_run="abc",
     )
 
+
+MEASURED = {
+    ("toy-winner", 100, "ah_wr"): {"p0": 50.0, "p1": 60.0},
+    ("toy-winner", 101, "ah_wr"): {"p0": 52.0, "p1": 62.0},
+    ("toy-base", 100, "ah_wr"): {"p0": 47.0, "p1": 57.0},
+    ("toy-base", 101, "ah_wr"): {"p0": 49.0, "p1": 59.0},
+}
+"""The winner is 3 better on each prompt with each seed; the means are 56 and 53."""
 
 REPORT = SweepReport(
     name="toy",
@@ -65,7 +77,8 @@ REPORT = SweepReport(
     winner=3,
     pareto=(3, 1, 0),
     importances={"win_rate": {RATIO: 0.7, N_NEW: 0.3}, "rollouts": {N_NEW: 0.9, RATIO: 0.1}},
-    benchmarks=(BenchmarkScore("ah_wr", 53.0, 51.0, 55.0, 50.0, 3.0, 1.0, 5.0),),
+    scores=("ah_wr",),
+    measured=MEASURED,
 )
 
 
@@ -74,13 +87,30 @@ def test_a_published_sweep_is_a_page_its_data_and_its_plots(tmp_path: Path) -> N
     assert folder == tmp_path / "micro" / "sweeps" / "toy"
     plots = ["contour.svg", "history.svg", "importances.svg", "pareto.svg"]
     names = sorted(path.name for path in folder.iterdir())
-    assert names == sorted([*plots, "report.json", "report.md"])
+    assert names == sorted([*plots, "digests.json", "report.json", "report.md", "scores.parquet"])
     page = (folder / "report.md").read_text()
     assert all(f"({plot})" in page for plot in plots)
     assert "How many? \\| a \\*lot\\*" in page
-    assert "| ah\\_wr | 53.000 ±2.000 | 50.000 | +3.000 ±2.000 |" in page
+    assert "| 53.000 | +3.000 ±0.000 |" in page
+    assert "| ah\\_wr | 56.000 ±" in page
     assert json.loads((folder / "report.json").read_text())["winner"] == 3
     assert [path.name for path in (tmp_path / "micro" / "sweeps").iterdir()] == ["toy"]
+
+
+def test_a_published_winner_follows_from_its_scores_and_a_changed_one_does_not(
+    tmp_path: Path,
+) -> None:
+    folder = publish_sweep(REPORT, tmp_path)
+    assert (verify(tmp_path).sweeps, verify(tmp_path).cells) == (("micro/toy",), 1)
+    write_scores(MEASURED | {("toy-base", 101, "ah_wr"): {"p0": 49.0, "p1": 58.0}},
+                 folder / "scores.parquet")  # fmt: skip
+    with pytest.raises(HarnessError, match="not what was published"):
+        verify(tmp_path)
+    digests = json.loads((folder / "digests.json").read_text())
+    digests["files"]["scores.parquet"] = sha256(folder / "scores.parquet")
+    (folder / "digests.json").write_text(json.dumps(digests))
+    with pytest.raises(HarnessError, match="base of the winner in `ah_wr`"):
+        verify(tmp_path)
 
 
 def test_publishing_again_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -91,14 +121,14 @@ def test_publishing_again_gives_the_same_bytes(tmp_path: Path) -> None:
 
 def test_what_is_missing_says_so_and_draws_nothing(tmp_path: Path) -> None:
     empty = replace(
-        REPORT, trials=(), winner=None, pareto=(), importances=None, benchmarks=(), counted=0
+        REPORT, trials=(), winner=None, pareto=(), importances=None, measured={}, counted=0
     )
     folder = publish_sweep(empty, tmp_path)
-    assert sorted(path.name for path in folder.iterdir()) == ["report.json", "report.md"]
+    assert not list(folder.glob("*.svg"))
     page = (folder / "report.md").read_text()
     assert "no trial is complete yet" in page
     assert "n/a: too few complete trials" in page
-    assert winner_block(replace(REPORT, benchmarks=())).notes == ("Trial 3: not run",)
+    assert winner_block(replace(REPORT, measured={})).notes == ("Trial 3: not run",)
 
 
 def test_a_contour_needs_two_numbers_and_three_points() -> None:

@@ -40,7 +40,6 @@ def test_a_point_is_laid_over_recipe_and_profile() -> None:
         (ONLINE, {"recipe.online.buffer": choice(0.001, 0.32)}, "buffer 0.001"),
         (ONLINE, {"recipe.online.minibatch": choice(8, 24)}, "minibatch 24"),
         (None, {"recipe.creator.fraction": choice(0.1, 0.25)}, "40% of the mix"),
-        (None, {"recipe.algorithm": choice("dpo", "orpo")}, "has no algorithm `orpo`"),
         (None, {"profile.training.dpo.beta": choice(0.1, -1.0)}, "greater than 0"),
     ],
 )
@@ -64,7 +63,6 @@ def test_an_impossible_point_is_found_before_anything_runs(
     [
         ("profile.training.dpo.bet", "did you mean `profile.training.dpo.beta`?"),
         ("profile.benchmarks.arena_hard.temperature", "does not let it"),
-        ("profile.training.sppo.beta", "does not let it"),
     ],
 )
 def test_a_setting_the_profile_has_not_is_answered_with_the_nearest(path: str, words: str) -> None:
