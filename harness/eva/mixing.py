@@ -2,9 +2,10 @@
 
 The model. The mix has a fixed size, so that every arm of a table trains on equally many pairs, and
 a fixed share of it is evolved. Each part is a uniform sample without replacement of its set, and
-the whole is shuffled. The authors take fixed shares of each *set*, which gives the same mix when
-both sets are as large as the mix and another one otherwise; here the share is one of the mix, by
-construction.
+the whole is shuffled. Where unusable rewrites have left fewer evolved items than the share asks
+for, all of them are taken and original ones fill their places. The authors take fixed shares of
+each *set*, which gives the same mix when both sets are as large as the mix and another one
+otherwise; here the share is one of the mix, by construction.
 
 Source: paper appendix A (20% original, 80% evolved); authors' code
 (`src/snippets/combine_ds.py`).
@@ -23,7 +24,7 @@ Item = TypeVar("Item")
 
 
 class MixingError(HarnessError):
-    """A set holds fewer items than the mix needs."""
+    """There are fewer items than the mix needs."""
 
 
 def evolved_count(size: int, evolved_share: float) -> int:
@@ -56,19 +57,21 @@ def mix(
         rng: generator of both samples and of the order.
 
     Returns:
-        `size` items, of which `evolved_count(size, evolved_share)` come from `evolved`.
+        `size` items, of which `evolved_count(size, evolved_share)` come from `evolved`, or all that
+        there are.
 
     Raises:
         UserError: see `evolved_count`.
-        MixingError: a set holds too few items.
+        MixingError: there are too few items.
     """
-    n_evolved = evolved_count(size, evolved_share)
+    n_evolved = min(evolved_count(size, evolved_share), len(evolved))
+    if len(base) < size - n_evolved:
+        raise MixingError(
+            f"a mix of {size} with an evolved share of {evolved_share} needs {size - n_evolved} "
+            f"original items beside {n_evolved} evolved ones, but there are {len(base)}: lower the "
+            "size or change the share."
+        )
     parts: list[Item] = []
-    for name, items, count in (("base", base, size - n_evolved), ("evolved", evolved, n_evolved)):
-        if len(items) < count:
-            raise MixingError(
-                f"a mix of {size} with an evolved share of {evolved_share} needs {count} {name} "
-                f"items, but there are {len(items)}: lower the size or change the share."
-            )
+    for items, count in ((base, size - n_evolved), (evolved, n_evolved)):
         parts += [items[int(i)] for i in rng.choice(len(items), size=count, replace=False)]
     return [parts[int(i)] for i in rng.permutation(size)]

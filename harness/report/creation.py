@@ -41,6 +41,7 @@ class Creation:
         calls: Calls of the creator.
         unusable: Share of the calls whose rewrite was unusable.
         dropped: Children given up after all retries.
+        filled: Original pairs in the training mix in place of evolved ones that were lacking.
     """
 
     row: str
@@ -54,6 +55,7 @@ class Creation:
     calls: float | None = None
     unusable: float | None = None
     dropped: float | None = None
+    filled: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the facts as JSON data."""
@@ -111,6 +113,8 @@ def _creation(
         state: State = "failed" if failed else "partial" if done else "not_run"
         return Creation(row.id, run_id, state, evolves, done)
     facts = [_facts(_said(store, stages)) for stages in runs]
+    for seed, found in zip(table_runs.seeds, facts, strict=True):
+        found["filled"] = _filled(store, table_runs.runs[run_id, seed].iterations[-1].prompts)
     means = {name: mean_if_whole([seed[name] for seed in facts]) for name in facts[0]}
     return Creation(row.id, run_id, "ok", evolves, done, **means)
 
@@ -127,6 +131,14 @@ def _facts(said: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]:
         "unusable": _share(None if reasons is None else sum(reasons.values()), evolve.get("calls")),
         "dropped": evolve.get("dropped"),
     }
+
+
+def _filled(store: Store, mix: Stage) -> float | None:
+    """Return how many evolved pairs a mix lacks; a mix that says nothing of it lacks none."""
+    if mix.kind != "mix" or store.status(mix.fingerprint) != "done":
+        return None
+    said = stage_summary(store, mix)
+    return float(said["asked"] - said["evolved"]) if said else 0.0
 
 
 def _said(store: Store, stages: Mapping[str, Stage]) -> dict[str, dict[str, Any]]:

@@ -63,6 +63,12 @@ def creation_block(report: Report) -> Block:
         "No spread: share of the prompts selected from, and of the evolved ones, whose answers "
         "all got the same reward. Calls of the creator, the share of them that gave an unusable "
         "rewrite, and children dropped after all retries.",
+        *(
+            f"{plain(names[found.row])}: {found.filled:.1f} pairs of its training mix are original "
+            "ones, in place of evolved ones that were lacking."
+            for found in report.creations
+            if found.filled
+        ),
     )
     head = (
         "row",

@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.eva.evolving import Prompt, Shape, evolve
 from harness.eva.informativeness import informativeness, weights
-from harness.eva.mixing import mix
+from harness.eva.mixing import evolved_count, mix
 from harness.eva.pairs import best_against_worst
 from harness.eva.selection import select, selected_count
 from harness.store.stage import StageContext
@@ -157,13 +157,15 @@ def pair_stage(ctx: StageContext) -> None:
 
 
 def mix_stage(ctx: StageContext) -> None:
-    """Mix evolved and original pairs; writes `pairs.parquet`."""
+    """Mix evolved and original pairs; writes `pairs.parquet` and `summary.json`."""
     base = read_rows(ctx.inputs["base"] / "pairs.parquet")
     evolved = read_rows(ctx.inputs["evolved"] / "pairs.parquet")
     share = cast(float, ctx.settings["evolved_share"])
-    rng = np.random.default_rng(ctx.seed)
-    rows = mix(base, evolved, cast(int, ctx.settings["size"]), share, rng)
+    size = cast(int, ctx.settings["size"])
+    rows = mix(base, evolved, size, share, np.random.default_rng(ctx.seed))
     write_rows(ctx.output / "pairs.parquet", rows, PAIR_SCHEMA)
+    asked = evolved_count(size, share)
+    write_json(ctx.output / "summary.json", {"asked": asked, "evolved": min(asked, len(evolved))})
 
 
 def join_stage(ctx: StageContext) -> None:

@@ -41,7 +41,8 @@ def test_a_mix_has_its_size_and_share_without_repeats_or_is_an_error(
     evolved = [("evolved", i) for i in range(n_evolved)]
     want = evolved_count(size, share)
     assert abs(want / size - share) <= 0.5 / size + 1e-12
-    if n_evolved < want or n_base < size - want:
+    want = min(want, n_evolved)
+    if n_base < size - want:
         with pytest.raises(MixingError):
             mix(base, evolved, size, share, rng(seed))
         return
@@ -51,10 +52,16 @@ def test_a_mix_has_its_size_and_share_without_repeats_or_is_an_error(
     assert result == mix(base, evolved, size, share, rng(seed))
 
 
-def test_too_few_items_is_an_error_that_says_which_and_how_many() -> None:
-    with pytest.raises(MixingError, match=r"needs 8 evolved items, but there are 7"):
-        mix(range(10), range(7), 10, 0.8, rng())
-    with pytest.raises(MixingError, match=r"needs 2 base items, but there are 1"):
+def test_original_items_fill_the_places_of_evolved_ones_that_are_lacking() -> None:
+    result = mix(range(10), range(100, 107), 10, 0.8, rng())
+    assert sorted(item for item in result if item >= 100) == list(range(100, 107))
+    assert len(set(result)) == 10
+
+
+def test_too_few_items_is_an_error_that_says_how_many() -> None:
+    with pytest.raises(MixingError, match=r"needs 3 original items beside 7 evolved.* are 2"):
+        mix(range(2), range(7), 10, 0.8, rng())
+    with pytest.raises(MixingError, match=r"needs 2 original items beside 8 evolved.* are 1"):
         mix(range(1), range(8), 10, 0.8, rng())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 from toy_tables import DECLARATION, PROVENANCE, toy_runs
@@ -112,6 +113,21 @@ def test_prompts_selected_and_not_evolved_have_a_selection_only(store: Store) ->
     assert (found.evolved_without_spread, found.calls, found.unusable) == (None, None, None)
     (row,) = creation_block(report_of(runs, store)).rows
     assert row == ("select", "25.0%", "25.0%", "–", "–", "–", "–")
+
+
+def test_a_mix_that_lacks_evolved_pairs_is_named(store: Store) -> None:
+    """795 of 800 in one seed, all of them in the other: 2.5 on average."""
+    runs = toy_runs()
+    report = report_of(runs, store)
+    for seed, evolved in ((0, 795), (1, 800)):
+        write_creator(store, runs, "dpo-eva-a_min", seed, select=SELECT, evolve=EVOLVE, pair=PAIR)
+        mixed = runs.runs["dpo-eva-a_min", seed].iterations[-1].prompts
+        with store.writing(mixed, PROVENANCE) as output:
+            said = {"asked": 800, "evolved": evolved}
+            (output / "summary.json").write_text(json.dumps(said), encoding="utf-8")
+    assert by_row(runs, store)["eva-a_min"].filled == 2.5
+    (note,) = creation_block(replace(report, creations=creations(runs, store))).notes[1:]
+    assert "2.5 pairs of its training mix are original ones" in note
 
 
 @pytest.mark.parametrize("seeds", [[0], list(range(10))])

@@ -260,7 +260,7 @@ def test_each_kind_writes_its_own_files(finished: Finished) -> None:
         "select": {"selected.parquet", "summary.json"},
         "evolve": {"prompts.parquet", "summary.json"},
         "pair": {"pairs.parquet", "summary.json"},
-        "mix": {"pairs.parquet"},
+        "mix": {"pairs.parquet", "summary.json"},
         "answer": {"answers.parquet"},
         "judge": {"judgments.parquet", "scores.parquet", "summary.json"},
     }
