@@ -22,6 +22,9 @@ VERSION = "micro-2"
 """Version of the world; a change of any file or of the language is a new one (an added file is
 not: no stage that ran before can have read it)."""
 
+NAME = "micro-"
+"""What the name of every version begins with."""
+
 SHIPPED = PACKAGE / "micro" / "world"
 """Where the shipped files lie."""
 
@@ -86,6 +89,11 @@ def card() -> Card:
         HarnessError: the card is missing or unreadable.
     """
     return _read_card(folder())
+
+
+def has(identity: str) -> bool:
+    """Return whether an identity is of the embedded world, in whatever version."""
+    return identity.startswith(NAME)
 
 
 def resolve(identity: str) -> Path:

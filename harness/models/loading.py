@@ -26,7 +26,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UserError
 
 Message = Mapping[str, str]
 Conversation = Sequence[Message]
@@ -36,8 +36,11 @@ Side = Literal["left", "right"]
 END_OF_TURN = "<end_of_turn>"
 
 FIRST_IS_BETTER = "FIRST_IS_BETTER"
-"""Name of the output in the configuration of a pairwise reward model (`id2label`); a pointwise one,
-which has the same shape, is told apart by it."""
+"""Name of the output in the configuration of a pairwise sequence classifier (`id2label`); a
+pointwise one, which has the same shape, is told apart by it."""
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+"""Number formats that models run in."""
 
 
 @dataclass(frozen=True)
@@ -48,19 +51,26 @@ class Checkpoint:
     tokenizer: PreTrainedTokenizerBase
 
 
-def load(path: Path, head: Head, device: str = "cpu") -> Checkpoint:
-    """Load a checkpoint in float32, or return it from the cache.
+def load(path: Path, device: str = "cpu") -> Checkpoint:
+    """Load a policy in float32, or return it from the cache.
 
     Args:
         path: folder with `config.json`, safetensors weights and a tokenizer.
-        head: `causal` for a policy, `scalar` for a reward model with one output.
         device: torch device to run on.
 
     Raises:
-        HarnessError: no checkpoint at `path`, or (scalar) a head with several outputs.
+        HarnessError: no checkpoint at `path`.
     """
-    stamp = tuple((w.name, w.stat().st_size, w.stat().st_mtime_ns) for w in weight_files(path))
-    return _load(str(Path(path).resolve()), stamp, head, device)
+    return _load(str(Path(path).resolve()), stamp(path), device)
+
+
+def stamp(path: Path) -> tuple[tuple[str, int, int], ...]:
+    """Return what tells a checkpoint from a rebuilt one: its weights' names, sizes and times.
+
+    Raises:
+        HarnessError: no checkpoint at `path`.
+    """
+    return tuple((w.name, w.stat().st_size, w.stat().st_mtime_ns) for w in weight_files(path))
 
 
 def weight_files(path: Path) -> list[Path]:
@@ -70,43 +80,59 @@ def weight_files(path: Path) -> list[Path]:
         HarnessError: `path` is not a folder with `config.json` and safetensors weights.
     """
     weights = sorted(Path(path).glob("*.safetensors"))
-    if not (Path(path) / "config.json").is_file() or not weights:
-        raise HarnessError(
-            f"no checkpoint at {path}: a folder with config.json and safetensors weights is needed."
+    if (Path(path) / "config.json").is_file() and weights:
+        return weights
+    pickled = sorted(f.name for f in Path(path).glob("*") if f.suffix in {".bin", ".pt", ".pth"})
+    if pickled:
+        raise UserError(
+            f"the weights at {path} are pickled ({pickled[0]}), a form that can run code when it "
+            "is read: take a revision of the model with safetensors, or convert it where nothing "
+            "can be harmed, by from_pretrained and save_pretrained."
         )
-    return weights
+    raise HarnessError(
+        f"no checkpoint at {path}: a folder with config.json and safetensors weights is needed, "
+        f"such as `hf download NAME --local-dir {path}` makes (a gated model asks for its licence "
+        "to be accepted on its page, and for `hf auth login`)."
+    )
 
 
 @lru_cache(maxsize=6)
-def _load(path: str, stamp: tuple[Any, ...], head: Head, device: str) -> Checkpoint:
+def _load(path: str, stamp: tuple[Any, ...], device: str) -> Checkpoint:
     del stamp  # part of the key only
     tokenizer = load_tokenizer(Path(path))
-    model = load_model(Path(path), head).to(torch.device(device)).eval()
-    if head == "scalar" and model.config.num_labels != 1:
-        raise HarnessError(
-            f"the reward model at {path} has {model.config.num_labels} outputs: one is needed."
-        )
+    model = load_model(Path(path), "causal").to(torch.device(device)).eval()
     return Checkpoint(model, tokenizer)
 
 
 def load_model(path: Path, head: Head) -> Any:
     """Load a fresh float32 model, not shared with anyone.
 
-    Attention is eager: Gemma-2's soft-capping has no SDPA kernel.
+    Raises:
+        HarnessError: no checkpoint at `path`.
+    """
+    kind = AutoModelForCausalLM if head == "causal" else AutoModelForSequenceClassification
+    return from_folder(kind, path)
+
+
+def from_folder(kind: Any, path: Path, dtype: str = "float32") -> Any:
+    """Load a fresh model of a class of transformers, or of one derived from its classes.
+
+    Attention is what transformers has for the model: SDPA, or eager where that is missing
+    (Gemma-2's soft-capping, DeBERTa's positions).
 
     Raises:
         HarnessError: no checkpoint at `path`.
     """
     weight_files(path)
     silence_progress_bars()
-    kind = AutoModelForCausalLM if head == "causal" else AutoModelForSequenceClassification
     return kind.from_pretrained(
-        path,
-        dtype=torch.float32,
-        attn_implementation="eager",
-        use_safetensors=True,
-        local_files_only=True,
+        path, dtype=DTYPES[dtype], use_safetensors=True, local_files_only=True
     )
+
+
+def fastest_device() -> str:
+    """Return the device that large models run on here: the first GPU, or the processor."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def silence_progress_bars() -> None:
@@ -121,7 +147,9 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
         HarnessError: no checkpoint at `path`.
     """
     weight_files(path)
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+        path, local_files_only=True, trust_remote_code=False
+    )
     return tokenizer
 
 
@@ -149,11 +177,26 @@ def tokenize(
     return ids
 
 
-def batches_by_length(sequences: Sequence[Sequence[int]], size: int) -> Iterator[list[int]]:
-    """Yield positions in batches of similar length, shortest first (ties by position)."""
-    order = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
-    for start in range(0, len(order), size):
-        yield order[start : start + size]
+def batches_by_length(
+    sequences: Sequence[Sequence[int]], size: int, tokens: int | None = None
+) -> Iterator[list[int]]:
+    """Yield positions in batches of similar length, shortest first (ties by position).
+
+    Args:
+        sequences: what is batched.
+        size: most sequences of a batch.
+        tokens: most tokens of a batch, padding counted; a sequence that is longer by itself has a
+            batch of its own. Unlimited if not given.
+    """
+    batch: list[int] = []
+    for i in sorted(range(len(sequences)), key=lambda i: len(sequences[i])):
+        padded = len(sequences[i]) * (len(batch) + 1)
+        if batch and (len(batch) == size or (tokens is not None and padded > tokens)):
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
 
 
 def pad(

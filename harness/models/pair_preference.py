@@ -1,10 +1,11 @@
-"""Pairwise reward models: the probability that one answer to a prompt is better than another.
+"""Pairwise rewards: the probability that one answer to a prompt is better than another.
 
-The model. A transformer with a single scalar output reads one conversation that has two model
-turns at its end, the answers a and b; the output at the last token is a logit l(a, b) for "the
-first is the better one". A reader has a leaning towards a position, so both orders are read:
+The model. A pairwise reward model (`harness.models.reward_loading` lists the kinds) reads a
+conversation and two answers to it, a and b; its output is a logit l(a, b) for "the first is the
+better one". A reader has a leaning towards a position, so both orders are read. What is averaged
+is each model's own affair, the logits or the probabilities:
 
-    p(a, b) = sigmoid((l(a, b) - l(b, a)) / 2)
+    p(a, b) = sigmoid((l(a, b) - l(b, a)) / 2)    or    (sigmoid(l(a, b)) + sigmoid(-l(b, a))) / 2
 
 Then p(a, b) + p(b, a) is exactly 1, whatever the model, and p(a, a) is exactly 1/2; answers that
 render to the same tokens are the same answer and are never read against each other. Each pair of
@@ -24,47 +25,31 @@ from itertools import permutations
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.special import expit
 
 from harness.errors import HarnessError
-from harness.models.loading import (
-    FIRST_IS_BETTER,
-    Checkpoint,
-    Conversation,
-    batches_by_length,
-    load,
-    pad,
-    tokenize,
+from harness.models.loading import Conversation
+from harness.models.reader import (
+    BATCH_TOKENS,
+    Average,
+    Comparison,
+    OnProgress,
+    PairModel,
+    read_all,
 )
-
-Tokens = tuple[int, ...]
-
-
-def load_pair_model(path: Path, device: str = "cpu") -> Checkpoint:
-    """Load a pairwise reward model, or return it from the process's cache.
-
-    Raises:
-        HarnessError: no checkpoint at `path`, or one that is not a pairwise reward model.
-    """
-    checkpoint = load(path, "scalar", device)
-    if checkpoint.model.config.id2label != {0: FIRST_IS_BETTER}:
-        raise HarnessError(
-            f"the model at {path} is no pairwise reward model: its configuration does not name its "
-            f"output {FIRST_IS_BETTER}."
-        )
-    return checkpoint
+from harness.models.reward_loading import load_reward_model
 
 
-@torch.inference_mode()
 def win_probabilities(
-    pair_model: Checkpoint | Path,
+    pair_model: PairModel | Path,
     conversations: Sequence[Conversation],
     answers: Sequence[Sequence[str]],
     *,
     batch_size: int,
-    on_progress: Callable[[int, int], None] | None = None,
+    batch_tokens: int = BATCH_TOKENS,
+    on_progress: OnProgress | None = None,
+    on_cut: Callable[[int], None] | None = None,
 ) -> NDArray[np.float64]:
     """Compare the answers to each conversation with one another.
 
@@ -72,15 +57,18 @@ def win_probabilities(
         pair_model: a loaded pairwise reward model, or the folder of one.
         conversations: P conversations, each ending with the user's turn to be answered.
         answers: K answers to each of them.
-        batch_size: sequences read together.
+        batch_size: most sequences read together.
+        batch_tokens: most tokens read together, padding counted.
         on_progress: called with distinct sequences done and in all, after each batch.
+        on_cut: called once with how many of the pairs read were too long and were cut.
 
     Returns:
         P x K x K probabilities in [0, 1]; [p, i, j] that answer i to conversation p is better
         than answer j. An element and its mirror image sum to exactly 1; the diagonal is 1/2.
 
     Raises:
-        HarnessError: no usable checkpoint at the given path, or answers not K to a conversation.
+        HarnessError: no usable checkpoint at the given path, answers not K to a conversation, or a
+            prompt that fills the model's context.
     """
     p, k = len(conversations), len(answers[0]) if answers else 0
     if len(answers) != p or any(len(own) != k for own in answers):
@@ -88,26 +76,52 @@ def win_probabilities(
             f"win probabilities need equally many answers to each of {p} conversations; "
             f"got {sorted({len(own) for own in answers})} answers to {len(answers)}"
         )
-    checkpoint = pair_model if isinstance(pair_model, Checkpoint) else load_pair_model(pair_model)
+    if isinstance(pair_model, Path):
+        pair_model = load_reward_model(pair_model, "two answers")
     asked = [c for c, own in zip(conversations, answers, strict=True) for _ in own]
     answered = [a for own in answers for a in own]
-    single = _rendered(checkpoint, [[*c, _turn(a)] for c, a in zip(asked, answered, strict=True)])
-    # An answer is known by the tokens of its conversation; of equal ones the first stands for all.
-    first = {tokens: position for position, tokens in reversed(list(enumerate(single)))}
-    stands = np.array([first[tokens] for tokens in single], dtype=int).reshape(p, k)
+    # An answer is known by what is read of it against itself; of equal ones the first stands for
+    # all.
+    single = pair_model.encode_pairs(
+        [Comparison(c, a, a) for c, a in zip(asked, answered, strict=True)]
+    )
+    first = {e.tokens: position for position, e in reversed(list(enumerate(single)))}
+    stands = np.array([first[e.tokens] for e in single], dtype=int).reshape(p, k)
     rows = stands.tolist()
     pairs = list(dict.fromkeys(pair for row in rows for pair in permutations(sorted(set(row)), 2)))
-    both = [[*asked[a], _turn(answered[a]), _turn(answered[b])] for a, b in pairs]
-    logits = _logits(checkpoint, _rendered(checkpoint, both), batch_size, on_progress)
+    both = pair_model.encode_pairs(
+        [Comparison(asked[a], answered[a], answered[b]) for a, b in pairs]
+    )
+    if on_cut is not None:
+        on_cut(sum(e.cut for e in both))
+    logits = read_all(
+        pair_model,
+        [e.tokens for e in both],
+        batch_size=batch_size,
+        batch_tokens=batch_tokens,
+        on_progress=on_progress,
+    )
     logit = dict(zip(pairs, logits.tolist(), strict=True))
-    halves = [
-        [[0.0 if a == b else (logit[a, b] - logit[b, a]) / 2 for b in row] for a in row]
-        for row in rows
-    ]
-    lead = np.array(halves, dtype=np.float64).reshape(p, k, k)
+    read = [[[0.0 if a == b else logit[a, b] for b in row] for a in row] for row in rows]
+    return _both_orders(np.array(read, dtype=np.float64).reshape(p, k, k), pair_model.averages)
+
+
+def _both_orders(logits: NDArray[np.float64], averages: Average) -> NDArray[np.float64]:
+    """Return probabilities from P x K x K logits of which [p, i, j] is of i in the first place."""
+    mirrored = logits.transpose(0, 2, 1)
     # From the side that leads, since 1 - p is exact there and sigmoid(-x) rounds otherwise.
-    winning = expit(np.abs(lead))
-    return np.where(lead >= 0, winning, 1.0 - winning)
+    high, low = np.maximum(logits, mirrored), np.minimum(logits, mirrored)
+    winning = _leads(high, low, averages)
+    return np.where(high == low, 0.5, np.where(logits == high, winning, 1.0 - winning))
+
+
+def _leads(
+    high: NDArray[np.float64], low: NDArray[np.float64], averages: Average
+) -> NDArray[np.float64]:
+    """Return the probability that an answer wins which has the higher logit in its order."""
+    if averages == "logits":
+        return np.asarray(expit((high - low) / 2))
+    return np.asarray((expit(high) + expit(-low)) / 2)
 
 
 def mean_win_probabilities(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -124,34 +138,3 @@ def mean_win_probabilities(probabilities: NDArray[np.float64]) -> NDArray[np.flo
     """
     means: NDArray[np.float64] = probabilities.mean(axis=-1)
     return means
-
-
-def _turn(answer: str) -> dict[str, str]:
-    return {"role": "assistant", "content": answer}
-
-
-def _rendered(checkpoint: Checkpoint, conversations: Sequence[Conversation]) -> list[Tokens]:
-    """Return the token ids of whole conversations."""
-    ids = tokenize(checkpoint.tokenizer, conversations, add_generation_prompt=False)
-    return [tuple(sequence) for sequence in ids]
-
-
-def _logits(
-    checkpoint: Checkpoint,
-    sequences: Sequence[Tokens],
-    batch_size: int,
-    on_progress: Callable[[int, int], None] | None,
-) -> NDArray[np.float64]:
-    """Return the model's output for each sequence."""
-    logits = np.empty(len(sequences))
-    done = 0
-    device = str(checkpoint.model.device)
-    for batch in batches_by_length(sequences, batch_size):
-        rows = [sequences[i] for i in batch]
-        tokens, mask = pad(checkpoint.tokenizer, rows, "right", device)
-        output = checkpoint.model(input_ids=tokens, attention_mask=mask, use_cache=False).logits
-        logits[batch] = output[:, 0].float().cpu().numpy()
-        done += len(batch)
-        if on_progress is not None:
-            on_progress(done, len(sequences))
-    return logits

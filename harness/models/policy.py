@@ -52,7 +52,7 @@ def load_policy(path: Path, device: str = "cpu") -> Checkpoint:
     Raises:
         HarnessError: no checkpoint at `path`.
     """
-    return load(path, "causal", device)
+    return load(path, device)
 
 
 def generate(

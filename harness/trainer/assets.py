@@ -91,7 +91,15 @@ def assets_of(profile: Profile) -> Assets:
 def resolve(identity: str) -> Path:
     """Return where the files of an identity lie, after checking their digest.
 
+    A published model's identity is its name on the hub and, after an `@`, its revision; its folder
+    is found in the hub's cache, which keeps files by their digests.
+
     Raises:
         HarnessError: they are missing, or are not the bytes the identity means.
     """
-    return world.resolve(identity)
+    if world.has(identity):
+        return world.resolve(identity)
+    from harness.models.hub import local_folder
+
+    name, _, revision = identity.partition("@")
+    return local_folder(name, revision or None)

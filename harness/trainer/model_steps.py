@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, Literal, cast
 
 import pyarrow.parquet as pq
 
 from harness.errors import HarnessError
-from harness.store.stage import StageContext
+from harness.micro import world
+from harness.store import Json, StageContext
 from harness.trainer.assets import resolve
 from harness.trainer.files import (
     COMPLETION_SCHEMA,
@@ -57,11 +58,19 @@ def generate_stage(ctx: StageContext) -> None:
 
 
 def annotate_stage(ctx: StageContext) -> None:
-    """Score completions with a reward model; writes `rewards.parquet` in the same order."""
+    """Score completions with a reward model; writes `rewards.parquet` in the same order.
+
+    `summary.json` says what read them, whether the published model's own files were ever checked,
+    and how many of the texts it read were too long for it and were cut.
+    """
+    from harness.models.verification import verification
+
     rows = read_rows(ctx.inputs["completions"] / "completions.parquet")
+    identity = str(ctx.settings["reward_model"])
     pairwise = ctx.settings.get("rewards") == "win_probability"
-    scores = _win_probabilities if pairwise else _rewards
-    rewards = scores(resolve(str(ctx.settings["reward_model"])), rows)
+    model = load_reader(identity, ctx.settings, "two answers" if pairwise else "one answer")
+    cut: list[int] = []
+    rewards = (_win_probabilities if pairwise else _rewards)(model, rows, cut.append)
     write_rows(
         ctx.output / "rewards.parquet",
         [
@@ -69,25 +78,56 @@ def annotate_stage(ctx: StageContext) -> None:
             for row, reward in zip(rows, rewards, strict=True)
         ],
     )
+    summary = {
+        "reward_model": identity,
+        "format": model.format,
+        "weights": "embedded" if world.has(identity) else verification(identity),
+        "cut": sum(cut),
+    }
+    write_json(ctx.output / "summary.json", summary)
 
 
-def _rewards(model: Path, rows: Rows) -> list[float]:
+def load_reader(
+    identity: str, settings: Mapping[str, Json], reads: Literal["one answer", "two answers"]
+) -> Any:
+    """Load the reward model of an identity.
+
+    The embedded world's run on the processor wherever they are, so that a GPU changes no number of
+    theirs; published ones run on the GPU if there is one.
+
+    Args:
+        identity: the reward model's.
+        settings: the stage's; `dtype` is the number format, float32 if not given.
+        reads: what its role asks for.
+    """
+    from harness.models.loading import fastest_device
+    from harness.models.reward_loading import load_reward_model
+
+    return load_reward_model(
+        resolve(identity),
+        reads,
+        device="cpu" if world.has(identity) else fastest_device(),
+        dtype=str(settings.get("dtype", "float32")),
+    )
+
+
+def _rewards(model: Any, rows: Rows, on_cut: Callable[[int], None] | None = None) -> list[float]:
     """Return the pointwise rewards of completions."""
     from harness.models.reward_model import score
 
     conversations = [[*user(row["prompt"]), assistant(row["completion"])] for row in rows]
-    rewards: list[float] = score(model, conversations, batch_size=SCORING_BATCH).tolist()
-    return rewards
+    rewards = score(model, conversations, batch_size=SCORING_BATCH, on_cut=on_cut)
+    return [float(reward) for reward in rewards]
 
 
-def _win_probabilities(model: Path, rows: Rows) -> list[float]:
+def _win_probabilities(model: Any, rows: Rows, on_cut: Callable[[int], None]) -> list[float]:
     """Return each completion's mean win probability over the completions of its prompt."""
     from harness.models.pair_preference import mean_win_probabilities, win_probabilities
 
     n = 1 + max(row["sample"] for row in rows)
     asked = [user(row["prompt"]) for row in rows[::n]]
     answers = [[row["completion"] for row in rows[i : i + n]] for i in range(0, len(rows), n)]
-    matrix = win_probabilities(model, asked, answers, batch_size=SCORING_BATCH)
+    matrix = win_probabilities(model, asked, answers, batch_size=SCORING_BATCH, on_cut=on_cut)
     means: list[float] = mean_win_probabilities(matrix).reshape(-1).tolist()
     return means
 
@@ -114,7 +154,7 @@ def rewrite_stage(ctx: StageContext) -> None:
     )
     revised = [answer.text for (answer,) in answers]
     answered = [{**row, "completion": text} for row, text in zip(rows, revised, strict=True)]
-    rewards = _rewards(resolve(str(s["reward_model"])), answered)
+    rewards = _rewards(load_reader(str(s["reward_model"]), s, "one answer"), answered)
     summary = {
         "pairs": len(rows),
         "unchanged": sum(r["chosen"] == text for r, text in zip(rows, revised, strict=True)),

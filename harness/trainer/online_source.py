@@ -24,11 +24,11 @@ from harness.micro.creator import embedded_creator
 from harness.micro.prompt_scores import complexity, quality
 from harness.models.loading import Checkpoint
 from harness.models.policy import generate
-from harness.models.reward_model import load_reward_model, score
+from harness.models.reader import RewardModel
+from harness.models.reward_model import score
 from harness.store.stage import StageContext
-from harness.trainer.assets import resolve
 from harness.trainer.files import PROMPT_SCHEMA, Rows, read_prompts
-from harness.trainer.model_steps import SCORING_BATCH, assistant, user
+from harness.trainer.model_steps import SCORING_BATCH, assistant, load_reader, user
 from harness.trainer.online_plan import stream_settings
 from harness.training.loop import Metrics
 from harness.training.online import OnlineHyperparameters
@@ -63,8 +63,8 @@ class Source:
         self.seed = cast(int, s["seed"])
         self._hyper = hyper
         self._penalty = cast(float, s["missing_eos_penalty"])
-        self._reward_model = load_reward_model(resolve(str(s["reward_model"])))
-        self._ranker = load_reward_model(resolve(str(s["ranker"]))) if s["ranker"] else None
+        self._reward_model = load_reader(str(s["reward_model"]), s, "one answer")
+        self._ranker = load_reader(str(s["ranker"]), s, "one answer") if s["ranker"] else None
         human = [
             Prompt(**{name: row[name] for name in PROMPT_SCHEMA.names})
             for row in read_prompts(ctx.inputs["prompts"])
@@ -199,7 +199,7 @@ class Source:
 
     def _scored(
         self,
-        model: Checkpoint,
+        model: RewardModel,
         prompts: Sequence[str],
         completions: Sequence[Sequence[str]],
         ended: NDArray[np.bool_],

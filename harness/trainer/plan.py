@@ -183,6 +183,8 @@ class Planner:
         reward_model: dict[str, Json] = {"reward_model": self.assets.reward_model(role)}
         if role in ("pairwise", "pairwise_large"):
             reward_model["rewards"] = "win_probability"
+        if self.profile.dtype != "float32":
+            reward_model["dtype"] = self.profile.dtype
         inputs = {"completions": completions}
         return completions, self.stage("annotate", reward_model, inputs, label)
 

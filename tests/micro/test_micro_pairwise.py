@@ -30,7 +30,7 @@ from harness.micro.reward import (
 )
 from harness.micro.tokenizer import build_tokenizer, token_ids, words
 from harness.models.loading import tokenize
-from harness.models.pair_preference import load_pair_model
+from harness.models.reward_loading import load_reward_model
 
 torch.set_num_threads(1)
 
@@ -237,9 +237,11 @@ def test_a_compiled_training_repeats_to_the_last_bit(
 def test_a_pairwise_model_is_known_by_its_configuration(theta0: Path, tmp_path: Path) -> None:
     for role in ("pairwise", "pointwise_large"):
         train_reward_model(replace(REWARD_MODELS[role], **SHORT), theta0, tmp_path / role)
-    assert load_pair_model(tmp_path / "pairwise").model.config.num_hidden_layers == 2
+    assert (
+        load_reward_model(tmp_path / "pairwise", "two answers").model.config.num_hidden_layers == 2
+    )
     with pytest.raises(HarnessError, match="is no pairwise reward model"):
-        load_pair_model(tmp_path / "pointwise_large")
+        load_reward_model(tmp_path / "pointwise_large", "two answers")
 
 
 # Adding models to a world that is there.

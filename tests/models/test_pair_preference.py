@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,12 +16,10 @@ from hypothesis import strategies as st
 from tiny_gemma import build_tiny_gemma, tiny_tokenizer
 
 from harness.errors import HarnessError
-from harness.models.loading import FIRST_IS_BETTER, Checkpoint, tokenize
-from harness.models.pair_preference import (
-    load_pair_model,
-    mean_win_probabilities,
-    win_probabilities,
-)
+from harness.models.loading import FIRST_IS_BETTER, tokenize
+from harness.models.pair_preference import mean_win_probabilities, win_probabilities
+from harness.models.reader import Average, Comparison, Encoded, PairModel
+from harness.models.reward_loading import load_reward_model
 
 ANSWERS = [["a", "b c d e f g h", "c d", "a"], ["d", "", "e f g h i j k l m n o p", "b"]]
 CONVERSATIONS = [[{"role": "user", "content": text}] for text in ("a b c", "p o n m l k j")]
@@ -38,40 +36,52 @@ def pair_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-def stub(logit: Callable[[str], float]) -> Checkpoint:
-    """Return a model whose output is a function of the words it is shown."""
-    tokenizer = tiny_tokenizer()
+class Stub(PairModel):
+    """A model whose logit is a function of the prompt's and both answers' words."""
 
-    def model(input_ids: torch.Tensor, **_: Any) -> SimpleNamespace:
-        texts = [" ".join(tokenizer.convert_ids_to_tokens(row)) for row in input_ids.tolist()]
-        return SimpleNamespace(
-            logits=torch.tensor([[logit(text.replace(" <pad>", ""))] for text in texts])
-        )
+    format = "stub"
 
-    model.device = "cpu"  # type: ignore[attr-defined]
-    return Checkpoint(model, tokenizer)
+    def __init__(self, logit: Callable[[str], float], averages: Average = "logits") -> None:
+        super().__init__(SimpleNamespace(device="cpu"), tiny_tokenizer())
+        self.logit = logit
+        self.averages = averages  # type: ignore[misc]
+
+    def encode_pairs(self, pairs: Sequence[Comparison]) -> list[Encoded]:
+        texts = [f"{p.conversation[-1]['content']} <eos> {p[1]} <eos> {p[2]}" for p in pairs]
+        return [Encoded(tuple(self.tokenizer(text)["input_ids"]), False) for text in texts]
+
+    def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        rows = [" ".join(self.tokenizer.convert_ids_to_tokens(row)) for row in ids.tolist()]
+        return torch.tensor([self.logit(row.replace(" <pad>", "")) for row in rows])
 
 
-def test_a_probability_is_half_the_difference_of_the_two_orders_logits() -> None:
-    """l(a, b) = 2 and l(b, a) = -1 give sigmoid(1.5) = 1 / (1 + e^-1.5) = 0.81757."""
-    turn = "<start_of_turn> model {} <end_of_turn>"
-    head = "<bos> <start_of_turn> user p <end_of_turn> "
-    table = {
-        head + turn.format("a") + " " + turn.format("b"): 2.0,
-        head + turn.format("b") + " " + turn.format("a"): -1.0,
-    }
+@pytest.mark.parametrize(
+    ("averages", "expected"),
+    [
+        # sigmoid((2 + 1) / 2) = 1 / (1 + e^-1.5)
+        ("logits", 0.817574),
+        # (sigmoid(2) + sigmoid(1)) / 2 = (0.880797 + 0.731059) / 2
+        ("probabilities", 0.805928),
+    ],
+)
+def test_a_probability_is_the_mean_over_both_orders(averages: Average, expected: float) -> None:
+    """With l(a, b) = 2 and l(b, a) = -1, the mean of the logits or of the probabilities."""
+    table = {"p <eos> a <eos> b": 2.0, "p <eos> b <eos> a": -1.0}
     asked = [[{"role": "user", "content": "p"}]]
-    wins = win_probabilities(stub(table.__getitem__), asked, [["a", "b"]], batch_size=8)
-    np.testing.assert_allclose(wins, [[[0.5, 0.81757], [0.18243, 0.5]]], atol=1e-5)
+    wins = win_probabilities(Stub(table.__getitem__, averages), asked, [["a", "b"]], batch_size=8)
+    np.testing.assert_allclose(wins, [[[0.5, expected], [1 - expected, 0.5]]], atol=1e-6)
+    assert wins[0, 0, 1] + wins[0, 1, 0] == 1
 
 
-def test_a_model_that_only_leans_to_a_place_prefers_no_answer() -> None:
-    wins = win_probabilities(stub(lambda text: 3.0), CONVERSATIONS, ANSWERS, batch_size=3)
+@pytest.mark.parametrize("averages", ["logits", "probabilities"])
+def test_a_model_that_only_leans_to_a_place_prefers_no_answer(averages: Average) -> None:
+    stub = Stub(lambda text: 3.3, averages)
+    wins = win_probabilities(stub, CONVERSATIONS, ANSWERS, batch_size=3)
     assert (wins == 0.5).all()
 
 
 def test_probabilities_are_those_of_each_sequence_read_unpadded_on_its_own(pair_path: Path) -> None:
-    checkpoint = load_pair_model(pair_path)
+    checkpoint = load_reward_model(pair_path, "two answers")
 
     def logit(p: int, i: int, j: int) -> float:
         turns = [{"role": "assistant", "content": ANSWERS[p][k]} for k in (i, j)]
@@ -136,7 +146,7 @@ def test_probabilities_mirror_and_follow_the_answers(
 @given(st.floats(-800, 800))
 def test_the_sum_is_exactly_one_however_sure_the_model_is(logit: float) -> None:
     """Only the order (a, b) gets the logit, so the lead is half of it; 400 saturates."""
-    model = stub(lambda text: logit if text.index("model a") < text.index("model b") else 0.0)
+    model = Stub(lambda text: logit if text.endswith("b") else 0.0)
     wins = win_probabilities(model, CONVERSATIONS[:1], [["a", "b"]], batch_size=2)[0]
     assert wins[0, 1] + wins[1, 0] == 1
     assert np.isfinite(wins).all()
@@ -187,7 +197,7 @@ def test_answers_that_do_not_match_the_conversations_are_one_clear_error(
 
 def test_a_pointwise_reward_model_is_refused(reward_path: Path) -> None:
     with pytest.raises(HarnessError, match="is no pairwise reward model"):
-        load_pair_model(reward_path)
+        load_reward_model(reward_path, "two answers")
 
 
 def test_a_missing_model_is_one_clear_error(tmp_path: Path) -> None:

@@ -78,7 +78,11 @@ def test_sppo_asks_for_win_probabilities_and_weights_prompts_by_a_pointwise_mode
     run = Planner(paper, Assets()).run("sppo", recipe, 0)  # type: ignore[arg-type]
     mixed = run.iterations[1].pairs
     annotate = mixed.inputs["evolved"].inputs["rewards"]
-    assert annotate.settings == {"reward_model": "toy/rm_pairwise", "rewards": "win_probability"}
+    assert annotate.settings == {
+        "reward_model": "toy/rm_pairwise",
+        "rewards": "win_probability",
+        "dtype": "bfloat16",
+    }
     evolve = mixed.inputs["evolved"].inputs["completions"].inputs["prompts"]
     weighed = evolve.inputs["selected"].inputs["rewards"]
-    assert weighed.settings == {"reward_model": "toy/rm_pointwise"}
+    assert weighed.settings == {"reward_model": "toy/rm_pointwise", "dtype": "bfloat16"}

@@ -256,7 +256,7 @@ def test_each_kind_writes_its_own_files(finished: Finished) -> None:
     expected = {
         "prompts": {"prompts.parquet"},
         "generate": {"completions.parquet"},
-        "annotate": {"rewards.parquet"},
+        "annotate": {"rewards.parquet", "summary.json"},
         "select": {"selected.parquet", "summary.json"},
         "evolve": {"prompts.parquet", "summary.json"},
         "pair": {"pairs.parquet", "summary.json"},
