@@ -45,6 +45,6 @@ def verification(identity: str, table: Path = TABLE) -> str:
     """
     name, _, revision = identity.partition("@")
     known = _Table.model_validate_json(table.read_text(encoding="utf-8")).root.get(name)
-    if known is None or revision not in ("", known.revision):
+    if known is None or revision != known.revision:
         return UNVERIFIED
     return f"verified on {known.date} at revision {known.revision}"

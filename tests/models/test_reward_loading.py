@@ -1,0 +1,304 @@
+"""Laws that hold for every published reward model, and the one entry to all of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from small_checkpoints import tensors_of, write_armo, write_pair_llm, write_pairrm
+from tiny_gemma import build_tiny_gemma
+
+from harness.errors import HarnessError, UserError
+from harness.models import hub
+from harness.models.loading import FIRST_IS_BETTER, pad
+from harness.models.pair_preference import win_probabilities
+from harness.models.reader import Comparison, Encoded, PairModel, Reader
+from harness.models.reward_loading import load_reward_model
+from harness.models.reward_model import score
+from harness.models.strict_loading import tensor_shapes
+from harness.models.verification import TABLE, UNVERIFIED, verification
+
+PROMPT = [{"role": "user", "content": "one two"}]
+ANSWERS = ["three", "four five six", "", "seven eight " * 5, "ten?"]
+
+Write = Callable[[Path], Path]
+
+
+def write_classifier(path: Path) -> Path:
+    """Write a small sequence classifier."""
+    return build_tiny_gemma(path, seed=1, outputs=1)
+
+
+def write_two_turns(path: Path) -> Path:
+    """Write a small sequence classifier of two turns."""
+    names = {"id2label": {0: FIRST_IS_BETTER}, "label2id": {FIRST_IS_BETTER: 0}}
+    return build_tiny_gemma(path, seed=2, outputs=1, **names)
+
+
+POINTWISE: dict[str, Write] = {"classifier": write_classifier, "armo": write_armo}
+PAIRWISE: dict[str, Write] = {
+    "two turns": write_two_turns,
+    "pairrm": write_pairrm,
+    "pair-preference": write_pair_llm,
+}
+KINDS = POINTWISE | PAIRWISE
+
+
+def load(kind: str, path: Path, **options: str) -> Reader:
+    """Load a checkpoint of a kind for what it can read."""
+    if kind in POINTWISE:
+        return load_reward_model(path, **options)
+    return load_reward_model(path, "two answers", **options)
+
+
+def encoded(reader: Any) -> list[Encoded]:
+    """Return what a reader reads of the answers, or of each of them against the first."""
+    if isinstance(reader, PairModel):
+        return reader.encode_pairs([Comparison(PROMPT, ANSWERS[0], a) for a in ANSWERS[1:]])
+    return reader.encode([[*PROMPT, {"role": "assistant", "content": a}] for a in ANSWERS])
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return a checkpoint of each kind; not to be changed."""
+    return {kind: write(tmp_path_factory.mktemp("kind")) for kind, write in KINDS.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_on_either_side_and_none_give_the_same_number(
+    kind: str, paths: dict[str, Path]
+) -> None:
+    reader = load(kind, paths[kind])
+    rows = [e.tokens for e in encoded(reader)]
+    assert len(set(map(len, rows))) > 1, "the test needs rows of several lengths"
+    with torch.inference_mode():
+        alone = [float(reader.read(*pad(reader.tokenizer, [row], "right", "cpu"))) for row in rows]
+        for side in ("left", "right"):
+            together = reader.read(*pad(reader.tokenizer, rows, side, "cpu"))  # type: ignore[arg-type]
+            np.testing.assert_allclose(together.numpy(), alone, atol=2e-5)
+    assert np.ptp(alone) > 0.01, "the test needs a model that tells the answers apart"
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 5])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_batch_changes_no_result(kind: str, batch_size: int, paths: dict[str, Path]) -> None:
+    def results(**batching: int) -> np.ndarray:
+        if kind in PAIRWISE:
+            return win_probabilities(paths[kind], [PROMPT], [ANSWERS], **batching)
+        talks = [[*PROMPT, {"role": "assistant", "content": a}] for a in ANSWERS]
+        return score(paths[kind], talks, **batching)
+
+    whole = results(batch_size=256)
+    np.testing.assert_allclose(results(batch_size=batch_size), whole, atol=2e-5)
+    np.testing.assert_allclose(results(batch_size=256, batch_tokens=40), whole, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_tensor_of_the_files_is_the_model_s(kind: str, paths: dict[str, Path]) -> None:
+    """Names, shapes and values, against what the test wrote."""
+    held = {name: tensor.float() for name, tensor in tensors_of(paths[kind]).items()}
+    loaded = load(kind, paths[kind]).model.state_dict()
+    assert loaded.keys() == held.keys()
+    assert all(torch.equal(loaded[name], held[name]) for name in held)
+    assert tensor_shapes(paths[kind]) == {name: tuple(t.shape) for name, t in held.items()}
+
+
+def change(path: Path, edit: Callable[[dict[str, torch.Tensor]], object]) -> str:
+    """Edit the tensors of a checkpoint's last file; return the name of its last tensor."""
+    file = max(path.glob("*.safetensors"))
+    tensors = load_file(file)
+    name = max(tensors)
+    edit(tensors)
+    save_file(tensors, file, {"format": "pt"})
+    return name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_missing_tensor_is_named(kind: str, tmp_path: Path) -> None:
+    path = KINDS[kind](tmp_path)
+    name = change(path, lambda tensors: tensors.pop(max(tensors)))
+    with pytest.raises(UserError, match=rf"lacks the tensor {name} \(1 are missing\)"):
+        load(kind, path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_extra_tensor_is_named(kind: str, tmp_path: Path) -> None:
+    path = KINDS[kind](tmp_path)
+    change(path, lambda tensors: tensors.update({"value_head.bias": torch.zeros(1)}))
+    with pytest.raises(UserError, match=r"has the tensor value_head.bias \(1 too many\)"):
+        load(kind, path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tensor_of_another_shape_is_named(kind: str, tmp_path: Path) -> None:
+    path = KINDS[kind](tmp_path)
+    name = change(path, lambda tensors: tensors.update({max(tensors): torch.zeros(3, 7)}))
+    with pytest.raises(UserError, match=rf"the tensor {name} at .* has the shape \[3, 7\]"):
+        load(kind, path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_number_format_is_the_one_asked_for(kind: str, paths: dict[str, Path]) -> None:
+    whole, half = load(kind, paths[kind]), load(kind, paths[kind], dtype="bfloat16")
+    found = {p.dtype for p in half.model.parameters()}
+    assert torch.bfloat16 in found
+    assert {p.dtype for p in whole.model.parameters()} == {torch.float32}
+    ids, mask = pad(half.tokenizer, [e.tokens for e in encoded(half)], "right", "cpu")
+    with torch.inference_mode():
+        rough = half.read(ids, mask)
+        assert rough.dtype == torch.float32
+        np.testing.assert_allclose(rough.numpy(), whole.read(ids, mask).numpy(), atol=0.5)
+    with pytest.raises(UserError, match="no number format `float8` here: use float32 or bfloat16"):
+        load(kind, paths[kind], dtype="float8")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_device_is_the_one_asked_for(kind: str, paths: dict[str, Path]) -> None:
+    assert str(load(kind, paths[kind], device="cpu").model.device) == "cpu"
+    with pytest.raises(UserError, match="`abacus` is no device"):
+        load(kind, paths[kind], device="abacus")
+    with pytest.raises(UserError, match="there is no `cuda:63` here"):
+        load(kind, paths[kind], device="cuda:63")
+
+
+@pytest.mark.parametrize("kind", ["classifier", "armo", "two turns", "pair-preference"])
+def test_a_missing_chat_template_is_one_clear_error(kind: str, tmp_path: Path) -> None:
+    path = KINDS[kind](tmp_path)
+    (path / "chat_template.jinja").unlink()
+    with pytest.raises(UserError, match=r"the tokenizer at .* has no chat template"):
+        load(kind, path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_reads_what_its_role_asks_for(kind: str, paths: dict[str, Path]) -> None:
+    if kind in POINTWISE:
+        with pytest.raises(HarnessError, match=r"is no pairwise reward model.*pointwise role"):
+            load_reward_model(paths[kind], "two answers")
+    else:
+        # A language model is a reward model in a pairwise role only.
+        words = "is a LlamaForCausalLM" if kind == "pair-preference" else "compares two answers"
+        with pytest.raises(HarnessError, match=words):
+            load_reward_model(paths[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_loaded_model_is_kept_until_its_files_change(kind: str, tmp_path: Path) -> None:
+    path = KINDS[kind](tmp_path)
+    first = load(kind, path)
+    assert load(kind, path) is first
+    change(path, lambda tensors: tensors[max(tensors)].add_(1))
+    assert load(kind, path) is not first
+
+
+@pytest.mark.parametrize(
+    ("architectures", "named"),
+    [(["MistralForCausalLM"], "MistralForCausalLM"), ([], "nameless model"), (None, "nameless")],
+)
+def test_another_architecture_is_one_clear_error(
+    architectures: list[str] | None, named: str, tmp_path: Path
+) -> None:
+    path = write_armo(tmp_path)
+    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    config["architectures"] = architectures
+    (path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(UserError, match=f"is a {named}.*which is no reward model"):
+        load_reward_model(path)
+
+
+def test_code_beside_the_weights_is_never_run(tmp_path: Path) -> None:
+    """ArmoRM's configuration names a module of its own; here it would raise if it were read."""
+    path = write_armo(tmp_path)
+    (path / "modeling_custom.py").write_text("raise SystemExit('run')", encoding="utf-8")
+    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    assert "modeling_custom" in json.dumps(config["auto_map"])
+    assert load_reward_model(path).format == "ArmoRM"
+
+
+def test_pickled_weights_are_refused_with_a_way_out(tmp_path: Path) -> None:
+    path = write_armo(tmp_path)
+    for file in path.glob("*.safetensors*"):
+        file.unlink()
+    (path / "pytorch_model.bin").write_bytes(b"\x80\x04K\x01.")
+    with pytest.raises(UserError, match=r"pickled \(pytorch_model.bin\).*safetensors.*convert"):
+        load_reward_model(path)
+
+
+def test_a_missing_folder_says_how_to_get_one(tmp_path: Path) -> None:
+    with pytest.raises(HarnessError, match=r"no checkpoint at .*hf download NAME.*gated"):
+        load_reward_model(tmp_path / "nowhere")
+
+
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+    path = write_armo(tmp_path)
+    (path / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(UserError, match=r"incomplete, model-00002-of-00002.safetensors is missing"):
+        load_reward_model(path)
+
+
+@pytest.mark.parametrize("content", [b"version https://git-lfs.github.com/spec/v1\n", b""])
+def test_a_file_that_is_no_safetensors_is_named(content: bytes, tmp_path: Path) -> None:
+    path = write_armo(tmp_path)
+    (path / "model-00001-of-00002.safetensors").write_bytes(content)
+    with pytest.raises(UserError, match=r"model-00001-of-00002.safetensors is no safetensors file"):
+        load_reward_model(path)
+
+
+@pytest.mark.parametrize("content", ["{", "[]"])
+def test_a_broken_configuration_or_index_is_one_clear_error(content: str, tmp_path: Path) -> None:
+    path = write_armo(tmp_path / "a")
+    (path / "config.json").write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=r"config.json is no.*: download the model again"):
+        load_reward_model(path)
+    path = write_armo(tmp_path / "b")
+    (path / "model.safetensors.index.json").write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=r"index.json cannot be read .*: download the model again"):
+        load_reward_model(path)
+
+
+def test_a_name_that_is_not_in_the_cache_says_what_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "snapshot_download", _cache_of(tmp_path))
+    words = r"type `hf download a/b --revision 9f`.*gated.*https://huggingface.co/a/b"
+    with pytest.raises(UserError, match=words):
+        hub.local_folder("a/b", "9f")
+    with pytest.raises(UserError, match="neither a folder nor a downloaded model `no such name!`"):
+        load_reward_model("no such name!")
+
+
+def test_a_name_in_the_cache_and_a_folder_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub keeps a model's files under snapshots/<commit>, and branches as files of refs."""
+    cached = tmp_path / "models--a--b"
+    path = write_armo(cached / "snapshots" / "9f")
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("9f", encoding="utf-8")
+    monkeypatch.setattr(hub, "snapshot_download", _cache_of(tmp_path))
+    assert hub.local_folder("a/b") == path
+    assert load_reward_model("a/b") is load_reward_model(str(path))
+
+
+def _cache_of(folder: Path) -> Callable[..., str]:
+    """Return the hub's own look-up, in a cache of the test's."""
+    original = hub.snapshot_download
+    return lambda *args, **kwargs: str(original(*args, **kwargs, cache_dir=folder))
+
+
+def test_no_published_model_is_verified_yet() -> None:
+    assert json.loads(TABLE.read_text(encoding="utf-8")) == {}
+    assert verification("RLHFlow/ArmoRM-Llama3-8B-v0.1@eb2676d") == UNVERIFIED
+
+
+def test_a_verified_model_is_so_at_its_revision_only(tmp_path: Path) -> None:
+    table = tmp_path / "table.json"
+    table.write_text('{"a/b": {"revision": "9f", "date": "2026-01-31"}}', encoding="utf-8")
+    assert verification("a/b@9f", table) == "verified on 2026-01-31 at revision 9f"
+    assert verification("a/b@8e", table) == verification("a/c@9f", table) == UNVERIFIED
+    assert verification("a/b", table) == UNVERIFIED, "which revision was used is not known"

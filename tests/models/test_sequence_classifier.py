@@ -1,0 +1,179 @@
+"""Laws of reward models that are a decoder with one number at the last token."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from llama_by_hand import llama_outputs
+from small_checkpoints import (
+    GEMMA_SPECIAL,
+    gemma_tokenizer,
+    llama_config,
+    llama_shapes,
+    llama_tokenizer,
+    random_tensors,
+    tensors_of,
+    write_model,
+)
+from transformers import (
+    DebertaV2Config,
+    DebertaV2ForSequenceClassification,
+    Gemma2Config,
+    Gemma2ForSequenceClassification,
+    Qwen3Config,
+    Qwen3ForSequenceClassification,
+)
+
+from harness.errors import UserError
+from harness.models.reward_loading import load_reward_model
+from harness.models.reward_model import score
+from harness.models.sequence_classifier import SequenceClassifier
+
+ANSWERS = ["three", "four five six", "", "seven eight " * 9, "<pad>"]
+
+SMALL: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "num_labels": 1,
+    "max_position_embeddings": 128,
+    "initializer_range": 0.3,
+}
+
+
+def talk(answer: str) -> list[dict[str, str]]:
+    """Return a conversation of one prompt and its answer."""
+    return [{"role": "user", "content": "one two"}, {"role": "assistant", "content": answer}]
+
+
+def write_gemma(path: Path, **changes: Any) -> Path:
+    """Write a small Skywork-Reward of the Gemma-2 kind, with its soft-capping and window."""
+    tokenizer = gemma_tokenizer()
+    config = Gemma2Config(
+        **{
+            **SMALL,
+            "vocab_size": len(tokenizer),
+            "attn_logit_softcapping": 50.0,
+            "final_logit_softcapping": 30.0,
+            "query_pre_attn_scalar": 8,
+            "sliding_window": 16,
+            "pad_token_id": GEMMA_SPECIAL.index("<pad>"),
+            "eos_token_id": GEMMA_SPECIAL.index("<eos>"),
+            "bos_token_id": GEMMA_SPECIAL.index("<bos>"),
+            **changes,
+        }
+    )
+    torch.manual_seed(5)
+    Gemma2ForSequenceClassification(config).bfloat16().save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def write_llama(path: Path) -> Path:
+    """Write a small Skywork-Reward of the Llama kind, tensor by tensor."""
+    tokenizer = llama_tokenizer(pad_token=None)
+    config = llama_config(
+        len(tokenizer),
+        architectures=["LlamaForSequenceClassification"],
+        id2label={"0": "LABEL_0"},
+        label2id={"LABEL_0": 0},
+        pad_token_id=None,
+    )
+    shapes = {**llama_shapes(config), "score.weight": (1, 32)}
+    tokenizer.save_pretrained(path)
+    return write_model(path, config, random_tensors(shapes, 6))
+
+
+def test_a_gemma_s_reward_is_the_head_at_the_last_token(tmp_path: Path) -> None:
+    """Against transformers' own class, each conversation unpadded and on its own, in float32."""
+    path = write_gemma(tmp_path)
+    model = Gemma2ForSequenceClassification.from_pretrained(
+        path, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    tokenizer = gemma_tokenizer()
+    expected = []
+    for answer in ["three", "four five six", "", ("seven eight " * 9).strip()]:
+        text = (
+            f"<bos><start_of_turn>user\none two<end_of_turn>\n"
+            f"<start_of_turn>model\n{answer}<end_of_turn>\n"
+        )
+        ids = torch.tensor([tokenizer(text, add_special_tokens=False)["input_ids"]])
+        with torch.inference_mode():
+            expected.append(float(model.score(model.model(ids).last_hidden_state[0, -1])))
+    reader = load_reward_model(path)
+    actual = score(reader, [talk(answer) for answer in ANSWERS[:4]], batch_size=8)
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
+    assert np.ptp(actual) > 0.1, "the test needs a model that tells the answers apart"
+    assert reader.model.config._attn_implementation == "eager", "it has no other that soft-caps"
+
+
+def test_a_llama_s_reward_is_the_head_at_the_last_token(tmp_path: Path) -> None:
+    """Against a Llama written out; its tokenizer has no token for padding and needs none."""
+    path = write_llama(tmp_path)
+    tensors = tensors_of(path)
+    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    tokenizer = llama_tokenizer()
+    expected = []
+    for answer in ANSWERS[:3]:
+        text = (
+            "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\none two<|eot_id|>"
+            f"<|start_header_id|>assistant<|end_header_id|>\n\n{answer}<|eot_id|>"
+        )
+        outputs = llama_outputs(
+            tensors, config, tokenizer(text, add_special_tokens=False).input_ids
+        )
+        expected.append(float(outputs[-1] @ tensors["score.weight"][0].double()))
+    actual = score(path, [talk(answer) for answer in ANSWERS[:3]], batch_size=8)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+    assert np.ptp(actual) > 0.1, "the test needs a model that tells the answers apart"
+
+
+def test_a_qwen_is_read_as_well(tmp_path: Path) -> None:
+    tokenizer = gemma_tokenizer()
+    torch.manual_seed(7)
+    config = Qwen3Config(**SMALL, vocab_size=len(tokenizer), pad_token_id=0)
+    Qwen3ForSequenceClassification(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    reader = load_reward_model(tmp_path)
+    assert isinstance(reader, SequenceClassifier)
+    assert np.ptp(score(reader, [talk(answer) for answer in ANSWERS], batch_size=2)) > 0.1
+
+
+def test_rewards_in_bfloat16_are_not_rounded_to_it(tmp_path: Path) -> None:
+    path = write_gemma(tmp_path)
+    whole, half = load_reward_model(path), load_reward_model(path, dtype="bfloat16")
+    assert half.model.model.embed_tokens.weight.dtype == torch.bfloat16
+    conversations = [talk(answer) for answer in ANSWERS[:4]]
+    rough = score(half, conversations, batch_size=2)
+    np.testing.assert_allclose(rough, score(whole, conversations, batch_size=2), atol=0.3)
+    assert (rough != torch.tensor(rough).bfloat16().double().numpy()).all()
+
+
+def test_an_encoder_is_refused(tmp_path: Path) -> None:
+    """Its number is not at the last token, and where a text ends in it is not this reader's."""
+    tokenizer = gemma_tokenizer()
+    config = DebertaV2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        intermediate_size=48,
+        num_labels=1,
+    )
+    DebertaV2ForSequenceClassification(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="DebertaV2ForSequenceClassification, which is no decoder"):
+        load_reward_model(tmp_path)
+
+
+def test_several_outputs_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="has 2 outputs: one is needed"):
+        load_reward_model(write_gemma(tmp_path, num_labels=2))

@@ -1,0 +1,140 @@
+"""Laws of annotating with published reward models, and of what the stage says of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_checkpoints import write_armo, write_pair_llm, write_pairrm
+
+from harness.errors import UserError
+from harness.micro import world
+from harness.models import hub
+from harness.models.pair_preference import win_probabilities
+from harness.models.reward_loading import load_reward_model
+from harness.models.reward_model import score
+from harness.store import StageContext
+from harness.trainer import model_steps
+from harness.trainer.assets import resolve
+from harness.trainer.files import read_rewards, write_rows
+from harness.trainer.model_steps import annotate_stage, assistant, user
+
+ANSWERS = {"one two": ["three", "four five", "three"], "six": ["seven eight", "nine ten?", ""]}
+NAME = "RLHFlow/some-model@9f"
+
+
+@pytest.fixture
+def completions(tmp_path: Path) -> Path:
+    """Return a stage's folder with three answers to each of two prompts."""
+    folder = tmp_path / "completions"
+    folder.mkdir()
+    rows = [
+        {"prompt_id": prompt, "prompt": prompt, "sample": i, "completion": text}
+        for prompt, texts in ANSWERS.items()
+        for i, text in enumerate(texts)
+    ]
+    write_rows(folder / "completions.parquet", rows)
+    return folder
+
+
+def annotated(
+    model: Path, completions: Path, monkeypatch: pytest.MonkeyPatch, **settings: str
+) -> tuple[np.ndarray, dict[str, Any]]:
+    """Run the stage on the processor; return P x N rewards and the summary."""
+    monkeypatch.setattr(model_steps, "resolve", lambda identity: model)
+    monkeypatch.setattr("harness.models.loading.fastest_device", lambda: "cpu")
+    out = completions.parent / "out"
+    out.mkdir()
+    annotate_stage(
+        StageContext({"reward_model": NAME, **settings}, {"completions": completions}, out, 0)
+    )
+    return read_rewards(out)[1], json.loads((out / "summary.json").read_text(encoding="utf-8"))
+
+
+def test_armo_annotates_and_is_unverified(
+    tmp_path: Path, completions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = write_armo(tmp_path / "model")
+    rewards, summary = annotated(model, completions, monkeypatch)
+    talks = [[*user(p), assistant(a)] for p, answers in ANSWERS.items() for a in answers]
+    np.testing.assert_allclose(rewards.ravel(), score(model, talks, batch_size=8), atol=1e-6)
+    assert summary == {
+        "reward_model": NAME,
+        "format": "ArmoRM",
+        "weights": "unverified",
+        "cut": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("write", "format_"),
+    [(write_pairrm, "PairRM"), (write_pair_llm, "pair-preference language model")],
+)
+def test_pairwise_models_annotate_with_mean_win_probabilities(
+    write: Callable[[Path], Path],
+    format_: str,
+    tmp_path: Path,
+    completions: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = write(tmp_path / "model")
+    rewards, summary = annotated(model, completions, monkeypatch, rewards="win_probability")
+    wins = win_probabilities(
+        model, [user(p) for p in ANSWERS], list(ANSWERS.values()), batch_size=8
+    )
+    np.testing.assert_allclose(rewards, wins.mean(axis=2), atol=1e-6)
+    np.testing.assert_allclose(rewards.mean(axis=1), 0.5)
+    assert rewards[0, 0] == rewards[0, 2], "equal answers"
+    assert (summary["format"], summary["weights"]) == (format_, "unverified")
+
+
+def test_the_number_format_is_a_setting_of_the_stage(
+    tmp_path: Path, completions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = write_armo(tmp_path / "model")
+    rewards, _ = annotated(model, completions, monkeypatch, dtype="bfloat16")
+    talks = [[*user(p), assistant(a)] for p, answers in ANSWERS.items() for a in answers]
+    half = score(load_reward_model(model, dtype="bfloat16"), talks, batch_size=256)
+    np.testing.assert_array_equal(rewards.ravel(), half)
+    assert (half != score(model, talks, batch_size=256)).any()
+
+
+def test_answers_that_were_cut_are_counted(
+    tmp_path: Path, completions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a context of one token less than the longest conversation has, that one is cut."""
+    armo = load_reward_model(write_armo(tmp_path / "measure"))
+    talks = [[*user(p), assistant(a)] for p, answers in ANSWERS.items() for a in answers]
+    lengths = sorted(len(e.tokens) for e in armo.encode(talks))
+    model = write_armo(tmp_path / "model", max_position_embeddings=lengths[-1] - 1)
+    _, summary = annotated(model, completions, monkeypatch)
+    assert summary["cut"] == sum(n == lengths[-1] for n in lengths)
+
+
+def test_the_embedded_world_s_model_says_that_it_is_embedded(
+    tmp_path: Path, completions: Path
+) -> None:
+    identity = world.card().identity("rm_pointwise")
+    out = tmp_path / "out"
+    out.mkdir()
+    annotate_stage(StageContext({"reward_model": identity}, {"completions": completions}, out, 0))
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert summary["weights"] == "embedded"
+    assert summary["format"] == "sequence classifier"
+
+
+def test_a_name_resolves_to_the_hub_s_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        hub, "snapshot_download", lambda name, revision, local_files_only: f"/{name}/{revision}"
+    )
+    assert resolve("RLHFlow/some-model@9f") == Path("/RLHFlow/some-model/9f")
+    monkeypatch.undo()
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(UserError, match="hf download RLHFlow/no-such-model --revision 9f"):
+        resolve("RLHFlow/no-such-model@9f")
