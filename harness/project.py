@@ -22,6 +22,11 @@ def declaration_dirs() -> list[Path]:
     return [project_root() / "experiments", project_root() / "ablations"]
 
 
+def figures_dir() -> Path:
+    """Return the folder whose YAML files declare the paper's figures."""
+    return project_root() / "experiments" / "figures"
+
+
 def profiles_dir() -> Path:
     """Return the folder whose YAML files declare the profiles."""
     return PACKAGE / "profiles"

@@ -1,4 +1,4 @@
-"""JSON Schemas of table, claims and profile files, for editors.
+"""JSON Schemas of table, figure, claims and profile files, for editors.
 
 The schemas are made from the models and kept beside this module; each YAML file names its own in
 its first line. `python -m harness.catalogue.json_schema` writes them anew.
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.catalogue.claims import FigureClaims
+from harness.catalogue.figures import figure_schema
 from harness.catalogue.profile import Profile
 from harness.catalogue.recipe import Recipe
 from harness.catalogue.schema import Table
@@ -46,6 +47,7 @@ def schemas() -> dict[str, str]:
     """Return the text of each schema file by its name."""
     made = {
         "table.json": table_schema(),
+        "figure.json": _titled(figure_schema(), "A figure of the paper"),
         "claims.json": claims_schema(),
         "profile.json": profile_schema(),
     }

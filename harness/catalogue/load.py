@@ -67,14 +67,14 @@ def load_tables(dirs: Sequence[Path] | None = None) -> dict[str, Table]:
 
 
 def table_files(dirs: Sequence[Path] | None = None) -> list[Path]:
-    """Return the files that declare tables; those in a folder `claims` declare none.
+    """Return the files that declare tables; those in folders `claims` and `figures` do not.
 
     Args:
         dirs: Folders to search at any depth; the project's own by default.
     """
     folders = declaration_dirs() if dirs is None else dirs
     files = [path for folder in folders for path in yaml_files(folder)]
-    return [path for path in files if path.parent.name != "claims"]
+    return [path for path in files if path.parent.name not in ("claims", "figures")]
 
 
 def find_table(tables: Mapping[str, Table], name: str) -> Table:

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from harness.catalogue.figures import Figure
     from harness.catalogue.profile import Profile
     from harness.catalogue.schema import Table
     from harness.engine import Plan
     from harness.store import Stage
+    from harness.trainer.figure_runs import FigureRuns
     from harness.trainer.table_runs import TableRuns
 
 EXPECTED_S: Mapping[str, float] = {
@@ -44,6 +46,18 @@ def all_tables() -> Mapping[str, Table]:
     from harness.catalogue.load import load_tables
 
     return load_tables()
+
+
+@functools.cache
+def all_figures() -> Mapping[str, Figure]:
+    """Return the declared figures by id, read once.
+
+    Raises:
+        CatalogueError: Anything is wrong in any file, or in a table's.
+    """
+    from harness.catalogue.figures import load_figures
+
+    return load_figures(all_tables())
 
 
 @functools.cache
@@ -83,7 +97,7 @@ def planned(
     return plan_table(*found(table, profile), seeds, rows)
 
 
-def shared_stages(runs: TableRuns) -> list[Stage]:
+def shared_stages(runs: TableRuns | FigureRuns) -> list[Stage]:
     """Return the stages that more than one run needs; each is computed once."""
     from harness.engine import Plan
 

@@ -10,6 +10,7 @@ import typer
 from harness.cli.options import JsonOption, TableArgument
 
 if TYPE_CHECKING:
+    from harness.catalogue.figures import Figure
     from harness.catalogue.profile import Profile
     from harness.catalogue.schema import Row, Table
 
@@ -22,8 +23,9 @@ def register(app: typer.Typer) -> None:
 
 
 def list_tables(as_json: JsonOption = False) -> None:
-    """List the tables, their sizes, and the profiles that can run them now."""
-    from harness.cli.asking import all_profiles, all_tables
+    """List the tables and figures, their sizes, and the profiles that can run them now."""
+    from harness.cli.asking import all_figures, all_profiles, all_tables
+    from harness.cli.figure_commands import listed_figures
     from harness.cli.output import console, grid, print_json
 
     tables, profiles = all_tables(), all_profiles()
@@ -38,8 +40,9 @@ def list_tables(as_json: JsonOption = False) -> None:
         }
         for table in tables.values()
     ]
+    figures = listed_figures()
     if as_json:
-        print_json(listed)
+        print_json([*listed, *figures])
         return
     headings = ("table", "kind", "rows", "columns", "paper values", "runs on", "title")
     lines = [
@@ -49,8 +52,23 @@ def list_tables(as_json: JsonOption = False) -> None:
     ]  # fmt: skip
     out = console()
     out.print(grid(headings, lines, right="234"))
-    if not all(item["runnable"] for item in listed):
+    drawn = [
+        (item["id"], item["drawn"], str(item["rows"]), _rows_on(item),
+         all_figures()[item["id"]].title)
+        for item in figures
+    ]  # fmt: skip
+    out.print()
+    out.print(grid(("figure", "kind", "rows", "runs on", "title"), drawn, right="2"))
+    if not all(item["runnable"] for item in [*listed, *figures]):
         out.print("\nnot yet: no profile can run it; `harness run TABLE` says what is missing.")
+
+
+def _rows_on(item: Mapping[str, Any]) -> str:
+    """Return the profiles that can run a figure's rows, with how many where not all."""
+    can = {name: rows for name, rows in item["rows_runnable"].items() if rows}
+    told = [name if rows == item["rows"] else f"{name} ({rows} of {item['rows']} rows)"
+            for name, rows in can.items()]  # fmt: skip
+    return ", ".join(told) or "not yet"
 
 
 def runnable(table: Table, profiles: Mapping[str, Profile]) -> list[str]:
@@ -69,8 +87,12 @@ def show_table(name: TableArgument, as_json: JsonOption = False) -> None:
     """Show what a table asks, its rows with their recipes, and what the paper prints."""
     from harness.catalogue.load import find_table
     from harness.cli.asking import all_tables
+    from harness.cli.figure_commands import is_figure, show_figure
     from harness.cli.output import print_json
 
+    if is_figure(name):
+        show_figure(name, as_json)
+        return
     table = find_table(all_tables(), name)
     if as_json:
         print_json(_table_json(table))
@@ -148,12 +170,14 @@ def _printed(row: Row, column: str) -> str:
 
 
 def validate(as_json: JsonOption = False) -> None:
-    """Check every declared table and profile, and name everything that is wrong."""
+    """Check every declared table, figure and profile, and name everything that is wrong."""
     from harness.catalogue.documents import CatalogueError, Problem
+    from harness.catalogue.figures import load_figures
     from harness.cli.asking import all_profiles, all_tables
     from harness.cli.output import console, counted, print_json
 
     tables: Mapping[str, Table] = {}
+    figures: Mapping[str, Figure] = {}
     profiles: Mapping[str, Profile] = {}
     problems: list[Problem] = []
     try:
@@ -164,6 +188,11 @@ def validate(as_json: JsonOption = False) -> None:
         profiles = all_profiles()
     except CatalogueError as error:
         problems += error.problems
+    try:
+        # Where tables are broken, what figures refer to cannot be told from what is not declared.
+        figures = load_figures(tables or None)
+    except CatalogueError as error:
+        problems += error.problems
     runs = {run for table in tables.values() for row in table.rows for run in table.recipes(row)}
     values = sum(table.paper_values for table in tables.values())
     if as_json:
@@ -171,6 +200,7 @@ def validate(as_json: JsonOption = False) -> None:
             {
                 "ok": not problems,
                 "tables": len(tables),
+                "figures": len(figures),
                 "profiles": len(profiles),
                 "runs": len(runs),
                 "paper_values": values,
@@ -187,5 +217,6 @@ def validate(as_json: JsonOption = False) -> None:
         raise CatalogueError(problems)
     console().print(
         f"All is well: {counted(len(tables), 'table')} with {counted(values, 'paper value')} and "
-        f"{counted(len(runs), 'distinct run')}, {counted(len(profiles), 'profile')}."
+        f"{counted(len(runs), 'distinct run')}, {counted(len(figures), 'figure')}, "
+        f"{counted(len(profiles), 'profile')}."
     )

@@ -18,7 +18,7 @@ MOST_SEEDS = 1000
 LARGEST_SEED = 2**31 - 1
 
 TableArgument = Annotated[
-    str, typer.Argument(metavar="TABLE", help="A table; `harness list` names them.")
+    str, typer.Argument(metavar="TABLE", help="A table or figure; `harness list` names them.")
 ]
 ProfileOption = Annotated[
     str, typer.Option("--profile", metavar="NAME", help="The scale to run at.")

@@ -22,6 +22,7 @@ from harness.cli.options import (
 if TYPE_CHECKING:
     from harness.engine import Plan
     from harness.store import Store
+    from harness.trainer.figure_runs import FigureRuns
     from harness.trainer.table_runs import TableRuns
 
 
@@ -40,13 +41,17 @@ def plan(
 ) -> None:
     """Show what a run would compute: stages done, missing, failed, and the time left."""
     from harness.cli.asking import planned
+    from harness.cli.figure_commands import is_figure, runnable_figure
 
-    runs = planned(table, profile, parse_seeds(seeds), parse_names("--rows", rows))
-    show_plan(runs, jobs, as_json)
+    asked = parse_seeds(seeds)
+    if is_figure(table):
+        show_plan(runnable_figure(table, profile, asked, rows), jobs, as_json)
+        return
+    show_plan(planned(table, profile, asked, parse_names("--rows", rows)), jobs, as_json)
 
 
-def show_plan(runs: TableRuns, jobs: int | None, as_json: bool) -> None:
-    """Print the plan of a table's runs.
+def show_plan(runs: TableRuns | FigureRuns, jobs: int | None, as_json: bool) -> None:
+    """Print the plan of the runs of a table or a figure.
 
     Args:
         runs: The runs.
@@ -68,7 +73,9 @@ def show_plan(runs: TableRuns, jobs: int | None, as_json: bool) -> None:
         _print(summary)
 
 
-def summarise(runs: TableRuns, plan: Plan, store: Store, jobs: int | None) -> dict[str, Any]:
+def summarise(
+    runs: TableRuns | FigureRuns, plan: Plan, store: Store, jobs: int | None
+) -> dict[str, Any]:
     """Return what is done and what is left of a plan, as JSON data.
 
     Raises:
@@ -88,11 +95,11 @@ def summarise(runs: TableRuns, plan: Plan, store: Store, jobs: int | None) -> di
         return {"total": len(found)} | {state: found.count(state) for state in STATES}
 
     return {
-        "table": runs.table.id,
+        "table": runs.id,
         "profile": runs.profile.name,
         "scale": runs.profile.scale,
         "seeds": list(runs.seeds),
-        "rows": [row.id for row in runs.rows],
+        "rows": runs.row_ids,
         "runs": len(runs.runs),
         "stages": counts(plan),
         "shared": len(shared_stages(runs)),

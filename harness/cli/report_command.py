@@ -70,6 +70,7 @@ def report(
     The seeds are those of the last run of the table; what is missing of them is said.
     """
     from harness.cli.asking import planned
+    from harness.cli.figure_commands import is_figure, report_figure
     from harness.cli.output import note
     from harness.errors import UserError
     from harness.project import results_dir, store_dir
@@ -78,6 +79,10 @@ def report(
 
     if as_json and form not in (None, Format.json):
         raise UserError(f"`--json` and `--format {form}` contradict each other; leave one out")
+    chosen = Format.json if as_json else form or Format.terminal
+    if is_figure(table):
+        report_figure(table, profile, rows, seeds, chosen, publish)
+        return
     asked = parse_seeds(seeds) if seeds is not None else last_asked(table, profile)
     runs = planned(table, profile, asked, parse_names("--rows", rows))
     store = Store(store_dir())
@@ -86,7 +91,7 @@ def report(
         from harness.report.publish import publish as publish_table
 
         note(f"published in {publish_table(runs, cells, store, results_dir())}")
-    write_report(runs, cells, store, Format.json if as_json else form or Format.terminal)
+    write_report(runs, cells, store, chosen)
 
 
 def last_asked(table: str, profile: str) -> tuple[int, ...]:

@@ -67,6 +67,7 @@ def run(
     What is done is kept: after Ctrl-C, a failure or with more seeds, the same command goes on.
     """
     from harness.cli.asking import planned
+    from harness.cli.figure_commands import is_figure, run_figure
     from harness.cli.output import console
     from harness.cli.plan_command import headline, show_plan, summarise
     from harness.cli.report_command import Format, write_report
@@ -77,6 +78,9 @@ def run(
     from harness.report.cells import build_cells
     from harness.store import Store
 
+    if is_figure(table):
+        run_figure(table, profile, rows, seeds, jobs, fail_fast, dry_run, as_json)
+        return
     runs = planned(table, profile, parse_seeds(seeds), parse_names("--rows", rows))
     if dry_run:
         show_plan(runs, jobs, as_json)
@@ -88,7 +92,7 @@ def run(
     remember(work_dir(), runs.table.id, runs.profile.name, runs.seeds)
     tracker, outcome = tracker_of(store), None
     if plan.pending(store):
-        outcome = execute(runs, plan, store, tracker, summary["jobs"], fail_fast, stderr=as_json)
+        outcome = execute([runs], plan, store, tracker, summary["jobs"], fail_fast, stderr=as_json)
     cells = build_cells(runs, store)
     tracker.finish([whole_table(runs, cells, store)])
     write_report(runs, cells, store, Format.json if as_json else Format.terminal, details=False)
@@ -98,12 +102,12 @@ def run(
             "harness ui (curves and rows side by side)"
         )
     if outcome is not None and not outcome.ok:
-        _print_failures(outcome, store.root, work_dir() / "logs")
+        print_failures(outcome, store.root, work_dir() / "logs")
         raise typer.Exit(1)
 
 
 def execute(
-    runs: TableRuns,
+    tables: Sequence[TableRuns],
     plan: Plan,
     store: Store,
     tracker: Tracker,
@@ -115,7 +119,7 @@ def execute(
     """Compute the stages of a plan that are not done, showing and tracking how it goes.
 
     Args:
-        runs: The runs the plan completes.
+        tables: The runs the plan completes, at one profile.
         plan: The plan.
         store: Where outputs go.
         tracker: Takes the events, for MLflow.
@@ -134,7 +138,7 @@ def execute(
     from harness.trainer.steps import FUNCTIONS
 
     tally = Tally(plan, store, jobs, EXPECTED_S)
-    tracker.start([runs])
+    tracker.start(tables)
     try:
         with progress(console(stderr=stderr), tally) as shown:
 
@@ -151,7 +155,7 @@ def execute(
                 on_event=on_event,
                 preload=needed_modules(plan.pending(store)),
                 fallback=EXPECTED_S,
-                threads=runs.profile.threads,
+                threads=tables[0].profile.threads,
             )
             return engine.run(plan)
     except BaseException:
@@ -179,7 +183,7 @@ def needed_modules(stages: Sequence[Stage]) -> list[str]:
     return sorted({module for kind, module in NEEDED_MODULES.items() if kind in kinds})
 
 
-def _print_failures(outcome: Outcome, store: Path, logs: Path) -> None:
+def print_failures(outcome: Outcome, store: Path, logs: Path) -> None:
     """Print what failed and why, and where more is written, on stderr."""
     from harness.cli.output import counted, note
 

@@ -112,14 +112,17 @@ def whole_table(runs: TableRuns, cells: Sequence[Cell], store: Store) -> TableSt
 def asked_states(store: Store) -> list[TableState]:
     """Return the state of every table that was run, at every profile, with its last seeds.
 
+    Of a figure that was run there are the runs behind it, by table and without cells.
+
     Raises:
         HarnessError: A record of the seeds asked for is broken, or the store cannot be read.
     """
-    from harness.cli.asking import all_profiles, all_tables, supported_rows
+    from harness.cli.asking import all_figures, all_profiles, all_tables, supported_rows
     from harness.project import work_dir
     from harness.report.asked import recall
     from harness.report.cells import build_cells
     from harness.tracking import TableState
+    from harness.trainer.figure_runs import plan_figure
     from harness.trainer.table_runs import plan_table
 
     states = []
@@ -130,4 +133,9 @@ def asked_states(store: Store) -> list[TableState]:
             if seeds and rows:
                 runs = plan_table(table, profile, seeds, rows)
                 states.append(TableState(runs, build_cells(runs, store)))
+        for figure in all_figures().values():
+            seeds = recall(work_dir(), figure.id, profile.name)
+            if seeds:
+                parts = plan_figure(figure, all_tables(), profile, seeds).parts
+                states += [TableState(part, ()) for part in parts.values()]
     return states

@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 
 def verify(store: StoreOption = False, as_json: JsonOption = False) -> None:
-    """Compute every published number again from its per-prompt scores.
+    """Compute every published number again from the values of single prompts behind it.
 
     The first difference is named, and the command then fails.
     """
@@ -40,15 +40,16 @@ def verify(store: StoreOption = False, as_json: JsonOption = False) -> None:
         print_json({"ok": True, "difference": None, **found.as_json()})
         return
     out = console()
-    where = f"{counted(len(found.tables), 'table')} and {counted(len(found.sweeps), 'sweep')}"
+    where = f"{counted(len(found.tables), 'table')}, {counted(len(found.sweeps), 'sweep')}"
     out.print(
-        f"All is as published: {counted(found.cells, 'cell')} of {where} follow from their "
-        "per-prompt scores."
+        f"All is as published: {counted(found.cells, 'cell')} of {where} and "
+        f"{counted(found.points, 'number')} of {counted(len(found.figures), 'figure')} follow "
+        "from their values of single prompts."
     )
     if found.unchecked:
         out.print(f"Without per-prompt scores, and so not checked: {', '.join(found.unchecked)}.")
     if found.stages is not None:
         out.print(
             f"The store's files are what was written: {counted(found.stages, 'stage')}; "
-            f"{found.absent} behind published tables are not in this store."
+            f"{found.absent} behind published tables and figures are not in this store."
         )

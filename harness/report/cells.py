@@ -14,7 +14,7 @@ A failure outranks `partial`, because another run alone may not mend it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -23,6 +23,7 @@ from harness.report.scores import Measured, Numbers, benchmark_of, numbers, read
 from harness.store import Stage, Store
 
 if TYPE_CHECKING:
+    from harness.trainer.plan import Run
     from harness.trainer.table_runs import TableRuns
 
 State = Literal["ok", "partial", "not_run", "failed", "not_available"]
@@ -179,19 +180,30 @@ def _state(
     benchmark = benchmark_of(table_runs.profile, column.reads)
     if benchmark is None:
         return "not_available", None
-    missing = [
-        run
-        for run in table_runs.behind(row, column)
-        if (run.run_id, run.seed, column.reads) not in measured
-    ]
+    return state_of(table_runs.behind(row, column), benchmark, column.reads, measured, failures)
+
+
+def state_of(
+    runs: Sequence[Run], benchmark: str, score: str, measured: Measured, failures: Failures
+) -> tuple[State, str | None]:
+    """Return whether a score of some runs is there for every seed, and why it failed if it did.
+
+    Args:
+        runs: One run for each seed.
+        benchmark: The benchmark that yields the score.
+        score: The score.
+        measured: Per-prompt values that are there.
+        failures: The store's recorded failures.
+    """
+    missing = [run for run in runs if (run.run_id, run.seed, score) not in measured]
     if not missing:
         return "ok", None
     for run in missing:
         judge = run.judged[benchmark]
-        reason = failures.behind(judge) or failures.without_score(judge, column.reads)
+        reason = failures.behind(judge) or failures.without_score(judge, score)
         if reason is not None:
             return "failed", reason
-    return ("not_run" if len(missing) == len(table_runs.seeds) else "partial"), None
+    return ("not_run" if len(missing) == len(runs) else "partial"), None
 
 
 def _runs(table_runs: TableRuns, row: Row, column: Column, measured: Measured) -> tuple[str, ...]:

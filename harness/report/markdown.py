@@ -22,7 +22,7 @@ _OPENS = re.compile(r"^(\d*)([-+=.)])(?=\s|$|[-=])")
 
 def as_markdown(report: Report) -> str:
     """Return a report as GitHub-flavoured Markdown."""
-    return _template().render(
+    return template("report.md.j2").render(
         heading=view.heading(report),
         facts=view.facts(report),
         blocks=view.column_blocks(report),
@@ -43,7 +43,8 @@ def escape(text: str) -> str:
 
 
 @functools.cache
-def _template() -> Template:
+def template(name: str) -> Template:
+    """Return a packaged template of Markdown; every text in it goes through the filter `md`."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -56,4 +57,4 @@ def _template() -> Template:
         autoescape=False,
     )
     environment.filters["md"] = escape
-    return environment.get_template("report.md.j2")
+    return environment.get_template(name)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from harness.store import Manifest, Stage, Store
 
 if TYPE_CHECKING:
+    from harness.trainer.figure_runs import FigureRuns
     from harness.trainer.table_runs import TableRuns
 
 
@@ -53,13 +54,15 @@ class Origin:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
 
 
-def origin_of(table_runs: TableRuns, store: Store, benchmarks: Iterable[str]) -> Origin:
-    """Return where the numbers of a table come from.
+def origin_of(
+    table_runs: TableRuns | FigureRuns, store: Store, benchmarks: Iterable[str]
+) -> Origin:
+    """Return where the numbers of a table or a figure come from.
 
     Args:
-        table_runs: The runs behind the table.
+        table_runs: The runs behind it.
         store: The store with what is done.
-        benchmarks: The benchmarks that the table's columns read.
+        benchmarks: The benchmarks that it reads.
     """
     stages = list(behind(table_runs.targets))
     done = [s.fingerprint for s in stages if store.status(s.fingerprint) == "done"]

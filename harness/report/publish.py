@@ -13,7 +13,6 @@ whole. `harness.report.published` reads it back and computes the cells again.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 import shutil
 import tempfile
@@ -22,21 +21,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from harness.report import view
 from harness.report.cells import Cell
 from harness.report.curves import draw_curves
 from harness.report.json import dumps
 from harness.report.markdown import as_markdown
+from harness.report.parquet import Column, write_columns
 from harness.report.report import Report, assemble
 from harness.report.scores import Measured, benchmark_of, flat, read_scores
 from harness.store import Store
 from harness.store.faults import explained
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from harness.trainer.table_runs import TableRuns
 
 REPORT, PAGE, SCORES, DIGESTS = "report.json", "report.md", "scores.parquet", "digests.json"
@@ -118,39 +114,15 @@ def write_scores(measured: Measured, path: Path) -> None:
 
     `column` is the score that a table's column reads. Rows are in order of the other columns.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     runs, seeds, scores, prompts, values = list(zip(*flat(measured), strict=True)) or [()] * 5
-    table = pa.Table.from_arrays(
-        [
-            _strings(runs),
-            _numbers(np.array(seeds, dtype=np.int64), pa.int64()),
-            _strings(scores),
-            _strings(prompts),
-            _numbers(np.array(values, dtype=np.float64), pa.float64()),
-        ],
-        names=["run_id", "seed", "column", "prompt_id", "value"],
-    )
-    pq.write_table(table, path, compression="zstd")
-
-
-def _strings(texts: Sequence[str]) -> pa.Array:
-    """Return texts as an array, from buffers: pyarrow's own conversion would import pandas."""
-    import pyarrow as pa
-
-    encoded = [text.encode() for text in texts]
-    ends = itertools.accumulate(map(len, encoded), initial=0)
-    offsets = np.fromiter(ends, dtype=np.int32, count=len(encoded) + 1)
-    buffers = [pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
-    return pa.StringArray.from_buffers(len(encoded), *buffers)
-
-
-def _numbers(values: np.ndarray[Any, np.dtype[Any]], kind: pa.DataType) -> pa.Array:
-    """Return numbers as an array, from a buffer."""
-    import pyarrow as pa
-
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+    columns: dict[str, tuple[type, Column]] = {
+        "run_id": (str, runs),
+        "seed": (int, seeds),
+        "column": (str, scores),
+        "prompt_id": (str, prompts),
+        "value": (float, values),
+    }
+    write_columns(path, columns)
 
 
 def _fingerprints(table_runs: TableRuns, store: Store) -> dict[str, dict[str, str]]:

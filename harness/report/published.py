@@ -130,7 +130,8 @@ def _read_json(path: Path) -> dict[str, Any]:
 def published_folders(results_dir: Path) -> Iterator[Path]:
     """Yield the folders of published tables, in order of profile and table.
 
-    Other pages have a `report.json` as well; a table has digests, or says that it has cells.
+    Other pages have a `report.json` as well; a table has digests, or says that it has cells, and
+    is no figure.
     """
     for path in sorted(results_dir.glob(f"*/*/{REPORT}")):
         if _is_table(path.parent):
@@ -143,5 +144,7 @@ def _is_table(folder: Path) -> bool:
         report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
     except ValueError:
         return True
+    if isinstance(report, dict) and "figure" in report:
+        return False
     # A table stays one when its scores or digests are taken away.
     return (folder / DIGESTS).exists() or not isinstance(report, dict) or "cells" in report

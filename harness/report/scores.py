@@ -8,7 +8,7 @@ ids.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from harness.store import Store
 
 if TYPE_CHECKING:
     from harness.statistics import ScoreMatrix
+    from harness.trainer.plan import Run
     from harness.trainer.table_runs import TableRuns
 
 Key = tuple[str, int, str]
@@ -55,13 +56,31 @@ def read_scores(table_runs: TableRuns, store: Store) -> Measured:
         StoreError: A stored file is not what was written.
         HarnessError: A judge's scores give a prompt twice.
     """
+    return read_wanted(table_runs.runs, _wanted(table_runs), table_runs.profile, store)
+
+
+def read_wanted(
+    runs: Mapping[tuple[str, int], Run], wanted: Iterable[Key], profile: Profile, store: Store
+) -> Measured:
+    """Read some scores of runs from every judge's stage that is done.
+
+    Args:
+        runs: The runs by run id and seed.
+        wanted: What to read.
+        profile: The profile that the runs have.
+        store: The store.
+
+    Raises:
+        StoreError: A stored file is not what was written.
+        HarnessError: A judge's scores give a prompt twice.
+    """
     # Several scores come from one judge's stage, which is read once.
     by_stage: dict[str, list[Key]] = {}
-    for key in sorted(_wanted(table_runs)):
+    for key in sorted(set(wanted)):
         run_id, seed, score = key
-        benchmark = benchmark_of(table_runs.profile, score)
+        benchmark = benchmark_of(profile, score)
         if benchmark is not None:
-            stage = table_runs.runs[run_id, seed].judged[benchmark].fingerprint
+            stage = runs[run_id, seed].judged[benchmark].fingerprint
             by_stage.setdefault(stage, []).append(key)
     measured: Measured = {}
     for stage, keys in by_stage.items():

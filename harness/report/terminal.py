@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 WIDTH = 80
 """Width of a text that goes to no terminal."""
 
-_WIDEST = 100
+WIDEST = 100
 """Wider terminals get no wider lines: figures far from their row's name are hard to follow."""
 
 
@@ -32,7 +32,7 @@ def print_report(report: Report, console: Console | None = None, details: bool =
 
     console = console or Console(highlight=False)
     # A line break right at the edge, or a combining character, must not make a line too long.
-    width = min(console.width, _WIDEST) - 2
+    width = min(console.width, WIDEST) - 2
     for part in _parts(report, details):
         console.print(part, width=width, highlight=False)
 
@@ -53,21 +53,21 @@ def _parts(report: Report, details: bool) -> Iterator[RenderableType]:
     from rich.text import Text
 
     yield Text(view.heading(report), style="bold")
-    yield _pairs(view.facts(report))
+    yield names_and_texts(view.facts(report))
     for block in view.column_blocks(report):
-        yield from _block(block)
-    yield from _block(view.summary_block(report))
+        yield from block_lines(block)
+    yield from block_lines(view.summary_block(report))
     reasons = view.failures(report)
     if reasons:
         yield Text("\nFailed", style="bold")
         yield from (Padding(Text(reason, style="red"), (0, 0, 0, 2)) for reason in reasons)
     if details:
         for block in detail_blocks(report):
-            yield from _block(block)
+            yield from block_lines(block)
         yield from _assumptions(report)
 
 
-def _pairs(pairs: Iterable[tuple[str, str]]) -> RenderableType:
+def names_and_texts(pairs: Iterable[tuple[str, str]]) -> RenderableType:
     """Return names and texts in two columns."""
     from rich.table import Table
     from rich.text import Text
@@ -80,7 +80,8 @@ def _pairs(pairs: Iterable[tuple[str, str]]) -> RenderableType:
     return grid
 
 
-def _block(block: view.Block) -> Iterator[RenderableType]:
+def block_lines(block: view.Block) -> Iterator[RenderableType]:
+    """Yield a block: its title, its notes and its rows."""
     from rich import box
     from rich.table import Table
     from rich.text import Text

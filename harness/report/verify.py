@@ -1,8 +1,8 @@
-"""Everything published, checked: its numbers follow from its per-prompt scores.
+"""Everything published, checked: its numbers follow from its values of single prompts.
 
 What is published needs no store, no model and no training library to be checked
-(`harness.report.published`). A store, where there is one, holds the stages the scores came from,
-and the digest of each of their files can be checked as well.
+(`harness.report.published`, `harness.report.figures.publish`). A store, where there is one, holds
+the stages the values came from, and the digest of each of their files can be checked as well.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
+from harness.report.figures.publish import check_figure, figure_folders
 from harness.report.publish import DIGESTS, REPORT, SCORES
 from harness.report.published import (
     Published,
@@ -37,15 +38,19 @@ class Verified:
         tables: Published tables, as `profile/table`.
         sweeps: Published sweeps, whose winners' scores were computed again, as `profile/sweep`.
         cells: Cells with numbers that were computed again, those of winners included.
+        figures: Published figures, as `profile/figure`.
+        points: Points of figures with numbers that were computed again.
         unchecked: Other reports under the results, which have no per-prompt scores beside them,
             as paths below the folder of results.
         stages: Stages of the store whose files were checked; None where no store was.
-        absent: Stages behind published tables that the store does not hold.
+        absent: Stages behind published tables and figures that the store does not hold.
     """
 
     tables: tuple[str, ...]
     sweeps: tuple[str, ...]
     cells: int
+    figures: tuple[str, ...]
+    points: int
     unchecked: tuple[str, ...]
     stages: int | None = None
     absent: int | None = None
@@ -56,7 +61,7 @@ class Verified:
 
 
 def verify(results_dir: Path, store: Store | None = None) -> Verified:
-    """Check every published table, and every stage of a store where one is given.
+    """Check every published table and figure, and every stage of a store where one is given.
 
     Args:
         results_dir: The folder of published results.
@@ -66,14 +71,17 @@ def verify(results_dir: Path, store: Store | None = None) -> Verified:
         HarnessError: Something is not what was published; the message names the first difference.
         StoreError: A stored file is not what was written; the message names the first one.
     """
-    folders = list(published_folders(results_dir))
+    folders, figures = list(published_folders(results_dir)), list(figure_folders(results_dir))
     sweeps = [path.parent for path in sorted(results_dir.glob(f"*/sweeps/*/{REPORT}"))]
     cells = sum(map(_verify_table, folders)) + sum(map(_verify_sweep, sweeps))
-    rest = {path.parent for path in results_dir.rglob(REPORT)} - {*folders, *sweeps}
+    points = sum(map(check_figure, figures))
+    rest = {p.parent for p in results_dir.rglob(REPORT)} - {*folders, *sweeps, *figures}
     found = Verified(
         tables=tuple(f"{folder.parent.name}/{folder.name}" for folder in folders),
         sweeps=tuple(f"{folder.parent.parent.name}/{folder.name}" for folder in sweeps),
         cells=cells,
+        figures=tuple(f"{folder.parent.name}/{folder.name}" for folder in figures),
+        points=points,
         unchecked=tuple(sorted(str(folder.relative_to(results_dir)) for folder in rest)),
     )
     if store is None:
@@ -81,7 +89,7 @@ def verify(results_dir: Path, store: Store | None = None) -> Verified:
     held = [manifest["fingerprint"] for manifest in store.stages()]
     for fingerprint in held:
         store.verify(fingerprint)
-    behind = {name for folder in folders for name in _stages_behind(folder)}
+    behind = {name for folder in [*folders, *figures] for name in _stages_behind(folder)}
     return replace(found, stages=len(held), absent=len(behind - set(held)))
 
 

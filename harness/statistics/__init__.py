@@ -14,6 +14,7 @@ from harness.statistics.intervals import (
     paired_difference,
 )
 from harness.statistics.matrix import ScoreMatrix
+from harness.statistics.seeds import SeedMean, mean_over_seeds
 from harness.statistics.variance import CrossedMoments, crossed_moments
 
 __all__ = [
@@ -21,11 +22,13 @@ __all__ = [
     "Difference",
     "Interval",
     "ScoreMatrix",
+    "SeedMean",
     "SignAgreement",
     "crossed_moments",
     "difference_of_differences",
     "holm",
     "mean_interval",
+    "mean_over_seeds",
     "paired_difference",
     "sign_agreement",
     "spearman",

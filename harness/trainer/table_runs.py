@@ -32,6 +32,16 @@ class TableRuns:
     rows: tuple[Row, ...]
     runs: Mapping[tuple[str, int], Run]
 
+    @property
+    def id(self) -> str:
+        """Name of what is run."""
+        return self.table.id
+
+    @property
+    def row_ids(self) -> list[str]:
+        """The rows asked for, by their ids."""
+        return [row.id for row in self.rows]
+
     def behind(self, row: Row, column: Column) -> list[Run]:
         """Return the runs behind a cell, in the order of the seeds."""
         return [self.runs[row.run_id(column), seed] for seed in self.seeds]

@@ -1,0 +1,412 @@
+"""A figure of the paper as data: what it shows, and which rows of tables it is drawn from.
+
+A figure trains nothing of its own. It names rows as `table/row`, and what is drawn of them:
+
+    gains         the gain of rows over their baseline rows, in some columns
+    iterations    a column over the iterations of chains of rows
+    ratings       a score over the categories of a benchmark's prompts
+    shares        topics of a row's training prompts over its iterations
+    densities     informativeness metrics over the prompts that an iteration starts from
+    correlation   one of those metrics against another
+    topics        share, mean reward and reward gap of the topics of those prompts
+
+A row that a figure is to show and that no table declares yet stands under `pending` as well; it
+is then shown as missing, and once it is declared it has to leave that list.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
+
+from harness.catalogue.documents import (
+    CatalogueError,
+    Document,
+    Loc,
+    Problem,
+    explain,
+    nearest,
+    read_document,
+    yaml_files,
+)
+from harness.catalogue.recipe import Metric, Strict
+from harness.catalogue.schema import Id, ScoreId, Table
+from harness.errors import UserError
+from harness.project import figures_dir
+
+RowRef = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.+-]*/[a-z0-9][a-z0-9_.+-]*$")]
+"""A row of a table, as `table/row`."""
+
+PLACEHOLDERS = ("profile", "scale", "seeds", "numbers")
+"""What an alternative text may name in braces."""
+
+
+class FigureSource(Strict):
+    """Where the paper shows a figure."""
+
+    paper: str = "arXiv 2411.00062"
+    """The paper."""
+    section: str
+    """Section, `4.2.4`, or appendix, `D`."""
+    figure: int = Field(ge=1)
+    """Number of the figure."""
+    caption: str
+    """What the caption says, in short."""
+
+
+class Figure(Strict):
+    """What all figures declare."""
+
+    id: Id
+    """Name of the figure, and of its file."""
+    kind: str
+    """What is drawn."""
+    title: str
+    """What the figure is about."""
+    question: str
+    """What it answers."""
+    source: FigureSource
+    """Where the paper shows it."""
+    alt: str
+    """Text for who does not see it, with `{profile}`, `{scale}`, `{seeds}` and `{numbers}`."""
+    pending: tuple[RowRef, ...] = ()
+    """Rows it is to show that no table declares yet."""
+    notes: tuple[str, ...] = ()
+    """What to know when reading it, and readings chosen where the paper is open."""
+
+    @model_validator(mode="after")
+    def _known_placeholders(self) -> Figure:
+        for _, name, _, _ in string.Formatter().parse(self.alt):
+            if name is not None and name not in PLACEHOLDERS:
+                raise ValueError(f"`alt` names `{{{name}}}`{nearest(name, PLACEHOLDERS)}")
+        return self
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The rows it is drawn from, as `table/row`, each once."""
+        raise NotImplementedError
+
+    def columns_of(self, ref: str) -> tuple[str, ...]:
+        """Return the columns it reads of a row, by their ids; none where it reads no column."""
+        return ()
+
+
+class LabelledRow(Strict):
+    """A row and what the figure calls it."""
+
+    row: RowRef
+    """The row."""
+    label: str
+    """Its name in the figure."""
+
+
+class Bars(Strict):
+    """Bars that are drawn together."""
+
+    title: str
+    """What they have in common."""
+    bars: Annotated[tuple[LabelledRow, ...], Field(min_length=1)]
+    """The rows, top to bottom."""
+
+
+class GainsFigure(Figure):
+    """Bars of gains over the rows' baseline rows."""
+
+    kind: Literal["gains"]
+    """What is drawn."""
+    columns: Annotated[tuple[Id, ...], Field(min_length=1)]
+    """Columns, by their ids in every table that is read."""
+    groups: Annotated[tuple[Bars, ...], Field(min_length=1)]
+    """The bars."""
+    reward_model_accuracy: bool = False
+    """Whether to name the held-out accuracy of each row's reward model."""
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The rows it is drawn from."""
+        return _distinct(bar.row for group in self.groups for bar in group.bars)
+
+    def columns_of(self, ref: str) -> tuple[str, ...]:
+        """Return the columns it reads of a row."""
+        return self.columns
+
+
+class Line(Strict):
+    """A chain of rows, each one iteration longer than the one before."""
+
+    label: str
+    """Name of the line."""
+    rows: Annotated[dict[int, RowRef], Field(min_length=1)]
+    """The row after each number of training iterations."""
+
+
+class LinePanel(Strict):
+    """Lines that are drawn over one another."""
+
+    title: str
+    """What they have in common."""
+    lines: Annotated[tuple[Line, ...], Field(min_length=1)]
+    """The lines."""
+
+    @model_validator(mode="after")
+    def _distinct_labels(self) -> LinePanel:
+        labels = [line.label for line in self.lines]
+        if len(set(labels)) != len(labels):
+            raise ValueError(f"two lines of `{self.title}` have one label; rename one")
+        return self
+
+
+class IterationsFigure(Figure):
+    """A column over training iterations."""
+
+    kind: Literal["iterations"]
+    """What is drawn."""
+    column: Id
+    """The column, by its id in every table that is read."""
+    panels: Annotated[tuple[LinePanel, ...], Field(min_length=1)]
+    """The panels, left to right."""
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The rows it is drawn from."""
+        lines = (line for panel in self.panels for line in panel.lines)
+        return _distinct(ref for line in lines for ref in line.rows.values())
+
+    def columns_of(self, ref: str) -> tuple[str, ...]:
+        """Return the columns it reads of a row."""
+        return (self.column,)
+
+
+class RatingsFigure(Figure):
+    """A score by the category of the benchmark's prompts."""
+
+    kind: Literal["ratings"]
+    """What is drawn."""
+    score: ScoreId
+    """The per-prompt score; its benchmark's prompts have categories."""
+    polygons: Annotated[tuple[LabelledRow, ...], Field(min_length=1)]
+    """The rows, one polygon each."""
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The rows it is drawn from."""
+        return _distinct(polygon.row for polygon in self.polygons)
+
+
+class SharesFigure(Figure):
+    """Topics of the prompts that each iteration of a row trains on."""
+
+    kind: Literal["shares"]
+    """What is drawn."""
+    row: RowRef
+    """The row."""
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The rows it is drawn from."""
+        return (self.row,)
+
+
+class RewardsFigure(Figure):
+    """What the rewards of the prompts show that an iteration starts from.
+
+    These are the prompts that the iteration chooses from, or trains on where it chooses none, with
+    the rewards of the answers that the policy gives before the iteration.
+    """
+
+    row: RowRef
+    """The row."""
+    iteration: int = Field(ge=1)
+    """The iteration, from 1."""
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The rows it is drawn from."""
+        return (self.row,)
+
+
+class DensitiesFigure(RewardsFigure):
+    """Histograms of informativeness metrics over prompts."""
+
+    kind: Literal["densities"]
+    """What is drawn."""
+    metrics: Annotated[tuple[Metric, ...], Field(min_length=1)]
+    """The metrics, each min-max normalised as the weights are."""
+    bins: int = Field(ge=2)
+    """Bins of equal width between the least and the largest value."""
+
+
+class CorrelationFigure(RewardsFigure):
+    """One informativeness metric against another over prompts."""
+
+    kind: Literal["correlation"]
+    """What is drawn."""
+    x: Metric
+    """The metric on the horizontal axis."""
+    y: Metric
+    """The metric on the vertical axis."""
+
+
+class TopicsFigure(RewardsFigure):
+    """Share, mean reward and reward gap of each topic."""
+
+    kind: Literal["topics"]
+    """What is drawn."""
+    gap: Metric
+    """The metric that is called the gap."""
+
+
+AnyFigure = (
+    GainsFigure
+    | IterationsFigure
+    | RatingsFigure
+    | SharesFigure
+    | DensitiesFigure
+    | CorrelationFigure
+    | TopicsFigure
+)
+
+MODELS: Mapping[str, type[Figure]] = {
+    get_args(model.model_fields["kind"].annotation)[0]: model for model in get_args(AnyFigure)
+}
+"""The model of each kind of figure."""
+
+
+def _distinct(refs: Iterator[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(refs))
+
+
+def figure_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a figure's file."""
+    adapter: TypeAdapter[AnyFigure] = TypeAdapter(Annotated[AnyFigure, Field(discriminator="kind")])
+    return adapter.json_schema()
+
+
+def figure_from_json(data: Mapping[str, Any]) -> Figure:
+    """Return the figure that `model_dump(mode="json")` wrote.
+
+    Raises:
+        ValueError: It is no figure.
+    """
+    kind = str(data.get("kind"))
+    if kind not in MODELS:
+        raise ValueError(f"there is no kind of figure `{kind}`")
+    return MODELS[kind].model_validate(data)
+
+
+def load_figures(
+    tables: Mapping[str, Table] | None, folder: Path | None = None
+) -> dict[str, Figure]:
+    """Read and check every figure declared in a folder.
+
+    Args:
+        tables: The declared tables; None checks each file alone, not what it refers to.
+        folder: The folder; the project's own by default.
+
+    Returns:
+        The figures by id, in order of their numbers.
+
+    Raises:
+        CatalogueError: Anything is wrong in any file; it carries every problem found.
+    """
+    problems: list[Problem] = []
+    figures: list[Figure] = []
+    for path in yaml_files(figures_dir() if folder is None else folder):
+        document = read_document(path)
+        problems += document.problems
+        figure = _read(document, problems)
+        if figure is None:
+            continue
+        figures.append(figure)
+        if figure.id != path.stem:
+            message = f"id: `{figure.id}` differs from the name of the file; rename one"
+            problems.append(document.problem(("id",), message))
+        if tables is not None:
+            problems += reference_problems(document, figure, tables)
+    if problems:
+        raise CatalogueError(problems)
+    return {figure.id: figure for figure in sorted(figures, key=lambda f: f.source.figure)}
+
+
+def find_figure(figures: Mapping[str, Figure], name: str) -> Figure:
+    """Return a figure by its id.
+
+    Raises:
+        UserError: There is none; the message names the nearest.
+    """
+    if name not in figures:
+        raise UserError(f"there is no figure `{name}`{nearest(name, figures)}")
+    return figures[name]
+
+
+def _read(document: Document, problems: list[Problem]) -> Figure | None:
+    data = document.data
+    if not isinstance(data, dict):
+        if not document.problems:
+            problems.append(document.problem((), "the file holds no figure; declare one"))
+        return None
+    kind = data.get("kind")
+    if not isinstance(kind, str) or kind not in MODELS:
+        wrong = "this key is missing; add it" if kind is None else f"`{kind}` is not known"
+        problems.append(document.problem(("kind",), f"kind: {wrong}{nearest(str(kind), MODELS)}"))
+        return None
+    try:
+        return MODELS[kind].model_validate(data)
+    except ValidationError as error:
+        problems += explain(error, MODELS[kind], document, [()])
+        return None
+
+
+def reference_problems(
+    document: Document, figure: Figure, tables: Mapping[str, Table]
+) -> Iterator[Problem]:
+    """Yield what is wrong with the rows and columns that a figure names."""
+    declared = {f"{table.id}/{row.id}": (table, row) for table in tables.values()
+                for row in table.rows}  # fmt: skip
+    for ref in figure.pending:
+        if ref in declared:
+            message = f"pending: `{ref}` is declared now; take it off this list"
+            yield document.problem(("pending",), message)
+        elif ref not in figure.rows:
+            yield document.problem(("pending",), f"pending: the figure does not show `{ref}`")
+    for ref in figure.rows:
+        place = _written(document, ref)
+        if ref not in declared:
+            if ref not in figure.pending:
+                known = [name for name in declared if name.split("/")[0] == ref.split("/")[0]]
+                message = f"there is no row `{ref}`{nearest(ref, known or declared)}"
+                yield document.problem(place, message)
+            continue
+        table, row = declared[ref]
+        columns = [column.id for column in table.columns]
+        for column in figure.columns_of(ref):
+            if column not in columns:
+                message = f"`{table.id}` has no column `{column}`{nearest(column, columns)}"
+                yield document.problem(place, message)
+        if isinstance(figure, GainsFigure) and row.baseline is None:
+            yield document.problem(place, f"`{ref}` is a baseline row and has no gain")
+        if not figure.columns_of(ref) and row.run is None:
+            yield document.problem(place, f"`{ref}` has another run in each column; name one with "
+                                          "a single run")  # fmt: skip
+        elif isinstance(figure, RewardsFigure | SharesFigure):
+            chain = table.recipe_of(row, table.columns[0]).chain
+            least = figure.iteration if isinstance(figure, RewardsFigure) else 1
+            if len(chain) < least:
+                message = f"`{ref}` has {len(chain)} offline iterations and {least} are needed"
+                yield document.problem(place, message)
+
+
+def _written(document: Document, ref: str) -> Loc:
+    """Return where a document writes a reference first."""
+
+    def at(loc: Loc) -> Any:
+        found = document.data
+        for part in loc:
+            found = found[part]
+        return found
+
+    return next((loc for loc in document.lines if at(loc) == ref), ())

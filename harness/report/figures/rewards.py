@@ -1,0 +1,196 @@
+"""Rewards of the prompts that an iteration starts from: several for each prompt, from each seed.
+
+They are those behind the informativeness of the iteration's prompts where it chooses among them,
+else those its pairs are made of.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.catalogue.figures import RewardsFigure, TopicsFigure
+from harness.report.cells import Failures
+from harness.report.figures.point import Found
+from harness.report.parquet import Column, write_columns
+from harness.report.scores import read_rows
+from harness.store import Stage, Store
+
+if TYPE_CHECKING:
+    from harness.trainer.figure_runs import FigureRuns
+    from harness.trainer.plan import Iteration
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PromptRewards:
+    """The rewards of one seed's prompts.
+
+    Attributes:
+        prompt_ids: The prompts.
+        rewards: Rewards, shape (prompts, answers), in the reward model's units.
+        topics: Topic of each prompt; empty where topics are not needed or not known.
+    """
+
+    prompt_ids: tuple[str, ...]
+    rewards: Floats
+    topics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RewardData:
+    """The rewards behind a figure.
+
+    Attributes:
+        seeds: Root seeds asked for.
+        found: Whether the rewards of every seed are there.
+        by_seed: Those that are there.
+        topics: The topics there are, in order; empty where they are not needed or not known.
+        stages: Fingerprints of the stages they come from, by run and by what the stage does.
+    """
+
+    FILE: ClassVar[str] = "rewards.parquet"
+
+    seeds: tuple[int, ...]
+    found: Found
+    by_seed: Mapping[int, PromptRewards]
+    topics: tuple[str, ...]
+    stages: Mapping[str, Mapping[str, str]]
+
+    @property
+    def parts(self) -> list[PromptRewards]:
+        """The rewards of each seed that is there, in the order of the seeds."""
+        return [self.by_seed[seed] for seed in self.seeds if seed in self.by_seed]
+
+    def head(self) -> dict[str, Any]:
+        """Return what is needed beside the file to compute the points again, as JSON data."""
+        return {"seeds": list(self.seeds), "topics": list(self.topics)}
+
+    def write(self, path: Path) -> None:
+        """Write the rewards as Parquet: seed, prompt_id, sample, reward, and topic where known."""
+        rows = [
+            (seed, prompt, sample, float(reward), topic)
+            for seed, of_seed in self.by_seed.items()
+            for prompt, topic, several in itertools.zip_longest(
+                of_seed.prompt_ids, of_seed.topics, of_seed.rewards, fillvalue=""
+            )
+            for sample, reward in enumerate(several)
+        ]
+        seeds, prompts, samples, rewards, topics = list(zip(*rows, strict=True)) or [()] * 5
+        columns: dict[str, tuple[type, Column]] = {
+            "seed": (int, seeds),
+            "prompt_id": (str, prompts),
+            "sample": (int, samples),
+            "reward": (float, rewards),
+        }
+        if self.topics:
+            columns["topic"] = (str, topics)
+        write_columns(path, columns)
+
+    @classmethod
+    def load(cls, head: Mapping[str, Any], path: Path) -> RewardData:
+        """Return the data that `head` and `write` kept."""
+        names = ["seed", "prompt_id", "sample", "reward", *(["topic"] if head["topics"] else [])]
+        by_seed: dict[int, list[tuple[Any, ...]]] = {}
+        for seed, *rest in read_rows(path, *names):
+            by_seed.setdefault(seed, []).append(tuple(rest))
+        seeds = tuple(head["seeds"])
+        done = len(set(seeds) & set(by_seed))
+        found = Found("ok" if done == len(seeds) else "not_run", done)
+        parts = {seed: _prompt_rewards(rows) for seed, rows in by_seed.items()}
+        return cls(seeds, found, parts, tuple(head["topics"]), {})
+
+
+def _prompt_rewards(rows: Sequence[tuple[Any, ...]]) -> PromptRewards:
+    """Return rows of (prompt id, sample, reward[, topic]), prompt by prompt, as arrays."""
+    n = 1 + max(row[1] for row in rows)
+    first = rows[::n]
+    rewards = np.array([row[2] for row in rows], dtype=np.float64).reshape(-1, n)
+    topics = tuple(row[3] for row in first) if len(first[0]) > 3 else ()
+    return PromptRewards(tuple(row[0] for row in first), rewards, topics)
+
+
+def rewards_stage(iteration: Iteration) -> Stage:
+    """Return the stage with the rewards of the prompts that an offline iteration starts from."""
+    prompts, pairs = iteration.prompts, iteration.pairs
+    if prompts.kind in ("mix", "join"):
+        evolved = prompts.inputs["evolved"].inputs["completions"].inputs["prompts"]
+        return evolved.inputs["selected"].inputs["rewards"]
+    if prompts.kind == "select":
+        return prompts.inputs["rewards"]
+    return pairs.inputs["rewards"]
+
+
+def read_reward_data(runs: FigureRuns, store: Store) -> RewardData:
+    """Read the rewards that a figure shows from the store.
+
+    Raises:
+        StoreError: A stored file is not what was written.
+    """
+    from harness.trainer.topics import NO_TOPIC, classifier_of
+
+    figure = runs.figure
+    assert isinstance(figure, RewardsFigure)
+    classifier = classifier_of(runs.profile) if isinstance(figure, TopicsFigure) else None
+    lacking = runs.lacking.get(figure.row)
+    if lacking is not None:
+        return RewardData(runs.seeds, Found("not_available", 0, lacking), {}, (), {})
+    if isinstance(figure, TopicsFigure) and classifier is None:
+        reason = f"`{runs.profile.name}` has no classifier of topics"
+        return RewardData(runs.seeds, Found("not_available", 0, reason), {}, (), {})
+    stages = _stages(runs, figure)
+    done = {s: t for s, t in stages.items() if store.status(t.fingerprint) == "done"}
+    topic_of = None if classifier is None else classifier.topic_of
+    by_seed = {seed: _read(store, stage, topic_of) for seed, stage in done.items()}
+    names: tuple[str, ...] = ()
+    if classifier is not None:
+        unread = any(NO_TOPIC in of_seed.topics for of_seed in by_seed.values())
+        names = (*classifier.topics, *([NO_TOPIC] if unread else []))
+    run_id = runs.places[figure.row][1].run
+    behind = {
+        f"{run_id}/{runs.profile.name}/seed{seed}": {f"annotate {figure.iteration}": t.fingerprint}
+        for seed, t in done.items()
+    }
+    return RewardData(runs.seeds, found_of(list(stages.values()), store), by_seed, names, behind)
+
+
+def _stages(runs: FigureRuns, figure: RewardsFigure) -> dict[int, Stage]:
+    run_id = runs.places[figure.row][1].run
+    assert run_id is not None
+    return {
+        seed: rewards_stage(runs.runs[run_id, seed].iterations[figure.iteration - 1])
+        for seed in runs.seeds
+    }
+
+
+def found_of(stages: Sequence[Stage], store: Store) -> Found:
+    """Return whether some stages, one for each seed, are done."""
+    missing = [stage for stage in stages if store.status(stage.fingerprint) != "done"]
+    done = len(stages) - len(missing)
+    if not missing:
+        return Found("ok", done)
+    failures = Failures(store)
+    reasons = (failures.behind(stage) for stage in missing)
+    reason = next((why for why in reasons if why is not None), None)
+    if reason is not None:
+        return Found("failed", done, reason)
+    return Found("partial" if done else "not_run", done)
+
+
+def _read(store: Store, stage: Stage, topic_of: Callable[[str], str] | None) -> PromptRewards:
+    """Read one seed's rewards, and the topics of its prompts."""
+    path = store.open(stage.fingerprint) / "rewards.parquet"
+    found = _prompt_rewards(read_rows(path, "prompt_id", "sample", "reward"))
+    if topic_of is None:
+        return found
+    answers = store.open(stage.inputs["completions"].fingerprint) / "completions.parquet"
+    texts = dict(read_rows(answers, "prompt_id", "prompt"))
+    topics = tuple(topic_of(texts[prompt]) for prompt in found.prompt_ids)
+    return PromptRewards(found.prompt_ids, found.rewards, topics)

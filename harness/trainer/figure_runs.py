@@ -1,0 +1,107 @@
+"""Which runs stand behind a figure: those of the rows it names, table by table.
+
+A figure is drawn of what a profile can run; of every other row it is known why not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from harness.catalogue.figures import Figure
+from harness.catalogue.profile import Profile, table_unsupported
+from harness.catalogue.schema import Row, Table
+from harness.errors import UserError
+from harness.store.stage import Stage
+from harness.trainer.plan import Run
+from harness.trainer.table_runs import TableRuns, plan_table
+
+
+@dataclass(frozen=True)
+class FigureRuns:
+    """The runs behind a figure at one profile.
+
+    Attributes:
+        figure: the figure.
+        profile: the profile.
+        seeds: root seeds, in order.
+        places: table and row of each reference that is declared, as `table/row`.
+        parts: the runs of the rows that can run, by table; the rows' baselines are among them.
+        lacking: why each other row cannot run, by reference.
+    """
+
+    figure: Figure
+    profile: Profile
+    seeds: tuple[int, ...]
+    places: Mapping[str, tuple[Table, Row]]
+    parts: Mapping[str, TableRuns]
+    lacking: Mapping[str, str]
+
+    @property
+    def id(self) -> str:
+        """Name of what is run."""
+        return self.figure.id
+
+    @property
+    def row_ids(self) -> list[str]:
+        """The rows that can run, as `table/row`."""
+        return [ref for ref in self.figure.rows if ref not in self.lacking]
+
+    @cached_property
+    def runs(self) -> Mapping[tuple[str, int], Run]:
+        """The runs by run id and seed; tables share those that are one."""
+        return {key: run for part in self.parts.values() for key, run in part.runs.items()}
+
+    @cached_property
+    def targets(self) -> list[Stage]:
+        """Return the stages that complete every run."""
+        return [stage for run in self.runs.values() for stage in run.targets]
+
+
+def plan_figure(
+    figure: Figure, tables: Mapping[str, Table], profile: Profile, seeds: Sequence[int]
+) -> FigureRuns:
+    """Plan the runs of a figure.
+
+    Args:
+        figure: the figure.
+        tables: the declared tables.
+        profile: the scale to run it at.
+        seeds: root seeds.
+
+    Raises:
+        UserError: no seed is given.
+    """
+    if not seeds:
+        raise UserError("no seed is given; ask for at least one, for example `--seeds 0-2`")
+    lacking = figure_unsupported(figure, tables, profile)
+    places = {ref: _found(tables, ref) for ref in figure.rows if ref not in figure.pending}
+    wanted: dict[str, list[str]] = {}
+    for ref, (table, row) in places.items():
+        if ref not in lacking:
+            wanted.setdefault(table.id, []).append(row.id)
+    parts = {name: plan_table(tables[name], profile, seeds, rows) for name, rows in wanted.items()}
+    return FigureRuns(figure, profile, tuple(seeds), places, parts, lacking)
+
+
+def figure_unsupported(
+    figure: Figure, tables: Mapping[str, Table], profile: Profile
+) -> dict[str, str]:
+    """Return why a profile cannot run rows of a figure, by their references; empty if it can."""
+    lacking: dict[str, str] = {}
+    for ref in figure.rows:
+        if ref in figure.pending:
+            lacking[ref] = "no table declares this row yet"
+            continue
+        table, row = _found(tables, ref)
+        needed = [row] if row.baseline is None else [row, table.row(row.baseline)]
+        reasons = table_unsupported(table, profile, needed)
+        if reasons:
+            lacking[ref] = "; ".join(reasons)
+    return lacking
+
+
+def _found(tables: Mapping[str, Table], ref: str) -> tuple[Table, Row]:
+    name, _, row = ref.partition("/")
+    return tables[name], tables[name].row(row)
