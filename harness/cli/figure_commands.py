@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 def is_figure(name: str) -> bool:
     """Return whether a name is a figure's, or is meant to be one's."""
-    from harness.cli.asking import all_figures
+    from harness.cli.asking import all_figures, all_tables
 
-    return name in all_figures() or name.startswith("fig")
+    # A table's name needs no look at the figures.
+    return name not in all_tables() and (name.startswith("fig") or name in all_figures())
 
 
 def planned_figure(

@@ -109,6 +109,7 @@ def _paper_bars(axes: Axes, points: Sequence[Point]) -> None:
 
 def _frame(axes: Axes, points: Sequence[Point]) -> None:
     plain_frame(axes, grid="x")
+    axes.spines["left"].set_visible(False)
     axes.axvline(0.0, color=MUTED, linewidth=0.8)
     axes.set_yticks(range(len(points)), [point.at for point in points])
     axes.set_ylim(len(points) - 0.4, -0.6)

@@ -91,7 +91,9 @@ def seeds_point(
         return point
     known = [value for value in values if value is not None]
     if len(known) < len(values):
-        return replace(point, reason=f"undefined in {len(values) - len(known)} seeds")
+        return replace(
+            point, reason=f"undefined in {len(values) - len(known)} of {len(values)} seeds"
+        )
     from harness.statistics import mean_over_seeds
 
     mean = mean_over_seeds(known)

@@ -1,0 +1,205 @@
+"""Every figure's declaration, against its schema, the tables it names, and mistakes in it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from harness.catalogue.documents import CatalogueError, yaml_files
+from harness.catalogue.figures import (
+    MODELS,
+    Figure,
+    figure_from_json,
+    find_figure,
+    load_figures,
+)
+from harness.catalogue.json_schema import FOLDER
+from harness.catalogue.load import load_tables, table_files
+from harness.catalogue.schema import Table
+from harness.errors import UserError
+from harness.project import figures_dir
+
+FILES = yaml_files(figures_dir())
+
+HEAD = """
+id: figure90
+title: A toy
+question: Does it show?
+source: {section: "4", figure: 90, caption: A toy.}
+alt: "A toy: {numbers}."
+"""
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, Table]:
+    return load_tables()
+
+
+@pytest.fixture(scope="module")
+def figures(tables: dict[str, Table]) -> dict[str, Figure]:
+    return load_figures(tables)
+
+
+def problems(tmp_path: Path, tables: dict[str, Table] | None, text: str) -> list[str]:
+    """Return what is wrong with a figure's file, as `line: message`."""
+    (tmp_path / "figure90.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(CatalogueError) as caught:
+        load_figures(tables, tmp_path)
+    return [f"{problem.line}: {problem.message}" for problem in caught.value.problems]
+
+
+def test_no_figure_is_missing() -> None:
+    """Figures 1, 2, 8 and 11 are drawings of the method and hold no measured value."""
+    assert len(FILES) == 8
+    assert {path.stem for path in FILES} == {f"figure{n}" for n in (3, 4, 5, 6, 7, 9, 10, 12)}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_figure_file_is_valid_alone(
+    path: Path, tables: dict[str, Table], tmp_path: Path
+) -> None:
+    shutil.copy(path, tmp_path)
+    assert list(load_figures(tables, tmp_path)) == [path.stem]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_figure_names_its_schema_and_satisfies_it(path: Path) -> None:
+    first, _, _ = path.read_text(encoding="utf-8").partition("\n")
+    schema_path = (path.parent / first.removeprefix("# yaml-language-server: $schema=")).resolve()
+    assert schema_path == FOLDER / "figure.json"
+    schema = json.loads(schema_path.read_text(encoding="utf-8"))
+    # Keys of a mapping are names in JSON, and numbers where YAML reads them alone.
+    declared = json.loads(json.dumps(yaml.safe_load(path.read_text("utf-8"))))
+    jsonschema.Draft202012Validator(schema).validate(declared)
+
+
+def test_the_schema_refuses_a_misspelt_key() -> None:
+    schema = json.loads((FOLDER / "figure.json").read_text(encoding="utf-8"))
+    declared = yaml.safe_load(FILES[0].read_text("utf-8")) | {"titel": "A toy"}
+    assert list(jsonschema.Draft202012Validator(schema).iter_errors(declared))
+
+
+def test_a_figure_is_no_table() -> None:
+    assert not {path.stem for path in FILES} & {path.stem for path in table_files()}
+
+
+def test_every_kind_is_used_and_known(figures: dict[str, Figure]) -> None:
+    assert {figure.kind for figure in figures.values()} == set(MODELS)
+    assert len(MODELS) == 7
+
+
+def test_figures_come_in_the_paper_s_order(figures: dict[str, Figure]) -> None:
+    assert list(figures) == [f"figure{n}" for n in (3, 4, 5, 6, 7, 9, 10, 12)]
+
+
+def test_a_figure_survives_as_json(figures: dict[str, Figure]) -> None:
+    for figure in figures.values():
+        kept = json.loads(json.dumps(figure.model_dump(mode="json")))
+        assert figure_from_json(kept) == figure
+
+
+def test_gains_cover_every_eva_row_of_tables_1_and_2(
+    figures: dict[str, Figure], tables: dict[str, Table]
+) -> None:
+    eva = {
+        f"{name}/{row.id}" for name in ("table1", "table2") for row in tables[name].rows
+        if "-eva" in row.id
+    }  # fmt: skip
+    assert set(figures["figure3"].rows) == eva
+
+
+def test_iterations_cover_every_row_of_tables_13_to_15(
+    figures: dict[str, Figure], tables: dict[str, Table]
+) -> None:
+    for name in ("table13", "table14", "table15"):
+        shown = {row for row in figures["figure5"].rows if row.startswith(f"{name}/")}
+        assert shown == {f"{name}/{row.id}" for row in tables[name].rows}
+
+
+GAINS = HEAD + "kind: gains\ncolumns: [ah_wr]\ngroups:\n  - title: all\n    bars:\n"
+REWARDS = HEAD + "kind: correlation\nx: a_min\ny: var\n"
+LINES = (
+    HEAD + "kind: iterations\ncolumn: ah_wr\npanels:\n  - title: all\n    lines:\n"
+    "      - {label: eva, rows: {1: table13/dpo-1}}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            GAINS + "      - {row: table4/eva-amin, label: A}\n",
+            "12: there is no row `table4/eva-amin`; did you mean `table4/eva-a_min`?",
+        ),
+        (
+            GAINS + "      - {row: table4/dpo-1, label: A}\n",
+            "12: `table4/dpo-1` is a baseline row and has no gain",
+        ),
+        (
+            GAINS.replace("ah_wr", "ah_w") + "      - {row: table4/eva-a_min, label: A}\n",
+            "12: `table4` has no column `ah_w`; did you mean `ah_wr`?",
+        ),
+        (
+            GAINS + "      - {row: table4/eva-a_min, label: A}\npending: [table4/eva-a_min]\n",
+            "pending: `table4/eva-a_min` is declared now; take it off this list",
+        ),
+        (
+            GAINS + "      - {row: table4/eva-a_min, label: A}\npending: [controls/a]\n",
+            "pending: the figure does not show `controls/a`",
+        ),
+        (
+            REWARDS + "row: table4/eva-a_min\niteration: 3\n",
+            "`table4/eva-a_min` has 2 offline iterations and 3 are needed",
+        ),
+        (
+            REWARDS + "row: table1/rloo-eva-1x\niteration: 1\n",
+            "`table1/rloo-eva-1x` has 0 offline iterations and 1 are needed",
+        ),
+        (
+            REWARDS + "row: table8/rloo-eva-1x\niteration: 1\n",
+            "`table8/rloo-eva-1x` has another run in each column",
+        ),
+        (REWARDS + "row: table4\niteration: 1\n", "row: string should match pattern"),
+        (REWARDS + "row: table4/dpo-1\niteration: 0\n", "iteration: input should be greater"),
+        (REWARDS + "row: table4/dpo-1\niteratoin: 1\n", "did you mean `iteration`?"),
+        (HEAD + "kind: gain\n", "kind: `gain` is not known; did you mean `gains`?"),
+        (HEAD, "kind: this key is missing; add it"),
+        ("", "the file holds no figure; declare one"),
+        (LINES.replace("figure90", "figure91"), "id: `figure91` differs from the name of the"),
+        (
+            LINES.replace("{numbers}", "{number}"),
+            "`alt` names `{number}`; did you mean `numbers`?",
+        ),
+        (
+            LINES + "      - {label: eva, rows: {2: table13/eva-1}}\n",
+            "two lines of `all` have one label; rename one",
+        ),
+    ],
+)
+def test_a_wrong_figure_is_named(
+    tmp_path: Path, tables: dict[str, Table], text: str, message: str
+) -> None:
+    assert any(message in problem for problem in problems(tmp_path, tables, text))
+
+
+def test_a_pending_row_needs_no_declaration(tmp_path: Path, tables: dict[str, Table]) -> None:
+    text = GAINS + "      - {row: controls/again, label: A}\npending: [controls/again]\n"
+    (tmp_path / "figure90.yaml").write_text(text, encoding="utf-8")
+    (figure,) = load_figures(tables, tmp_path).values()
+    assert figure.rows == figure.pending == ("controls/again",)
+
+
+def test_without_tables_only_the_file_itself_is_checked(tmp_path: Path) -> None:
+    text = GAINS + "      - {row: table4/eva-amin, label: A}\n"
+    (tmp_path / "figure90.yaml").write_text(text, encoding="utf-8")
+    assert list(load_figures(None, tmp_path)) == ["figure90"]
+
+
+def test_an_unknown_figure_comes_with_the_nearest(figures: dict[str, Figure]) -> None:
+    with pytest.raises(UserError, match="no figure `figur5`; did you mean `figure5`"):
+        find_figure(figures, "figur5")

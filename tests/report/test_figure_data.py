@@ -1,0 +1,271 @@
+"""What figures read from a store: scores, rewards and topics, whole, partial, failed or not run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from toy_figures import PROMPTS, toy_figure, toy_profile, write_judges, write_stage, write_stages
+from toy_tables import ToyAssets
+
+from harness.catalogue.figures import load_figures
+from harness.catalogue.load import load_tables
+from harness.micro.operations import CATEGORIES, OPERATIONS
+from harness.report.cells import build_cells
+from harness.report.figures.point import Point
+from harness.report.figures.report import FigureReport, assemble_figure
+from harness.report.figures.rewards import read_reward_data, rewards_stage
+from harness.report.figures.scores import ScoreData
+from harness.report.figures.shares import read_share_data
+from harness.report.scores import read_rows, read_scores
+from harness.store import Stage, Store, StoreError
+from harness.trainer.figure_runs import plan_figure
+
+
+@pytest.fixture(autouse=True)
+def _toy_assets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.trainer.table_runs.assets_of", lambda _: ToyAssets())
+
+
+def states(report: FigureReport) -> Counter[str]:
+    return Counter(point.state for point in report.points)
+
+
+def ratings(store: Store, judge: Stage) -> dict[str, float]:
+    """Return the rating of each prompt as its judge's stage holds it."""
+    path = store.open(judge.fingerprint) / "scores.parquet"
+    rows = read_rows(path, "prompt_id", "column", "value")
+    return {prompt: value for prompt, column, value in rows if column == "mt_avg"}
+
+
+def one(report: FigureReport, **place: str) -> Point:
+    """Return the one point of a place."""
+    (point,) = (
+        p for p in report.points if all(getattr(p, name) == at for name, at in place.items())
+    )
+    return point
+
+
+def test_a_gain_is_the_cell_s_of_its_table(store: Store) -> None:
+    """A figure computes nothing of its own where a table has the number."""
+    runs = toy_figure("figure4")
+    write_judges(store, runs, "arena_hard", "alpaca_eval")
+    report = assemble_figure(runs, store)
+    assert states(report) == {"ok": 8}
+    cells = {(c.row, c.column): c for c in build_cells(runs.parts["table11"], store)}
+    for column, panel in (("ae_lc", "AlpacaEval 2.0 · length-controlled win rate"),
+                          ("ah_wr", "Arena-Hard v0.1 · win rate")):  # fmt: skip
+        cell = cells["eva-pairrm8b", column]
+        point = one(report, panel=panel, at="large: PairRM-8B")
+        assert (point.value, point.low, point.high) == (
+            cell.gain, cell.gain_ci_low, cell.gain_ci_high,
+        )  # fmt: skip
+        assert point.paper == cell.paper_gain
+    # 52.71 - 51.58, and 60.2 - 55.7, at the printed precision.
+    printed = [p.paper_printed for p in report.points if p.at == "large: PairRM-8B"]
+    assert printed == ["+1.13", "+4.5"]
+
+
+def test_the_accuracy_of_a_reward_model_is_named_where_its_card_says_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "harness.trainer.accuracy.held_out_accuracy",
+        lambda profile, role: 0.9 if role == "pairwise" else None,
+    )
+    report = assemble_figure(toy_figure("figure4"), store)
+    bars = list(dict.fromkeys(point.at for point in report.points))
+    assert bars[1:3] == ["large: Skywork-27B", "small: PairRM-0.4B (accuracy 0.900)"]
+
+
+def test_a_line_has_the_means_of_its_rows_and_the_paper_s(store: Store) -> None:
+    runs = toy_figure("figure5")
+    write_judges(store, runs, "arena_hard")
+    report = assemble_figure(runs, store)
+    cells = {c.row: c for c in build_cells(runs.parts["table14"], store) if c.column == "ah_wr"}
+    panel = "2x prompts an iteration (table 14)"
+    for row, iteration in (("base", 0), ("dpo-1", 1), ("eva-1", 2), ("eva-2", 3), ("eva-3", 4)):
+        point = one(report, panel=panel, series="eva", at=str(iteration))
+        assert (point.value, point.paper_printed) == (cells[row].mean, cells[row].paper_printed)
+
+
+def test_what_is_not_computed_says_what_it_is(store: Store) -> None:
+    """Nothing is run; one seed of the first row; a failed judge; a row nobody declared."""
+    runs = toy_figure("figure5")
+    empty = assemble_figure(runs, store)
+    assert states(empty)["ok"] == 0
+    table = runs.parts["table13"]
+    write_stage(store, table.runs["dpo-h1", 0].judged["arena_hard"])
+    store.record_failure(table.runs["dpo-h2", 0].training[-1], "no memory", "")
+    report = assemble_figure(runs, store)
+    panel = "1x prompts an iteration (table 13)"
+    assert one(report, panel=panel, series="eva", at="1").state == "partial"
+    failed = one(report, panel=panel, series="new human prompts", at="2")
+    assert failed.state == "failed"
+    assert "no memory" in (failed.reason or "")
+    pending = runs.figure.pending
+    lacking = [point for point in report.points if point.state == "not_available"]
+    assert len(lacking) == len(pending)
+    texts = [text for block in report.blocks for row in block.rows for text in row]
+    assert "" not in texts
+    assert "1/2 seeds" in texts
+    assert "not run" in texts
+    assert any("no memory" in reason for reason in report.missing)
+    assert all(any(ref in reason for reason in report.missing) for ref in pending)
+
+
+def test_ratings_are_parted_by_category_and_lose_nothing(store: Store) -> None:
+    """Two prompts of each of the eight categories: the mean over categories is the whole mean."""
+    runs = toy_figure("figure7")
+    write_judges(store, runs, "mt_bench")
+    report = assemble_figure(runs, store)
+    assert list(dict.fromkeys(point.at for point in report.points)) == list(CATEGORIES)
+    assert isinstance(report.data, ScoreData)
+    judge = runs.runs["base", 0].judged["mt_bench"]
+    whole = ratings(store, judge)
+    parts = [v for k, v in report.data.measured.items() if k[:2] == ("base", 0)]
+    assert {k: v for part in parts for k, v in part.items()} == whole
+    assert all(len(part) == 2 for part in parts)
+
+
+def test_a_category_by_hand(store: Store) -> None:
+    """Category `writing` holds the items 0 and 8 of 16; one seed, so the mean of two values."""
+    runs = toy_figure("figure7", (0,))
+    write_judges(store, runs, "mt_bench")
+    judge = runs.runs["dpo-h1", 0].judged["mt_bench"]
+    first = [ratings(store, judge)[item] for item in ("mt_bench-00", "mt_bench-08")]
+    point = one(assemble_figure(runs, store), series="iteration 1: human prompts", at="writing")
+    assert point.value == pytest.approx(sum(first) / 2)
+
+
+def test_ratings_without_any_judge_have_a_place_for_every_row(store: Store) -> None:
+    report = assemble_figure(toy_figure("figure7"), store)
+    assert [(p.at, p.state) for p in report.points] == [("all categories", "not_run")] * 5
+
+
+def test_rewards_are_those_the_selection_rests_on(store: Store) -> None:
+    """The second iteration selects among the first's prompts by the trained policy's answers."""
+    runs = toy_figure("figure10")
+    run = runs.runs["dpo-eva-a_min", 0]
+    stage = rewards_stage(run.iterations[1])
+    answers = stage.inputs["completions"]
+    assert stage.kind == "annotate"
+    assert answers.inputs["policy"] == run.iterations[0].policy
+    assert answers.inputs["prompts"] == run.iterations[0].prompts
+    first = rewards_stage(run.iterations[0])
+    assert "policy" not in first.inputs["completions"].inputs
+    select = toy_figure("figure10").parts["table4"].runs["dpo-eva-a_min", 0].iterations[1]
+    assert rewards_stage(select) == stage
+
+
+def test_rewards_and_topics_are_read_prompt_by_prompt(store: Store) -> None:
+    runs = toy_figure("figure12")
+    write_stages(store, runs, ["generate", "annotate"])
+    data = read_reward_data(runs, store)
+    assert data.found.state == "ok"
+    assert data.topics == CATEGORIES
+    part = data.by_seed[1]
+    assert part.prompt_ids == tuple(PROMPTS)
+    assert part.rewards.shape == (30, 6)
+    # The prompts go through the operations in order; the first is writing's, the second roleplay's.
+    assert part.topics[:3] == ("writing", "roleplay", "extraction")
+    assert list(data.stages) == ["dpo-h1/micro/seed0", "dpo-h1/micro/seed1"]
+
+
+def test_topics_are_left_out_where_they_are_not_shown(store: Store) -> None:
+    runs = toy_figure("figure10")
+    write_stages(store, runs, ["annotate"])
+    data = read_reward_data(runs, store)
+    assert (data.found.state, data.topics, data.by_seed[0].topics) == ("ok", (), ())
+
+
+def test_shares_by_hand(store: Store) -> None:
+    """The share of a topic is a count over the 40 prompts of a seed's pairs.
+
+    The toy prompts ask for the operations in turn, so that their topics are known by position.
+    """
+    runs = toy_figure("figure6", (0,))
+    write_stages(store, runs, ["pair", "mix"])
+    report = assemble_figure(runs, store)
+    assert states(report) == {"ok": 32}
+    pairs = runs.runs["dpo-eva-round3", 0].iterations[2].pairs
+    rows = read_rows(store.open(pairs.fingerprint) / "pairs.parquet", "prompt_id")
+    counted = Counter(OPERATIONS[int(prompt[1:]) % 12].category for (prompt,) in rows)
+    assert sum(counted.values()) == 40
+    for topic in CATEGORIES:
+        assert one(report, panel=topic, at="3").value == counted[topic] / 40
+    for iteration in "1234":
+        shares = [p.value or 0.0 for p in report.points if p.at == iteration]
+        assert sum(shares) == pytest.approx(1.0)
+
+
+def test_each_iteration_s_prompts_are_missing_for_themselves(store: Store) -> None:
+    runs = toy_figure("figure6")
+    for seed in (0, 1):
+        write_stage(store, runs.runs["dpo-eva-round3", seed].iterations[0].pairs)
+    write_stage(store, runs.runs["dpo-eva-round3", 0].iterations[1].pairs)
+    data = read_share_data(runs, store)
+    assert [data.found[i].state for i in (1, 2, 3, 4)] == ["ok", "partial", "not_run", "not_run"]
+
+
+def test_a_profile_without_a_classifier_has_no_topics(store: Store) -> None:
+    profile = toy_profile()
+    elsewhere = profile.prompts.model_copy(update={"source": "a data set"})
+    tables = load_tables()
+    figures = load_figures(tables)
+    bare = profile.model_copy(update={"prompts": elsewhere})
+    for name in ("figure6", "figure12"):
+        report = assemble_figure(plan_figure(figures[name], tables, bare, (0,)), store)
+        assert {point.state for point in report.points} == {"not_available"}
+        assert report.missing == ["not available: `micro` has no classifier of topics"]
+
+
+def test_a_row_that_cannot_run_leaves_its_figure_without_numbers(store: Store) -> None:
+    tables = load_tables()
+    figures = load_figures(tables)
+    bare = toy_profile().model_copy(update={"algorithms": ("rloo",)})
+    for name in ("figure6", "figure9", "figure10", "figure12"):
+        report = assemble_figure(plan_figure(figures[name], tables, bare, (0,)), store)
+        assert {point.state for point in report.points} == {"not_available"}, name
+        assert report.missing == ["not available: `micro` has no algorithm `dpo`"]
+
+
+@pytest.mark.parametrize("name", ["figure5", "figure6", "figure7", "figure10", "figure12"])
+def test_data_are_the_same_after_writing_and_reading(
+    name: str, store: Store, tmp_path: Path
+) -> None:
+    """With a seed missing as well: what is not there stays not there."""
+    runs = toy_figure(name)
+    write_stages(store, runs, ["generate", "annotate", "pair", "mix"])
+    write_judges(store, runs, "arena_hard", "mt_bench", seeds=(0,))
+    report = assemble_figure(runs, store)
+    report.data.write(tmp_path / "data.parquet")
+    again = type(report.data).load(report.data.head(), tmp_path / "data.parquet")
+    points = report.kind.points(report.figure, again)
+    assert [(p.value, p.low, p.high) for p in points] == [
+        (p.value, p.low, p.high) for p in report.points
+    ]
+
+
+def test_scores_of_runs_are_read_as_a_table_reads_them(store: Store) -> None:
+    runs = toy_figure("figure4")
+    write_judges(store, runs, "arena_hard", "alpaca_eval")
+    report = assemble_figure(runs, store)
+    table = read_scores(runs.parts["table10"], store)
+    assert isinstance(report.data, ScoreData)
+    shared = [key for key in report.data.measured if key in table]
+    assert len(shared) == 2 * 2 * 3
+    assert all(report.data.measured[key] == table[key] for key in shared)
+
+
+def test_no_file_of_a_store_is_trusted_unread(store: Store) -> None:
+    """A changed file of a stage behind a figure stops whoever reads it."""
+    runs = toy_figure("figure10", (0,))
+    write_stages(store, runs, ["annotate"])
+    stage = rewards_stage(runs.runs["dpo-eva-a_min", 0].iterations[1])
+    path = store.path(stage.fingerprint) / "rewards.parquet"
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes() + b"x")
+    with pytest.raises(StoreError, match=r"rewards\.parquet"):
+        assemble_figure(runs, Store(store.root))

@@ -1,0 +1,115 @@
+"""Every figure can be drawn, from whole data and from none, as the same bytes each time."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from toy_figures import declared, toy_figure, write_judges, write_stages
+from toy_tables import ToyAssets
+
+from harness.report.figures.drawing import INK, MUTED, OURS, PAPERS, STYLES
+from harness.report.figures.report import FigureReport, assemble_figure
+from harness.store import Store
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+FIGURES = ("figure3", "figure4", "figure5", "figure6", "figure7", "figure9", "figure10", "figure12")
+
+
+@pytest.fixture(autouse=True)
+def _toy_assets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.trainer.table_runs.assets_of", lambda _: ToyAssets())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FigureReport]:
+    """Return every figure's report from a store that has all it reads."""
+    store = Store(tmp_path_factory.mktemp("whole") / "store")
+    reports = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("harness.trainer.table_runs.assets_of", lambda _: ToyAssets())
+        patch.setattr("os.fsync", lambda _: None)
+        for name in FIGURES:
+            runs = toy_figure(name)
+            write_judges(store, runs, "arena_hard", "alpaca_eval", "mt_bench")
+            write_stages(store, runs, ["generate", "annotate", "pair", "mix"])
+            reports[name] = assemble_figure(runs, store)
+    return reports
+
+
+def drawn(report: FigureReport, path: Path) -> ElementTree.Element:
+    """Draw a report and return the drawing's root element."""
+    report.draw(path)
+    return ElementTree.parse(path).getroot()
+
+
+def test_the_figures_drawn_here_are_all_there_are() -> None:
+    _, figures = declared()
+    assert tuple(figures) == FIGURES
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_whole_figure_is_drawn_the_same_twice(
+    name: str, whole: dict[str, FigureReport], tmp_path: Path
+) -> None:
+    report = whole[name]
+    missing = [point for point in report.points if point.value is None]
+    assert {point.state for point in missing} <= {"not_available"}
+    root = drawn(report, tmp_path / "a.svg")
+    title = root.find(f"{SVG}title")
+    assert title is not None
+    assert title.text == report.figure.title
+    assert report.alt.split(":")[0] in (tmp_path / "a.svg").read_text(encoding="utf-8")
+    report.draw(tmp_path / "b.svg")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_without_any_number_is_drawn(name: str, store: Store, tmp_path: Path) -> None:
+    report = assemble_figure(toy_figure(name), store)
+    assert all(point.value is None for point in report.points)
+    assert report.numbers.startswith("0 of ")
+    assert len(list(drawn(report, tmp_path / "a.svg").iter(f"{SVG}path"))) > 10
+
+
+@pytest.mark.parametrize("name", ["figure6", "figure9", "figure10", "figure12"])
+def test_one_seed_is_drawn_without_intervals(name: str, store: Store, tmp_path: Path) -> None:
+    runs = toy_figure(name, (0,))
+    write_stages(store, runs, ["generate", "annotate", "pair", "mix"])
+    report = assemble_figure(runs, store)
+    assert {(p.low, p.high) for p in report.points} == {(None, None)}
+    assert dict(report.facts)["Intervals"] == "none: one seed has no spread"
+    assert drawn(report, tmp_path / "a.svg").tag == f"{SVG}svg"
+
+
+def test_a_drawing_has_a_background_of_its_own(
+    whole: dict[str, FigureReport], tmp_path: Path
+) -> None:
+    """The first thing painted is the whole sheet, in white: it reads the same on a dark page."""
+    root = drawn(whole["figure12"], tmp_path / "a.svg")
+    first = next(root.iter(f"{SVG}path"))
+    assert first.get("style") == "fill: #ffffff"
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of `#rrggbb` as WCAG 2 defines it."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("colour", [INK, MUTED, OURS, PAPERS])
+def test_text_stands_out_from_white(colour: str) -> None:
+    """At least 4.5 to 1, which WCAG asks of small text."""
+    assert 1.05 / (luminance(colour) + 0.05) >= 4.5
+
+
+def test_no_series_is_told_by_its_colour_alone() -> None:
+    markers, dashes = [style[1] for style in STYLES], [str(style[2]) for style in STYLES]
+    assert len(set(markers)) == len(set(dashes)) == len(STYLES)
+    _, figures = declared()
+    lines = [line.label for panel in figures["figure5"].panels for line in panel.lines]  # type: ignore[attr-defined]
+    assert len(set(lines)) <= len(STYLES)
+    assert len(figures["figure7"].rows) <= len(STYLES)

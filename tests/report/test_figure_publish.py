@@ -1,0 +1,232 @@
+"""A published figure holds what its numbers follow from, and what does not follow is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from toy_figures import toy_figure, write_judges, write_stages
+from toy_tables import ToyAssets
+
+from harness.errors import HarnessError
+from harness.report.figures.page import as_markdown, print_figure
+from harness.report.figures.publish import check_figure, figure_folders, publish_figure
+from harness.report.figures.report import FigureReport, assemble_figure
+from harness.report.json import schema
+from harness.report.publish import sha256
+from harness.report.published import published_folders
+from harness.report.verify import verify
+from harness.store import Store
+
+NAMES = ("figure4", "figure5", "figure6", "figure7", "figure9", "figure10", "figure12")
+
+
+@pytest.fixture(autouse=True)
+def _toy_assets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.trainer.table_runs.assets_of", lambda _: ToyAssets())
+
+
+@pytest.fixture
+def report_of(store: Store, monkeypatch: pytest.MonkeyPatch) -> Callable[..., FigureReport]:
+    """Return a function that returns a figure's report, its drawing a stand-in that is quick."""
+
+    def report(name: str, seeds: tuple[int, ...] = (0, 1)) -> FigureReport:
+        runs = toy_figure(name, seeds)
+        write_judges(store, runs, "arena_hard", "alpaca_eval", "mt_bench", seeds=(0, 1))
+        write_stages(store, runs, ["generate", "annotate", "pair", "mix"])
+        return assemble_figure(runs, store)
+
+    monkeypatch.setattr(FigureReport, "draw", lambda self, path: path.write_text("<svg/>"))
+    return report
+
+
+def rewrite(folder: Path, name: str, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change a JSON file and give it the digest it then has, as a careful forger would."""
+    path = folder / name
+    data = json.loads(path.read_text(encoding="utf-8"))
+    change(data)
+    path.write_text(json.dumps(data), encoding="utf-8")
+    if name != "digests.json":
+        seal(folder, name)
+
+
+def seal(folder: Path, name: str) -> None:
+    rewrite(folder, "digests.json", lambda d: d["files"].update({name: sha256(folder / name)}))
+
+
+def change_column(path: Path, column: str, by: float) -> None:
+    """Change the first value of a column of a Parquet file."""
+    table = pq.read_table(path)
+    values = table.column(column).to_pylist()
+    values[0] += by
+    place = table.schema.get_field_index(column)
+    pq.write_table(table.set_column(place, column, pa.array(values, pa.float64())), path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_published_figure_follows_from_its_data(
+    name: str, report_of: Callable[..., FigureReport], tmp_path: Path
+) -> None:
+    report = report_of(name)
+    folder = publish_figure(report, tmp_path)
+    assert folder == tmp_path / "micro" / name
+    files = {path.name for path in folder.iterdir()}
+    assert files == {"figure.svg", "report.md", "report.json", report.data.FILE, "digests.json"}
+    assert check_figure(folder) == sum(p.value is not None for p in report.points) > 0
+    held = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator(schema("figure")).validate(held)
+    page = (folder / "report.md").read_text(encoding="utf-8")
+    assert "](figure.svg)" in page
+    assert "scale: toy" in page.splitlines()[0]
+
+
+def test_a_figure_with_a_seed_missing_is_published_without_numbers(
+    report_of: Callable[..., FigureReport], tmp_path: Path
+) -> None:
+    report = report_of("figure7", (0, 1, 2))
+    folder = publish_figure(report, tmp_path)
+    assert check_figure(folder) == 0
+    assert "2/3 seeds" in (folder / "report.md").read_text(encoding="utf-8")
+
+
+def test_publishing_again_replaces_what_was_there(
+    report_of: Callable[..., FigureReport], tmp_path: Path
+) -> None:
+    folder = publish_figure(report_of("figure10", (0,)), tmp_path)
+    (folder / "stray.txt").write_text("stray")
+    publish_figure(report_of("figure10"), tmp_path)
+    assert not (folder / "stray.txt").exists()
+    assert json.loads((folder / "report.json").read_text())["seeds"] == [0, 1]
+    assert [path.name for path in (tmp_path / "micro").iterdir()] == ["figure10"]
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "number"),
+    [
+        ("figure4", "value", "value of `AlpacaEval 2.0 · length-controlled win rate"),
+        ("figure10", "reward", "value of `all prompts / Spearman's ρ`"),
+        ("figure12", "reward", "value of `mean reward / mean reward / writing`"),
+    ],
+)
+def test_a_changed_value_of_a_prompt_is_named_with_the_first_number_it_changes(
+    report_of: Callable[..., FigureReport], tmp_path: Path, name: str, column: str, number: str
+) -> None:
+    report = report_of(name)
+    folder = publish_figure(report, tmp_path)
+    change_column(folder / report.data.FILE, column, 50.0)
+    with pytest.raises(HarnessError, match="is not what was published") as caught:
+        check_figure(folder)
+    assert f"the first number that changes is the {number}" in str(caught.value)
+    seal(folder, report.data.FILE)
+    with pytest.raises(HarnessError, match="does not follow from"):
+        check_figure(folder)
+
+
+@pytest.mark.parametrize("field", ["value", "low", "high"])
+def test_a_changed_number_is_named(
+    report_of: Callable[..., FigureReport], tmp_path: Path, field: str
+) -> None:
+    folder = publish_figure(report_of("figure6"), tmp_path)
+
+    def change(data: dict[str, Any]) -> None:
+        data["points"][5][field] += 0.001
+
+    rewrite(folder, "report.json", change)
+    with pytest.raises(HarnessError, match=f"the {field} of `roleplay / share of training prompts"):
+        check_figure(folder)
+
+
+def test_a_number_in_place_of_a_missing_one_is_named(
+    report_of: Callable[..., FigureReport], tmp_path: Path
+) -> None:
+    folder = publish_figure(report_of("figure7", (0, 1, 2)), tmp_path)
+    rewrite(folder, "report.json", lambda d: d["points"][0].update(value=7.0, state="ok"))
+    with pytest.raises(HarnessError, match="the value of `base policy / writing`"):
+        check_figure(folder)
+
+
+def test_a_point_more_or_elsewhere_is_named(
+    report_of: Callable[..., FigureReport], tmp_path: Path
+) -> None:
+    folder = publish_figure(report_of("figure10"), tmp_path)
+    rewrite(folder, "report.json", lambda d: d["points"].append(d["points"][0]))
+    with pytest.raises(HarnessError, match=r"number of points \(5, and 4 follow"):
+        check_figure(folder)
+    folder = publish_figure(report_of("figure10"), tmp_path)
+    rewrite(folder, "report.json", lambda d: d["points"][0].update(series="no prompts"))
+    with pytest.raises(HarnessError, match="place `no prompts / Spearman's ρ`"):
+        check_figure(folder)
+
+
+@pytest.mark.parametrize("file", ["figure.svg", "report.md", "rewards.parquet", "digests.json"])
+def test_a_figure_does_not_pass_without_a_file_or_with_another(
+    report_of: Callable[..., FigureReport], tmp_path: Path, file: str
+) -> None:
+    folder = publish_figure(report_of("figure10"), tmp_path)
+    (folder / file).write_text("{}" if file.endswith("json") else "other", encoding="utf-8")
+    with pytest.raises(HarnessError, match="is not what was published"):
+        check_figure(folder)
+    (folder / file).unlink()
+    with pytest.raises(HarnessError, match=f"{file} is missing"):
+        check_figure(folder)
+
+
+def test_a_report_that_is_no_figure_any_more_fails(
+    report_of: Callable[..., FigureReport], tmp_path: Path
+) -> None:
+    folder = publish_figure(report_of("figure10"), tmp_path)
+    rewrite(folder, "report.json", lambda d: d["figure"].update(kind="pie"))
+    with pytest.raises(HarnessError, match=r"report\.json is not what was published"):
+        check_figure(folder)
+
+
+def test_verify_knows_figures_from_tables_and_finds_their_stages(
+    report_of: Callable[..., FigureReport], store: Store, tmp_path: Path
+) -> None:
+    for name in ("figure10", "figure6"):
+        publish_figure(report_of(name), tmp_path)
+    assert list(published_folders(tmp_path)) == []
+    assert [folder.name for folder in figure_folders(tmp_path)] == ["figure10", "figure6"]
+    found = verify(tmp_path, store)
+    assert found.figures == ("micro/figure10", "micro/figure6")
+    assert (found.tables, found.cells, found.points, found.unchecked) == ((), 0, 4 + 32, ())
+    assert found.absent == 0
+    # Two rewards' stages, and pairs of four iterations for each of two seeds.
+    assert verify(tmp_path, Store(tmp_path / "elsewhere")).absent == 2 + 8
+
+
+def test_a_report_says_what_it_says_everywhere(
+    report_of: Callable[..., FigureReport], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every figure of the text is on the terminal and in Markdown, and no place is empty."""
+    from rich.console import Console
+
+    for name in NAMES:
+        report = report_of(name)
+        print_figure(report, Console(width=100, color_system=None))
+        printed, page = capsys.readouterr().out, as_markdown(report)
+        figures = [text for block in report.blocks for row in block.rows for text in row[1:]]
+        assert figures
+        assert all(text.strip() for text in figures)
+        for text in figures:
+            assert text in printed, (name, text)
+            assert text in page, (name, text)
+        assert max(map(len, printed.splitlines())) <= 100
+
+
+def test_numbers_are_written_in_their_units(report_of: Callable[..., FigureReport]) -> None:
+    shares = report_of("figure6").blocks[0].rows[0][1]
+    assert shares.endswith("%")
+    assert "% ±" in shares
+    rho = report_of("figure10").blocks[0].rows[0][1]
+    assert len(rho.split(" ±")[0].partition(".")[2]) == 3
+    gain = report_of("figure4").blocks[0].rows[0][1]
+    assert gain[0] in "+-"
+    assert " ±" in gain
+    assert "±+" not in gain

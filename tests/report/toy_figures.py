@@ -1,0 +1,146 @@
+"""Runs of figures whose stages are written by hand: nothing here runs a model.
+
+The profile offers everything that the paper's does, so that every declared row can run.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from toy_tables import PROVENANCE
+
+from harness.catalogue.figures import Figure, load_figures
+from harness.catalogue.load import load_tables
+from harness.catalogue.profile import Profile, load_profiles
+from harness.catalogue.schema import Table
+from harness.micro.language import Task, render
+from harness.micro.operations import CATEGORIES, OPERATIONS
+from harness.report.origin import behind
+from harness.store import Stage, Store
+from harness.trainer.figure_runs import FigureRuns, plan_figure
+
+ITEMS = tuple("123abc")
+
+PROMPTS = {
+    f"h{i:02d}": render(Task(ITEMS[: 3 + i % 4], (operation.name,)), i % 4, (i % 3,))
+    for i, operation in enumerate(itertools.islice(itertools.cycle(OPERATIONS), 30))
+}
+"""Thirty prompts, each beginning with the next operation."""
+
+COLUMNS = {
+    "arena_hard": ("ah_wr", "ah_len"),
+    "alpaca_eval": ("ae_lc", "ae_wr"),
+    "mt_bench": ("mt_avg", "mt_t1", "mt_t2"),
+}
+
+
+@functools.cache
+def toy_profile() -> Profile:
+    """Return a profile of toy scale that can run every row of the paper."""
+    profiles = load_profiles()
+    micro = profiles["micro"]
+    return profiles["paper"].model_copy(
+        update={
+            "name": "micro",
+            "scale": "toy",
+            "runs_now": True,
+            "reason": None,
+            "prompts": micro.prompts,
+            "benchmarks": micro.benchmarks,
+        }
+    )
+
+
+@functools.cache
+def declared() -> tuple[dict[str, Table], dict[str, Figure]]:
+    """Return the declared tables and figures, read once."""
+    tables = load_tables()
+    return tables, load_figures(tables)
+
+
+def toy_figure(name: str, seeds: Sequence[int] = (0, 1)) -> FigureRuns:
+    """Plan a declared figure."""
+    tables, figures = declared()
+    return plan_figure(figures[name], tables, toy_profile(), seeds)
+
+
+def write_stages(store: Store, runs: FigureRuns, kinds: Sequence[str] = ()) -> None:
+    """Write every stage of some kinds behind a figure's runs, of all kinds where none is named."""
+    for stage in behind(runs.targets):
+        if store.status(stage.fingerprint) != "done" and (not kinds or stage.kind in kinds):
+            write_stage(store, stage)
+
+
+def write_judges(
+    store: Store, runs: FigureRuns, *benchmarks: str, seeds: Sequence[int] | None = None
+) -> None:
+    """Write the judges' stages of some benchmarks, of all seeds where none is named."""
+    for (_, seed), run in runs.runs.items():
+        for name in benchmarks:
+            stage = run.judged[name]
+            wanted = seeds is None or seed in seeds
+            if wanted and store.status(stage.fingerprint) != "done":
+                write_stage(store, stage)
+
+
+def write_stage(store: Store, stage: Stage) -> None:
+    """Write what a report reads of a stage."""
+    with store.writing(stage, PROVENANCE) as output:
+        for file, rows in _files(stage).items():
+            pq.write_table(pa.Table.from_pylist(rows), output / file)
+
+
+def _files(stage: Stage) -> dict[str, list[dict[str, object]]]:
+    rng = np.random.default_rng(stage.seed)
+    prompts = [{"prompt_id": key, "prompt": text} for key, text in PROMPTS.items()]
+    if stage.kind in ("pair", "mix"):
+        # Later iterations hold other prompts.
+        return {"pairs.parquet": [prompts[i] for i in rng.integers(0, len(prompts), 40)]}
+    if stage.kind == "generate":
+        rows = [{**prompt, "sample": k} for prompt in prompts for k in range(6)]
+        return {"completions.parquet": rows}
+    if stage.kind == "annotate":
+        return {"rewards.parquet": _rewards(rng)}
+    if stage.kind == "judge":
+        return _judged(stage, rng)
+    return {}
+
+
+def _rewards(rng: np.random.Generator) -> list[dict[str, object]]:
+    """Return six rewards of each prompt; every fifth prompt's are all equal."""
+    rows: list[dict[str, object]] = []
+    for i, prompt in enumerate(PROMPTS):
+        level, width = rng.normal(), 0.0 if i % 5 == 0 else rng.uniform(0.5, 3.0)
+        rewards = level + width * rng.uniform(size=6)
+        rows += [{"prompt_id": prompt, "sample": k, "reward": r} for k, r in enumerate(rewards)]
+    return rows
+
+
+def _judged(stage: Stage, rng: np.random.Generator) -> dict[str, list[dict[str, object]]]:
+    name = str(stage.settings["benchmark"]).partition("/")[2].partition("@")[0]
+    skill = depth(stage) + 0.3 * rng.normal()
+    items = [f"{name}-{i:02d}" for i in range(16)]
+    scale = 4.0 if name != "mt_bench" else 0.3
+    base = 30.0 if name != "mt_bench" else 6.0
+    scores = [
+        {"prompt_id": item, "column": column, "value": base + scale * (skill + (i % 8) / 4)}
+        for column in COLUMNS[name]
+        for i, item in enumerate(items)
+    ]
+    judgments = [
+        {"prompt_id": item, "category": CATEGORIES[i % 8], "number": turn}
+        for i, item in enumerate(items)
+        for turn in (1, 2)
+    ]
+    return {"scores.parquet": scores, "judgments.parquet": judgments}
+
+
+def depth(stage: Stage) -> int:
+    """Return how many trainings lie on the longest way to a stage."""
+    own = stage.kind in ("train", "online")
+    return own + max(map(depth, stage.inputs.values()), default=0)

@@ -1,0 +1,108 @@
+"""The runs behind a figure, and what is known of prompts and reward models at a profile."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.catalogue.figures import Figure, load_figures
+from harness.catalogue.load import load_tables
+from harness.catalogue.profile import Profile, load_profiles
+from harness.catalogue.schema import Table
+from harness.errors import UserError
+from harness.micro import world
+from harness.micro.operations import CATEGORIES
+from harness.trainer.accuracy import held_out_accuracy
+from harness.trainer.figure_runs import figure_unsupported, plan_figure
+from harness.trainer.topics import NO_TOPIC, classifier_of
+
+SEEDS = (0, 1)
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, Table]:
+    return load_tables()
+
+
+@pytest.fixture(scope="module")
+def figures(tables: dict[str, Table]) -> dict[str, Figure]:
+    return load_figures(tables)
+
+
+@pytest.fixture(scope="module")
+def micro() -> Profile:
+    return load_profiles()["micro"]
+
+
+def test_a_figure_needs_the_runs_of_its_rows_and_their_baselines(
+    figures: dict[str, Figure], tables: dict[str, Table], micro: Profile
+) -> None:
+    """One row of table 4 and its baseline: two runs for each seed."""
+    runs = plan_figure(figures["figure10"], tables, micro, SEEDS)
+    assert set(runs.runs) == {(r, s) for r in ("dpo-h1", "dpo-eva-a_min") for s in SEEDS}
+    assert runs.row_ids == ["table4/eva-a_min"]
+    assert runs.id == "figure10"
+    assert {stage.kind for stage in runs.targets} == {"judge", "train"}
+
+
+def test_rows_of_several_tables_share_their_runs(
+    figures: dict[str, Figure], tables: dict[str, Table], micro: Profile
+) -> None:
+    """The first row of tables 4 and 13 is one run, and its stages are one."""
+    runs = plan_figure(figures["figure5"], tables, micro, (0,))
+    first, other = (runs.parts[name].runs["dpo-h1", 0] for name in ("table4", "table13"))
+    assert [s.fingerprint for s in first.targets] == [s.fingerprint for s in other.targets]
+    assert set(runs.parts) == {"table4", "table13", "table14", "table15"}
+
+
+def test_a_row_that_no_table_declares_is_known_to_be_missing(
+    figures: dict[str, Figure], tables: dict[str, Table], micro: Profile
+) -> None:
+    figure = figures["figure10"].model_copy(
+        update={"row": "controls/again", "pending": ("controls/again",)}
+    )
+    runs = plan_figure(figure, tables, micro, SEEDS)
+    assert runs.lacking == {"controls/again": "no table declares this row yet"}
+    assert runs.runs == {}
+    assert runs.targets == []
+
+
+def test_a_row_that_the_profile_cannot_run_is_left_out_with_its_reason(
+    figures: dict[str, Figure], tables: dict[str, Table], micro: Profile
+) -> None:
+    bare = micro.model_copy(update={"algorithms": ("dpo",)})
+    lacking = figure_unsupported(figures["figure3"], tables, bare)
+    assert set(figures["figure3"].rows) - set(lacking) == {"table2/dpo-eva"}
+    assert "`micro` has no algorithm `rloo`" in lacking["table1/rloo-eva-1x"]
+    runs = plan_figure(figures["figure3"], tables, bare, SEEDS)
+    assert set(runs.parts) == {"table2"}
+    assert [row.id for row in runs.parts["table2"].rows] == ["dpo-1", "dpo-eva"]
+
+
+def test_a_plan_needs_a_seed(
+    figures: dict[str, Figure], tables: dict[str, Table], micro: Profile
+) -> None:
+    with pytest.raises(UserError, match="no seed is given"):
+        plan_figure(figures["figure10"], tables, micro, ())
+
+
+def test_the_topic_of_a_prompt_is_the_category_of_its_first_operation(micro: Profile) -> None:
+    classifier = classifier_of(micro)
+    assert classifier is not None
+    assert classifier.topics == CATEGORIES
+    assert classifier.topic_of("reverse it , then sort it : 3 1 2") == "coding"
+    assert classifier.topic_of("sort it , then reverse it : 3 1 2") == "reasoning"
+    assert classifier.topic_of("write a poem") == NO_TOPIC
+
+
+def test_only_the_embedded_world_has_a_classifier_and_cards() -> None:
+    paper = load_profiles()["paper"]
+    assert classifier_of(paper) is None
+    assert held_out_accuracy(paper, "pointwise") is None
+
+
+def test_accuracy_is_what_the_card_says(micro: Profile) -> None:
+    noted = world.card().notes["rm_pointwise"]["held_out_accuracy"]
+    assert held_out_accuracy(micro, "pointwise") == noted
+    assert 0.5 < noted < 1.0
+    offered = micro.model_copy(update={"reward_models": {}})
+    assert held_out_accuracy(offered, "pointwise") is None
