@@ -119,7 +119,7 @@ def execute(
     """Compute the stages of a plan that are not done, showing and tracking how it goes.
 
     Args:
-        tables: The runs the plan completes, at one profile.
+        tables: The runs the plan completes, all at one profile.
         plan: The plan.
         store: Where outputs go.
         tracker: Takes the events, for MLflow.

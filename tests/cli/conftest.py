@@ -67,9 +67,11 @@ def folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, world_folder: Path)
     monkeypatch.setenv("HARNESS_WORLD", str(world_folder))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     asking.all_tables.cache_clear()
+    asking.all_figures.cache_clear()
     asking.all_profiles.cache_clear()
     yield tmp_path / "work"
     asking.all_tables.cache_clear()
+    asking.all_figures.cache_clear()
     asking.all_profiles.cache_clear()
 
 
@@ -101,7 +103,8 @@ def says(call: Callable[..., Any]) -> Callable[..., Any]:
         result = call(*arguments, "--json")
         assert result.exit_code == code, result.stderr
         found = json.loads(result.stdout)
-        folder = Path(harness.report.__file__ if schema == "report" else harness.cli.__file__)
+        of_report = schema in ("report", "figure")
+        folder = Path(harness.report.__file__ if of_report else harness.cli.__file__)
         text = (folder.parent / "schemas" / f"{schema}.json").read_text(encoding="utf-8")
         jsonschema.Draft202012Validator(json.loads(text)).validate(found)
         return found

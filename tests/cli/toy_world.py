@@ -78,10 +78,19 @@ def prompts_stage(ctx: StageContext) -> None:
 
 def generate_stage(ctx: StageContext) -> None:
     _work(ctx, "generate")
+    rows = [{**prompt, "sample": sample} for prompt in PROMPTS for sample in range(6)]
+    _write(ctx.output / "completions.parquet", rows)
 
 
 def annotate_stage(ctx: StageContext) -> None:
     _work(ctx, "annotate")
+    noise = random.Random(ctx.seed)
+    rows = [
+        {"prompt_id": prompt["prompt_id"], "sample": sample, "reward": noise.random()}
+        for prompt in PROMPTS
+        for sample in range(6)
+    ]
+    _write(ctx.output / "rewards.parquet", rows)
 
 
 def select_stage(ctx: StageContext) -> None:
@@ -129,6 +138,8 @@ def judge_stage(ctx: StageContext) -> None:
         for i in range(5)
     ]
     _write(ctx.output / "scores.parquet", rows)
+    categories = [{"prompt_id": f"q{i}", "category": f"category {i % 2}"} for i in range(5)]
+    _write(ctx.output / "judgments.parquet", categories)
     (ctx.output / "summary.json").write_text(json.dumps({"judge": ctx.settings["judge"]}))
 
 

@@ -6,11 +6,17 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from toy_figures import PROMPTS, toy_figure, toy_profile, write_judges, write_stage, write_stages
+from toy_figures import (
+    PROMPTS,
+    declared,
+    toy_figure,
+    toy_profile,
+    write_judges,
+    write_stage,
+    write_stages,
+)
 from toy_tables import ToyAssets
 
-from harness.catalogue.figures import load_figures
-from harness.catalogue.load import load_tables
 from harness.micro.operations import CATEGORIES, OPERATIONS
 from harness.report.cells import build_cells
 from harness.report.figures.point import Point
@@ -159,6 +165,13 @@ def test_rewards_are_those_the_selection_rests_on(store: Store) -> None:
     assert rewards_stage(select) == stage
 
 
+def test_rewards_of_a_selection_without_evolving_are_those_it_selects_by(store: Store) -> None:
+    tables, figures = declared()
+    figure = figures["figure10"].model_copy(update={"row": "table5/select-sample"})
+    run = plan_figure(figure, tables, toy_profile(), (0,)).runs["dpo-select-sample", 0]
+    assert rewards_stage(run.iterations[1]) == run.iterations[1].prompts.inputs["rewards"]
+
+
 def test_rewards_and_topics_are_read_prompt_by_prompt(store: Store) -> None:
     runs = toy_figure("figure12")
     write_stages(store, runs, ["generate", "annotate"])
@@ -212,8 +225,7 @@ def test_each_iteration_s_prompts_are_missing_for_themselves(store: Store) -> No
 def test_a_profile_without_a_classifier_has_no_topics(store: Store) -> None:
     profile = toy_profile()
     elsewhere = profile.prompts.model_copy(update={"source": "a data set"})
-    tables = load_tables()
-    figures = load_figures(tables)
+    tables, figures = declared()
     bare = profile.model_copy(update={"prompts": elsewhere})
     for name in ("figure6", "figure12"):
         report = assemble_figure(plan_figure(figures[name], tables, bare, (0,)), store)
@@ -222,8 +234,7 @@ def test_a_profile_without_a_classifier_has_no_topics(store: Store) -> None:
 
 
 def test_a_row_that_cannot_run_leaves_its_figure_without_numbers(store: Store) -> None:
-    tables = load_tables()
-    figures = load_figures(tables)
+    tables, figures = declared()
     bare = toy_profile().model_copy(update={"algorithms": ("rloo",)})
     for name in ("figure6", "figure9", "figure10", "figure12"):
         report = assemble_figure(plan_figure(figures[name], tables, bare, (0,)), store)

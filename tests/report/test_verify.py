@@ -46,8 +46,8 @@ def test_what_is_published_is_verified_with_and_without_the_store(
     """Four rows in two columns with scores."""
     found = verify(results)
     assert found.as_json() == {
-        "tables": ["micro/table90"], "sweeps": [], "cells": 8, "unchecked": [], "stages": None,
-        "absent": None,
+        "tables": ["micro/table90"], "sweeps": [], "cells": 8, "figures": [], "points": 0,
+        "unchecked": [], "stages": None, "absent": None,
     }  # fmt: skip
     whole = verify(results, store)
     assert whole.stages == len(list(store.stages()))

@@ -119,12 +119,14 @@ def _prompt_rewards(rows: Sequence[tuple[Any, ...]]) -> PromptRewards:
 
 def rewards_stage(iteration: Iteration) -> Stage:
     """Return the stage with the rewards of the prompts that an offline iteration starts from."""
-    prompts, pairs = iteration.prompts, iteration.pairs
-    if prompts.kind in ("mix", "join"):
-        evolved = prompts.inputs["evolved"].inputs["completions"].inputs["prompts"]
+    pairs = iteration.pairs
+    while "pairs" in pairs.inputs:  # rewritten, or gone over again
+        pairs = pairs.inputs["pairs"]
+    if "evolved" in pairs.inputs:
+        evolved = pairs.inputs["evolved"].inputs["completions"].inputs["prompts"]
         return evolved.inputs["selected"].inputs["rewards"]
-    if prompts.kind == "select":
-        return prompts.inputs["rewards"]
+    if "only" in pairs.inputs:
+        return pairs.inputs["only"].inputs["rewards"]
     return pairs.inputs["rewards"]
 
 

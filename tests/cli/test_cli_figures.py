@@ -1,0 +1,178 @@
+"""Figures in `list`, `show`, `validate`, `plan`, `run` and `report`; toy stages stand for real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.asking import all_figures, all_profiles
+from harness.report.asked import remember
+from harness.report.figures.report import FigureReport
+
+NAMES = [f"figure{n}" for n in (3, 4, 5, 6, 7, 9, 10, 12)]
+SMALL = ("figure10", "--seeds", "0,2", "--jobs", "1")
+
+
+def test_list_names_the_figures_after_the_tables(
+    says: Callable[..., Any], call: Callable[..., Any]
+) -> None:
+    listed = says("list", "list")
+    figures = [item for item in listed if item["kind"] == "figure"]
+    assert [item["id"] for item in figures] == NAMES
+    assert listed[-8:] == figures
+    by_id = {item["id"]: item for item in figures}
+    assert (by_id["figure10"]["drawn"], by_id["figure10"]["rows"]) == ("correlation", 1)
+    assert by_id["figure10"]["rows_runnable"]["micro"] == 1
+    for item in figures:
+        assert item["rows"] == len(all_figures()[item["id"]].rows)
+        for name, rows in item["rows_runnable"].items():
+            assert (name in item["runnable"]) == (rows == item["rows"])
+    text = call("list").stdout
+    assert "Reward advantage against reward variance" in text
+
+
+def test_a_figure_with_a_row_nobody_declares_says_how_many_it_has(call: Callable[..., Any]) -> None:
+    figure = all_figures()["figure5"]
+    assert figure.pending
+    shown = call("show", "figure5").stdout
+    for ref in figure.pending:
+        assert f"{ref} " in shown
+    assert shown.count("not declared yet") == len(figure.pending)
+    assert f"of {len(figure.rows)} rows" in call("list").stdout
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_show_says_what_a_figure_is_drawn_from(call: Callable[..., Any], name: str) -> None:
+    figure = all_figures()[name]
+    text = call("show", name).stdout
+    assert figure.question in text.replace("\n", " ")
+    assert all(ref in text for ref in figure.rows)
+
+
+def test_a_broken_figure_is_named_with_the_broken_tables(
+    says: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "figure3.yaml").write_text("id: figure3\nkind: bars\n")
+    monkeypatch.setattr("harness.catalogue.figures.figures_dir", lambda: tmp_path)
+    (problem,) = says("validate", "validate", code=2)["problems"]
+    assert problem["line"] == 2
+    assert "`bars` is not known" in problem["message"]
+
+
+def test_the_plan_of_a_figure_is_that_of_its_runs(says: Callable[..., Any]) -> None:
+    plan = says("plan", "plan", "figure10", "--seeds", "0,2")
+    table = says("plan", "plan", "table4", "--rows", "eva-a_min", "--seeds", "0,2")
+    assert plan["table"] == "figure10"
+    assert plan["rows"] == ["table4/eva-a_min"]
+    assert plan["stages"] == table["stages"]
+    dry = says("plan", "run", "figure10", "--seeds", "0,2", "--dry-run")
+    assert dry == plan
+
+
+def test_running_a_figure_computes_its_runs_and_a_rerun_only_reports(
+    says: Callable[..., Any], call: Callable[..., Any], tracker: Any
+) -> None:
+    found = says("figure", "run", *SMALL)
+    assert found["seeds"] == [0, 2]
+    assert {point["state"] for point in found["points"]} == {"ok"}
+    # Two seeds of two rows: one first policy and one child each, and nothing of the figure's own.
+    assert tracker.calls.count("finished train") == 4
+    assert (tracker.calls[0], tracker.calls[-1]) == ("start", "finish")
+    tracker.calls.clear()
+    result = call("run", *SMALL)
+    assert result.exit_code == 0
+    assert "All stages are done" in result.stdout
+    assert tracker.calls == ["finish"]
+    # The seeds last asked for are remembered, and what was run is what is synced.
+    assert says("figure", "report", "figure10")["points"] == found["points"]
+    tracker.calls.clear()
+    assert call("sync").exit_code == 0
+    assert tracker.calls == ["sync table4 micro"]
+    # Another figure of the same runs has what it needs.
+    assert says("figure", "report", "figure9", "--seeds", "0,2")["points"][0]["state"] == "ok"
+
+
+def test_a_figure_of_tables_that_were_run_takes_their_seeds(
+    says: Callable[..., Any], folders: Path
+) -> None:
+    remember(folders, "table4", "micro", (3, 5))
+    assert says("figure", "report", "figure10")["seeds"] == [3, 5]
+    # Figure 3 is drawn from tables 1 and 2; where their seeds differ, none is taken.
+    remember(folders, "table1", "micro", (0, 1))
+    assert says("figure", "report", "figure3")["seeds"] == [0, 1]
+    remember(folders, "table2", "micro", (0,))
+    assert says("figure", "report", "figure3")["seeds"] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_figure_never_run_says_so_everywhere(
+    says: Callable[..., Any], call: Callable[..., Any], name: str
+) -> None:
+    found = says("figure", "report", name)
+    assert {point["state"] for point in found["points"]} <= {"not_run", "not_available"}
+    assert all(point["value"] is None for point in found["points"])
+    for form in ("terminal", "markdown"):
+        text = call("report", name, "--format", form).stdout
+        assert "not run" in text
+        assert found["figure"]["title"].split(":")[0] in text
+
+
+def test_publishing_writes_a_folder_that_verifies(
+    says: Callable[..., Any],
+    call: Callable[..., Any],
+    tracker: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr("harness.project.results_dir", lambda: tmp_path / "results")
+    monkeypatch.setattr(FigureReport, "draw", lambda self, path: path.write_text("<svg/>"))
+    assert call("run", *SMALL).exit_code == 0
+    result = call("report", "figure10", "--publish")
+    assert result.exit_code == 0
+    assert "published in" in result.stderr
+    found = says("verify", "verify")
+    assert (found["figures"], found["points"]) == (["micro/figure10"], 4)
+    assert "4 numbers of 1 figure" in call("verify").stdout
+
+
+def test_a_failed_stage_is_told_and_the_report_is_there(
+    call: Callable[..., Any], tracker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOY_FAILS", "annotate")
+    result = call("run", *SMALL)
+    assert result.exit_code == 1
+    assert "the toy is broken: mend it" in result.stderr
+    assert "failed" in result.stdout
+
+
+def test_a_figure_of_which_no_row_can_run_is_reported_and_not_run(
+    says: Callable[..., Any], call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = all_profiles()["micro"].model_copy(update={"algorithms": ("rloo",)})
+    monkeypatch.setattr("harness.cli.asking.all_profiles", lambda: {"micro": bare})
+    result = call("run", "figure10")
+    assert result.exit_code == 2
+    assert "cannot run on the profile `micro`: `micro` has no algorithm `dpo`" in result.stderr
+    found = says("figure", "report", "figure10")
+    assert {point["state"] for point in found["points"]} == {"not_available"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("plan", "figure11"), "there is no figure `figure11`; did you mean `figure1"),
+        (("run", "figure"), "there is no figure `figure`"),
+        (("report", "figure10", "--rows", "dpo-1"), "`figure10` names its own rows"),
+        (("report", "tabel4"), "there is no table `tabel4`; did you mean `table4`"),
+    ],
+)
+def test_a_wrong_name_or_option_is_one_sentence(
+    call: Callable[..., Any], arguments: tuple[str, ...], message: str
+) -> None:
+    result = call(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
