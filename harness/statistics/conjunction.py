@@ -1,6 +1,6 @@
 """Statements that a mean is above zero, tested one by one and together.
 
-A statement is about the mean of one score matrix, often a weighted sum of several: `a - b` for a
+A statement is about the mean of one set of scores, often a weighted sum of several: `a - b` for a
 difference, `a - b + share (c - d)` for a difference that may fall short of zero by a share of a
 gain. Putting the gain into the sum, rather than its estimate into a margin, keeps the noise of
 the gain in the test. A claim is a conjunction of such statements:
@@ -24,13 +24,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 from scipy import stats
 
 from harness.errors import HarnessError
 from harness.statistics.intervals import Interval
-from harness.statistics.matrix import ScoreMatrix
+
+
+class Linear(Protocol):
+    """What weighted sums are made of: a score matrix, or nested scores."""
+
+    def scaled(self, weight: float) -> Self:
+        """Return all values times a number."""
+
+    def plus(self, other: Self) -> Self:
+        """Return the sum with scores of the same seeds."""
+
+
+AnyScores = TypeVar("AnyScores", bound=Linear)
 
 
 @dataclass(frozen=True)
@@ -58,19 +72,15 @@ class Conjunction:
         return self.p_for < self.p_against
 
 
-def weighted_sum(terms: Sequence[tuple[float, ScoreMatrix]]) -> ScoreMatrix:
-    """Return the weighted sum of matrices, entry by entry, paired by seed and prompt.
+def weighted_sum(terms: Sequence[tuple[float, AnyScores]]) -> AnyScores:
+    """Return the weighted sum of scores, paired by seed and, unless nested, by prompt.
 
     Raises:
-        HarnessError: There is no term, or the matrices differ in seeds or prompts.
+        HarnessError: There is no term, or the scores differ in seeds or prompts.
     """
     if not terms:
-        raise HarnessError("A weighted sum needs at least one score matrix; none was given.")
-    (weight, first), *rest = terms
-    values = weight * first.values
-    for other_weight, matrix in rest:
-        values = values + other_weight * matrix.aligned_to(first).values
-    return ScoreMatrix(values, first.seeds, first.prompts)
+        raise HarnessError("A weighted sum needs at least one set of scores; none was given.")
+    return reduce(lambda a, b: a.plus(b), [scores.scaled(weight) for weight, scores in terms])
 
 
 def p_above_zero(interval: Interval) -> float:

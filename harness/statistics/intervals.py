@@ -7,7 +7,8 @@ prompts only, says so in `over`, and no p-value is given, because nothing can be
 the recipe from it.
 
 A comparison is always paired: the same seeds and the same prompts on both sides, so that what
-they share cancels.
+they share cancels. Where prompts themselves are scored, every seed has its own
+(`harness.statistics.nested`), and a comparison is paired by seed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ from scipy import stats
 
 from harness.errors import HarnessError
 from harness.statistics.matrix import ScoreMatrix
+from harness.statistics.nested import NestedScores
 from harness.statistics.variance import crossed_moments
+
+Scores = ScoreMatrix | NestedScores
+"""The values behind a cell: on prompts that all seeds share, or on prompts of each seed's own."""
 
 Over = Literal["prompts", "seeds and prompts"]
 
@@ -37,7 +42,7 @@ class Interval:
         standard_error: Standard error of the mean.
         df: Degrees of freedom of the t quantile.
         seeds: Number of seeds.
-        prompts: Number of prompts.
+        prompts: Number of prompts; those of all seeds together where each has its own.
         over: What was resampled in thought: "prompts" with one seed, else "seeds and prompts".
         confidence: Nominal coverage, for example 0.95.
     """
@@ -66,11 +71,11 @@ class Difference(Interval):
     p_value: float | None
 
 
-def mean_interval(values: ScoreMatrix | npt.ArrayLike, confidence: float = 0.95) -> Interval:
-    """Return the mean of a score matrix with its interval.
+def mean_interval(values: Scores | npt.ArrayLike, confidence: float = 0.95) -> Interval:
+    """Return the mean of scores with its interval.
 
     Args:
-        values: Per-prompt values, seeds x prompts.
+        values: Per-prompt values, seeds x prompts, or nested scores.
         confidence: Nominal coverage, strictly between 0 and 1.
 
     Raises:
@@ -78,35 +83,47 @@ def mean_interval(values: ScoreMatrix | npt.ArrayLike, confidence: float = 0.95)
     """
     if not 0.0 < confidence < 1.0:
         raise HarnessError(f"The confidence {confidence} is not between 0 and 1; use 0.95.")
-    matrix = ScoreMatrix.of(values)
-    seeds, prompts = matrix.values.shape
-    over: Over
-    if seeds == 1:
-        row = matrix.values[0]
-        mean, variance, df = float(row.mean()), float(row.var(ddof=1)) / prompts, prompts - 1.0
-        over = "prompts"
-    else:
-        moments = crossed_moments(matrix.values)
-        mean, variance, df = float(moments.mean), float(moments.variance), float(moments.df)
-        over = "seeds and prompts"
+    scores = values if isinstance(values, NestedScores) else ScoreMatrix.of(values)
+    mean, variance, df = scores.moments() if isinstance(scores, NestedScores) else _crossed(scores)
+    seeds = len(scores.seeds)
+    over: Over = "prompts" if seeds == 1 else "seeds and prompts"
     error = float(np.sqrt(variance))
     half = float(stats.t.ppf(0.5 + confidence / 2, df)) * error
-    return Interval(mean, mean - half, mean + half, error, df, seeds, prompts, over, confidence)
+    return Interval(
+        mean, mean - half, mean + half, error, df, seeds, scores.count, over, confidence
+    )
+
+
+def _crossed(matrix: ScoreMatrix) -> tuple[float, float, float]:
+    """Return the mean of a matrix, its estimated variance, and the degrees of freedom of that."""
+    seeds, prompts = matrix.values.shape
+    if seeds == 1:
+        row = matrix.values[0]
+        return float(row.mean()), float(row.var(ddof=1)) / prompts, prompts - 1.0
+    moments = crossed_moments(matrix.values)
+    return float(moments.mean), float(moments.variance), float(moments.df)
 
 
 def paired_difference(
-    a: ScoreMatrix | npt.ArrayLike, b: ScoreMatrix | npt.ArrayLike, confidence: float = 0.95
+    a: Scores | npt.ArrayLike, b: Scores | npt.ArrayLike, confidence: float = 0.95
 ) -> Difference:
     """Return the mean of `a - b` with its interval and p-value.
 
     Args:
-        a: Per-prompt values, seeds x prompts.
+        a: Per-prompt values, seeds x prompts, or nested scores.
         b: The same for what it is compared with; rows and columns may be in another order.
         confidence: Nominal coverage, strictly between 0 and 1.
 
     Raises:
-        HarnessError: The two do not have the same seeds and the same prompts.
+        HarnessError: The two do not have the same seeds and, unless nested, the same prompts.
     """
+    if isinstance(a, NestedScores) and isinstance(b, NestedScores):
+        return _test(a.minus(b), confidence)
+    if isinstance(a, NestedScores) or isinstance(b, NestedScores):
+        raise HarnessError(
+            "Scores of prompts cannot be compared with scores of answers; compare two columns of "
+            "one kind."
+        )
     return _test(ScoreMatrix.of(a).minus(ScoreMatrix.of(b)), confidence)
 
 
@@ -130,7 +147,7 @@ def difference_of_differences(
     return _test(first.minus(second), confidence)
 
 
-def _test(difference: ScoreMatrix, confidence: float) -> Difference:
+def _test(difference: Scores, confidence: float) -> Difference:
     interval = mean_interval(difference, confidence)
     p_value = None if interval.over == "prompts" else _two_sided_p(interval)
     return Difference(**vars(interval), p_value=p_value)

@@ -104,14 +104,40 @@ class ScoreMatrix:
         columns = [column[prompt] for prompt in other.prompts]
         return ScoreMatrix(self.values[np.ix_(rows, columns)], other.seeds, other.prompts)
 
+    @property
+    def mean(self) -> float:
+        """Mean over seeds and prompts."""
+        return float(self.values.mean())
+
+    @property
+    def count(self) -> int:
+        """Number of prompts."""
+        return len(self.prompts)
+
+    def scaled(self, weight: float) -> ScoreMatrix:
+        """Return all entries times a number."""
+        return ScoreMatrix(weight * self.values, self.seeds, self.prompts)
+
+    def plus(self, other: ScoreMatrix) -> ScoreMatrix:
+        """Return the entrywise sum, `other` aligned to this matrix first.
+
+        Raises:
+            HarnessError: The two do not have the same seeds and the same prompts.
+        """
+        aligned = other.aligned_to(self)
+        return ScoreMatrix(self.values + aligned.values, self.seeds, self.prompts)
+
     def minus(self, other: ScoreMatrix) -> ScoreMatrix:
         """Return the entrywise difference, `other` aligned to this matrix first.
 
         Raises:
             HarnessError: The two do not have the same seeds and the same prompts.
         """
-        aligned = other.aligned_to(self)
-        return ScoreMatrix(self.values - aligned.values, self.seeds, self.prompts)
+        return self.plus(other.scaled(-1.0))
+
+    def constant(self, value: float) -> ScoreMatrix:
+        """Return a matrix of the same seeds and prompts that holds one number."""
+        return ScoreMatrix(np.full_like(self.values, value), self.seeds, self.prompts)
 
 
 def _require_same(

@@ -93,7 +93,7 @@ def test_what_cannot_be_tested_is_said() -> None:
         conjunction([mean_interval([[1.0, 2.0]])])
     with pytest.raises(HarnessError, match="at least one statement"):
         conjunction([])
-    with pytest.raises(HarnessError, match="at least one score matrix"):
+    with pytest.raises(HarnessError, match="at least one set of scores"):
         weighted_sum([])
     with pytest.raises(HarnessError, match=r"0\.05 and 0\.8"):
         detectable(additive(1.0), 0.0)

@@ -3,7 +3,8 @@
 Two recipes with the same true mean are simulated. Prompt difficulty and seed luck that both share
 cancel by pairing; what is left of prompts, seeds and noise differs between them. A 95% interval of
 the paired difference should miss the true zero 5% of the time; 3 to 7% is accepted, for every
-number of seeds and whatever the mixture of effects.
+number of seeds and whatever the mixture of effects. The same where prompts themselves are scored
+and every seed and recipe has prompts of its own, most of them rewrites of few parents.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.statistics import crossed_moments, paired_difference
+from harness.statistics import NestedScores, crossed_moments, nested_moments, paired_difference
 from harness.statistics.matrix import FloatArray
 
 REPLICATES = 3000
@@ -91,3 +92,78 @@ def test_ignoring_the_crossing_would_fail() -> None:
     independent = difference.reshape(REPLICATES, -1).std(axis=1, ddof=1) / np.sqrt(5 * PROMPTS)
     assert (np.abs(mean) > stats.t.ppf(0.975, 4) * over_seeds).mean() > 0.2
     assert (np.abs(mean) > 1.96 * independent).mean() > 0.2
+
+
+FAMILY = 4
+# What seeds, families of rewrites and single prompts contribute to the same variance.
+NESTED_MIXTURES = {
+    "balanced": (1.0, 1.0, 1.0),
+    "seed-dominated": (20.0, 1.0, 1.0),
+    "family-dominated": (1.0, 20.0, 1.0),
+    "prompt-dominated": (1.0, 1.0, 20.0),
+    "prompts alone": (0.0, 0.0, 1.0),
+}
+
+
+def nested_miss_rate(a: FloatArray, b: FloatArray) -> float:
+    """Return how often the 95% interval leaves out zero; shapes (replicates, seeds, prompts)."""
+    mean, variance, df = nested_moments(a.mean(axis=2) - b.mean(axis=2))
+    return float((np.abs(mean) > stats.t.ppf(0.975, df) * np.sqrt(variance)).mean())
+
+
+def nested_pair(
+    rng: np.random.Generator,
+    seeds: int,
+    mixture: tuple[float, float, float],
+    prompts: int = PROMPTS,
+) -> tuple[FloatArray, FloatArray]:
+    """Draw two recipes with seeds in common and no prompts; families have `FAMILY` prompts."""
+    seed, family, single = (np.sqrt(part * seeds) for part in mixture)
+    shared = rng.normal(size=(REPLICATES, seeds, 1))
+    sides = []
+    for _ in range(2):
+        own_seed = seed * rng.normal(size=(REPLICATES, seeds, 1))
+        families = rng.normal(size=(REPLICATES, seeds, prompts // FAMILY))
+        of_family = family * np.sqrt(prompts // FAMILY) * np.repeat(families, FAMILY, axis=2)
+        noise = single * np.sqrt(prompts) * rng.normal(size=(REPLICATES, seeds, prompts))
+        sides.append(shared + own_seed + of_family + noise)
+    return sides[0], sides[1]
+
+
+@pytest.mark.parametrize("mixture", NESTED_MIXTURES.values(), ids=NESTED_MIXTURES.keys())
+@pytest.mark.parametrize("seeds", [2, 3, 5, 10])
+def test_so_they_do_where_every_seed_has_prompts_of_its_own(
+    seeds: int, mixture: tuple[float, float, float]
+) -> None:
+    a, b = nested_pair(np.random.default_rng(40 + seeds), seeds, mixture)
+    assert 0.03 <= nested_miss_rate(a, b) <= 0.07
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+def test_so_they_do_on_a_scale_of_whole_numbers_and_sets_of_two_sizes(seeds: int) -> None:
+    """Complexity and quality are 1 to 5; the second recipe has half as many prompts."""
+    a, b = nested_pair(np.random.default_rng(seeds), seeds, (0.02, 0.02, 0.02))
+    a, b = (np.clip(np.rint(3.0 + side), 1.0, 5.0) for side in (a, b[:, :, : PROMPTS // 2]))
+    assert 0.03 <= nested_miss_rate(a, b) <= 0.07
+
+
+def test_the_nested_simulation_measures_what_a_paired_difference_reports() -> None:
+    a, b = (side[:200] for side in nested_pair(np.random.default_rng(1), 3, (1.0, 1.0, 1.0)))
+
+    def scores(values: FloatArray) -> NestedScores:
+        return NestedScores.from_seeds(
+            {seed: {str(i): float(v) for i, v in enumerate(row)} for seed, row in enumerate(values)}
+        )
+
+    found = [paired_difference(scores(x), scores(y)) for x, y in zip(a, b, strict=True)]
+    by_hand = np.mean([not d.low <= 0.0 <= d.high for d in found])
+    assert by_hand == nested_miss_rate(a, b)
+
+
+def test_taking_the_prompts_of_a_seed_as_independent_would_fail() -> None:
+    """A control: neither luck of a seed nor likeness of rewrites shows within a seed."""
+    for mixture in ((1.0, 0.0, 1.0), (0.0, 20.0, 1.0)):
+        a, b = nested_pair(np.random.default_rng(2), 5, mixture)
+        mean = a.mean(axis=(1, 2)) - b.mean(axis=(1, 2))
+        within = (a.var(axis=2, ddof=1) + b.var(axis=2, ddof=1)).sum(axis=1) / PROMPTS / 25
+        assert (np.abs(mean) > 1.96 * np.sqrt(within)).mean() > 0.1

@@ -1,0 +1,150 @@
+"""Scores of prompts that each seed has of its own, against sums done by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.errors import HarnessError
+from harness.statistics import NestedScores, mean_interval, paired_difference
+from harness.statistics.conjunction import conjunction, weighted_sum
+
+FIRST = {0: {"a": 1.0, "b": 3.0}, 1: {"c": 4.0, "d": 6.0, "e": 8.0}}
+SECOND = {0: {"f": 0.0, "g": 0.0, "h": 3.0}, 1: {"i": 2.0, "j": 4.0}}
+
+SETS = st.lists(st.integers(-40, 40).map(float), min_size=2, max_size=6)
+NESTED = st.lists(SETS, min_size=2, max_size=5)
+
+
+def nested(sets: list[list[float]]) -> NestedScores:
+    return NestedScores.from_seeds(
+        {
+            seed: {f"{seed}/{i}": value for i, value in enumerate(values)}
+            for seed, values in enumerate(sets)
+        }
+    )
+
+
+def test_the_interval_is_that_of_the_seed_means() -> None:
+    """Seed means 2 and 6, mean 4, of five prompts in all.
+
+    Their variance is (4 + 4) / 1 = 8, a half of it, 4, that of the mean: standard error 2. With one
+    degree of freedom t at 0.975 is tan(0.475 pi) = 12.706.
+    """
+    interval = mean_interval(NestedScores.from_seeds(FIRST))
+    assert (interval.mean, interval.standard_error, interval.df) == (4.0, 2.0, 1.0)
+    assert interval.high == pytest.approx(4.0 + 2.0 * math.tan(0.475 * math.pi))
+    assert (interval.seeds, interval.prompts, interval.over) == (2, 5, "seeds and prompts")
+
+
+def test_a_difference_is_taken_seed_by_seed() -> None:
+    """Derivation: seed means 2, 6 less 1, 3 are 1 and 3: mean 2, variance 2, a half of it 1."""
+    found = paired_difference(NestedScores.from_seeds(FIRST), NestedScores.from_seeds(SECOND))
+    assert (found.mean, found.standard_error, found.df) == (2.0, 1.0, 1.0)
+    assert found.p_value == pytest.approx(1.0 - 2.0 * math.atan(2.0) / math.pi)
+
+
+def test_one_seed_is_over_its_prompts_and_gives_no_p_value() -> None:
+    """The prompts are taken as independent, by Welch and Satterthwaite.
+
+    1 and 3 have variance 2, their mean 2 / 2 = 1 with one degree of freedom; 0, 0 and 3 have
+    variance (1 + 1 + 4) / 2 = 3, their mean 3 / 3 = 1 with two. The difference has variance
+    1 + 1 = 2 and 2^2 / (1^2 / 1 + 1^2 / 2) = 8/3 degrees of freedom.
+    """
+    first, second = (NestedScores.from_seeds({0: sets[0]}) for sets in (FIRST, SECOND))
+    alone = mean_interval(first)
+    assert (alone.mean, alone.standard_error, alone.df, alone.over) == (2.0, 1.0, 1.0, "prompts")
+    found = paired_difference(first, second)
+    assert found.mean == 1.0
+    assert found.standard_error == pytest.approx(math.sqrt(2.0))
+    assert found.df == pytest.approx(8.0 / 3.0)
+    assert found.p_value is None
+    with pytest.raises(HarnessError, match="One seed"):
+        conjunction([found])
+
+
+def test_what_both_sides_share_in_a_seed_cancels() -> None:
+    luck = [[0.0, 2.0], [50.0, 54.0], [-30.0, -20.0]]
+    better = [[value + 1.0 for value in values] for values in luck]
+    found = paired_difference(nested(better), nested(luck))
+    assert (found.mean, found.standard_error, found.p_value) == (1.0, 0.0, 0.0)
+    assert mean_interval(nested(luck)).standard_error > 10.0
+
+
+def test_prompts_without_any_spread_are_a_point() -> None:
+    interval = mean_interval(nested([[3.0, 3.0]]))
+    assert (interval.low, interval.high) == (3.0, 3.0)
+
+
+def test_a_weighted_sum_weighs_means_and_adds_variances() -> None:
+    """Derivation for seed 0: 2 x 2 - 1 = 3; variance 4 x 1 + 1 x 1 = 5, of 16 / 1 + 1 / 2 squares.
+
+    A constant has a mean and no variance.
+    """
+    first, second = NestedScores.from_seeds(FIRST), NestedScores.from_seeds(SECOND)
+    total = weighted_sum([(2.0, first), (-1.0, second)])
+    assert total.means.tolist() == [3.0, 9.0]
+    assert total.variances[0] == pytest.approx(5.0)
+    assert total.squares[0] == pytest.approx(16.5)
+    assert total.count == 10
+    shifted = weighted_sum([(1.0, first), (1.0, first.constant(0.5))])
+    assert (shifted.mean, shifted.variances.tolist()) == (4.5, first.variances.tolist())
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        ({}, "at least one seed"),
+        ({0: {"a": 1.0}}, "1 scored prompts"),
+        ({0: {"a": 1.0, "b": math.nan}}, "not finite"),
+    ],
+)
+def test_what_is_no_set_of_scores_is_said(
+    scores: dict[int, dict[str, float]], message: str
+) -> None:
+    with pytest.raises(HarnessError, match=message):
+        NestedScores.from_seeds(scores)
+
+
+def test_what_cannot_be_compared_is_said() -> None:
+    first = NestedScores.from_seeds(FIRST)
+    with pytest.raises(HarnessError, match="run both with the same seeds"):
+        paired_difference(first, NestedScores.from_seeds({0: FIRST[0]}))
+    with pytest.raises(HarnessError, match="scores of answers"):
+        paired_difference(first, [[1.0, 2.0], [3.0, 4.0]])
+
+
+@given(NESTED, st.integers(-30, 30), st.sampled_from([-4.0, 0.25, 3.0]))
+def test_an_interval_moves_and_scales_with_its_values(
+    sets: list[list[float]], shift: int, scale: float
+) -> None:
+    before = mean_interval(nested(sets))
+    after = mean_interval(nested([[scale * v + shift for v in values] for values in sets]))
+    ends = sorted((scale * before.low + shift, scale * before.high + shift))
+    assert [after.low, after.high] == pytest.approx(ends, abs=1e-6)
+    assert after.df == before.df
+
+
+@given(NESTED)
+def test_the_reverse_comparison_is_the_negative(sets: list[list[float]]) -> None:
+    a, b = nested(sets), nested([values[:2] for values in reversed(sets)])
+    forth, back = paired_difference(a, b), paired_difference(b, a)
+    assert (back.mean, back.low, back.high) == pytest.approx(
+        (-forth.mean, -forth.high, -forth.low), abs=1e-9
+    )
+
+
+@given(NESTED, st.randoms(use_true_random=False))
+def test_the_order_of_the_prompts_does_not_matter(
+    sets: list[list[float]], random: st.DataObject
+) -> None:
+    before = mean_interval(nested(sets))
+    for values in sets:
+        random.shuffle(values)  # type: ignore[attr-defined]
+    after = mean_interval(nested(sets))
+    assert (after.mean, after.standard_error) == pytest.approx(
+        (before.mean, before.standard_error), abs=1e-9
+    )
