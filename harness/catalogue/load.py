@@ -137,6 +137,7 @@ def _references(document: Document, table: Table) -> Iterator[Problem]:
                 f"rows[{i}].run_by_column: no run for {', '.join(sorted(missing))}",
             )
         yield from _baseline(document, i, row, rows)
+        yield from _kind(document, i, row, table.columns)
     yield from claim_problems(document, table.claims, list(rows), columns)
 
 
@@ -164,6 +165,17 @@ def _baseline(document: Document, i: int, row: Row, rows: Mapping[str, Row]) -> 
         )
 
 
+def _kind(document: Document, i: int, row: Row, columns: Sequence[Column]) -> Iterator[Problem]:
+    for column in columns:
+        if column.of_prompts != (row.kind == "prompts"):
+            scored = "prompts" if column.of_prompts else "answers of a policy"
+            yield document.problem(
+                ("rows", i, "kind"),
+                f"rows[{i}].kind: `{row.id}` is `{row.kind}` and column `{column.id}` scores "
+                f"{scored}; change one of them",
+            )
+
+
 Cell = tuple[Document, Table, int, Row, Column, Recipe]
 
 
@@ -181,6 +193,14 @@ def _cells(document: Document, table: Table, problems: list[Problem]) -> list[Ce
                 problems += explain(error, Recipe, document, places)
                 whole = False
                 continue
+            if row.kind == "prompts" and (recipe.is_base or recipe.is_online):
+                problems.append(
+                    document.problem(
+                        ("rows", i, "recipe"),
+                        f"rows[{i}].recipe: a row of prompts needs an offline `chain`, whose last "
+                        "iteration has the prompts",
+                    )
+                )
             cells.append((document, table, i, row, column, recipe))
             matters = set(_leaves(recipe.canonical()))
             used |= {(*place, *leaf) for place in places[: 1 if recipe.is_base else 3]

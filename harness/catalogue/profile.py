@@ -34,7 +34,7 @@ from harness.catalogue.recipe import (
     Strict,
     TrainMode,
 )
-from harness.catalogue.schema import Column, Id, Row, ScoreId, Table
+from harness.catalogue.schema import PROMPT_SCORES, Column, Id, Row, ScoreId, Table
 from harness.errors import UserError
 from harness.project import profiles_dir
 
@@ -97,22 +97,46 @@ class Generation(Strict):
 
 
 class Benchmark(Strict):
-    """How a benchmark is answered and judged."""
+    """How a benchmark is answered and judged, or what judges the prompts of an iteration."""
 
     columns: tuple[ScoreId, ...]
     """Scores it yields."""
-    items: Count
-    """Prompts, or conversations."""
+    items: Count | dict[str, Count]
+    """Prompts, or conversations; by score where each score has items of its own."""
     judge: str
-    """What judges the answers; part of every result's key."""
+    """What judges the answers, or the prompts; part of every result's key."""
     against: str | None = None
     """Whose answers it compares with; null where answers are rated alone."""
-    temperature: float | dict[str, float]
-    """Sampling temperature of the answers, one or by category."""
-    top_p: Share
-    """Nucleus of the sampling."""
-    max_new_tokens: Count
-    """Longest answer, in tokens."""
+    temperature: float | dict[str, float] | None = None
+    """Sampling temperature of the answers, one or by category; null where nothing is sampled."""
+    top_p: Share | None = None
+    """Nucleus of the sampling; null where nothing is sampled."""
+    max_new_tokens: Count | None = None
+    """Longest answer, in tokens; null where nothing is sampled."""
+    by_construction: dict[str, str] = Field(default={})
+    """Scores that must come out as the paper says because of how the world is made, and why."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Benchmark:
+        if len({score in PROMPT_SCORES for score in self.columns}) > 1:
+            raise ValueError("`columns` mixes scores of answers with scores of prompts")
+        sampling = (self.temperature, self.top_p, self.max_new_tokens)
+        if not self.of_prompts and None in sampling:
+            raise ValueError("answers need `temperature`, `top_p` and `max_new_tokens`")
+        if isinstance(self.items, dict) and set(self.items) != set(self.columns):
+            raise ValueError("`items` by score must name each of the `columns`")
+        if not set(self.by_construction) <= set(self.columns):
+            raise ValueError("`by_construction` must name some of the `columns`")
+        return self
+
+    @property
+    def of_prompts(self) -> bool:
+        """Whether the prompts of an iteration are judged, and not a policy's answers."""
+        return any(score in PROMPT_SCORES for score in self.columns)
+
+    def items_of(self, score: str) -> int:
+        """Return how many prompts, or conversations, a score is over."""
+        return self.items if isinstance(self.items, int) else self.items[score]
 
 
 class Profile(Strict):
@@ -180,6 +204,19 @@ class Profile(Strict):
     def scores(self) -> tuple[str, ...]:
         """The per-prompt scores that the benchmarks yield."""
         return tuple(s for benchmark in self.benchmarks.values() for s in benchmark.columns)
+
+    def by_construction(self, score: str) -> str | None:
+        """Return why a score must come out as the paper says here; None where it need not."""
+        name = benchmark_of(self, score)
+        return None if name is None else self.benchmarks[name].by_construction.get(score)
+
+
+def benchmark_of(profile: Profile, score: str) -> str | None:
+    """Return the benchmark of a profile that yields a score, None where none does."""
+    for name, benchmark in profile.benchmarks.items():
+        if score in benchmark.columns:
+            return name
+    return None
 
 
 def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> list[str]:

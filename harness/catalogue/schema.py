@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, RootModel, field_validator, model_validator
 
@@ -26,6 +26,12 @@ ScoreId = Literal[
     "musr_ta", "tqa_gen", "wmdp", "gsm8k", "gsm_plus", "mmlu_pro",
 ]  # fmt: skip
 """The per-prompt scores that exist; a column reads one of them."""
+
+PROMPT_SCORES: Final[tuple[ScoreId, ...]] = ("complexity", "quality")
+"""The scores of prompts themselves; all others are of answers. Every run and seed has prompts of
+its own, so that two rows of such a column have seeds in common and no prompts."""
+
+RowKind = Literal["policy", "prompts"]
 
 _PRINTED = re.compile(r"-?\d+(\.\d+)?")
 
@@ -103,6 +109,11 @@ class Column(Strict):
         """The per-prompt score this column reads."""
         return self.score or self.id
 
+    @property
+    def of_prompts(self) -> bool:
+        """Whether prompts are scored, and not a policy's answers."""
+        return self.reads in PROMPT_SCORES
+
 
 class Row(Strict):
     """One line of a table: a label, a recipe, and what the paper prints."""
@@ -113,7 +124,7 @@ class Row(Strict):
     """Label as printed."""
     reading: str | None = None
     """The path the label stands for, where the paper's bars over evolved sets are lost."""
-    kind: Literal["policy", "prompts"] = "policy"
+    kind: RowKind = "policy"
     """What is measured: the trained policy, or the prompts of the chain's last iteration."""
     run: Id | None = None
     """The run behind every cell; rows of different tables with one run are one trained model."""

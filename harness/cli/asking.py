@@ -29,6 +29,7 @@ EXPECTED_S: Mapping[str, float] = {
     "online": 90.0,
     "answer": 1.0,
     "judge": 0.1,
+    "rate": 0.1,
 }
 """Seconds of a stage of each kind on one core of an ordinary machine, at the profile `micro`.
 

@@ -2,7 +2,7 @@
 
 They share the language's items but none of its operations. The policy has seen them in its
 demonstrations and no prompt source ever asks them, so they show what training elsewhere does to
-other abilities.
+other abilities. Which of them the benchmark asks is in `harness.micro.downstream_items`.
 """
 
 from __future__ import annotations
@@ -23,21 +23,24 @@ class Question:
     answer: str
 
 
-def _contains(rng: random.Random) -> Question:
-    items, probe = draw_items(rng, 3, 7), rng.choice(ITEMS)
+def contains(rng: random.Random, shortest: int = 3, longest: int = 7) -> Question:
+    """Ask whether an item is in a list, which it is about half the time."""
+    items, probe = draw_items(rng, shortest, longest), rng.choice(ITEMS)
     if rng.random() < 0.5:
         probe = rng.choice(items)
     prompt = f"does {write_list(items)} contain this : {probe}"
     return Question(prompt, "yes" if probe in items else "no")
 
 
-def _count(rng: random.Random) -> Question:
-    items = draw_items(rng, 2, 8)
+def count(rng: random.Random, shortest: int = 2, longest: int = 8) -> Question:
+    """Ask how many items a list has; nine at most, because a number is one digit."""
+    items = draw_items(rng, shortest, longest)
     return Question(f"how many items has {write_list(items)}", str(len(items)))
 
 
-def _third(rng: random.Random) -> Question:
-    items = draw_items(rng, 3, 7)
+def third(rng: random.Random, shortest: int = 3, longest: int = 7) -> Question:
+    """Ask for the third item of a list."""
+    items = draw_items(rng, shortest, longest)
     return Question(f"which item is third in {write_list(items)}", items[2])
 
 
@@ -58,10 +61,12 @@ def _before(rng: random.Random) -> Question:
     return Question(f"which comes earlier : {pair[0]} or {pair[1]}", first)
 
 
-TASKS: dict[str, Callable[[random.Random], Question]] = {
-    "musr_ta": _contains,
-    "tqa_gen": _count,
-    "wmdp": _third,
+Draw = Callable[[random.Random], Question]
+
+TASKS: dict[str, Draw] = {
+    "musr_ta": contains,
+    "tqa_gen": count,
+    "wmdp": third,
     "gsm8k": _sum,
     "gsm_plus": _larger,
     "mmlu_pro": _before,

@@ -12,10 +12,14 @@ Source: paper section 4.2.5, table 7 and appendix E.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 from harness.micro.language import parse
 from harness.micro.operations import compute
+
+RULES = "rules"
+"""The judge's name in profiles."""
 
 LONG_LIST = 7
 """Items from which on a list makes a task more complex."""
@@ -44,3 +48,7 @@ def quality(prompt: str) -> float:
             bool(steps[-1]) and steps[-1] != task.items,
         )
     )
+
+
+SCORERS: Mapping[str, Callable[[str], float]] = {"complexity": complexity, "quality": quality}
+"""Each score by the column of the catalogue that reads it."""

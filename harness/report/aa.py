@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.catalogue.claims import Compare
-from harness.catalogue.schema import Table
+from harness.catalogue.schema import PROMPT_SCORES, Table
 from harness.report.cells import Cell
 from harness.report.evidence import Evidence
 from harness.report.scores import Measured
@@ -144,11 +144,14 @@ def null_scores(table: Table, seeds: int, prompts: int, rng: np.random.Generator
     measured: Measured = {}
     for score in dict.fromkeys(column.reads for column in table.columns):
         shape = (seeds, prompts)
-        shared = EFFECTS["prompt"] * rng.normal(size=(1, prompts))
+        # Where prompts themselves are scored, every seed and row has its own.
+        own = score in PROMPT_SCORES
+        shared = (0.0 if own else EFFECTS["prompt"]) * rng.normal(size=(1, prompts))
         shared = shared + EFFECTS["seed"] * rng.normal(size=(seeds, 1))
         for run in _runs(table, score):
             values = shared + rng.normal(size=shape)
-            values = values + EFFECTS["row prompt"] * rng.normal(size=(1, prompts))
+            of_row = rng.normal(size=(seeds if own else 1, prompts))
+            values = values + EFFECTS["row prompt"] * of_row
             values = values + EFFECTS["row seed"] * rng.normal(size=(seeds, 1))
             for seed in range(seeds):
                 row = values[seed].tolist()

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.catalogue.documents import read_document
-from harness.catalogue.profile import sources
+from harness.catalogue.profile import benchmark_of, sources
 from harness.catalogue.recipe import Online
 from harness.project import profiles_dir
-from harness.report.scores import benchmark_of
 
 if TYPE_CHECKING:
     from harness.trainer.table_runs import TableRuns

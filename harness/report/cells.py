@@ -18,8 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from harness.catalogue.profile import benchmark_of
 from harness.catalogue.schema import Column, Row
-from harness.report.scores import Measured, Numbers, benchmark_of, numbers, read_scores
+from harness.report.scores import Measured, Numbers, numbers, read_scores
 from harness.store import Stage, Store
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ class Cell:
         ci_low: Lower end of its 95% interval; over prompts only with one seed.
         ci_high: Upper end.
         baseline_row: Row that the gain is over; None on a baseline row.
-        gain: Mean less the baseline row's, paired by seed and prompt.
+        gain: Mean less the baseline row's, paired by seed and prompt (by seed where prompts are
+            scored).
         gain_ci_low: Lower end of its 95% interval.
         gain_ci_high: Upper end.
         paper: The paper's value; None where it prints none.

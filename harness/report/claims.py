@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
 
 from harness.catalogue.claims import Claim, FigureClaims, Qualitative
+from harness.catalogue.profile import Profile
 from harness.catalogue.schema import Table
 from harness.report.cells import Cell, build_cells
 from harness.report.evidence import Evidence
@@ -46,12 +47,21 @@ def judge_runs(
         StoreError: A stored file is not what was written.
     """
     cells = build_cells(runs, store) if cells is None else cells
-    return judge(Evidence.of(runs.table, cells, read_scores(runs, store), lacking))
+    known = by_construction(runs.table, runs.profile)
+    return judge(Evidence.of(runs.table, cells, read_scores(runs, store), lacking, known))
 
 
 def judge_published(table: Table, published: Published) -> list[Verdict]:
     """Return the verdicts on a table's claims from its published scores."""
-    return judge(Evidence.of(table, published.cells, published.measured))
+    columns = published.report["columns"]
+    known = {c["id"]: c["by_construction"] for c in columns if c.get("by_construction")}
+    return judge(Evidence.of(table, published.cells, published.measured, by_construction=known))
+
+
+def by_construction(table: Table, profile: Profile) -> dict[str, str]:
+    """Return why columns come out as the paper says whatever is run at a profile, by column."""
+    reasons = {column.id: profile.by_construction(column.reads) for column in table.columns}
+    return {column: reason for column, reason in reasons.items() if reason is not None}
 
 
 def judge_figures(declared: FigureClaims, verdicts: Iterable[Verdict], scale: str) -> list[Verdict]:

@@ -1,8 +1,9 @@
 """How far each row's training prompts lie from the seed prompts and from the benchmarks.
 
 A creator could win by walking to the test distribution; these distances let a reader see it or
-rule it out. Measured are the prompts of the last iteration's pairs, against the human prompts of
-the first iteration of the same run and against each benchmark that compares two answers. The
+rule it out. Measured are the prompts of the last iteration's pairs (or, where prompts themselves
+are scored, its prompts), against the human prompts of the first iteration of the same run and
+against each benchmark of the table that compares two answers. The
 distance (`harness.statistics.distance`) is taken for each seed and averaged over the seeds.
 """
 
@@ -13,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.catalogue.profile import Profile
 from harness.catalogue.schema import Row
 from harness.report.cells import Failures, State
 from harness.report.scores import read_rows
@@ -51,9 +51,11 @@ class PromptDistance:
         return asdict(self)
 
 
-def pairwise_benchmarks(profile: Profile) -> list[str]:
-    """Return the benchmarks that compare answers with somebody else's."""
-    return [name for name, benchmark in profile.benchmarks.items() if benchmark.against is not None]
+def pairwise_benchmarks(table_runs: TableRuns) -> list[str]:
+    """Return the benchmarks a table asks for that compare answers with somebody else's."""
+    asked = {name for run in table_runs.runs.values() for name in run.asked}
+    benchmarks = table_runs.profile.benchmarks.items()
+    return [name for name, b in benchmarks if b.against is not None and name in asked]
 
 
 def prompt_distances(table_runs: TableRuns, store: Store) -> list[PromptDistance]:
@@ -72,13 +74,13 @@ def prompt_distances(table_runs: TableRuns, store: Store) -> list[PromptDistance
 
 def _distance(table_runs: TableRuns, row: Row, run_id: str, reader: _Reader) -> PromptDistance:
     runs = [table_runs.runs[run_id, seed] for seed in table_runs.seeds]
-    benchmarks: dict[str, float | None] = dict.fromkeys(pairwise_benchmarks(table_runs.profile))
+    benchmarks: dict[str, float | None] = dict.fromkeys(pairwise_benchmarks(table_runs))
     state, done = reader.state(runs)
     if state != "ok":
         return PromptDistance(row.id, run_id, state, done, None, benchmarks)
     from harness.statistics.distance import jensen_shannon
 
-    trained = [reader.pairs(run.iterations[-1].pairs) for run in runs]
+    trained = [reader.prompts(run.last_prompts) for run in runs]
     seeds = [reader.prompts(run.iterations[0].prompts) for run in runs]
     to_seed = _mean([jensen_shannon(a, b) for a, b in zip(trained, seeds, strict=True)])
     for name in benchmarks:
@@ -90,6 +92,12 @@ def _distance(table_runs: TableRuns, row: Row, run_id: str, reader: _Reader) -> 
 
 def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
+
+
+_FILES = {
+    "prompts": "prompts.parquet", "select": "selected.parquet", "online": "trained.parquet"
+}  # fmt: skip
+"""The file with the prompts of each kind of stage; of others it is that of their pairs."""
 
 
 class _Reader:
@@ -106,23 +114,18 @@ class _Reader:
         """Return the state of a row's training prompts, and how many seeds have them."""
         if any(not run.iterations for run in runs):
             return "not_available", 0
-        pairs = [run.iterations[-1].pairs for run in runs]
-        missing = [s for s in pairs if self._store.status(s.fingerprint) != "done"]
-        done = len(pairs) - len(missing)
+        prompts = [run.last_prompts for run in runs]
+        missing = [s for s in prompts if self._store.status(s.fingerprint) != "done"]
+        done = len(prompts) - len(missing)
         if not missing:
             return "ok", done
         if any(self._failures.behind(stage) for stage in missing):
             return "failed", done
         return ("partial" if done else "not_run"), done
 
-    def pairs(self, stage: Stage) -> Bigrams:
-        """Return the bigrams of the prompts that a stage pairs, or trains on online."""
-        file = "trained.parquet" if stage.kind == "online" else "pairs.parquet"
-        return self._bag(stage, file, "prompt", str)
-
     def prompts(self, stage: Stage) -> Bigrams:
-        """Return the bigrams of a stage's prompts."""
-        return self._bag(stage, "prompts.parquet", "prompt", str)
+        """Return the bigrams of the prompts a stage makes, draws, pairs, or trains on online."""
+        return self._bag(stage, _FILES.get(stage.kind, "pairs.parquet"), "prompt", str)
 
     def benchmark(self, name: str) -> Bigrams | None:
         """Return the bigrams of a benchmark's prompts, from the first run that answered it."""

@@ -7,16 +7,16 @@ why, in words that fit after the name of the claim.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from harness.catalogue.claims import Place
 from harness.catalogue.schema import Table
 from harness.report.cells import Cell
-from harness.report.scores import Measured
+from harness.report.scores import Measured, scores_of
 
 if TYPE_CHECKING:
-    from harness.statistics import ScoreMatrix
+    from harness.statistics import Scores
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Evidence:
         cells: Its cells by row and column.
         measured: The per-prompt scores.
         lacking: Why rows that have no cells have none, by row.
+        by_construction: Why columns come out as the paper says whatever is run, by column.
     """
 
     table: Table
@@ -38,6 +39,7 @@ class Evidence:
     cells: Mapping[Place, Cell]
     measured: Measured
     lacking: Mapping[str, str]
+    by_construction: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -46,11 +48,13 @@ class Evidence:
         cells: Sequence[Cell],
         measured: Measured,
         lacking: Mapping[str, str] | None = None,
+        by_construction: Mapping[str, str] | None = None,
     ) -> Evidence:
         """Put together a table's cells, at least one, and the scores they were computed from."""
         by_place = {(cell.row, cell.column): cell for cell in cells}
         first = cells[0]
-        return cls(table, first.scale, first.seeds, by_place, measured, lacking or {})
+        known = by_construction or {}
+        return cls(table, first.scale, first.seeds, by_place, measured, lacking or {}, known)
 
     def missing(self, place: Place) -> str | None:
         """Return why a cell has no numbers, None where it has."""
@@ -67,12 +71,15 @@ class Evidence:
             return f"the profile has no benchmark that yields `{column}`"
         return None if cell.state == "ok" else f"{where} has not run"
 
-    def matrix(self, place: Place) -> ScoreMatrix:
-        """Return the scores behind a cell that has numbers."""
-        from harness.statistics import ScoreMatrix
+    def scores(self, place: Place) -> Scores:
+        """Return the scores behind a cell that has numbers.
 
+        Raises:
+            KeyError: It has none.
+        """
         column = self.table.column(place[1])
         run = self.table.row(place[0]).run_id(column)
-        return ScoreMatrix.from_seeds(
-            {seed: self.measured[run, seed, column.reads] for seed in self.seeds}
-        )
+        found = scores_of(self.measured, run, self.seeds, column.reads)
+        if found is None:
+            raise KeyError(place)
+        return found

@@ -21,6 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.catalogue.profile import benchmark_of
 from harness.report import view
 from harness.report.cells import Cell
 from harness.report.curves import draw_curves
@@ -28,7 +29,7 @@ from harness.report.json import dumps
 from harness.report.markdown import as_markdown
 from harness.report.parquet import Column, write_columns
 from harness.report.report import Report, assemble
-from harness.report.scores import Measured, benchmark_of, flat, read_scores
+from harness.report.scores import Measured, flat, read_scores
 from harness.store import Store
 from harness.store.faults import explained
 
@@ -85,7 +86,13 @@ def published_json(report: Report) -> dict[str, Any]:
         "scale": report.profile.scale,
         "seeds": list(report.seeds),
         "columns": [
-            {"id": c.id, "score": c.reads, "unit": c.unit, "direction": c.direction}
+            {
+                "id": c.id,
+                "score": c.reads,
+                "unit": c.unit,
+                "direction": c.direction,
+                "by_construction": report.profile.by_construction(c.reads),
+            }
             for c in table.columns
         ],
         "rows": [

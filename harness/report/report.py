@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.catalogue.profile import Profile
+from harness.catalogue.profile import Profile, benchmark_of
 from harness.catalogue.schema import Column, Row, Table
 from harness.report.assumptions import Assumption, assumptions_of
 from harness.report.cells import Cell
@@ -17,7 +17,6 @@ from harness.report.curves import Series, curves_of
 from harness.report.distances import PromptDistance, prompt_distances
 from harness.report.online import OnlineCost, online_costs
 from harness.report.origin import Origin, origin_of
-from harness.report.scores import benchmark_of
 from harness.report.summary import Summary, summarise
 from harness.store import Store
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.catalogue.profile import Profile
+from harness.catalogue.profile import benchmark_of
+from harness.catalogue.schema import PROMPT_SCORES
 from harness.errors import HarnessError
 from harness.store import Store
 
 if TYPE_CHECKING:
-    from harness.statistics import ScoreMatrix
+    from harness.statistics import Scores
     from harness.trainer.plan import Run
     from harness.trainer.table_runs import TableRuns
 
@@ -39,14 +40,6 @@ class Numbers:
     gain: float | None = None
     gain_ci_low: float | None = None
     gain_ci_high: float | None = None
-
-
-def benchmark_of(profile: Profile, score: str) -> str | None:
-    """Return the benchmark of a profile that yields a score, None where none does."""
-    for name, benchmark in profile.benchmarks.items():
-        if score in benchmark.columns:
-            return name
-    return None
 
 
 def read_scores(table_runs: TableRuns, store: Store) -> Measured:
@@ -143,30 +136,34 @@ def numbers(
 
     Returns:
         Mean and 95% interval where every seed is there, and the gain over the baseline, paired
-        by seed and prompt, where every seed of the baseline is there too.
+        by seed and prompt (by seed alone where prompts are scored), where every seed of the
+        baseline is there too.
     """
-    matrix = _matrix(measured, run_id, seeds, score)
-    if matrix is None:
+    own = scores_of(measured, run_id, seeds, score)
+    if own is None:
         return Numbers()
     from harness.statistics import mean_interval, paired_difference
 
-    mean = mean_interval(matrix)
-    base = None if baseline is None else _matrix(measured, baseline, seeds, score)
+    mean = mean_interval(own)
+    base = None if baseline is None else scores_of(measured, baseline, seeds, score)
     if base is None:
         return Numbers(mean.mean, mean.low, mean.high)
-    gain = paired_difference(matrix, base)
+    gain = paired_difference(own, base)
     return Numbers(mean.mean, mean.low, mean.high, gain.mean, gain.low, gain.high)
 
 
-def _matrix(
-    measured: Measured, run_id: str, seeds: Sequence[int], score: str
-) -> ScoreMatrix | None:
-    """Return the values of all seeds, or None where a seed is missing."""
+def scores_of(measured: Measured, run_id: str, seeds: Sequence[int], score: str) -> Scores | None:
+    """Return the values of all seeds as statistics take them, or None where a seed is missing.
+
+    Prompts that are scored themselves are each seed's own, and nested in it; a benchmark's prompts
+    are the same for every seed, and crossed.
+    """
     if any((run_id, seed, score) not in measured for seed in seeds):
         return None
-    from harness.statistics import ScoreMatrix
+    from harness.statistics import NestedScores, ScoreMatrix
 
-    return ScoreMatrix.from_seeds({seed: measured[run_id, seed, score] for seed in seeds})
+    kind = NestedScores if score in PROMPT_SCORES else ScoreMatrix
+    return kind.from_seeds({seed: measured[run_id, seed, score] for seed in seeds})
 
 
 def flat(measured: Measured) -> Iterator[tuple[str, int, str, str, float]]:

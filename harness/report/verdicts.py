@@ -1,13 +1,17 @@
 """What the runs of a table say of the paper's claims about it.
 
 A claim is judged from the same per-prompt scores as the cells, with the same statistics
-(`harness.statistics`): prompts crossed with seeds, rows paired by both. The verdict is
+(`harness.statistics`): prompts crossed with seeds, rows paired by both; where prompts themselves
+are scored, prompts nested in seeds and rows paired by seed. The verdict is
 
     supported     every statement of the claim is shown
     contradicted  a statement is refuted
     undecided     neither, or one seed alone
     not_run       a score it needs is missing
     not_testable  no score decides it
+
+A claim about a column that comes out as the paper says because of how the profile's world is made
+is judged like any other, and says so: it could not have failed.
 
 The primary claim of a table is tested at 5%; its others are Holm-corrected as one family. The
 family is every testable claim that is declared, whether its rows have run or not, so that running
@@ -34,7 +38,7 @@ from harness.catalogue.schema import Table
 from harness.report.evidence import Evidence
 
 if TYPE_CHECKING:
-    from harness.statistics import ScoreMatrix
+    from harness.statistics import Interval, Scores
 
 ALPHA = 0.05
 """Two-sided level of a primary claim, and of the family of the others."""
@@ -42,7 +46,7 @@ ALPHA = 0.05
 POWER = 0.8
 """Probability with which the detectable margin would have been found."""
 
-Matrices = Callable[[Place], "ScoreMatrix"]
+ScoresOf = Callable[[Place], "Scores"]
 """Returns the scores behind a cell."""
 
 VerdictWord = Literal["supported", "contradicted", "undecided", "not_run", "not_testable"]
@@ -72,6 +76,7 @@ class Verdict:
         paper_margin: The paper's margin as printed; of a trend, each step.
         paper_within_noise: Whether that is no larger than the noise of its benchmark.
         reason: Why there is no decision, or what the verdict rests on.
+        by_construction: Why the claim could not have failed here; None where it could.
     """
 
     id: str
@@ -89,13 +94,17 @@ class Verdict:
     paper_margin: str | tuple[str, ...] | None = None
     paper_within_noise: bool | None = None
     reason: str | None = None
+    by_construction: str | None = None
 
     @property
     def text(self) -> str:
-        """The verdict for people: outside the scale `paper` it names the scale."""
+        """The verdict for people: with the scale outside `paper`, and `by construction`."""
         word = self.verdict.replace("_", " ")
         decided = self.verdict in ("supported", "contradicted", "undecided")
-        return f"{word} ({self.scale})" if decided and self.scale != "paper" else word
+        marks = [self.scale] if decided and self.scale != "paper" else []
+        if self.verdict == "supported" and self.by_construction is not None:
+            marks.append("by construction")
+        return f"{word} ({', '.join(marks)})" if marks else word
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as JSON data."""
@@ -114,9 +123,9 @@ def judge(evidence: Evidence) -> list[Verdict]:
     claims = evidence.table.claims
     family = [c for c in claims if not c.primary and not isinstance(c.test, Qualitative)]
     level = ALPHA / max(len(family), 1)
-    matrix = cache(evidence.matrix)
+    scores = cache(evidence.scores)
     drafts = {
-        claim.id: _draft(claim, evidence, matrix, ALPHA if claim.primary else level)
+        claim.id: _draft(claim, evidence, scores, ALPHA if claim.primary else level)
         for claim in claims
     }
     adjusted = _adjusted([drafts[claim.id] for claim in family])
@@ -152,7 +161,7 @@ class _Draft:
     favoured: bool = False
 
 
-def _draft(claim: Claim, evidence: Evidence, matrix: Matrices, level: float) -> _Draft:
+def _draft(claim: Claim, evidence: Evidence, scores: ScoresOf, level: float) -> _Draft:
     table, scale, test = evidence.table.id, evidence.scale, claim.test
     if isinstance(test, Qualitative):
         reason = test.reason or "the claims that measure it belong to other tables"
@@ -164,10 +173,13 @@ def _draft(claim: Claim, evidence: Evidence, matrix: Matrices, level: float) -> 
     from harness.statistics import mean_interval
     from harness.statistics.conjunction import conjunction, detectable, weighted_sum
 
-    shown = [weighted_sum([(w, matrix(p)) for w, p in s.terms]) for s in test.shown]
-    margin = _margin(test, matrix)
+    shown = [weighted_sum([(w, scores(p)) for w, p in s.terms]) for s in test.shown]
+    margin = _margin(test, scores)
     statements = [mean_interval(statement) for statement in _statements(test, shown, margin)]
-    empty = bare(claim, table, scale, "undecided", "")
+    empty = replace(
+        bare(claim, table, scale, "undecided", ""),
+        by_construction=evidence.by_construction.get(test.column),
+    )
     if len(evidence.seeds) == 1:
         ours = mean_interval(shown[0])
         return _Draft(replace(
@@ -186,7 +198,7 @@ def _draft(claim: Claim, evidence: Evidence, matrix: Matrices, level: float) -> 
         ci_high=ours.high,
         p=result.p_value,
         detectable=max(detectable(statement, level, power) for statement in statements),
-        reason=_rests_on(test, at, margin),
+        reason=_rests_on(test, at, margin, statements),
     )
     return _Draft(verdict, result.favoured)
 
@@ -195,27 +207,22 @@ def _is_within(test: Measurable) -> bool:
     return isinstance(test, Compare) and test.op == "within"
 
 
-def _margin(test: Measurable, matrix: Matrices) -> ScoreMatrix | None:
-    """Return the margin of a claim as a score matrix, None where it has none."""
-    from harness.statistics import ScoreMatrix
+def _margin(test: Measurable, scores: ScoresOf) -> Scores | None:
+    """Return the margin of a claim as scores, None where it has none."""
     from harness.statistics.conjunction import weighted_sum
 
     if not isinstance(test, Compare) or test.margin is None:
         return None
-    like = matrix((test.left, test.column))
     if test.margin.of is None:
-        points = test.margin.points or 0.0
-        return ScoreMatrix(0.0 * like.values + points, like.seeds, like.prompts)
-    gain = weighted_sum([(w, matrix(p)) for w, p in difference(*test.margin.of, test.column).terms])
+        return scores((test.left, test.column)).constant(test.margin.points or 0.0)
+    gain = weighted_sum([(w, scores(p)) for w, p in difference(*test.margin.of, test.column).terms])
     # Where what the margin is a share of is no gain here, nothing may be lost.
     share = test.margin.share or 0.0
-    return weighted_sum([(share if gain.values.mean() > 0 else 0.0, gain)])
+    return weighted_sum([(share if gain.mean > 0 else 0.0, gain)])
 
 
-def _statements(
-    test: Measurable, shown: Sequence[ScoreMatrix], margin: ScoreMatrix | None
-) -> list[ScoreMatrix]:
-    """Return the matrices whose means are above zero where a claim holds."""
+def _statements(test: Measurable, shown: Sequence[Scores], margin: Scores | None) -> list[Scores]:
+    """Return the scores whose means are above zero where a claim holds."""
     from harness.statistics.conjunction import weighted_sum
 
     if margin is None:
@@ -225,10 +232,21 @@ def _statements(
     return [above, below] if _is_within(test) else [above]
 
 
-def _rests_on(test: Measurable, at: int, margin: ScoreMatrix | None) -> str | None:
+def _rests_on(
+    test: Measurable, at: int, margin: Scores | None, statements: Sequence[Interval]
+) -> str | None:
     """Return what the numbers shown are about, where the claim's statement does not say it."""
+    said = _about(test, at, margin)
+    if any(statement.standard_error > 0.0 for statement in statements):
+        return said
+    same = "the same for every prompt and seed, so that its interval says nothing of chance"
+    return same if said is None else f"{said}; {same}"
+
+
+def _about(test: Measurable, at: int, margin: Scores | None) -> str | None:
+    """Return what the margin is, or which of several statements is shown."""
     if margin is not None and isinstance(test, Compare) and test.margin is not None:
-        size = float(margin.values.mean())
+        size = margin.mean
         if test.margin.of is None:
             return f"the margin is {size:.3g}"
         first, second = test.margin.of

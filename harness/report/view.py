@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from harness.catalogue.profile import benchmark_of
 from harness.catalogue.schema import Column
 from harness.report.assumptions import GROUPS
 from harness.report.cells import Cell, State
 from harness.report.report import Report
-from harness.report.scores import benchmark_of
 from harness.report.summary import Summary
 
 NO_PAPER = "not printed"
@@ -101,6 +101,8 @@ def _judges(judges: Mapping[str, str]) -> str:
 def _intervals(report: Report) -> str:
     if len(report.seeds) == 1:
         return "95%, over prompts only: one seed says nothing about the recipe"
+    if all(column.of_prompts for column in report.table.columns):
+        return "95%, over seeds and the prompts that each has of its own; gains are paired by seed"
     return "95%, over seeds and prompts, which are crossed; gains are paired by both"
 
 
@@ -142,12 +144,18 @@ def _caption(report: Report, column: Column) -> str:
             f"the profile `{profile.name}` has no such benchmark"
         )
     benchmark = profile.benchmarks[name]
-    how = f"({benchmark.items} items, judge {report.origin.judges[name]})"
+    counted = "prompts a seed" if benchmark.of_prompts else "items"
+    how = f"({benchmark.items_of(column.reads)} {counted}, judge {report.origin.judges[name]})"
+    known = profile.by_construction(column.reads)
+    direction += "" if known is None else f"; by construction here: {known}"
     stand_in = profile.prompts.source == "world"
     if profile.scale == "paper" and not stand_in:
         return f"{column.metric}, in {column.unit} {how}; {direction}"
-    what, _, opponent = column.metric.partition(" against ")
     where = f"stand-in for {column.benchmark}" if stand_in else f"at scale {profile.scale}"
+    if benchmark.of_prompts:
+        what, _, theirs = column.metric.partition(" of ")
+        return f"{where}: {what}, in {column.unit} {how}; the paper's is of {theirs}; {direction}"
+    what, _, opponent = column.metric.partition(" against ")
     against = ""
     if benchmark.against is not None and what.endswith("win rate"):
         # The embedded world's own answers, which no model gave.

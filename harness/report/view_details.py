@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 from harness.report.creation import Creation
-from harness.report.distances import pairwise_benchmarks
 from harness.report.online import OnlineCost
 from harness.report.report import Report
 from harness.report.view import APPLIES_NOT, UNKNOWN, Block, plain, row_names, state_words
@@ -23,7 +22,8 @@ def detail_blocks(report: Report) -> list[Block]:
 
 def distance_block(report: Report) -> Block:
     """Return the block that says where each row's training prompts lie."""
-    names, benchmarks = row_names(report), pairwise_benchmarks(report.profile)
+    names = row_names(report)
+    benchmarks = list(report.distances[0].to_benchmarks)
     several = Counter(distance.row for distance in report.distances)
     rows = []
     for found in report.distances:
@@ -37,10 +37,11 @@ def distance_block(report: Report) -> Block:
         to = [found.to_benchmarks[benchmark] for benchmark in benchmarks]
         figures = ["not run" if value is None else f"{value:.3f}" for value in to]
         rows.append((plain(name), f"{found.to_seed:.3f}", *figures))
+    and_to = " and to the benchmarks" if benchmarks else ""
     notes = (
         "Jensen-Shannon distance between word bigrams, from 0 (same wording) to 1 (nothing in "
-        "common), from the last iteration's training prompts to the seed prompts of the same run "
-        "and to the benchmarks; mean over seeds.",
+        "common), from the last iteration's training prompts to the seed prompts of the same run"
+        f"{and_to}; mean over seeds.",
     )
     head = ("row", "seed\nprompts", *(name.replace("_", "\n") for name in benchmarks))
     return Block("Training prompts", notes, head, tuple(rows))

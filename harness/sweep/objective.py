@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import math
 
-from harness.catalogue.profile import Profile
+from harness.catalogue.profile import Profile, benchmark_of
 from harness.errors import HarnessError, UserError
-from harness.report.scores import benchmark_of, read_rows
+from harness.report.scores import read_rows
 from harness.store import Store
 from harness.sweep.declaration import COSTS, Measure, Sweep
 from harness.sweep.space import Candidate

@@ -1,14 +1,16 @@
 """Records of runs: experiment `runs/<profile>`, one MLflow run for each recipe and seed.
 
 A run appears in MLflow when its first stage is done (or one has failed) and is RUNNING until all
-its targets are in the store. Its identity covers the fingerprints of its targets: a run whose
-settings have changed is another run, and the old one stays as history.
+its targets are in the store. Tables ask for different benchmarks of one run; it is one MLflow run
+all the same, with the scores of every benchmark that is judged. Its identity covers the
+fingerprints of its training and of all its judges, asked for or not: a run whose settings have
+changed is another run, and the old one stays as history.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -42,8 +44,8 @@ NOTE = (
 
 def run_identity(run: Run) -> str:
     """Return the tag value by which a run is found again."""
-    targets = sorted(stage.fingerprint for stage in run.targets)
-    return sha256(["run", run.run_id, run.profile, run.seed, targets])
+    ends = sorted(stage.fingerprint for stage in (*run.judged.values(), *run.training[-1:]))
+    return sha256(["run", run.run_id, run.profile, run.seed, ends])
 
 
 def trained_in(run: Run) -> dict[str, list[Stage]]:
@@ -61,8 +63,8 @@ def iteration_name(run: Run, number: int) -> str:
     return f"{'online' if run.recipe.is_online else 'iter'}{number}"
 
 
-def upstream(run: Run) -> list[Stage]:
-    """Return all stages of a run, each after its inputs."""
+def upstream(ends: Iterable[Stage]) -> list[Stage]:
+    """Return some stages and all they need, each after its inputs."""
     found: dict[str, Stage] = {}
 
     def walk(stage: Stage) -> None:
@@ -71,8 +73,8 @@ def upstream(run: Run) -> list[Stage]:
                 walk(needed)
             found[stage.fingerprint] = stage
 
-    for target in run.targets:
-        walk(target)
+    for end in ends:
+        walk(end)
     return list(found.values())
 
 
@@ -101,8 +103,17 @@ class _RunState:
     store: Store
 
     @cached_property
+    def judged(self) -> dict[str, Stage]:
+        """The judges that are asked for, and those that another table has asked for."""
+        return {
+            name: stage
+            for name, stage in self.run.judged.items()
+            if name in self.run.asked or self.store.status(stage.fingerprint) == "done"
+        }
+
+    @cached_property
     def stages(self) -> list[Stage]:
-        return upstream(self.run)
+        return upstream((*self.run.targets, *self.judged.values()))
 
     @cached_property
     def done(self) -> dict[str, Manifest]:
@@ -121,7 +132,7 @@ class _RunState:
             return None
         status, end_ms = self._end()
         run = self.run
-        judges = [stage for stage in run.judged.values() if stage.fingerprint in self.done]
+        judges = [stage for stage in self.judged.values() if stage.fingerprint in self.done]
         return Record(
             experiment=f"runs/{run.profile}",
             note=NOTE.format(run.profile),
@@ -176,7 +187,8 @@ class _RunState:
             params |= flatten(profile.generation.model_dump(), "generate")
         for name in run.judged:
             shown = {"items", "temperature", "top_p", "max_new_tokens"}
-            params |= flatten(profile.benchmarks[name].model_dump(include=shown), f"answer.{name}")
+            settings = profile.benchmarks[name].model_dump(include=shown, exclude_none=True)
+            params |= flatten(settings, f"answer.{name}")
         return params
 
     def _tags(self, profile: Profile, places: Sequence[str], status: Status) -> dict[str, str]:
@@ -191,14 +203,18 @@ class _RunState:
             "reward_model": self._named("reward_model"),
             "creator": self._named("creator"),
             "judge": self._judge(),
-            "benchmarks": join(stage.settings.get("benchmark") for stage in run.judged.values()),
+            "benchmarks": join(
+                stage.settings["benchmark"]
+                for stage in self.judged.values()
+                if "benchmark" in stage.settings
+            ),
         }
         if status == "FAILED":
             reasons = "; ".join(f"{f['label']}: {f['reason']}" for f in self.failures)
             tags["failure"] = reasons[:LONGEST_TAG]
         for number, stage in enumerate(run.training, start=1):
             tags[f"stage.{iteration_name(run, number)}"] = stage.fingerprint[:12]
-        for name, stage in run.judged.items():
+        for name, stage in self.judged.items():
             tags[f"stage.{name}"] = stage.fingerprint[:12]
         return tags | self._provenance()
 
@@ -207,7 +223,7 @@ class _RunState:
         return join(s.settings[setting] for s in self.stages if setting in s.settings)
 
     def _judge(self) -> str:
-        judges = {name: stage.settings.get("judge") for name, stage in self.run.judged.items()}
+        judges = {name: stage.settings.get("judge") for name, stage in self.judged.items()}
         if len(set(map(str, judges.values()))) <= 1:
             return join(judges.values())
         return join(f"{name}: {judge}" for name, judge in judges.items())

@@ -107,7 +107,7 @@ class LiveWriter:
         for prefix, stages in trained_in(run).items():
             for stage in stages:
                 self._trained.setdefault(stage.fingerprint, {})[identity] = prefix
-        for stage in upstream(run):
+        for stage in upstream(run.targets):
             self._needed.setdefault(stage.fingerprint, []).append(identity)
         self._shown |= {stage.fingerprint for stage in (*run.training, *run.judged.values())}
 

@@ -6,12 +6,16 @@ they lie. Workers turn it back into a path with `resolve`, which checks the byte
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from harness.catalogue.profile import Profile
 from harness.errors import UserError
-from harness.micro import world
+from harness.micro import downstream_items, world
+
+if TYPE_CHECKING:
+    from harness.micro.sources import Item
 
 
 class Assets(Protocol):
@@ -66,7 +70,9 @@ class WorldAssets:
         return f"{self._card.version}/{method}"
 
     def benchmark(self, name: str) -> str:
-        """Return the identity of an embedded benchmark's items."""
+        """Return the identity of an embedded benchmark's items: a file's, or those made anew."""
+        if name == downstream_items.NAME:
+            return downstream_items.identity()
         return self._card.identity(name)
 
     def judge(self, name: str) -> str:
@@ -103,3 +109,21 @@ def resolve(identity: str) -> Path:
 
     name, _, revision = identity.partition("@")
     return local_folder(name, revision or None)
+
+
+def asset_name(identity: str) -> str:
+    """Return the name in an identity, as in `<version>/<name>@<digest>`."""
+    return identity.partition("/")[2].partition("@")[0]
+
+
+def benchmark_items(identity: str) -> Sequence[Item]:
+    """Return the items of a benchmark, after checking that they are those the identity means.
+
+    Raises:
+        HarnessError: they are missing, or are not those.
+    """
+    if asset_name(identity) == downstream_items.NAME:
+        return downstream_items.items_of(identity)
+    from harness.micro.benchmarks import read_items
+
+    return read_items(resolve(identity))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow.parquet as pq
 
 from harness.errors import HarnessError
 from harness.micro import world
+from harness.micro.downstream_items import NAME as DOWNSTREAM
 from harness.store import Json, StageContext
-from harness.trainer.assets import resolve
+from harness.trainer.assets import asset_name, benchmark_items, resolve
 from harness.trainer.files import (
     COMPLETION_SCHEMA,
     PAIR_SCHEMA,
@@ -23,6 +24,10 @@ from harness.trainer.files import (
     write_json,
     write_rows,
 )
+
+if TYPE_CHECKING:
+    from harness.micro.judge import Answers
+    from harness.micro.sources import Item
 
 SCORING_BATCH = 256
 """Sequences scored at a time; rewards do not depend on it beyond rounding."""
@@ -192,10 +197,9 @@ def train_stage(ctx: StageContext) -> None:
 
 def answer_stage(ctx: StageContext) -> None:
     """Answer a benchmark, turn by turn; writes `answers.parquet`."""
-    from harness.micro.benchmarks import read_items
     from harness.models.policy import generate
 
-    items = read_items(resolve(str(ctx.settings["benchmark"])))
+    items = benchmark_items(str(ctx.settings["benchmark"]))
     s = ctx.settings
     conversations = {item.item_id: user(item.turn_1) for item in items}
     rows: Rows = []
@@ -231,39 +235,65 @@ def answer_stage(ctx: StageContext) -> None:
 
 def judge_stage(ctx: StageContext) -> None:
     """Judge answers; writes `judgments.parquet`, `scores.parquet` and `summary.json`."""
-    from harness.micro.benchmarks import read_items
-    from harness.micro.judge import COLUMNS, JUDGE, JUDGES, Answer
+    from harness.micro.exact_match import EXACT_MATCH
+    from harness.micro.judge import JUDGE, Answer
 
-    identity = str(ctx.settings["benchmark"])
-    name = identity.partition("/")[2].partition("@")[0]
-    items = read_items(resolve(identity))
+    identity, judge = str(ctx.settings["benchmark"]), str(ctx.settings["judge"])
+    name = asset_name(identity)
+    expected = EXACT_MATCH if name == DOWNSTREAM else JUDGE
+    if judge.partition("/")[2] != expected:
+        raise HarnessError(
+            f"the embedded world's benchmark `{name}` has no judge `{judge}`; use `{expected}`"
+        )
+    items = benchmark_items(identity)
     answers = {
         (row["prompt_id"], row["turn"]): Answer(row["completion"], row["n_tokens"])
         for row in read_rows(ctx.inputs["answers"] / "answers.parquet")
     }
-    judge = str(ctx.settings["judge"])
-    if judge.partition("/")[2] != JUDGE:
-        raise HarnessError(f"the embedded world has no judge `{judge}`; use `{JUDGE}`")
+    judgments, scores, said = (
+        _exactly(items, answers) if name == DOWNSTREAM else _by_oracle(name, items, answers)
+    )
+    write_rows(ctx.output / "judgments.parquet", judgments)
+    write_rows(ctx.output / "scores.parquet", scores)
+    write_json(ctx.output / "summary.json", {"benchmark": identity, "judge": judge, **said})
+
+
+def _by_oracle(
+    name: str, items: Sequence[Item], answers: Answers
+) -> tuple[Rows, Rows, dict[str, Any]]:
+    """Return judgments, per-prompt values and summary of a benchmark that the oracle judges."""
+    from harness.micro.judge import COLUMNS, JUDGES
+
     judgments, result = JUDGES[name](items, answers)
     columns = {score: COLUMNS[score][name] for score in result.scores}
-    write_rows(ctx.output / "judgments.parquet", judgments)
-    write_rows(
-        ctx.output / "scores.parquet",
-        [
-            {"prompt_id": prompt_id, "column": columns[score], "value": float(value)}
-            for prompt_id, score, value in result.rows()
-        ],
-    )
+    scores = [
+        {"prompt_id": prompt_id, "column": columns[score], "value": float(value)}
+        for prompt_id, score, value in result.rows()
+    ]
     summary = {
-        "benchmark": identity,
-        "judge": ctx.settings["judge"],
         "scores": {columns[score]: value for score, value in result.scores.items()},
         "n": result.n,
         "n_missing": result.n_missing,
         "per_category": dict(result.per_category),
         "notes": {columns[score]: note for score, note in result.notes.items()},
     }
-    write_json(ctx.output / "summary.json", summary)
+    return judgments, scores, summary
+
+
+def _exactly(items: Sequence[Item], answers: Answers) -> tuple[Rows, Rows, dict[str, Any]]:
+    """Return judgments, per-prompt values and summary of the downstream tasks."""
+    from harness.micro.exact_match import judge_downstream
+
+    judgments = judge_downstream(items, answers)
+    scores = [
+        {"prompt_id": j["prompt_id"], "column": j["category"], "value": j["value"]}
+        for j in judgments
+    ]
+    by_task: dict[str, list[float]] = {}
+    for row in scores:
+        by_task.setdefault(row["column"], []).append(row["value"])
+    means = {task: sum(values) / len(values) for task, values in by_task.items()}
+    return judgments, scores, {"scores": means, "n": len(scores), "n_missing": 0}
 
 
 def _policy(ctx: StageContext) -> Path:

@@ -18,7 +18,8 @@ Trained from scratch, its last lines read
 
 and with a rewriter a step `rewrite` before the training lets the policy revise the chosen answers.
 A `select` iteration trains on the selected prompts as they are. Online runs are planned in
-`harness.trainer.online_plan`. Nothing here runs a model:
+`harness.trainer.online_plan`, and what becomes of the policy, or of the prompts, afterwards in
+`harness.trainer.judged_plan`. Nothing here runs a model:
 the result is a graph, and equal steps of different rows are one node of it.
 
 Source: paper, Algorithm 1 and appendix A; the order of rollouts follows the authors' scripts
@@ -27,14 +28,16 @@ Source: paper, Algorithm 1 and appendix A; the order of rollouts follows the aut
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 from harness.catalogue.profile import Profile
 from harness.catalogue.recipe import Recipe
+from harness.catalogue.schema import RowKind
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
 from harness.trainer.assets import Assets
+from harness.trainer.judged_plan import judged_answers, judged_prompts
 from harness.trainer.online_plan import segments
 
 VERSIONS: Mapping[str, int] = {
@@ -51,6 +54,7 @@ VERSIONS: Mapping[str, int] = {
     "online": 1,
     "answer": 1,
     "judge": 1,
+    "rate": 1,
 }
 """Version of what each kind of stage means; bumped by hand when its numbers change."""
 
@@ -76,13 +80,18 @@ class Iteration:
 class Run:
     """Recipe x profile x seed: a chain of stages that ends in a policy and its scores.
 
+    A run of the kind `prompts` ends in the prompts of its last iteration and their scores, and
+    trains nothing on them.
+
     Attributes:
         run_id: the recipe's name in the catalogue.
         recipe: the recipe.
         profile: name of the profile.
         seed: root seed.
         iterations: what each iteration leaves behind; empty for the base model.
-        judged: the judge's stage of each benchmark.
+        judged: the judge's stage of each benchmark of the profile that can be judged by.
+        asked: the benchmarks whose judgments are wanted, by those that plan the run.
+        kind: what is scored: the policy's answers, or the prompts.
     """
 
     run_id: str
@@ -91,16 +100,29 @@ class Run:
     seed: int
     iterations: tuple[Iteration, ...]
     judged: Mapping[str, Stage]
+    asked: tuple[str, ...]
+    kind: RowKind = "policy"
 
     @property
     def training(self) -> tuple[Stage, ...]:
         """The training stages, first to last."""
-        return tuple(iteration.policy for iteration in self.iterations)
+        trained = self.iterations[:-1] if self.kind == "prompts" else self.iterations
+        return tuple(iteration.policy for iteration in trained)
+
+    @property
+    def last_prompts(self) -> Stage:
+        """The stage with the last iteration's prompts: those trained on, or those scored."""
+        last = self.iterations[-1]
+        return last.prompts if self.kind == "prompts" else last.pairs
 
     @property
     def targets(self) -> tuple[Stage, ...]:
         """The stages that complete the run."""
-        return (*self.judged.values(), *self.training[-1:])
+        return (*(self.judged[name] for name in self.asked), *self.training[-1:])
+
+    def asking(self, benchmarks: Collection[str]) -> Run:
+        """Return the run with other benchmarks wanted."""
+        return replace(self, asked=tuple(name for name in self.judged if name in benchmarks))
 
 
 class Planner:
@@ -111,8 +133,14 @@ class Planner:
         self.profile = profile
         self.assets = assets
 
-    def run(self, run_id: str, recipe: Recipe, seed: int) -> Run:
-        """Return the stages of a run.
+    def run(self, run_id: str, recipe: Recipe, seed: int, kind: RowKind = "policy") -> Run:
+        """Return the stages of a run, with all its benchmarks wanted.
+
+        Args:
+            run_id: the recipe's name in the catalogue.
+            recipe: the recipe; an offline chain where prompts are scored.
+            seed: root seed.
+            kind: what is scored.
 
         Raises:
             UserError: the profile has no hyperparameters for the recipe's algorithm.
@@ -122,10 +150,14 @@ class Planner:
             iterations = tuple(Iteration(prompts, online, online) for prompts, online in parts)
         else:
             iterations = self._iterations(run_id, recipe, seed)
-        policy = iterations[-1].policy if iterations else None
         label = f"seed {seed} · {run_id}"
-        judged = {name: self._judged(label, name, policy, seed) for name in self.profile.benchmarks}
-        return Run(run_id, recipe, self.profile.name, seed, iterations, judged)
+        if kind == "prompts":
+            judged = judged_prompts(self, label, iterations[-1].prompts)
+        else:
+            policy = iterations[-1].policy if iterations else None
+            judged = judged_answers(self, label, policy, seed)
+        name = self.profile.name
+        return Run(run_id, recipe, name, seed, iterations, judged, tuple(judged), kind)
 
     def _iterations(self, run_id: str, recipe: Recipe, seed: int) -> tuple[Iteration, ...]:
         done: list[Iteration] = []
@@ -142,25 +174,6 @@ class Planner:
                 iteration = step.select(done)
             done.append(iteration)
         return tuple(done)
-
-    def _judged(self, label: str, name: str, policy: Stage | None, seed: int) -> Stage:
-        benchmark = self.profile.benchmarks[name]
-        identity = self.assets.benchmark(name)
-        settings: dict[str, Json] = {
-            "benchmark": identity,
-            "temperature": benchmark.temperature,  # type: ignore[dict-item]
-            "top_p": benchmark.top_p,
-            "max_new_tokens": benchmark.max_new_tokens,
-            "batch_size": self.profile.generation.batch_size,
-            "seed": seed,
-        }
-        inputs = self.with_policy(settings, policy)
-        answers = self.stage("answer", settings, inputs, f"{label} · {name}")
-        judge: dict[str, Json] = {
-            "benchmark": identity,
-            "judge": self.assets.judge(benchmark.judge),
-        }
-        return self.stage("judge", judge, {"answers": answers}, f"{label} · {name}")
 
     def with_policy(self, settings: dict[str, Json], policy: Stage | None) -> dict[str, Stage]:
         """Return the input that is the policy; without one, add θ0 to the settings instead."""

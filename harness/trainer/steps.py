@@ -1,4 +1,4 @@
-"""What the creator's stages do, from prompts to the training mix; and where each kind is found.
+"""What the stages without a model do, from prompts to the mix; and where each kind is found.
 
 Stage functions are the only place where the method's pure parts, the models and the disk meet.
 Each takes a `StageContext`; the files it reads and writes are named in its docstring.
@@ -11,13 +11,14 @@ from typing import cast
 
 import numpy as np
 
+from harness.errors import HarnessError
 from harness.eva.evolving import Prompt, Shape, evolve
 from harness.eva.informativeness import informativeness, weights
 from harness.eva.mixing import evolved_count, mix
 from harness.eva.pairs import best_against_worst
 from harness.eva.selection import select, selected_count
 from harness.store.stage import StageContext
-from harness.trainer.assets import resolve
+from harness.trainer.assets import benchmark_items, resolve
 from harness.trainer.files import (
     PAIR_SCHEMA,
     PROMPT_SCHEMA,
@@ -30,7 +31,10 @@ from harness.trainer.files import (
 )
 
 FUNCTIONS: Mapping[str, str] = {
-    **{k: f"{__name__}:{k}_stage" for k in ("prompts", "select", "evolve", "pair", "mix", "join")},
+    **{
+        k: f"{__name__}:{k}_stage"
+        for k in ("prompts", "select", "evolve", "pair", "mix", "join", "rate")
+    },
     **{
         k: f"harness.trainer.model_steps:{k}_stage"
         for k in ("generate", "annotate", "rewrite", "train", "answer", "judge")
@@ -50,7 +54,7 @@ def prompts_stage(ctx: StageContext) -> None:
     from harness.micro import benchmarks
 
     if "benchmark" in ctx.settings:
-        items = benchmarks.read_items(resolve(str(ctx.settings["benchmark"])))
+        items = benchmark_items(str(ctx.settings["benchmark"]))
         asked = [
             vars(Prompt(prompt_id=i.item_id, prompt=i.turn_1, source="benchmark")) for i in items
         ]
@@ -175,3 +179,20 @@ def join_stage(ctx: StageContext) -> None:
     ]
     order = np.random.default_rng(ctx.seed).permutation(len(rows))
     write_rows(ctx.output / "pairs.parquet", [rows[i] for i in order], PAIR_SCHEMA)
+
+
+def rate_stage(ctx: StageContext) -> None:
+    """Score prompts from their text; writes `scores.parquet` and `summary.json`."""
+    from harness.micro.prompt_scores import RULES, SCORERS
+
+    judge = str(ctx.settings["judge"])
+    if judge.partition("/")[2] != RULES:
+        raise HarnessError(f"the embedded world has no judge of prompts `{judge}`; use `{RULES}`")
+    prompts = read_prompts(ctx.inputs["prompts"])
+    rows = [
+        {"prompt_id": row["prompt_id"], "column": column, "value": score(row["prompt"])}
+        for column, score in SCORERS.items()
+        for row in prompts
+    ]
+    write_rows(ctx.output / "scores.parquet", rows)
+    write_json(ctx.output / "summary.json", {"judge": judge, "n": len(prompts)})

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from harness.catalogue.profile import Profile, table_unsupported
-from harness.catalogue.schema import Column, Row, Table
+from harness.catalogue.profile import Profile, benchmark_of, table_unsupported
+from harness.catalogue.recipe import Recipe
+from harness.catalogue.schema import Column, Row, RowKind, Table
 from harness.errors import UserError
 from harness.store.stage import Stage
 from harness.trainer.assets import assets_of
@@ -55,7 +56,7 @@ class TableRuns:
 def plan_table(
     table: Table, profile: Profile, seeds: Sequence[int], rows: Sequence[str] | None = None
 ) -> TableRuns:
-    """Plan the runs of a table.
+    """Plan the runs of a table, each with the benchmarks wanted that its columns read.
 
     Args:
         table: the table.
@@ -76,13 +77,34 @@ def plan_table(
             f"`{table.id}` cannot run on the profile `{profile.name}`: " + "; ".join(reasons)
         )
     planner = Planner(profile, assets_of(profile))
-    recipes = {run_id: recipe for row in wanted for run_id, recipe in table.recipes(row).items()}
     runs = {
-        (run_id, seed): planner.run(run_id, recipe, seed)
+        (run_id, seed): planner.run(run_id, it.recipe, seed, it.kind).asking(it.benchmarks)
         for seed in seeds
-        for run_id, recipe in recipes.items()
+        for run_id, it in _asked(table, profile, wanted).items()
     }
     return TableRuns(table, profile, tuple(seeds), wanted, runs)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a table asks of one run id."""
+
+    recipe: Recipe
+    kind: RowKind
+    benchmarks: set[str] = field(default_factory=set)
+
+
+def _asked(table: Table, profile: Profile, rows: Sequence[Row]) -> dict[str, _Asked]:
+    """Return what some rows of a table ask for, by run id in printed order."""
+    found: dict[str, _Asked] = {}
+    for row in rows:
+        for run_id, recipe in table.recipes(row).items():
+            found.setdefault(run_id, _Asked(recipe, row.kind))
+        for column in table.columns:
+            benchmark = benchmark_of(profile, column.reads)
+            if benchmark is not None:
+                found[row.run_id(column)].benchmarks.add(benchmark)
+    return found
 
 
 def _with_baselines(table: Table, names: Sequence[str] | None) -> tuple[Row, ...]:

@@ -87,9 +87,11 @@ class ToyAssets:
 def toy_runs(
     seeds: Sequence[int] = (0, 1), scale: str = "toy", table: Mapping[str, Any] = DECLARATION
 ) -> TableRuns:
-    """Plan the toy table."""
+    """Plan the toy table, at a profile with three benchmarks."""
     checked = Table.model_validate(table)
-    profile = load_profiles()["micro"].model_copy(update={"scale": scale})
+    micro = load_profiles()["micro"]
+    benchmarks = {name: b for name, b in micro.benchmarks.items() if name in BENCHMARK.values()}
+    profile = micro.model_copy(update={"scale": scale, "benchmarks": benchmarks})
     planner = Planner(profile, ToyAssets())
     runs: dict[tuple[str, int], Run] = {}
     for row in checked.rows:

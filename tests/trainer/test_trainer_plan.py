@@ -335,7 +335,7 @@ def test_a_select_iteration_trains_on_the_selected_prompts_as_they_are(planner: 
 def test_the_base_model_is_answered_and_judged_and_never_trained(planner: Planner) -> None:
     run = planner.run("base", Recipe(), 0)
     assert run.iterations == run.training == ()
-    assert Counter(s.kind for s in Plan(run.targets)) == {"answer": 3, "judge": 3}
+    assert Counter(s.kind for s in Plan(run.targets)) == {"answer": 4, "judge": 4}
 
 
 def test_the_mix_has_the_size_and_share_of_the_recipe(planner: Planner) -> None:

@@ -1,0 +1,230 @@
+"""Laws of what is judged: a table's own benchmarks, prompts themselves, the downstream tasks."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from test_trainer_plan import distinct, fill
+
+from harness.catalogue.load import load_tables
+from harness.catalogue.profile import Profile, load_profiles
+from harness.catalogue.recipe import Recipe
+from harness.catalogue.schema import Table
+from harness.engine import Plan
+from harness.errors import HarnessError
+from harness.micro import downstream_items
+from harness.store import Stage, StageContext
+from harness.trainer.assets import assets_of, benchmark_items
+from harness.trainer.files import Rows, read_rows, write_rows
+from harness.trainer.model_steps import answer_stage, judge_stage
+from harness.trainer.plan import Planner
+from harness.trainer.steps import rate_stage
+from harness.trainer.table_runs import plan_table
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A world of a few bytes, in use by every test here."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = fill(tmp_path_factory.mktemp("small") / "world")
+        patch.setenv("HARNESS_WORLD", str(folder))
+        yield
+
+
+@pytest.fixture(scope="module")
+def micro() -> Profile:
+    return load_profiles()["micro"].model_copy(update={"x": 20})
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, Table]:
+    return load_tables()
+
+
+def kinds(stages: Iterator[Stage] | list[Stage]) -> Counter[str]:
+    return Counter(stage.kind for stage in stages)
+
+
+# Which benchmarks.
+
+
+def test_a_run_is_judged_on_the_benchmarks_of_its_tables_columns(
+    tables: dict[str, Table], micro: Profile
+) -> None:
+    """One run stands in all three tables; equal steps of it are one stage."""
+    asked = {
+        name: plan_table(tables[name], micro, (0,), ["dpo-1"]).runs["dpo-h1", 0]
+        for name in ("table4", "table9", "table12")
+    }
+    assert {name: set(run.asked) for name, run in asked.items()} == {
+        "table4": {"arena_hard", "alpaca_eval", "mt_bench"},
+        "table9": {"downstream"},
+        "table12": {"arena_hard"},
+    }
+    assert asked["table4"].judged == asked["table9"].judged == asked["table12"].judged
+    assert kinds(list(Plan(asked["table12"].targets)))["answer"] == 1
+
+
+def test_runs_of_columns_of_their_own_are_judged_on_those_columns(
+    tables: dict[str, Table], micro: Profile
+) -> None:
+    """Table 8 has one run for each column, and all its columns read one score."""
+    runs = plan_table(tables["table8"], micro.model_copy(update={"x": 1000}), (0,))
+    assert {run.asked for run in runs.runs.values()} == {("arena_hard",)}
+
+
+def test_what_is_asked_changes_no_stage(tables: dict[str, Table], micro: Profile) -> None:
+    planner = Planner(micro, assets_of(micro))
+    whole = planner.run("h", Recipe(algorithm="dpo", chain=("human",)), 0)
+    assert set(whole.asked) == {"arena_hard", "alpaca_eval", "mt_bench", "downstream"}
+    one = whole.asking({"mt_bench", "unknown"})
+    assert one.asked == ("mt_bench",)
+    assert one.targets == (whole.judged["mt_bench"], *whole.training)
+    assert one.judged == whole.judged
+
+
+# Prompts.
+
+
+def test_table_7_trains_no_policy_on_the_prompts_it_scores(
+    tables: dict[str, Table], micro: Profile
+) -> None:
+    """Counted by hand for a seed.
+
+    The seed prompts are cut and rated. Each of three eva iterations needs the policy trained on the
+    prompts before (3 train), its answers to them, scored and paired (3 generate, annotate, pair),
+    of which some are selected and evolved (3 select, evolve), and the evolved ones answered, scored
+    and paired for the mix (3 more of each, 3 mix); the first policy is trained on answers of the
+    base policy (1 generate, annotate, pair).
+
+        prompts 1   rate 4   generate 7   annotate 7   pair 7
+        select 3    evolve 3   mix 3   train 3
+    """
+    runs = plan_table(tables["table7"], micro, (0,))
+    assert kinds(list(distinct(runs).values())) == {
+        "prompts": 1, "rate": 4, "generate": 7, "annotate": 7, "pair": 7, "select": 3,
+        "evolve": 3, "mix": 3, "train": 3,
+    }  # fmt: skip
+    seed = runs.runs["prompts-seed", 0]
+    assert kinds(list(Plan(seed.targets))) == {"prompts": 1, "rate": 1}
+    assert (seed.kind, seed.training, seed.asked) == ("prompts", (), ("prompt_judge",))
+
+
+def test_the_prompts_scored_are_those_the_chains_last_iteration_would_train_on(
+    tables: dict[str, Table], micro: Profile
+) -> None:
+    runs = plan_table(tables["table7"], micro, (0,)).runs
+    chain = Planner(micro, assets_of(micro)).run(
+        "trained", tables["table7"].recipe_of(*_place(tables["table7"])), 0
+    )
+    for number in (1, 2, 3):
+        run = runs[f"prompts-eva-{number}", 0]
+        [rate] = run.judged.values()
+        assert rate.inputs == {"prompts": chain.iterations[number].pairs}
+        assert run.last_prompts == chain.iterations[number].pairs
+        assert run.training == chain.training[:number]
+    assert runs["prompts-seed", 0].last_prompts == chain.iterations[0].prompts
+
+
+def _place(table: Table) -> tuple[Any, Any]:
+    return table.row("eva-iter-3"), table.columns[0]
+
+
+def rated(tmp_path: Path, judge: str = "micro-2/rules") -> StageContext:
+    prompts = tmp_path / "prompts"
+    output = tmp_path / "output"
+    prompts.mkdir()
+    output.mkdir()
+    texts = ["reverse : 1 2 3", "reverse , then swap the ends : 1 2 3 4 5 6 7 8", "hello"]
+    rows: Rows = [{"prompt_id": f"p{i}", "prompt": text} for i, text in enumerate(texts)]
+    write_rows(prompts / "pairs.parquet", rows)
+    return StageContext({"judge": judge}, {"prompts": prompts}, output, 0)
+
+
+def test_prompts_are_rated_one_by_one(tmp_path: Path) -> None:
+    ctx = rated(tmp_path)
+    rate_stage(ctx)
+    rows = read_rows(ctx.output / "scores.parquet")
+    assert [(row["prompt_id"], row["column"]) for row in rows] == [
+        (f"p{i}", column) for column in ("complexity", "quality") for i in range(3)
+    ]
+    assert all(1.0 <= row["value"] <= 5.0 for row in rows)
+    assert rows[2]["value"] == rows[5]["value"] == 1.0  # it cannot be read
+    summary = json.loads((ctx.output / "summary.json").read_text(encoding="utf-8"))
+    assert summary == {"judge": "micro-2/rules", "n": 3}
+
+
+def test_a_judge_of_prompts_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(HarnessError, match="no judge of prompts `micro-2/oracle`; use `rules`"):
+        rate_stage(rated(tmp_path, "micro-2/oracle"))
+
+
+# Downstream tasks.
+
+
+def answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Answer the downstream tasks: rightly, but for every second sum."""
+    items = downstream_items.items()
+    right = {item.turn_1: item.reference for item in items}
+    sums = [item.turn_1 for item in items if item.category == "gsm8k"]
+    wrong = set(sums[::2])
+
+    def generate(policy: Path, asked: list[Any], **settings: Any) -> list[Any]:
+        assert settings["temperature"] == 0.0
+        texts = [conversation[0]["content"] for conversation in asked]
+        said = ["" if text in wrong else right[text] for text in texts]
+        return [[SimpleNamespace(text=text, n_tokens=1)] for text in said]
+
+    monkeypatch.setattr("harness.models.policy.generate", generate)
+    output = tmp_path / "answers"
+    output.mkdir()
+    settings = {"benchmark": downstream_items.identity(), "temperature": 0.0, "top_p": 1.0,
+                "max_new_tokens": 14, "batch_size": 256, "seed": 0}  # fmt: skip
+    policy = {"policy": tmp_path}
+    answer_stage(StageContext(settings, policy, output, 0))
+    return output
+
+
+def test_downstream_answers_are_right_or_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 55 sums the 28 at even places are left unanswered: 27 right."""
+    answers, output = answered(tmp_path, monkeypatch), tmp_path / "judge"
+    output.mkdir()
+    settings = {"benchmark": downstream_items.identity(), "judge": "micro-2/exact_match"}
+    judge_stage(StageContext(settings, {"answers": answers}, output, 0))
+    values: dict[str, list[float]] = {}
+    for row in read_rows(output / "scores.parquet"):
+        assert row["prompt_id"].startswith(row["column"])
+        values.setdefault(row["column"], []).append(row["value"])
+    assert {task: len(found) for task, found in values.items()} == downstream_items.ITEMS
+    assert (values["gsm8k"].count(100.0), values["gsm8k"].count(0.0)) == (27, 28)
+    assert all(set(found) == {100.0} for task, found in values.items() if task != "gsm8k")
+    summary = json.loads((output / "summary.json").read_text(encoding="utf-8"))
+    assert summary["scores"]["gsm8k"] == pytest.approx(2700 / 55)
+    assert summary["n"] == len(downstream_items.items())
+
+
+def test_another_judge_or_other_items_are_refused(tmp_path: Path) -> None:
+    settings = {"benchmark": downstream_items.identity(), "judge": "micro-2/oracle"}
+    with pytest.raises(HarnessError, match="`downstream` has no judge `micro-2/oracle`"):
+        judge_stage(StageContext(settings, {}, tmp_path, 0))
+    with pytest.raises(HarnessError, match="are not those of this code"):
+        benchmark_items("micro-2/downstream@0123456789abcdef")
+
+
+def test_the_items_are_in_the_fingerprints(
+    tables: dict[str, Table], micro: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = ["dpo-1"]
+    before = distinct(plan_table(tables["table9"], micro, (0,), row))
+    monkeypatch.setattr(downstream_items, "identity", lambda: "micro-2/downstream@other")
+    after = distinct(plan_table(tables["table9"], micro, (0,), row))
+    new = [after[name] for name in after.keys() - before.keys()]
+    assert kinds(new) == {"answer": 2, "judge": 2}  # of the row and of its baseline, the base model
