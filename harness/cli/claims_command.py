@@ -159,9 +159,13 @@ def _print(verdicts: Sequence[Verdict]) -> None:
         for verdict in own:
             if verdict.reason:
                 out.print(f"{verdict.id}: {verdict.reason}.")
+            if verdict.by_construction:
+                out.print(f"{verdict.id}: true by construction here: {verdict.by_construction}.")
         out.print()
     totals = counts(verdicts)
     said = ", ".join(f"{n} {word.replace('_', ' ')}" for word, n in totals.items() if n)
+    certain = sum(v.verdict == "supported" and v.by_construction is not None for v in verdicts)
+    said += f" ({certain} of the supported by construction)" if certain else ""
     out.print(f"{counted(len(verdicts), 'claim')}: {said}.")
     out.print("* primary, tested at 5%; the others are Holm-corrected within their table.")
 

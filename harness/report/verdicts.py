@@ -239,7 +239,7 @@ def _rests_on(
     said = _about(test, at, margin)
     if any(statement.standard_error > 0.0 for statement in statements):
         return said
-    same = "the same for every prompt and seed, so that its interval says nothing of chance"
+    same = "what is shown is the same for every prompt and seed, so that chance was not measured"
     return same if said is None else f"{said}; {same}"
 
 

@@ -85,6 +85,13 @@ def test_the_demo_is_valid(tmp_path: Path) -> None:
         ("title: Demo", "title: Demo\ntitle: Again", 4, "`title` is given twice, first on line 3"),
         ("id: demo", "id: other", 1, "`other` differs from the name of the file"),
         ("title: Demo", "title: [Demo", 4, "is not valid YAML"),
+        (
+            "run: dpo-h1",
+            "run: dpo-h1\n    kind: prompts",
+            16,
+            "`first` is `prompts` and column `ah_wr` scores answers of a policy",
+        ),
+        ("{id: ah_wr,", "{id: ah_wr, score: quality,", 13, "column `ah_wr` scores prompts"),
     ],
 )
 def test_a_mistake_is_named_with_its_line(
@@ -93,6 +100,16 @@ def test_a_mistake_is_named_with_its_line(
     problems = _problems(tmp_path, demo=_changed(old, new))
     assert any(p.line == line and message in p.message for p in problems), problems
     assert all(p.file.endswith("demo.yaml") for p in problems)
+
+
+def test_a_row_of_prompts_needs_a_chain_that_has_some(tmp_path: Path) -> None:
+    text = TABLE.replace("{id: ah_wr,", "{id: ah_wr, score: quality,")
+    text = text.replace("    label:", "    kind: prompts\n    label:")
+    (tmp_path / "demo.yaml").write_text(text, encoding="utf-8")
+    assert load_tables([tmp_path])["demo"].rows[0].kind == "prompts"
+    base = text.replace("recipe: {chain: [human]}", "recipe: {algorithm: null}")
+    (problem,) = _problems(tmp_path, demo=base)
+    assert "a row of prompts needs an offline `chain`" in problem.message
 
 
 def test_a_mistake_in_shared_settings_is_reported_once(tmp_path: Path) -> None:
@@ -149,6 +166,27 @@ def test_mistakes_in_a_profile_have_lines_and_names(tmp_path: Path) -> None:
     text = "training.dpo.learning_rat: unknown key; did you mean `learning_rate`?"
     assert (line, text) in found
     assert any("`tiny` is not known" in message for _, message in found)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("columns: [complexity, quality]", "columns: [complexity, ah_wr]", "mixes scores"),
+        ("    columns: [ae_lc, ae_wr]", "    columns: [complexity]", "from two benchmarks"),
+        ("    temperature: 0.0 ", "    temperature: null ", "answers need `temperature`"),
+        ("      wmdp: 200", "      mt_avg: 200", "must name each of the `columns`"),
+        ("      complexity: it counts", "      ah_wr: it counts", "must name some of the"),
+    ],
+)
+def test_a_benchmark_that_does_not_fit_its_scores_is_a_mistake(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    text = (profiles_dir() / "micro.yaml").read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    (tmp_path / "micro.yaml").write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(CatalogueError) as caught:
+        load_profiles(tmp_path)
+    assert any(message in problem.message for problem in caught.value.problems)
 
 
 def test_an_unknown_profile_comes_with_the_nearest() -> None:

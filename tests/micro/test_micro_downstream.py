@@ -141,8 +141,8 @@ def test_quality_asks_whether_each_operation_has_something_to_do(
     """2 for a prompt that can be read, and one for each of three more.
 
     Every step changes the list, no operation follows itself, and the answer is neither empty nor
-    what was given. `1 1 1` reversed changes nothing and is what was given; reversing twice changes the list each
-    time, but follows itself and gives it back; keeping digits of digits does nothing.
+    what was given. `1 1 1` reversed changes nothing and is what was given; reversing twice changes
+    the list each time, but follows itself and gives it back; keeping digits of digits does nothing.
     """
     assert quality(text) == expected
 

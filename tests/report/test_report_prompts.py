@@ -1,0 +1,200 @@
+"""A table of prompts themselves: unpaired over prompts, from its cells to `verify`."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from scipy import stats
+from toy_tables import ToyAssets, by_place, scores_file, write_parquet
+
+from harness.catalogue.load import load_tables
+from harness.catalogue.profile import load_profiles
+from harness.errors import HarnessError
+from harness.report.aa import rate_of, simulated_nulls
+from harness.report.cells import build_cells
+from harness.report.claims import judge_published, judge_runs
+from harness.report.distances import prompt_distances
+from harness.report.publish import publish
+from harness.report.published import read_published
+from harness.report.report import Report, assemble
+from harness.report.verdicts import Verdict
+from harness.report.verify import verify
+from harness.report.view import column_blocks, facts
+from harness.report.view_details import distance_block
+from harness.store import Store
+from harness.trainer.plan import Planner
+from harness.trainer.table_runs import TableRuns
+
+TABLE = load_tables()["table7"]
+MICRO = load_profiles()["micro"]
+
+LEVELS = {"prompts-seed": 1.0, "prompts-eva-1": 2.0, "prompts-eva-2": 3.0, "prompts-eva-3": 4.0}
+
+
+def prompt_runs(seeds: tuple[int, ...]) -> TableRuns:
+    """Plan table 7 with identities that mean nothing."""
+    planner = Planner(MICRO, ToyAssets())
+    runs = {
+        (run_id, seed): planner.run(run_id, recipe, seed, row.kind)
+        for seed in seeds
+        for row in TABLE.rows
+        for run_id, recipe in TABLE.recipes(row).items()
+    }
+    return TableRuns(TABLE, MICRO, seeds, TABLE.rows, runs)
+
+
+def values(run_id: str, seed: int, quality: float) -> dict[str, list[float]]:
+    """Two prompts, three in odd seeds, whose mean is the run's level plus a tenth for each seed.
+
+    Quality falls by a step for each iteration, from `quality` down.
+    """
+    level = LEVELS[run_id] + 0.1 * seed
+    around = [-0.5, 0.5] if seed % 2 == 0 else [-0.5, 0.0, 0.5]
+    fallen = quality - LEVELS[run_id]
+    return {
+        "complexity": [level + part for part in around],
+        "quality": [fallen + part for part in around],
+    }
+
+
+def filled(store: Store, seeds: tuple[int, ...] = (0, 1, 2), quality: float = 6.0) -> TableRuns:
+    """Write the judge's stage of every run; prompts are named by run and seed."""
+    runs = prompt_runs(seeds)
+    for (run_id, seed), run in runs.runs.items():
+        scores = values(run_id, seed, quality)
+        rows = [
+            (f"{run_id}-{seed}-{i}", column, value)
+            for column, found in scores.items()
+            for i, value in enumerate(found)
+        ]
+        ids, columns, numbers = zip(*rows, strict=True)
+        table = {"prompt_id": ids, "column": columns, "value": numbers}
+        write_parquet(store, run.judged["prompt_judge"], "scores.parquet", table)
+    return runs
+
+
+@pytest.fixture
+def results(store: Store, tmp_path: Path) -> Path:
+    runs = filled(store)
+    publish(runs, build_cells(runs, store), store, tmp_path / "results")
+    return tmp_path / "results"
+
+
+def test_rows_whose_prompts_differ_are_compared_by_the_means_of_their_seeds(store: Store) -> None:
+    """Complexity by hand: seed means 1, 1.1, 1.2 and 2, 2.1, 2.2.
+
+    Their variance is 0.01, that of the mean 0.01 / 3, with two degrees of freedom; every seed's
+    difference is 1.
+    """
+    cells = by_place(build_cells(filled(store), store))
+    cell = cells["eva-iter-1", "complexity"]
+    half = float(stats.t.ppf(0.975, 2)) * math.sqrt(0.01 / 3)
+    assert cell.state == "ok"
+    assert (cell.mean, cell.ci_high) == (pytest.approx(2.1), pytest.approx(2.1 + half))
+    assert cell.gain == pytest.approx(1.0)
+    assert cell.gain_ci_low == pytest.approx(1.0, abs=1e-9)
+    assert cells["seed", "complexity"].gain is None
+    assert cells["eva-iter-3", "quality"].gain == pytest.approx(-3.0)
+
+
+def test_one_seed_is_over_its_prompts(store: Store) -> None:
+    """Prompts at 0.5 and 1.5: variance 0.5, that of their mean 0.25 with one degree of freedom."""
+    cell = by_place(build_cells(filled(store, seeds=(0,)), store))["seed", "complexity"]
+    assert cell.mean == pytest.approx(1.0)
+    assert cell.ci_high == pytest.approx(1.0 + 0.5 * math.tan(0.475 * math.pi))
+
+
+def test_what_is_published_is_verified(results: Path, store: Store) -> None:
+    """Four rows in two columns; the stages behind them are four judges and what they name."""
+    found = verify(results, Store(store.root))
+    assert (found.tables, found.cells) == (("micro/table7",), 8)
+    report = json.loads((results / "micro/table7/report.json").read_text(encoding="utf-8"))
+    known = {column["id"]: column["by_construction"] for column in report["columns"]}
+    assert "counts operations" in known["complexity"]
+    assert known["quality"] is None
+
+
+def test_one_changed_score_is_named_with_the_first_number_it_changes(results: Path) -> None:
+    path = scores_file(results / "micro" / "table7")
+    table = pq.read_table(path)
+    changed = table.column("value").to_pylist()
+    changed[table.column("run_id").to_pylist().index("prompts-eva-2")] += 1.0
+    pq.write_table(table.set_column(4, "value", pa.array(changed, pa.float64())), path)
+    with pytest.raises(HarnessError, match="is not what was published") as caught:
+        verify(results)
+    assert "the mean of `eva-iter-2` in `complexity`" in str(caught.value)
+
+
+def by_id(verdicts: list[Verdict]) -> dict[str, Verdict]:
+    return {verdict.id: verdict for verdict in verdicts}
+
+
+def test_a_trend_of_prompts_is_judged_step_by_step_and_says_what_is_by_construction(
+    store: Store, results: Path
+) -> None:
+    """Complexity rises by 1 with each step and seed, quality falls by 1."""
+    runs = prompt_runs((0, 1, 2))
+    stored = by_id(judge_runs(runs, store))
+    published = by_id(judge_published(TABLE, read_published(results / "micro" / "table7")))
+    assert stored == published
+    complexity, quality = stored["t7-complexity"], stored["t7-quality"]
+    assert complexity.text == "supported (toy, by construction)"
+    assert "counts operations" in (complexity.by_construction or "")
+    assert complexity.margin == pytest.approx(1.0)
+    assert (quality.text, quality.by_construction) == ("contradicted (toy)", None)
+
+
+def test_by_construction_marks_what_is_supported_and_nothing_else() -> None:
+    known = Verdict("x", "t", "s", "supported", "paper", primary=True, by_construction="so made")
+    assert known.text == "supported (by construction)"
+    other = Verdict("x", "t", "s", "undecided", "toy", primary=True, by_construction="so made")
+    assert other.text == "undecided (toy)"
+
+
+def report_of(store: Store, seeds: tuple[int, ...]) -> Report:
+    runs = filled(store, seeds)
+    return assemble(runs, build_cells(runs, store), store)
+
+
+def test_the_report_says_how_prompts_are_compared_and_what_is_by_construction(
+    store: Store,
+) -> None:
+    report = report_of(store, (0, 1, 2))
+    assert "gains are paired by seed" in dict(facts(report))["Intervals"]
+    complexity, quality = column_blocks(report)
+    [caption] = complexity.notes
+    assert caption.startswith("stand-in for prompt judge: mean complexity, in 1-5")
+    assert "1000 prompts a seed, judge toy-1/rules" in caption
+    assert "the paper's is of 10K prompts" in caption
+    assert "by construction here: it counts operations" in caption
+    assert "by construction" not in quality.notes[0]
+
+
+def test_prompts_are_placed_against_the_seed_prompts_alone(store: Store) -> None:
+    """The table asks for no benchmark whose prompts they could be compared with."""
+    runs = filled(store, (0,))
+    for run in runs.runs.values():
+        stage = run.last_prompts
+        if store.status(stage.fingerprint) == "done":
+            continue
+        mixed = stage.kind == "mix"
+        file, text = ("pairs", "now sort 3 1 2") if mixed else ("prompts", "sort 3 1 2")
+        write_parquet(store, stage, f"{file}.parquet", {"prompt": [text]})
+    found = {distance.row: distance for distance in prompt_distances(runs, store)}
+    assert found["seed"].to_seed == 0.0
+    assert (found["eva-iter-2"].to_seed or 0.0) > 0.1
+    assert found["seed"].to_benchmarks == {}
+    block = distance_block(assemble(runs, build_cells(runs, store), store))
+    assert block.head == ("row", "seed\nprompts")
+
+
+def test_equal_sets_of_prompts_lead_to_few_verdicts() -> None:
+    """Simulated: no row differs, and the claims are judged as they are declared."""
+    rate = rate_of(simulated_nulls([TABLE], 300, seeds=3))
+    assert rate.judged == 600
+    assert rate.share <= 0.05

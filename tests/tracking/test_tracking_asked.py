@@ -1,0 +1,82 @@
+"""One run that two tables judge on different benchmarks is one MLflow run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from toy_table import SERVED, contents, stages, toy_cells, toy_runs, write
+
+from harness.store import Store
+from harness.tracking import TableState, Tracker
+from harness.tracking.runs import run_identity
+from harness.trainer.table_runs import TableRuns
+
+NewWorkDir = Callable[[str], Path]
+HARD, RATED = ("arena_hard",), ("mt_bench",)
+NAME = "runs/micro | dpo-eva-a_min · seed 0"
+
+
+def asking(*benchmarks: str) -> TableRuns:
+    """Plan the toy table with some benchmarks wanted."""
+    runs = toy_runs((0,))
+    asked = {key: run.asking(benchmarks) for key, run in runs.runs.items()}
+    return TableRuns(runs.table, runs.profile, runs.seeds, runs.rows, asked)
+
+
+def state(*benchmarks: str) -> TableState:
+    return TableState(asking(*benchmarks), toy_cells())
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """A store in which one of two benchmarks is judged."""
+    store = Store(tmp_path / "store")
+    for stage in stages(asking(*HARD)):
+        write(store, stage)
+    return store
+
+
+def tracker(work_dir: Path, store: Store) -> Tracker:
+    return Tracker(work_dir, store, SERVED)
+
+
+def test_what_is_asked_is_no_part_of_a_runs_identity() -> None:
+    one, other = (asking(*names).runs["dpo-h1", 0] for names in (HARD, RATED))
+    assert one.targets != other.targets
+    assert run_identity(one) == run_identity(other)
+
+
+def test_a_run_has_the_scores_of_every_table_that_judged_it(
+    store: Store, new_work_dir: NewWorkDir
+) -> None:
+    work = new_work_dir("a")
+    tracker(work, store).sync([state(*HARD)])
+    before = contents(work)[NAME]
+    assert before["info"][0] == "FINISHED"
+    assert "ah_wr" in before["metrics"]
+    assert "mt_avg" not in before["metrics"]
+    assert before["tags"]["benchmarks"] == "toy/arena_hard"
+    for stage in stages(asking(*RATED)):
+        if store.status(stage.fingerprint) != "done":
+            write(store, stage)
+    tracker(work, store).sync([state(*RATED)])
+    after = contents(work)[NAME]
+    assert {"ah_wr", "mt_avg"} <= after["metrics"].keys()
+    assert after["tags"]["benchmarks"] == "toy/arena_hard, toy/mt_bench"
+    assert tracker(work, store).sync([state(*HARD)]) == {"unchanged": 4}
+
+
+def test_a_run_is_finished_when_all_that_any_table_asks_is(
+    store: Store, new_work_dir: NewWorkDir
+) -> None:
+    """In whichever order the tables come."""
+    for name, states in (
+        ("a", [state(*HARD), state(*RATED)]),
+        ("b", [state(*RATED), state(*HARD)]),
+    ):
+        work = new_work_dir(name)
+        tracker(work, store).sync(states)
+        assert contents(work)[NAME]["info"][0] == "RUNNING"
+        assert tracker(work, store).is_current(states)
