@@ -160,7 +160,7 @@ def _print(verdicts: Sequence[Verdict]) -> None:
             if verdict.reason:
                 out.print(f"{verdict.id}: {verdict.reason}.")
             if verdict.by_construction:
-                out.print(f"{verdict.id}: true by construction here: {verdict.by_construction}.")
+                out.print(f"{verdict.id}: by construction here: {verdict.by_construction}.")
         out.print()
     totals = counts(verdicts)
     said = ", ".join(f"{n} {word.replace('_', ' ')}" for word, n in totals.items() if n)

@@ -16,7 +16,6 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,8 +32,8 @@ from harness.tracking.database import (
 from harness.tracking.live import Live
 from harness.tracking.record import Record, sha256
 from harness.tracking.rows import CellLike, table_records
-from harness.tracking.runs import run_identity
 from harness.tracking.writer import LiveWriter
+from harness.trainer.table_runs import asked_together
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -177,11 +176,12 @@ class Tracker:
 
     def _records(self, states: Sequence[TableState]) -> list[Record]:
         """Return the distinct records of some tables; tables may share runs."""
+        together = asked_together([state.runs for state in states])
         return list(
             {
                 record.identity: record
-                for state in _together(states)
-                for record in table_records(*state, self._store, self._served)
+                for runs, state in zip(together, states, strict=True)
+                for record in table_records(runs, state.cells, self._store, self._served)
             }.values()
         )
 
@@ -203,24 +203,3 @@ class Tracker:
         text = json.dumps({"database": database_id(self.uri), "digests": digests}, indent=1)
         draft.write_text(f"{text}\n", encoding="utf-8")
         os.replace(draft, self._note_path)
-
-
-def _together(states: Sequence[TableState]) -> list[TableState]:
-    """Return the states with each run asked for what any of the tables asks of it."""
-    asked: dict[str, set[str]] = {}
-    for state in states:
-        for run in state.runs.runs.values():
-            asked.setdefault(run_identity(run), set()).update(run.asked)
-    return [
-        TableState(
-            replace(
-                state.runs,
-                runs={
-                    key: run.asking(asked[run_identity(run)])
-                    for key, run in state.runs.runs.items()
-                },
-            ),
-            state.cells,
-        )
-        for state in states
-    ]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from harness.store import Stage, Store
 from harness.tracking.runs import run_identity, run_record, trained_in, upstream
+from harness.trainer.table_runs import asked_together
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric
@@ -45,7 +46,8 @@ class LiveWriter:
     Args:
         store: Where finished stages are.
         served: The `table/row` places each run id stands behind.
-        tables: The runs that are computed.
+        tables: The runs that are computed; one that several tables judge differently is judged on
+            the benchmarks of all of them.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class LiveWriter:
         self._needed: dict[str, list[str]] = {}
         self._shown: set[str] = set()
         self._written: dict[str, tuple[str, int]] = {}
-        for table in tables:
+        for table in asked_together(tables):
             for run in table.runs.values():
                 self._add(_Tracked(run, table.profile))
 

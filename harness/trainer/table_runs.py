@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from harness.catalogue.profile import Profile, benchmark_of, table_unsupported
@@ -105,6 +105,25 @@ def _asked(table: Table, profile: Profile, rows: Sequence[Row]) -> dict[str, _As
             if benchmark is not None:
                 found[row.run_id(column)].benchmarks.add(benchmark)
     return found
+
+
+def asked_together(tables: Iterable[TableRuns]) -> list[TableRuns]:
+    """Return tables of which every run has the benchmarks wanted that any of them wants."""
+    tables = list(tables)
+    wanted: dict[tuple[str, str, int], set[str]] = {}
+    for table in tables:
+        for (run_id, seed), run in table.runs.items():
+            wanted.setdefault((table.profile.name, run_id, seed), set()).update(run.asked)
+    return [
+        replace(
+            table,
+            runs={
+                (run_id, seed): run.asking(wanted[table.profile.name, run_id, seed])
+                for (run_id, seed), run in table.runs.items()
+            },
+        )
+        for table in tables
+    ]
 
 
 def _with_baselines(table: Table, names: Sequence[str] | None) -> tuple[Row, ...]:

@@ -70,7 +70,8 @@ def test_the_winner_s_runs_have_seeds_that_no_trial_has_seen() -> None:
     final = final_runs(SWEEP, micro(), {SHARE: 0.8})
     assert {run.seed for run in final.runs} == {10, 11}
     assert {run.run_id for run in final.runs} == {"toy-winner", "toy-base"}
-    assert all(set(run.judged) == set(micro().benchmarks) for run in final.runs)
+    answered = {name for name, b in micro().benchmarks.items() if not b.of_prompts}
+    assert all(set(run.asked) == answered for run in final.runs)
 
 
 def test_a_winner_that_is_the_base_recipe_is_compared_with_nothing() -> None:

@@ -179,6 +179,7 @@ def judge_stage(ctx: StageContext) -> None:
         "arena_hard": ["ah_wr", "ah_len"],
         "alpaca_eval": ["ae_lc", "ae_wr"],
         "mt_bench": ["mt_avg", "mt_t1", "mt_t2"],
+        "downstream": ["gsm8k", "wmdp"],
     }[name]
     rows = [
         {"prompt_id": f"q{i}", "column": column, "value": skill + (-1.0) ** i}

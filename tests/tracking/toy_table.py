@@ -23,6 +23,7 @@ from harness.trainer.table_runs import TableRuns
 
 ROWS = ("dpo-1", "eva-a_min")
 SERVED = {"dpo-h1": ["table4/dpo-1", "table5/dpo-1"], "dpo-eva-a_min": ["table4/eva-a_min"]}
+BENCHMARKS = ("arena_hard", "alpaca_eval", "mt_bench")
 PROVENANCE: Provenance = {
     "commit": "c0ffee",
     "dirty": True,
@@ -63,7 +64,7 @@ def toy_runs(seeds: Iterable[int] = (0, 1)) -> TableRuns:
     planner = Planner(profile, ToyAssets())
     rows = tuple(table.row(name) for name in ROWS)
     runs = {
-        (name, seed): planner.run(name, recipe, seed)
+        (name, seed): planner.run(name, recipe, seed).asking(BENCHMARKS)
         for seed in seeds
         for row in rows
         for name, recipe in table.recipes(row).items()
