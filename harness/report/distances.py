@@ -130,7 +130,8 @@ class _Reader:
     def benchmark(self, name: str) -> Bigrams | None:
         """Return the bigrams of a benchmark's prompts, from the first run that answered it."""
         if name not in self._benchmarks:
-            answers = (run.judged[name].inputs["answers"] for run in self._table_runs.runs.values())
+            judges = [run.judged.get(name) for run in self._table_runs.runs.values()]
+            answers = (judge.inputs["answers"] for judge in judges if judge is not None)
             done = (s for s in answers if self._store.status(s.fingerprint) == "done")
             stage = next(done, None)
             self._benchmarks[name] = None if stage is None else self._bag(

@@ -69,7 +69,9 @@ def origin_of(
     manifests = [store.manifest(fingerprint) for fingerprint in done]
     runs = list(table_runs.runs.values())
     judges = {
-        name: ", ".join(_distinct(run.judged[name].settings["judge"] for run in runs))
+        name: ", ".join(
+            _distinct(run.judged[name].settings["judge"] for run in runs if name in run.judged)
+        )
         for name in benchmarks
     }
     return Origin(

@@ -44,7 +44,7 @@ NOTE = (
 
 def run_identity(run: Run) -> str:
     """Return the tag value by which a run is found again."""
-    ends = sorted(stage.fingerprint for stage in (*run.judged.values(), *run.training[-1:]))
+    ends = sorted(stage.fingerprint for stage in (*run.judges.values(), *run.training[-1:]))
     return sha256(["run", run.run_id, run.profile, run.seed, ends])
 
 
@@ -107,7 +107,7 @@ class _RunState:
         """The judges that are asked for, and those that another table has asked for."""
         return {
             name: stage
-            for name, stage in self.run.judged.items()
+            for name, stage in self.run.judges.items()
             if name in self.run.asked or self.store.status(stage.fingerprint) == "done"
         }
 
@@ -185,7 +185,7 @@ class _RunState:
             hyper = profile.training.of(run.recipe.algorithm)
             params |= flatten(hyper.model_dump(by_alias=True, exclude_none=True), "train")
             params |= flatten(profile.generation.model_dump(), "generate")
-        for name in run.judged:
+        for name in run.judges:
             shown = {"items", "temperature", "top_p", "max_new_tokens"}
             settings = profile.benchmarks[name].model_dump(include=shown, exclude_none=True)
             params |= flatten(settings, f"answer.{name}")

@@ -19,7 +19,7 @@ Trained from scratch, its last lines read
 and with a rewriter a step `rewrite` before the training lets the policy revise the chosen answers.
 A `select` iteration trains on the selected prompts as they are. Online runs are planned in
 `harness.trainer.online_plan`, and what becomes of the policy, or of the prompts, afterwards in
-`harness.trainer.judged_plan`. Nothing here runs a model:
+`harness.trainer.judges_plan`. Nothing here runs a model:
 the result is a graph, and equal steps of different rows are one node of it.
 
 Source: paper, Algorithm 1 and appendix A; the order of rollouts follows the authors' scripts
@@ -37,7 +37,7 @@ from harness.catalogue.schema import RowKind
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
 from harness.trainer.assets import Assets
-from harness.trainer.judged_plan import judged_answers, judged_prompts
+from harness.trainer.judges_plan import judges_of_answers, judges_of_prompts
 from harness.trainer.online_plan import segments
 
 VERSIONS: Mapping[str, int] = {
@@ -89,8 +89,8 @@ class Run:
         profile: name of the profile.
         seed: root seed.
         iterations: what each iteration leaves behind; empty for the base model.
-        judged: the judge's stage of each benchmark of the profile that can be judged by.
-        asked: the benchmarks whose judgments are wanted, by those that plan the run.
+        judges: the judge's stage of each benchmark of the profile, wanted or not.
+        asked: the benchmarks whose judgments are wanted; a table wants those its columns read.
         kind: what is scored: the policy's answers, or the prompts.
     """
 
@@ -99,9 +99,14 @@ class Run:
     profile: str
     seed: int
     iterations: tuple[Iteration, ...]
-    judged: Mapping[str, Stage]
+    judges: Mapping[str, Stage]
     asked: tuple[str, ...]
     kind: RowKind = "policy"
+
+    @property
+    def judged(self) -> dict[str, Stage]:
+        """The judge's stage of each benchmark that is wanted."""
+        return {name: self.judges[name] for name in self.asked}
 
     @property
     def training(self) -> tuple[Stage, ...]:
@@ -118,11 +123,11 @@ class Run:
     @property
     def targets(self) -> tuple[Stage, ...]:
         """The stages that complete the run."""
-        return (*(self.judged[name] for name in self.asked), *self.training[-1:])
+        return (*self.judged.values(), *self.training[-1:])
 
     def asking(self, benchmarks: Collection[str]) -> Run:
         """Return the run with other benchmarks wanted."""
-        return replace(self, asked=tuple(name for name in self.judged if name in benchmarks))
+        return replace(self, asked=tuple(name for name in self.judges if name in benchmarks))
 
 
 class Planner:
@@ -152,12 +157,12 @@ class Planner:
             iterations = self._iterations(run_id, recipe, seed)
         label = f"seed {seed} · {run_id}"
         if kind == "prompts":
-            judged = judged_prompts(self, label, iterations[-1].prompts)
+            judges = judges_of_prompts(self, label, iterations[-1].prompts)
         else:
             policy = iterations[-1].policy if iterations else None
-            judged = judged_answers(self, label, policy, seed)
+            judges = judges_of_answers(self, label, policy, seed)
         name = self.profile.name
-        return Run(run_id, recipe, name, seed, iterations, judged, tuple(judged), kind)
+        return Run(run_id, recipe, name, seed, iterations, judges, tuple(judges), kind)
 
     def _iterations(self, run_id: str, recipe: Recipe, seed: int) -> tuple[Iteration, ...]:
         done: list[Iteration] = []

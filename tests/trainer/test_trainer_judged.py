@@ -67,7 +67,7 @@ def test_a_run_is_judged_on_the_benchmarks_of_its_tables_columns(
         "table9": {"downstream"},
         "table12": {"arena_hard"},
     }
-    assert asked["table4"].judged == asked["table9"].judged == asked["table12"].judged
+    assert asked["table4"].judges == asked["table9"].judges == asked["table12"].judges
     assert kinds(list(Plan(asked["table12"].targets)))["answer"] == 1
 
 
@@ -86,7 +86,7 @@ def test_what_is_asked_changes_no_stage(tables: dict[str, Table], micro: Profile
     one = whole.asking({"mt_bench", "unknown"})
     assert one.asked == ("mt_bench",)
     assert one.targets == (whole.judged["mt_bench"], *whole.training)
-    assert one.judged == whole.judged
+    assert one.judges == whole.judges
 
 
 # Prompts.

@@ -601,10 +601,9 @@ def test_every_score_is_the_plain_mean_of_its_per_prompt_values(finished: Finish
 
 
 def test_summaries_say_what_was_judged_and_by_whom(finished: Finished) -> None:
-    run = finished.runs.runs["dpo-h1", 0]
-    assert set(run.asked) == {"arena_hard", "alpaca_eval", "mt_bench"}
-    for name in run.asked:
-        stage = run.judged[name]
+    judged = finished.runs.runs["dpo-h1", 0].judged
+    assert set(judged) == {"arena_hard", "alpaca_eval", "mt_bench"}
+    for name, stage in judged.items():
         summary = finished.json(stage, "summary")
         assert summary["benchmark"] == world.card().identity(name)
         assert summary["judge"] == f"{world.VERSION}/oracle"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harness.trainer.plan import Planner
 
 
-def judged_answers(
+def judges_of_answers(
     planner: Planner, label: str, policy: Stage | None, seed: int
 ) -> dict[str, Stage]:
     """Return the judge's stage of each benchmark that a policy answers; θ0 without a policy."""
@@ -31,7 +31,7 @@ def judged_answers(
     }
 
 
-def judged_prompts(planner: Planner, label: str, prompts: Stage) -> dict[str, Stage]:
+def judges_of_prompts(planner: Planner, label: str, prompts: Stage) -> dict[str, Stage]:
     """Return the stage of each judge of prompts."""
     return {
         name: planner.stage(
