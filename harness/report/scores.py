@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.catalogue.profile import benchmark_of
+from harness.catalogue.profile import Profile, benchmark_of
 from harness.catalogue.schema import PROMPT_SCORES
 from harness.errors import HarnessError
 from harness.store import Store

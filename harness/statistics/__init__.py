@@ -16,8 +16,8 @@ from harness.statistics.intervals import (
     paired_difference,
 )
 from harness.statistics.matrix import ScoreMatrix
-from harness.statistics.seeds import SeedMean, mean_over_seeds
 from harness.statistics.nested import NestedScores, nested_moments
+from harness.statistics.seeds import SeedMean, mean_over_seeds
 from harness.statistics.variance import CrossedMoments, crossed_moments
 
 __all__ = [

@@ -95,7 +95,7 @@ def _paper_bars(axes: Axes, points: Sequence[Point]) -> None:
               hatch="////")  # fmt: skip
     for i, point in known:
         value = point.paper or 0.0
-        axes.annotate(point.paper_printed, (max(value, 0.0), i),
+        axes.annotate(point.paper_printed or "", (max(value, 0.0), i),
                       xytext=(3, 0), textcoords="offset points", va="center", fontsize=7.5,
                       color=INK)  # fmt: skip
     for i, point in enumerate(points):

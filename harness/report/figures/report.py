@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.catalogue.figures import Figure, RewardsFigure, SharesFigure
+from harness.catalogue.profile import benchmark_of
 from harness.report.figures.drawing import Drawing
 from harness.report.figures.kinds import KINDS, Data, Kind, shown
 from harness.report.figures.point import Point
@@ -15,7 +16,6 @@ from harness.report.figures.scores import ScoreData
 from harness.report.figures.text import blocks, counted, missing
 from harness.report.json import dumps
 from harness.report.origin import Origin, origin_of
-from harness.report.scores import benchmark_of
 from harness.report.view import Block, plain
 from harness.store import Store
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from harness.catalogue.figures import Figure, GainsFigure, IterationsFigure, RatingsFigure
+from harness.catalogue.profile import benchmark_of
 from harness.report.cells import Failures, state_of
 from harness.report.figures.point import Found, Point
 from harness.report.figures.score_items import Item, gain_items, iteration_items, rating_items
@@ -20,7 +21,6 @@ from harness.report.publish import write_scores
 from harness.report.scores import (
     Measured,
     Numbers,
-    benchmark_of,
     grouped,
     numbers,
     read_rows,
