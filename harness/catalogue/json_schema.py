@@ -1,4 +1,4 @@
-"""JSON Schemas of table, figure, claims and profile files, for editors.
+"""JSON Schemas of table, figure, claims, deviations and profile files, for editors.
 
 The schemas are made from the models and kept beside this module; each YAML file names its own in
 its first line. `python -m harness.catalogue.json_schema` writes them anew.
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.catalogue.claims import FigureClaims
+from harness.catalogue.deviations import Deviations
 from harness.catalogue.figures import figure_schema
 from harness.catalogue.profile import Profile
 from harness.catalogue.recipe import Recipe
@@ -38,6 +39,11 @@ def claims_schema() -> dict[str, Any]:
     return _titled(FigureClaims.model_json_schema(), "Claims of figures and of the text")
 
 
+def deviations_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the file of deviations."""
+    return _titled(Deviations.model_json_schema(), "Deviations and ambiguities")
+
+
 def profile_schema() -> dict[str, Any]:
     """Return the JSON Schema of a profile file."""
     return _titled(Profile.model_json_schema(by_alias=True), "A profile")
@@ -49,6 +55,7 @@ def schemas() -> dict[str, str]:
         "table.json": table_schema(),
         "figure.json": _titled(figure_schema(), "A figure of the paper"),
         "claims.json": claims_schema(),
+        "deviations.json": deviations_schema(),
         "profile.json": profile_schema(),
     }
     return {name: json.dumps(schema, indent=2) + "\n" for name, schema in made.items()}

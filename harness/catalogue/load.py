@@ -67,14 +67,17 @@ def load_tables(dirs: Sequence[Path] | None = None) -> dict[str, Table]:
 
 
 def table_files(dirs: Sequence[Path] | None = None) -> list[Path]:
-    """Return the files that declare tables; those in folders `claims` and `figures` do not.
+    """Return the files that declare tables.
+
+    Deviations and the folders `claims` and `figures` declare none.
 
     Args:
         dirs: Folders to search at any depth; the project's own by default.
     """
     folders = declaration_dirs() if dirs is None else dirs
     files = [path for folder in folders for path in yaml_files(folder)]
-    return [path for path in files if path.parent.name not in ("claims", "figures")]
+    others = {"claims", "figures"}
+    return [path for path in files if path.parent.name not in others and path.stem != "deviations"]
 
 
 def find_table(tables: Mapping[str, Table], name: str) -> Table:

@@ -1,0 +1,182 @@
+"""Where the paper, its authors' code and this project part, and what the paper leaves open.
+
+A discrepancy is a place where the printed paper and the published code do not say the same; an
+ambiguity is one where the paper can be read in several ways. Each carries the choice made here and
+names what embodies it: settings of a profile (`profile.training.dpo.epochs`) or of a recipe
+(`recipe.online.warm_up`), or modules. A name that points nowhere is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+from pydantic import BaseModel, Field, ValidationError
+
+from harness.catalogue.documents import (
+    CatalogueError,
+    Document,
+    Loc,
+    Problem,
+    explain,
+    nearest,
+    read_document,
+)
+from harness.catalogue.profile import Profile
+from harness.catalogue.recipe import Recipe, Strict
+from harness.project import project_root
+
+FILE = Path("experiments") / "deviations.yaml"
+"""The file, below the project's folder."""
+
+_ROOTS: Mapping[str, type[BaseModel]] = {"profile": Profile, "recipe": Recipe}
+
+
+class Choice(Strict):
+    """What this project does about it, and where."""
+
+    choice: str
+    """What is done here."""
+    settings: tuple[str, ...] = ()
+    """The settings that embody the choice, as `profile.NAME` or `recipe.NAME`."""
+    modules: tuple[str, ...] = ()
+    """The files that embody it, below the project's folder."""
+
+
+class Discrepancy(Choice):
+    """A place where the paper and its authors' code do not say the same."""
+
+    number: Annotated[int, Field(ge=1)]
+    """Its number."""
+    topic: str
+    """What it is about."""
+    paper: str
+    """What the paper says."""
+    code: str
+    """What the authors' code does, or what was found otherwise."""
+
+
+class Ambiguity(Choice):
+    """A place where the paper can be read in several ways."""
+
+    number: Annotated[int, Field(ge=1)]
+    """Its number."""
+    topic: str
+    """What it is about."""
+    open: str
+    """What is said, and what is not."""
+
+
+class Deviations(Strict):
+    """All of them."""
+
+    discrepancies: tuple[Discrepancy, ...]
+    """Between the paper and the code."""
+    ambiguities: tuple[Ambiguity, ...]
+    """Of the paper on online training."""
+
+
+def deviations(path: Path | None = None) -> Deviations:
+    """Read and check the deviations.
+
+    Args:
+        path: The file; the project's own by default.
+
+    Raises:
+        CatalogueError: The file is not what it must be, or names what there is not.
+    """
+    document = read_document(path or project_root() / FILE)
+    problems = list(document.problems)
+    found: Deviations | None = None
+    if not problems:
+        try:
+            found = Deviations.model_validate(document.data)
+        except ValidationError as error:
+            problems = explain(error, Deviations, document, [()])
+    if found is not None:
+        problems = list(_problems(document, found))
+    if problems or found is None:
+        raise CatalogueError(problems)
+    return found
+
+
+def value_in(profile: Profile, setting: str) -> tuple[str, Any]:
+    """Return what a setting of a recipe or a profile is.
+
+    Args:
+        profile: The profile.
+        setting: A name as `Choice.settings` has it.
+
+    Returns:
+        `value` and the profile's; `default` and a recipe's default; or `absent` and None, where
+        the profile does not have what the setting belongs to.
+    """
+    root, _, name = setting.partition(".")
+    if root == "recipe":
+        return "default", _recipe_default(name.split("."))
+    value: Any = profile
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else getattr(value, part, None)
+        if value is None:
+            return "absent", None
+    return "value", value
+
+
+def _recipe_default(parts: list[str]) -> Any:
+    model: type[BaseModel] = Recipe
+    for part in parts[:-1]:
+        model = _inside(model.model_fields[part].annotation)[0]
+    return model.model_fields[parts[-1]].get_default(call_default_factory=True)
+
+
+def _problems(document: Document, found: Deviations) -> Iterator[Problem]:
+    for group in ("discrepancies", "ambiguities"):
+        entries: tuple[Discrepancy | Ambiguity, ...] = getattr(found, group)
+        for i, entry in enumerate(entries):
+            place: Loc = (group, i)
+            if entry.number != i + 1:
+                yield document.problem(
+                    (*place, "number"),
+                    f"{group}[{i}].number: `{entry.number}` should be {i + 1}: they are counted",
+                )
+            for setting in entry.settings:
+                wrong = _unknown(setting)
+                if wrong is not None:
+                    yield document.problem((*place, "settings"), f"{group}[{i}].settings: {wrong}")
+            for module in entry.modules:
+                if not (project_root() / module).is_file():
+                    yield document.problem(
+                        (*place, "modules"), f"{group}[{i}].modules: there is no file `{module}`"
+                    )
+
+
+def _unknown(setting: str) -> str | None:
+    """Return what is wrong with the name of a setting, None where there is such a setting."""
+    root, *parts = setting.split(".")
+    if root not in _ROOTS or not parts:
+        return f"`{setting}` begins with neither `profile.` nor `recipe.`"
+    models: list[type[BaseModel]] = [_ROOTS[root]]
+    anything = False
+    for part in parts:
+        if anything:  # the keys of a mapping are the profile's own
+            anything = False
+            continue
+        fields = {name: field for model in models for name, field in model.model_fields.items()}
+        if part not in fields:
+            return f"there is no setting `{setting}`{nearest(part, fields)}"
+        annotation = fields[part].annotation
+        anything = any(get_origin(a) in (dict, Mapping) for a in (annotation, *_parts(annotation)))
+        models = _inside(annotation)
+    return None
+
+
+def _parts(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation)
+
+
+def _inside(annotation: Any) -> list[type[BaseModel]]:
+    """Return the models that an annotation speaks of."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in _parts(annotation) for model in _inside(part)]

@@ -1,0 +1,78 @@
+"""Deviations: all of them are there, and what they name exists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness.catalogue.deviations import FILE, deviations, value_in
+from harness.catalogue.documents import CatalogueError
+from harness.catalogue.load import table_files
+from harness.catalogue.profile import load_profiles
+from harness.project import project_root
+
+
+def test_there_are_24_discrepancies_and_17_ambiguities() -> None:
+    found = deviations()
+    assert [entry.number for entry in found.discrepancies] == list(range(1, 25))
+    assert [entry.number for entry in found.ambiguities] == list(range(1, 18))
+    topics = [entry.topic for entry in (*found.discrepancies, *found.ambiguities)]
+    assert len(set(topics)) == 41
+
+
+def test_every_choice_names_where_it_is_made() -> None:
+    found = deviations()
+    for entry in (*found.discrepancies, *found.ambiguities):
+        assert entry.settings or entry.modules, entry.topic
+
+
+def test_every_setting_has_a_value_in_the_paper_s_own_profile() -> None:
+    paper = load_profiles()["paper"]
+    found = deviations()
+    settings = {s for e in (*found.discrepancies, *found.ambiguities) for s in e.settings}
+    kinds = {setting: value_in(paper, setting)[0] for setting in settings}
+    assert kinds == {s: "value" if s.startswith("profile.") else "default" for s in settings}
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("profile.training.dpo.batch_size", ("value", 16)),
+        ("profile.benchmarks.arena_hard.judge", ("value", "oracle")),
+        ("profile.benchmarks.no_such.judge", ("absent", None)),
+        ("recipe.online.warm_up", ("default", None)),
+        ("recipe.creator.fraction", ("default", 0.25)),
+    ],
+)
+def test_a_setting_is_looked_up(setting: str, expected: tuple[str, object]) -> None:
+    assert value_in(load_profiles()["micro"], setting) == expected
+
+
+def test_the_file_declares_no_table() -> None:
+    assert (project_root() / FILE).is_file()
+    assert project_root() / FILE not in table_files()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"settings": ["recipe.creator.metrics"]}, "did you mean `metric`?"),
+        ({"settings": ["training.dpo"]}, "begins with neither `profile.` nor `recipe.`"),
+        ({"settings": ["profile.training.dpo.batch"]}, "there is no setting"),
+        ({"modules": ["harness/no_such.py"]}, "there is no file `harness/no_such.py`"),
+        ({"number": 2}, "`2` should be 1"),
+        ({"chioce": "x"}, "did you mean `choice`?"),
+    ],
+)
+def test_a_name_that_points_nowhere_is_an_error(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    data = yaml.safe_load((project_root() / FILE).read_text(encoding="utf-8"))
+    data["discrepancies"][0] |= change
+    path = tmp_path / "deviations.yaml"
+    path.write_text(yaml.safe_dump(data, allow_unicode=True), encoding="utf-8")
+    with pytest.raises(CatalogueError) as caught:
+        deviations(path)
+    assert message in str(caught.value)
