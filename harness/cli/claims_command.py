@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -108,11 +108,11 @@ def _stored(asked: Sequence[int] | None, table: Table, profile: Profile) -> list
     """Judge a table by what the store holds, of seeds or of those last asked for."""
     from harness.cli.asking import planned
     from harness.project import store_dir
-    from harness.report.claims import judge_runs
+    from harness.report.claims import judge_runs, lacking_rows
     from harness.report.verdicts import judge_without
     from harness.store import Store
 
-    lacking = _lacking(table, profile)
+    lacking = lacking_rows(table, profile)
     rows = [row.id for row in table.rows if row.id not in lacking]
     if not rows:
         return judge_without(table, profile.scale, lacking[table.rows[0].id])
@@ -133,65 +133,20 @@ def _published(table: Table, profile: Profile) -> list[Verdict]:
     return judge_published(table, read_published(folder))
 
 
-def _lacking(table: Table, profile: Profile) -> Mapping[str, str]:
-    """Return why rows cannot run at a profile, themselves or for want of their baseline row."""
-    from harness.catalogue.profile import table_unsupported
-
-    own = {row.id: table_unsupported(table, profile, [row]) for row in table.rows}
-    return {
-        row.id: f"`{row.id}` cannot run: {reasons[0]}"
-        for row in table.rows
-        if (reasons := own[row.id] or own.get(row.baseline or "", []))
-    }
-
-
 def _print(verdicts: Sequence[Verdict]) -> None:
     from harness.cli.output import console, counted, grid
-    from harness.report.claims import counts
+    from harness.report.ledger import HEAD, PRIMARY, line, totals
 
     out = console()
-    headings = ("claim", "verdict", "ours", "95% interval", "p", "adjusted", "detectable",
-                "paper", "in noise", "statement")  # fmt: skip
     for table in dict.fromkeys(verdict.table for verdict in verdicts):
         own = [verdict for verdict in verdicts if verdict.table == table]
         out.print(table, style="bold")
-        out.print(grid(headings, map(_line, own), right="234567"))
+        out.print(grid(HEAD, (line(verdict).places for verdict in own), right="234567"))
         for verdict in own:
             if verdict.reason:
                 out.print(f"{verdict.id}: {verdict.reason}.")
             if verdict.by_construction:
                 out.print(f"{verdict.id}: by construction here: {verdict.by_construction}.")
         out.print()
-    totals = counts(verdicts)
-    said = ", ".join(f"{n} {word.replace('_', ' ')}" for word, n in totals.items() if n)
-    certain = sum(v.verdict == "supported" and v.by_construction is not None for v in verdicts)
-    said += f" ({certain} of the supported by construction)" if certain else ""
-    out.print(f"{counted(len(verdicts), 'claim')}: {said}.")
-    out.print("* primary, tested at 5%; the others are Holm-corrected within their table.")
-
-
-def _line(verdict: Verdict) -> tuple[str, ...]:
-    paper = verdict.paper_margin
-    low, high = verdict.ci_low, verdict.ci_high
-    return (
-        f"{verdict.id}{' *' if verdict.primary else ''}",
-        verdict.text,
-        _signed(verdict.margin),
-        "-" if low is None or high is None else f"{low:.2f} to {high:.2f}",
-        _probability(verdict.p),
-        _probability(verdict.p_adjusted),
-        "-" if verdict.detectable is None else f"{verdict.detectable:.2f}",
-        "-" if paper is None else paper if isinstance(paper, str) else ", ".join(paper),
-        {True: "yes", False: "no", None: "-"}[verdict.paper_within_noise],
-        verdict.statement,
-    )
-
-
-def _signed(value: float | None) -> str:
-    return "-" if value is None else f"{value:+.2f}"
-
-
-def _probability(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return "<0.001" if value < 0.001 else f"{value:.3f}"
+    out.print(f"{counted(len(verdicts), 'claim')}: {totals(verdicts)}.")
+    out.print(PRIMARY)

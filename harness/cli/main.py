@@ -18,6 +18,7 @@ from harness.cli import (
     catalogue_commands,
     claims_command,
     doctor_command,
+    error_rates_command,
     evaluate_commands,
     micro_commands,
     plan_command,
@@ -81,6 +82,7 @@ tracking_commands.register(app)
 doctor_command.register(app)
 claims_command.register(app)
 verify_command.register(app)
+error_rates_command.register(app)
 app.add_typer(micro_commands.app, name="micro")
 app.add_typer(sweep_commands.app, name="sweep")
 app.add_typer(evaluate_commands.app, name="evaluate")

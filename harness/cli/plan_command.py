@@ -126,7 +126,8 @@ def summarise(
 
 def headline(summary: dict[str, Any]) -> str:
     """Return a plan in two sentences."""
-    from harness.cli.output import counted, duration, seeds_text
+    from harness.cli.output import counted, duration
+    from harness.report.view import seeds_text
 
     stages, rows = summary["stages"], counted(len(summary["rows"]), "row")
     left = stages["total"] - stages["done"]

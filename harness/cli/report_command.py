@@ -1,10 +1,9 @@
-"""`report`: what the store holds of a table, beside what the paper prints."""
+"""`report`: what the store holds of a table, or of all, beside what the paper prints."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,25 +14,20 @@ from harness.cli.options import (
     JsonOption,
     ProfileOption,
     RowsOption,
-    TableArgument,
     parse_names,
     parse_seeds,
 )
+from harness.cli.report_writing import Format, save, write, write_report
 
 if TYPE_CHECKING:
-    from harness.report.cells import Cell
-    from harness.store import Store
-    from harness.trainer.table_runs import TableRuns
+    from harness.catalogue.schema import Table
+    from harness.report.report import Report
 
-
-class Format(StrEnum):
-    """How a report is written."""
-
-    terminal = "terminal"
-    markdown = "markdown"
-    json = "json"
-
-
+AnyTableArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="TABLE", help="A table; `harness list` names them.", show_default=False),
+]
+AllOption = Annotated[bool, typer.Option("--all", help="Report every table.")]
 AskedSeedsOption = Annotated[
     str | None,
     typer.Option(
@@ -46,6 +40,18 @@ AskedSeedsOption = Annotated[
 FormatOption = Annotated[
     Format | None, typer.Option("--format", help="How to write it.", show_default="terminal")
 ]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        metavar="FILE",
+        help="Where to write it.",
+        show_default="stdout; HTML: `report.html` in the work folder",
+    ),
+]
+PublishedOption = Annotated[
+    bool, typer.Option("--published", help="HTML of what is published, without the store.")
+]
 PublishOption = Annotated[
     bool, typer.Option("--publish", help="Also write it to results/, with the scores behind it.")
 ]
@@ -53,45 +59,139 @@ PublishOption = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the verb to the command line."""
-    app.command("report", epilog="Example: harness report table4 --format markdown")(report)
+    app.command("report", epilog="Example: harness report --all --format html")(report)
 
 
 def report(
-    table: TableArgument,
+    table: AnyTableArgument = None,
+    every: AllOption = False,
     profile: ProfileOption = DEFAULT_PROFILE,
     rows: RowsOption = None,
     seeds: AskedSeedsOption = None,
     form: FormatOption = None,
+    output: OutputOption = None,
+    published: PublishedOption = False,
     publish: PublishOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Report what has been computed of a table, without computing anything.
+    """Report what has been computed, without computing anything.
 
-    The seeds are those of the last run of the table; what is missing of them is said.
+    The seeds are those of the last run of each table; what is missing of them is said.
     """
-    from harness.cli.asking import planned
     from harness.cli.figure_commands import is_figure, report_figure
-    from harness.cli.output import note
     from harness.errors import UserError
+
+    if as_json and form not in (None, Format.json):
+        raise UserError(f"`--json` and `--format {form}` contradict each other; leave one out")
+    if (table is None) != every:
+        raise UserError("name one table, or ask for every one with `--all`")
+    form = Format.json if as_json else form or Format.terminal
+    if table is not None and is_figure(table):
+        if form not in (Format.terminal, Format.markdown, Format.json) or published or output:
+            raise UserError(
+                f"`{table}` is a figure, which is written as terminal, markdown or json to stdout; "
+                "a page with all figures is `harness report --all --format html`"
+            )
+        report_figure(table, profile, rows, seeds, form, publish)
+        return
+    asked = None if seeds is None else parse_seeds(seeds)
+    wanted = parse_names("--rows", rows)
+    if published and (form is not Format.html or asked is not None):
+        raise UserError("`--published` is for `--format html`, and has the seeds it was made with")
+    if every and (publish or wanted is not None):
+        raise UserError("`--publish` and `--rows` are for one table; name it in place of `--all`")
+    if form is Format.html:
+        if publish or wanted is not None:
+            raise UserError("a page has all rows and is not published; leave out the options")
+        _page(table, profile, asked, output, published=published)
+        return
+    if table is not None:
+        _one(table, profile, asked, wanted, form, output, publish=publish)
+        return
+    reports = _all(profile, asked)
+    write(reports, [cell for found in reports for cell in found.cells], form, output)
+
+
+def _one(
+    table: str,
+    profile: str,
+    asked: Sequence[int] | None,
+    rows: Sequence[str] | None,
+    form: Format,
+    output: Path | None,
+    *,
+    publish: bool,
+) -> None:
+    from harness.cli.asking import planned
+    from harness.cli.output import note
     from harness.project import results_dir, store_dir
     from harness.report.cells import build_cells
     from harness.store import Store
 
-    if as_json and form not in (None, Format.json):
-        raise UserError(f"`--json` and `--format {form}` contradict each other; leave one out")
-    chosen = Format.json if as_json else form or Format.terminal
-    if is_figure(table):
-        report_figure(table, profile, rows, seeds, chosen, publish)
-        return
-    asked = parse_seeds(seeds) if seeds is not None else last_asked(table, profile)
-    runs = planned(table, profile, asked, parse_names("--rows", rows))
+    runs = planned(table, profile, last_asked(table, profile) if asked is None else asked, rows)
     store = Store(store_dir())
     cells = build_cells(runs, store)
     if publish:
         from harness.report.publish import publish as publish_table
 
         note(f"published in {publish_table(runs, cells, store, results_dir())}")
-    write_report(runs, cells, store, chosen)
+    write_report(runs, cells, store, form, output=output)
+
+
+def _all(profile: str, asked: Sequence[int] | None) -> list[Report]:
+    """Return the reports of all tables of which a profile can run anything."""
+    from harness.catalogue.profile import find_profile
+    from harness.cli.asking import all_profiles, all_tables
+    from harness.cli.output import note
+    from harness.project import store_dir
+    from harness.report.cells import build_cells
+    from harness.report.page.contents import with_all_rows
+    from harness.report.page.from_store import runnable
+    from harness.report.report import assemble
+    from harness.store import Store
+
+    scale, store = find_profile(all_profiles(), profile), Store(store_dir())
+    reports = []
+    for table in all_tables().values():
+        seeds = last_asked(table.id, profile) if asked is None else asked
+        runs, lacking = runnable(table, scale, seeds)
+        if runs is None:
+            note(f"{table.id} is left out: {lacking[table.rows[0].id]}")
+            continue
+        reports.append(with_all_rows(assemble(runs, build_cells(runs, store), store)))
+    return reports
+
+
+def _page(
+    table: str | None,
+    profile: str,
+    asked: Sequence[int] | None,
+    output: Path | None,
+    *,
+    published: bool,
+) -> None:
+    from harness.catalogue.load import find_table
+    from harness.catalogue.profile import find_profile
+    from harness.cli.asking import all_profiles, all_tables
+    from harness.project import results_dir, store_dir, work_dir
+    from harness.report.page.page import as_html
+    from harness.store import Store
+
+    declared = all_tables()
+    tables = list(declared.values()) if table is None else [find_table(declared, table)]
+    scale = find_profile(all_profiles(), profile)
+    if published:
+        from harness.report.page.from_results import from_results
+
+        contents = from_results(tables, scale, results_dir())
+    else:
+        from harness.report.page.from_store import from_store
+
+        def seeds(table: Table) -> Sequence[int]:
+            return last_asked(table.id, profile) if asked is None else asked
+
+        contents = from_store(tables, scale, seeds, Store(store_dir()), results_dir())
+    save(as_html(contents), work_dir() / "report.html" if output is None else output)
 
 
 def last_asked(table: str, profile: str) -> tuple[int, ...]:
@@ -106,34 +206,3 @@ def last_asked(table: str, profile: str) -> tuple[int, ...]:
 
     declared, scale = found(table, profile)  # an unknown name is no path to look at
     return recall(work_dir(), declared.id, scale.name) or parse_seeds(DEFAULT_SEEDS)
-
-
-def write_report(
-    runs: TableRuns, cells: Sequence[Cell], store: Store, form: Format, *, details: bool = True
-) -> None:
-    """Write the report of a table's runs to stdout.
-
-    Args:
-        runs: The runs.
-        cells: Their cells.
-        store: The store they were read from.
-        form: How to write it.
-        details: On the terminal, also print the distances of the prompts and the assumptions.
-    """
-    if form is Format.json:
-        from harness.report.json import as_json
-
-        sys.stdout.write(as_json(cells))
-        return
-    from harness.report.report import assemble
-
-    whole = assemble(runs, cells, store)
-    if form is Format.markdown:
-        from harness.report.markdown import as_markdown
-
-        sys.stdout.write(as_markdown(whole))
-        return
-    from harness.cli.output import console
-    from harness.report.terminal import print_report
-
-    print_report(whole, console(), details=details)

@@ -70,7 +70,7 @@ def run(
     from harness.cli.figure_commands import is_figure, run_figure
     from harness.cli.output import console
     from harness.cli.plan_command import headline, show_plan, summarise
-    from harness.cli.report_command import Format, write_report
+    from harness.cli.report_writing import Format, write_report
     from harness.cli.tracking_commands import tracker_of, whole_table
     from harness.engine import Plan
     from harness.project import store_dir, work_dir

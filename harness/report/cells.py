@@ -92,13 +92,20 @@ class Cell:
         return cls(**{**data, "seeds": tuple(data["seeds"]), "runs": tuple(data["runs"])})
 
 
-def build_cells(table_runs: TableRuns, store: Store) -> list[Cell]:
+def build_cells(
+    table_runs: TableRuns, store: Store, measured: Measured | None = None
+) -> list[Cell]:
     """Return the cells of a table, row by row, columns in printed order.
+
+    Args:
+        table_runs: The runs behind the table.
+        store: The store.
+        measured: Their per-prompt scores, where they are read already.
 
     Raises:
         StoreError: A stored file is not what was written.
     """
-    measured = read_scores(table_runs, store)
+    measured = read_scores(table_runs, store) if measured is None else measured
     failures = Failures(store)
     return [
         _cell(table_runs, row, column, measured, failures)

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
 
 from harness.catalogue.claims import Claim, FigureClaims, Qualitative
-from harness.catalogue.profile import Profile
+from harness.catalogue.profile import Profile, table_unsupported
 from harness.catalogue.schema import Table
 from harness.report.cells import Cell, build_cells
 from harness.report.evidence import Evidence
 from harness.report.json import dumps
 from harness.report.published import Published
-from harness.report.scores import read_scores
+from harness.report.scores import Measured, read_scores
 from harness.report.verdicts import Verdict, VerdictWord, bare, judge
 from harness.store import Store
 
@@ -34,6 +34,7 @@ def judge_runs(
     store: Store,
     lacking: Mapping[str, str] | None = None,
     cells: Sequence[Cell] | None = None,
+    measured: Measured | None = None,
 ) -> list[Verdict]:
     """Return the verdicts on a table's claims from what a store holds.
 
@@ -42,13 +43,15 @@ def judge_runs(
         store: The store.
         lacking: Why the other rows cannot run, by row.
         cells: The table's cells, where they are built already.
+        measured: Their per-prompt scores, where they are read already.
 
     Raises:
         StoreError: A stored file is not what was written.
     """
-    cells = build_cells(runs, store) if cells is None else cells
+    measured = read_scores(runs, store) if measured is None else measured
+    cells = build_cells(runs, store, measured) if cells is None else cells
     known = by_construction(runs.table, runs.profile)
-    return judge(Evidence.of(runs.table, cells, read_scores(runs, store), lacking, known))
+    return judge(Evidence.of(runs.table, cells, measured, lacking, known))
 
 
 def judge_published(table: Table, published: Published) -> list[Verdict]:
@@ -100,6 +103,16 @@ def _together(words: Sequence[VerdictWord]) -> VerdictWord:
         if word in words:
             return word
     return "supported"
+
+
+def lacking_rows(table: Table, profile: Profile) -> dict[str, str]:
+    """Return why rows cannot run at a profile, themselves or for want of their baseline row."""
+    own = {row.id: table_unsupported(table, profile, [row]) for row in table.rows}
+    return {
+        row.id: f"`{row.id}` cannot run: {reasons[0]}"
+        for row in table.rows
+        if (reasons := own[row.id] or own.get(row.baseline or "", []))
+    }
 
 
 def counts(verdicts: Sequence[Verdict]) -> dict[VerdictWord, int]:

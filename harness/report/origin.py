@@ -7,7 +7,7 @@ they are no part of a key, so several can stand behind one table, and then all a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -64,9 +64,6 @@ def origin_of(
         store: The store with what is done.
         benchmarks: The benchmarks that it reads.
     """
-    stages = list(behind(table_runs.targets))
-    done = [s.fingerprint for s in stages if store.status(s.fingerprint) == "done"]
-    manifests = [store.manifest(fingerprint) for fingerprint in done]
     runs = list(table_runs.runs.values())
     judges = {
         name: ", ".join(
@@ -74,12 +71,27 @@ def origin_of(
         )
         for name in benchmarks
     }
+    return origin_of_stages(list(behind(table_runs.targets)), store, judges)
+
+
+def origin_of_stages(
+    stages: Sequence[Stage], store: Store, judges: Mapping[str, str] | None = None
+) -> Origin:
+    """Return where the output of some stages comes from.
+
+    Args:
+        stages: The stages, with all that they need.
+        store: The store with what is done.
+        judges: What judges, by benchmark.
+    """
+    done = [s.fingerprint for s in stages if store.status(s.fingerprint) == "done"]
+    manifests = [store.manifest(fingerprint) for fingerprint in done]
     return Origin(
         policies=_settings(stages, None, "policy"),
         prompts=_settings(stages, "prompts", "source"),
         reward_models=_settings(stages, None, "reward_model"),
         creators=_settings(stages, None, "creator"),
-        judges=judges,
+        judges=dict(judges or {}),
         commits=_distinct(map(_commit, manifests)),
         libraries=_distinct(map(_libraries, manifests)),
         processors=_distinct(manifest["provenance"]["cpu"] for manifest in manifests),

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from harness.catalogue.profile import benchmark_of
 from harness.report import view
 from harness.report.cells import Cell
+from harness.report.costs import Costs, RowCost
 from harness.report.curves import draw_curves
 from harness.report.json import dumps
 from harness.report.markdown import as_markdown
@@ -66,7 +67,8 @@ def publish(table_runs: TableRuns, cells: Sequence[Cell], store: Store, results_
             (draft / PAGE).write_text(as_markdown(report), encoding="utf-8")
             if report.curves:
                 draw_curves(report.curves, draft / view.CURVES)
-            (draft / REPORT).write_text(dumps(published_json(report)), encoding="utf-8")
+            data = published_json(report, Costs(store).of(table_runs))
+            (draft / REPORT).write_text(dumps(data), encoding="utf-8")
             write_scores(measured, draft / SCORES)
             digests = {
                 "files": {file.name: sha256(file) for file in sorted(draft.iterdir())},
@@ -77,8 +79,11 @@ def publish(table_runs: TableRuns, cells: Sequence[Cell], store: Store, results_
     return target
 
 
-def published_json(report: Report) -> dict[str, Any]:
-    """Return everything a report says as JSON data (`schemas/published.json`)."""
+def published_json(report: Report, costs: Sequence[RowCost]) -> dict[str, Any]:
+    """Return everything a report says, and what its rows cost, as JSON data.
+
+    Its schema is `schemas/published.json`.
+    """
     table = report.table
     return {
         "table": table.id,
@@ -109,6 +114,7 @@ def published_json(report: Report) -> dict[str, Any]:
         "distances": [distance.as_json() for distance in report.distances],
         "creation": [creation.as_json() for creation in report.creations],
         "online": [cost.as_json() for cost in report.online],
+        "costs": [cost.as_json() for cost in costs],
         "failures": view.failures(report),
         "origin": report.origin.as_json(),
         "assumptions": [asdict(assumption) for assumption in report.assumptions],

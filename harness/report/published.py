@@ -134,11 +134,11 @@ def published_folders(results_dir: Path) -> Iterator[Path]:
     is no figure.
     """
     for path in sorted(results_dir.glob(f"*/*/{REPORT}")):
-        if _is_table(path.parent):
+        if is_table(path.parent):
             yield path.parent
 
 
-def _is_table(folder: Path) -> bool:
+def is_table(folder: Path) -> bool:
     """Return whether a report is a table's; one that cannot be read counts, and fails the check."""
     try:
         report = json.loads((folder / REPORT).read_text(encoding="utf-8"))

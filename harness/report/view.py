@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.catalogue.profile import benchmark_of
@@ -30,7 +30,7 @@ CURVES = "curves.svg"
 
 _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "none": "no better end"}
 
-_SCALES = {
+SCALES = {
     "toy": "toy: only signs of gains and the order of rows are compared, never values",
     "reduced": "reduced: only signs of gains and the order of rows are compared, never values",
     "paper": "paper",
@@ -55,6 +55,13 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() else "\ufffd" for c in " ".join(text.split()))
 
 
+def seeds_text(seeds: Sequence[int]) -> str:
+    """Return distinct ascending seeds as they are typed: `0-2` for a range, `0,2` otherwise."""
+    if len(seeds) > 1 and seeds[-1] - seeds[0] + 1 == len(seeds):
+        return f"{seeds[0]}-{seeds[-1]}"
+    return ",".join(str(seed) for seed in seeds)
+
+
 def row_names(report: Report) -> dict[str, str]:
     """Return each row's label as printed, with its id where the paper uses the label twice."""
     times = Counter(row.label for row in report.rows)
@@ -76,7 +83,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
             f"{table.source.paper}, section {table.source.section}, table {table.source.table}",
         ),
         ("Profile", profile.name),
-        ("Scale", _SCALES[profile.scale]),
+        ("Scale", SCALES[profile.scale]),
         ("Seeds", seeds),
         ("Intervals", _intervals(report)),
         ("Policy", _listed(origin.policies)),
@@ -119,7 +126,7 @@ def _column_block(report: Report, column: Column) -> Block:
     head = ["row", "ours\n± 95%", "gain\n± 95%", "paper", "paper\ngain"]
     if report.profile.scale == "paper":
         head.append("ours −\npaper")
-    names, decimals = row_names(report), _our_decimals(report, column)
+    names, decimals = row_names(report), our_decimals(report, column)
     printed = _printed_decimals(report, column)
     rows = [
         (names[row.id], *_figures(report.cell(row, column), report, decimals, printed))
@@ -171,7 +178,7 @@ def _printed_decimals(report: Report, column: Column) -> int:
     return max(printed, default=2)
 
 
-def _our_decimals(report: Report, column: Column) -> int:
+def our_decimals(report: Report, column: Column) -> int:
     """Return the decimals of ours: the paper's, and enough for three digits of the largest mean."""
     ours = [abs(cell.mean) for cell in report.cells if cell.column == column.id and cell.mean]
     enough = 2 - math.floor(math.log10(max(ours))) if ours else 0

@@ -1,9 +1,11 @@
-"""The blocks of a report beside its columns: training prompts, the creator, online training."""
+"""The blocks of a report beside its columns: prompts, creator, online training, cost."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
+from harness.report.costs import RowCost
 from harness.report.creation import Creation
 from harness.report.online import OnlineCost
 from harness.report.report import Report
@@ -118,6 +120,45 @@ def online_block(report: Report) -> Block:
     )
     head = ("row", "rollouts", "tokens", "steps", "creator\ncalls", "evolved", "dropped", "buffer")
     return Block("Online training", notes, head, rows)
+
+
+def cost_block(report: Report, costs: Sequence[RowCost]) -> Block:
+    """Return the block that says what each row cost."""
+    names = row_names(report)
+    several = Counter(found.row for found in costs)
+    rows = tuple(
+        (
+            plain(names[found.row] + (f" [{found.run}]" if several[found.row] > 1 else "")),
+            *_row_cost(found, len(report.seeds)),
+        )
+        for found in costs
+    )
+    notes = (
+        "Means over seeds, of all stages behind a row's policy, as if it had been computed alone: "
+        "what rows share is counted in each. Times are those of the machine that computed it. "
+        "Rollouts and tokens are the policy's own, for training.",
+    )
+    head = ("row", "time", "judging", "rollouts", "tokens", "steps", "creator\ncalls")
+    return Block("Cost", notes, head, rows)
+
+
+def _row_cost(found: RowCost, seeds: int) -> list[str]:
+    """Return a row's figures; without any, the first place says why."""
+    judging = APPLIES_NOT if found.judging_seconds is None else _seconds(found.judging_seconds)
+    if found.state != "ok":
+        none = found.state == "not_available"
+        word = "not trained" if none else state_words(found.state, found.done, seeds)
+        return [word, judging, *[APPLIES_NOT] * 4]
+    counts = (found.rollouts, found.tokens, found.gradient_steps, found.creator_calls)
+    return [
+        UNKNOWN if found.seconds is None else _seconds(found.seconds),
+        judging,
+        *(UNKNOWN if count is None else f"{count:,.0f}" for count in counts),
+    ]
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds / 60:.1f} min" if seconds >= 90 else f"{seconds:.1f} s"
 
 
 def _costs(found: OnlineCost, seeds: int) -> list[str]:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.cli.options import parse_names, parse_seeds
-from harness.cli.output import seeds_text
 from harness.errors import UserError
+from harness.report.view import seeds_text
 
 MISTAKES = {
     "show tabel4": "there is no table `tabel4`; did you mean `table4`?",

@@ -1,0 +1,203 @@
+"""How often the code of the verdicts decides where there is nothing to find, measured and kept.
+
+    results/<profile>/error-rates/report.json    the counts, and all that repeats them
+                                  report.md      for people
+
+Measured are simulated nulls of every declared table, and one recipe under two names from the
+published scores of every table with enough seeds (`harness.report.aa`). The page of a report shows
+what was measured, and never a number of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.catalogue.schema import Table
+from harness.errors import HarnessError
+from harness.report.aa import one_recipe_twice, rate_of, simulated_nulls
+from harness.report.json import dumps
+from harness.report.publish import REPORT, SCORES, sha256
+from harness.report.published import published_folders, read_published
+from harness.report.verdicts import ALPHA, Verdict
+from harness.store import collect_provenance
+from harness.store.faults import explained
+
+FOLDER = "error-rates"
+
+SEEDS = (3, 5)
+"""Seeds of the simulated runs."""
+
+PROMPTS = 40
+"""Prompts of the simulated benchmarks."""
+
+ROOT = 0
+"""Seed of the simulations and of the dealing."""
+
+FEWEST_SEEDS = 4
+"""Seeds that one recipe needs to be dealt to two names."""
+
+PAGE = """# How often a verdict is reached where there is nothing to find
+
+At most {level:.0%} of the verdicts should be. Primary claims are tested at that level each; the
+others are corrected within their table and reach far fewer.
+
+| what | seeds | verdicts | decided | share | primary claims | decided | share |
+|---|---:|---:|---:|---:|---:|---:|---:|
+{rows}
+
+Simulated: all declared tables, every row with the same true mean. One recipe under two names: the
+published scores, whose seeds are dealt to two names without one in common, {deals} times; the deals
+of one table share its seeds and so are not independent of one another. Commit: {commit}.
+"""
+
+
+def measure(
+    tables: Mapping[str, Table],
+    profile_results: Path,
+    *,
+    repetitions: int,
+    deals: int,
+    said: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Measure the error rates.
+
+    Args:
+        tables: The declared tables, which are simulated.
+        profile_results: Folder of a profile's published tables.
+        repetitions: How often each table is simulated.
+        deals: How often the seeds of a published run are dealt.
+        said: Told what is being measured.
+
+    Returns:
+        JSON data: `level`, `commit`, and under `simulated` and `one_recipe_twice` an entry for
+        each setting, with all that is needed to measure it again.
+
+    Raises:
+        HarnessError: A published table is not what was published.
+    """
+    simulated = []
+    for seeds in SEEDS:
+        said(f"simulating {len(tables)} tables {repetitions} times with {seeds} seeds")
+        found = simulated_nulls(
+            tables.values(), repetitions, seeds=seeds, prompts=PROMPTS, root=ROOT
+        )
+        setting = {"tables": list(tables), "seeds": seeds, "prompts": PROMPTS}
+        simulated.append(setting | {"repetitions": repetitions, "root": ROOT} | _counted(found))
+    twice = []
+    for folder in published_folders(profile_results.parent):
+        if folder.parent != profile_results:
+            continue
+        published = read_published(folder)
+        seeds_published: Sequence[int] = published.report["seeds"]
+        if len(seeds_published) < FEWEST_SEEDS:
+            continue
+        said(f"dealing the {len(seeds_published)} seeds of {folder.name} {deals} times")
+        found = one_recipe_twice(published.measured, seeds_published, deals, ROOT)
+        setting = {"table": folder.name, "seeds": list(seeds_published), "deals": deals}
+        digest = {"scores": sha256(folder / SCORES), "root": ROOT}
+        twice.append(setting | digest | _counted(found))
+    return {
+        "level": ALPHA,
+        "commit": _commit(),
+        "simulated": simulated,
+        "one_recipe_twice": twice,
+    }
+
+
+def _commit() -> str:
+    provenance = collect_provenance()
+    if provenance["commit"] is None:
+        return "none"
+    return provenance["commit"][:12] + (" (changed)" if provenance["dirty"] else "")
+
+
+def _counted(verdicts: Iterable[Verdict]) -> dict[str, int]:
+    known = list(verdicts)
+    all_, primary = rate_of(known), rate_of(verdict for verdict in known if verdict.primary)
+    return {
+        "judged": all_.judged,
+        "decided": all_.decided,
+        "primary_judged": primary.judged,
+        "primary_decided": primary.decided,
+    }
+
+
+def write(found: Mapping[str, Any], profile_results: Path) -> Path:
+    """Write what was measured; return its folder.
+
+    Raises:
+        StoreError: The folder cannot be written.
+    """
+    target = profile_results / FOLDER
+    deals = max((entry["deals"] for entry in found["one_recipe_twice"]), default=0)
+    page = PAGE.format(
+        level=found["level"],
+        rows="\n".join(f"| {' | '.join(row)} |" for row in lines(found)),
+        deals=deals,
+        commit=found["commit"],
+    )
+    with explained("publishing the error rates", profile_results):
+        target.mkdir(parents=True, exist_ok=True)
+        (target / REPORT).write_text(dumps(dict(found)), encoding="utf-8")
+        (target / "report.md").write_text(page, encoding="utf-8")
+    return target
+
+
+def read(profile_results: Path) -> dict[str, Any] | None:
+    """Return what was measured last, None where nothing was.
+
+    Raises:
+        HarnessError: The file is broken.
+    """
+    path = profile_results / FOLDER / REPORT
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        lines(found)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise HarnessError(
+            f"{path} is broken; measure again with `harness error-rates --publish`"
+        ) from error
+    return found
+
+
+HEAD = (
+    "what",
+    "seeds",
+    "verdicts",
+    "decided",
+    "share",
+    "primary claims",
+    "decided",
+    "share",
+)
+
+
+def lines(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return what was measured as rows of text under `HEAD`."""
+    rows = [
+        (f"simulated, {len(entry['tables'])} tables", str(entry["seeds"]), entry)
+        for entry in found["simulated"]
+    ]
+    rows += [
+        (f"one recipe under two names, {entry['table']}", str(len(entry["seeds"])), entry)
+        for entry in found["one_recipe_twice"]
+    ]
+    return [
+        (
+            what,
+            seeds,
+            *_rate(entry["judged"], entry["decided"]),
+            *_rate(entry["primary_judged"], entry["primary_decided"]),
+        )
+        for what, seeds, entry in rows
+    ]
+
+
+def _rate(judged: int, decided: int) -> tuple[str, str, str]:
+    share = f"{100 * decided / judged:.1f}%" if judged else "–"
+    return f"{judged:,}", f"{decided:,}", share

@@ -1,0 +1,271 @@
+"""Prompts on their way through the creator: what was chosen, its rewrites, answers and rewards.
+
+Which prompts are shown is fixed before anything is looked at, so that none is picked for what it
+says. The run is the left row of a table's primary claim, or else the table's first row that
+evolves prompts, at the first seed; only runs of which every stage needed is done are considered.
+Offline the prompts are the first, the middle and the last in the order in which they were drawn.
+Online it is the last evolved prompt that was trained on, followed back to its human prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from harness.catalogue.claims import Qualitative, places
+from harness.report.creation import creator_stages
+from harness.report.origin import behind
+from harness.store import Stage, Store
+
+if TYPE_CHECKING:
+    from harness.trainer.plan import Run
+    from harness.trainer.table_runs import TableRuns
+
+Rows = list[dict[str, Any]]
+
+OFFLINE_RULE = (
+    "The first, the middle and the last prompt in the order in which the creator drew them, from "
+    "the first seed."
+)
+ONLINE_RULE = (
+    "The last evolved prompt that the run was trained on, from the first seed, followed back to "
+    "its human prompt."
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer to a prompt.
+
+    Attributes:
+        text: What the policy wrote.
+        reward: Its reward, in the reward model's units.
+        role: `chosen` or `rejected`, empty for the others.
+    """
+
+    text: str
+    reward: float
+    role: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """A prompt of a chain: a human prompt, or a rewrite.
+
+    Attributes:
+        name: Its id.
+        text: The prompt.
+        how: How it came about: `human`, or the method that rewrote its parent.
+        facts: What is known of it, as names and texts.
+        answers: The policy's answers; online runs do not keep them.
+    """
+
+    name: str
+    text: str
+    how: str
+    facts: tuple[tuple[str, str], ...]
+    answers: tuple[Answer, ...] = ()
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """A human prompt with what became of it.
+
+    Attributes:
+        table: Id of the table.
+        row: Id of the row.
+        run: The run, as `run/profile/seed`.
+        rule: How the prompt was chosen to be shown.
+        reward_model: What rewarded the answers.
+        steps: The prompts, first to last.
+        stages: Beginnings of the fingerprints of the stages they were read from.
+    """
+
+    table: str
+    row: str
+    run: str
+    rule: str
+    reward_model: str
+    steps: tuple[Step, ...]
+    stages: tuple[str, ...]
+
+
+def shown_run(table_runs: TableRuns, store: Store, *, online: bool) -> tuple[str, Run] | None:
+    """Return the row and the run of a table that examples are taken from.
+
+    Args:
+        table_runs: The runs behind the table.
+        store: The store.
+        online: Whether an online run is wanted, or an offline one.
+
+    Returns:
+        Row id and run; None where no row that evolves prompts is whole.
+    """
+    seed = table_runs.seeds[0]
+    for row in _in_order(table_runs):
+        for column in table_runs.table.columns:
+            run = table_runs.runs[row.run_id(column), seed]
+            if run.recipe.is_online != online or not _evolves(run):
+                continue
+            if all(store.status(s.fingerprint) == "done" for s in behind(run.training[-1:])):
+                return row.id, run
+    return None
+
+
+def _in_order(table_runs: TableRuns) -> list[Any]:
+    """Return the rows, the left one of the primary claim first."""
+    primary = next((claim for claim in table_runs.table.claims if claim.primary), None)
+    left = None
+    if primary is not None and not isinstance(primary.test, Qualitative):
+        left = places(primary.test)[0][0]
+    return sorted(table_runs.rows, key=lambda row: row.id != left)
+
+
+def _evolves(run: Run) -> bool:
+    if run.recipe.is_online:
+        return run.recipe.online is not None and run.recipe.online.prompts == "eva"
+    return "evolve" in creator_stages(run)
+
+
+def offline_lineages(table_runs: TableRuns, store: Store) -> list[Lineage]:
+    """Return the examples of a table's offline run; none where there is none.
+
+    Raises:
+        StoreError: A stored file is not what was written.
+    """
+    found = shown_run(table_runs, store, online=False)
+    if found is None:
+        return []
+    row, run = found
+    reader = Reader(store)
+    stages = creator_stages(run)
+    drawn = reader.rows(stages["select"], "selected.parquet")
+    children: dict[str, Rows] = {}
+    for child in reader.rows(stages["evolve"], "prompts.parquet"):
+        children.setdefault(child["parent_id"], []).append(child)
+    mix = run.iterations[-1].prompts
+    rewarded = mix.inputs["base"].inputs["rewards"]
+    answers = reader.answers(rewarded) | reader.answers(stages["pair"].inputs["rewards"])
+    trained = {prompt["prompt_id"] for prompt in reader.rows(mix, "pairs.parquet")}
+    name = f"{run.run_id}/{run.profile}/seed{run.seed}"
+    behind_it = tuple(stage.fingerprint[:12] for stage in stages.values())
+    places_shown = dict.fromkeys((0, len(drawn) // 2, len(drawn) - 1))
+    return [
+        Lineage(
+            table_runs.table.id,
+            row,
+            name,
+            OFFLINE_RULE,
+            str(rewarded.settings["reward_model"]),
+            tuple(_steps(drawn[place], children, answers, trained)),
+            behind_it,
+        )
+        for place in places_shown
+    ]
+
+
+def _steps(
+    drawn: dict[str, Any],
+    children: Mapping[str, Rows],
+    answers: Mapping[str, tuple[Answer, ...]],
+    trained: set[str],
+) -> list[Step]:
+    """Return a drawn prompt and all that was made of it."""
+    told = (
+        ("drawn", f"as number {drawn['draw'] + 1}"),
+        ("informativeness", f"{drawn['informativeness']:.3f}"),
+        ("weight", f"{drawn['weight']:.5f}"),
+    )
+    found, waiting = [], [drawn]
+    while waiting:
+        prompt = waiting.pop(0)
+        name = prompt["prompt_id"]
+        facts = (*(told if prompt is drawn else ()), ("trained on", _yes(name in trained)))
+        how = prompt["method"] or prompt["source"]
+        found.append(Step(name, prompt["prompt"], how, facts, answers.get(name, ())))
+        waiting += children.get(name, [])
+    return found
+
+
+def _yes(truth: bool) -> str:
+    return "yes" if truth else "no, it was left out of the mix"
+
+
+def online_lineage(table_runs: TableRuns, store: Store) -> list[Lineage]:
+    """Return the example of a table's online run; none where there is none.
+
+    Raises:
+        StoreError: A stored file is not what was written.
+    """
+    found = shown_run(table_runs, store, online=True)
+    if found is None:
+        return []
+    row, run = found
+    reader = Reader(store)
+    trained = [r for stage in run.training for r in reader.rows(stage, "trained.parquet")]
+    last = next((prompt for prompt in reversed(trained) if prompt["generation"] > 0), None)
+    if last is None:
+        return []
+    by_name = {prompt["prompt_id"]: prompt for prompt in reversed(trained)}
+    chain: Rows = []
+    prompt: dict[str, Any] | None = last
+    while prompt is not None:
+        chain.insert(0, prompt)
+        prompt = by_name.get(prompt["parent_id"])
+    steps = tuple(_trained_on(prompt) for prompt in chain)
+    name = f"{run.run_id}/{run.profile}/seed{run.seed}"
+    segments = tuple(stage.fingerprint[:12] for stage in run.training)
+    model = str(run.training[-1].settings["reward_model"])
+    return [Lineage(table_runs.table.id, row, name, ONLINE_RULE, model, steps, segments)]
+
+
+def _trained_on(prompt: dict[str, Any]) -> Step:
+    facts = (
+        ("step", f"{prompt['step']}, {prompt['phase']}"),
+        ("informativeness", f"{prompt['informativeness']:.3f}"),
+        ("mean reward", f"{prompt['reward_mean']:.3f}"),
+        ("best reward", f"{prompt['reward_best']:.3f}"),
+    )
+    how = prompt["method"] or prompt["source"]
+    return Step(prompt["prompt_id"], prompt["prompt"], how, facts)
+
+
+class Reader:
+    """Reads what stages wrote, verified."""
+
+    def __init__(self, store: Store) -> None:
+        """Read from a store."""
+        self._store = store
+
+    def rows(self, stage: Stage, file: str) -> Rows:
+        """Return the rows of a stage's file."""
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(self._store.open(stage.fingerprint) / file) as parquet:
+            found: Rows = parquet.read().to_pylist()
+        return found
+
+    def answers(self, annotate: Stage) -> dict[str, tuple[Answer, ...]]:
+        """Return the rewarded answers of each prompt, best and worst marked as pairs mark them."""
+        completions = self.rows(annotate.inputs["completions"], "completions.parquet")
+        rewards = {
+            (r["prompt_id"], r["sample"]): r["reward"]
+            for r in self.rows(annotate, "rewards.parquet")
+        }
+        by_prompt: dict[str, Rows] = {}
+        for answer in completions:
+            by_prompt.setdefault(answer["prompt_id"], []).append(answer)
+        return {
+            name: tuple(_marked((a["completion"], rewards[name, a["sample"]]) for a in own))
+            for name, own in by_prompt.items()
+        }
+
+
+def _marked(answers: Iterable[tuple[str, float]]) -> list[Answer]:
+    """Mark the best and the worst answer, the first of equals; equal rewards teach nothing."""
+    known = list(answers)
+    rewards = [reward for _, reward in known]
+    best, worst = rewards.index(max(rewards)), rewards.index(min(rewards))
+    roles = {} if best == worst else {best: "chosen", worst: "rejected"}
+    return [Answer(text, reward, roles.get(i, "")) for i, (text, reward) in enumerate(known)]

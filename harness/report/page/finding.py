@@ -1,0 +1,125 @@
+"""The finding of a table: one sentence, computed from its verdicts and cells.
+
+The primary claim comes first, with our margin and the paper's. Then it says how the rows of the
+claim's column fare against their baselines: a row gains or loses where the interval of its gain
+lies on one side of zero, and shows no difference where it holds zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.catalogue.claims import Qualitative, places
+from harness.catalogue.schema import Column
+from harness.report.cells import Cell
+from harness.report.report import Report
+from harness.report.verdicts import Verdict
+from harness.report.view import our_decimals, plain, signed
+
+
+def finding(report: Report, verdicts: Sequence[Verdict]) -> str:
+    """Return what a table's runs say, in one sentence.
+
+    Args:
+        report: The table's report.
+        verdicts: The verdicts on its claims.
+    """
+    primary = next((verdict for verdict in verdicts if verdict.primary), None)
+    column = _column(report, primary)
+    if not any(cell.mean is not None for cell in report.cells):
+        return _sentence(_nothing(primary))
+    rows = _rows(report, column)
+    if primary is None:
+        return _sentence(rows)
+    if primary.margin is None:
+        return _sentence(f"Not decided, because {primary.reason}: {_quoted(primary)}; {rows}")
+    word = primary.text[:1].upper() + primary.text[1:]
+    margins = _margins(primary, our_decimals(report, column))
+    return _sentence(f"{word}: {_quoted(primary)} ({margins}); {rows}")
+
+
+def _nothing(primary: Verdict | None) -> str:
+    """Return what is said where there is no number."""
+    if primary is None:
+        return "Nothing of this table has run here"
+    return f"Nothing to say yet, because {primary.reason}: {_quoted(primary)} is its primary claim"
+
+
+def _column(report: Report, primary: Verdict | None) -> Column:
+    """Return the column that the primary claim is about, the first one where it is not known."""
+    if primary is not None:
+        claim = next(claim for claim in report.table.claims if claim.id == primary.id)
+        if not isinstance(claim.test, Qualitative):
+            return report.table.column(places(claim.test)[0][1])
+    return report.table.columns[0]
+
+
+def _quoted(primary: Verdict) -> str:
+    return f"“{primary.statement.strip().removesuffix('.')}”"
+
+
+def _margins(primary: Verdict, decimals: int) -> str:
+    """Return our margin with what it rests on, and the paper's."""
+    assert primary.margin is not None
+    assert primary.ci_low is not None
+    assert primary.ci_high is not None
+    low, high = signed(primary.ci_low, decimals), signed(primary.ci_high, decimals)
+    parts = [f"ours {signed(primary.margin, decimals)}, 95% from {low} to {high}"]
+    if primary.p is None:
+        parts.append(primary.reason or "no p-value")
+    else:
+        parts.append("p < 0.001" if primary.p < 0.001 else f"p = {primary.p:.2g}")
+    paper = primary.paper_margin
+    if paper is not None:
+        steps = paper if isinstance(paper, str) else ", ".join(paper)
+        noise = {True: ", within its own noise", False: "", None: ""}[primary.paper_within_noise]
+        parts.append(f"the paper's {steps}{noise}")
+    return "; ".join(parts)
+
+
+def _rows(report: Report, column: Column) -> str:
+    """Return how the rows of a column fare against their baselines."""
+    cells = [cell for cell in report.cells if cell.column == column.id and cell.baseline_row]
+    done = [cell for cell in cells if cell.gain is not None]
+    where = f"in {column.benchmark}, {column.printed},"
+    if not cells:
+        return f"{where} no row has a baseline"
+    if not done:
+        return f"{where} none of the {len(cells)} rows with a baseline has a gain yet"
+    if len(report.seeds) == 1:
+        return f"{where} nothing is concluded from the gains of {len(done)} rows with one seed"
+    sign = -1 if column.direction == "lower" else 1
+    sides = [sign * _side(cell) for cell in done]
+    better, worse = ("better than the baseline", "worse")
+    if column.direction == "none":
+        better, worse = ("above the baseline", "below")
+    ups, downs, same = (sides.count(side) for side in (1, -1, 0))
+    said = [f"{where} {ups or 'none'} of {_counted(len(done), 'row')} {_is(ups)} {better}"]
+    said += [f"{downs} {_is(downs)} {worse}"] if downs else []
+    said += [f"{same} cannot be told apart from it"] if same else []
+    lacking = len(cells) - len(done)
+    said += [f"{_counted(lacking, 'row')} {_has(lacking)} no numbers"] if lacking else []
+    return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
+
+
+def _is(count: int) -> str:
+    return "are" if count > 1 else "is"
+
+
+def _has(count: int) -> str:
+    return "have" if count > 1 else "has"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _side(cell: Cell) -> int:
+    """Return on which side of zero the interval of a gain lies; 0 where it holds zero."""
+    assert cell.gain_ci_low is not None
+    assert cell.gain_ci_high is not None
+    return (cell.gain_ci_low > 0) - (cell.gain_ci_high < 0)
+
+
+def _sentence(text: str) -> str:
+    return f"{plain(text)}."

@@ -1,0 +1,121 @@
+"""The contents of a page from what was computed here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from harness.catalogue.claims import figure_claims
+from harness.catalogue.deviations import deviations
+from harness.catalogue.profile import Profile
+from harness.catalogue.schema import Table
+from harness.report import error_rates, view
+from harness.report.cells import build_cells
+from harness.report.claims import judge_figures, judge_runs, lacking_rows
+from harness.report.costs import Costs
+from harness.report.page.answers import judged_answers
+from harness.report.page.contents import Contents, Section, with_all_rows, without_runs
+from harness.report.page.examples import offline_lineages, online_lineage
+from harness.report.page.pictures import drawn, published
+from harness.report.page.provenance import Traces, trace_store
+from harness.report.report import assemble
+from harness.report.scores import read_scores
+from harness.report.verdicts import judge_without
+from harness.store import Store
+
+if TYPE_CHECKING:
+    from harness.trainer.table_runs import TableRuns
+
+Example = TypeVar("Example")
+
+Seeds = Callable[[Table], Sequence[int]]
+"""Returns the root seeds of a table."""
+
+
+def from_store(
+    tables: Iterable[Table], profile: Profile, seeds: Seeds, store: Store, results_dir: Path
+) -> Contents:
+    """Gather what a page says of some tables.
+
+    Args:
+        tables: The tables.
+        profile: The profile.
+        seeds: The seeds of each table.
+        store: What was computed.
+        results_dir: The folder of published results, for the figures that belong to no table and
+            the error rates.
+
+    Raises:
+        StoreError: A stored file is not what was written.
+        HarnessError: Published error rates are broken.
+    """
+    costs, traces = Costs(store), Traces()
+    planned: list[TableRuns] = []
+    sections = []
+    for table in tables:
+        runs, lacking = runnable(table, profile, seeds(table))
+        if runs is None:
+            sections.append(_unrunnable(table, profile, seeds(table), lacking))
+            continue
+        planned.append(runs)
+        sections.append(_section(runs, store, costs, lacking))
+        trace_store(runs, store, traces)
+    verdicts = [verdict for section in sections for verdict in section.verdicts]
+    folder = results_dir / profile.name
+    return Contents(
+        profile=profile,
+        source="store",
+        sections=tuple(sections),
+        figure_verdicts=tuple(judge_figures(figure_claims(), verdicts, profile.scale)),
+        pictures=tuple(published(folder)),
+        error_rates=error_rates.read(folder),
+        deviations=deviations(),
+        lineages=_first(offline_lineages(runs, store) for runs in planned)
+        + _first(online_lineage(runs, store) for runs in planned),
+        judged=_first(judged_answers(runs, store, online=False) for runs in planned)
+        or _first(judged_answers(runs, store, online=True) for runs in planned),
+        traces=traces,
+    )
+
+
+def runnable(
+    table: Table, profile: Profile, seeds: Sequence[int]
+) -> tuple[TableRuns | None, dict[str, str]]:
+    """Plan the rows of a table that a profile can run.
+
+    Returns:
+        Their runs, None where there is no such row; and why the other rows cannot run.
+    """
+    from harness.trainer.table_runs import plan_table
+
+    lacking = lacking_rows(table, profile)
+    rows = [row.id for row in table.rows if row.id not in lacking]
+    return (plan_table(table, profile, seeds, rows) if rows else None), lacking
+
+
+def _section(runs: TableRuns, store: Store, costs: Costs, lacking: dict[str, str]) -> Section:
+    measured = read_scores(runs, store)
+    cells = build_cells(runs, store, measured)
+    report = assemble(runs, cells, store)
+    return Section(
+        report=with_all_rows(report),
+        verdicts=tuple(judge_runs(runs, store, lacking, cells, measured)),
+        absent=lacking,
+        costs=tuple(costs.of(runs)),
+        pictures=tuple(drawn(report)),
+        failures=tuple(view.failures(report)),
+    )
+
+
+def _unrunnable(
+    table: Table, profile: Profile, seeds: Sequence[int], lacking: dict[str, str]
+) -> Section:
+    reason = lacking[table.rows[0].id]
+    verdicts = tuple(judge_without(table, profile.scale, reason))
+    return Section(without_runs(table, profile, seeds), verdicts, lacking, None, (), ())
+
+
+def _first(found: Iterable[list[Example]]) -> tuple[Example, ...]:
+    """Return the examples of the first table that has any."""
+    return next((tuple(examples) for examples in found if examples), ())

@@ -1,0 +1,191 @@
+"""The page, written: one HTML file with its style and pictures in it, and no script.
+
+Every text goes through the template's escaping; the page forbids itself all scripts and all
+requests, so that a text which slipped through could not do anything either.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.catalogue.deviations import Ambiguity, Discrepancy, value_in
+from harness.catalogue.profile import Profile
+from harness.report import error_rates, view
+from harness.report.assumptions import GROUPS
+from harness.report.claims import counts
+from harness.report.labels import label_parts
+from harness.report.ledger import PRIMARY
+from harness.report.page.answers import RULE
+from harness.report.page.claims import claim_groups
+from harness.report.page.contents import Contents
+from harness.report.page.layout import TableLayout, table_layout
+from harness.report.page.text import ticked_parts, visible
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+TEMPLATES = Path(__file__).resolve().parents[1] / "templates" / "page"
+
+PAPER = "https://arxiv.org/abs/2411.00062"
+"""The paper, the one address the page links to."""
+
+
+def as_html(contents: Contents) -> str:
+    """Return the page.
+
+    Args:
+        contents: What is on it.
+    """
+    tables = [table_layout(section, contents.traces) for section in contents.sections]
+    rates = contents.error_rates
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            contents=contents,
+            profile=contents.profile,
+            paper=PAPER,
+            scale=view.SCALES[contents.profile.scale],
+            tables=tables,
+            state=_state(tables),
+            totals=_totals(contents, tables),
+            commits=_commits(contents),
+            finished=_finished(contents),
+            cards=[line.card for table in tables for block in table.blocks for line in block.lines],
+            groups=claim_groups(contents),
+            counts=counts(contents.verdicts),
+            primary=PRIMARY,
+            rates=rates,
+            rate_head=error_rates.HEAD,
+            rate_lines=[] if rates is None else error_rates.lines(rates),
+            assumptions=_assumptions(contents),
+            discrepancies=[
+                _deviation(d, contents.profile) for d in contents.deviations.discrepancies
+            ],
+            ambiguities=[_deviation(a, contents.profile) for a in contents.deviations.ambiguities],
+            answers_rule=RULE,
+        )
+    )
+
+
+def _state(tables: Sequence[TableLayout]) -> str:
+    """Return in words which tables have numbers."""
+    whole, part, none = [], [], []
+    for table in tables:
+        without = any(cell.mean is None for cell in table.section.report.cells)
+        into = none if not table.has_numbers else part if without else whole
+        into.append(table.number)
+    said = [
+        f"{_tables(numbers)} {'has' if len(numbers) == 1 else 'have'} {what}"
+        for numbers, what in (
+            (whole, "numbers in every row and column"),
+            (part, "numbers in some"),
+            (none, "none, for the reasons given with each"),
+        )
+        if numbers
+    ]
+    text = "; ".join(said)
+    return f"{text[:1].upper()}{text[1:]}." if text else "No table is on this page."
+
+
+def _tables(numbers: Sequence[int]) -> str:
+    if len(numbers) == 1:
+        return f"table {numbers[0]}"
+    return f"tables {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def _totals(contents: Contents, tables: Sequence[TableLayout]) -> dict[str, int]:
+    """Return how much of the paper has numbers here."""
+    cells = [cell for section in contents.sections for cell in section.report.cells]
+    seeds = [seed for trace in contents.traces.values() for seed in trace.seeds.values()]
+    return {
+        "tables": sum(table.has_numbers for table in tables),
+        "tables_in_all": len(tables),
+        "cells": sum(cell.mean is not None for cell in cells),
+        "cells_in_all": len(cells),
+        "runs": sum(seed.whole for seed in seeds),
+        "runs_in_all": len(seeds),
+        "recipes": len(contents.traces),
+    }
+
+
+def _commits(contents: Contents) -> list[str]:
+    found = (commit for section in contents.sections for commit in section.report.origin.commits)
+    return sorted(dict.fromkeys(found))
+
+
+def _finished(contents: Contents) -> str | None:
+    """Return when the last stage behind the page was finished."""
+    found = [s.report.origin.finished for s in contents.sections if s.report.origin.finished]
+    return max(found, default=None)
+
+
+def _assumptions(contents: Contents) -> list[tuple[str, list[tuple[str, str, str]]]]:
+    """Return the settings by who sets them: name and value, why, and the tables they matter to.
+
+    A setting that all tables with numbers share is listed once, for all.
+    """
+    tables: dict[tuple[str, str, str, str], list[str]] = {}
+    for section in contents.sections:
+        for item in section.report.assumptions:
+            key = (item.group, item.name, item.value, item.source)
+            tables.setdefault(key, []).append(section.report.table.id)
+    planned = sum(bool(section.report.assumptions) for section in contents.sections)
+    groups = []
+    for name, title in GROUPS.items():
+        lines = [
+            (
+                view.plain(f"{setting} = {value}"),
+                view.plain(source),
+                "all" if len(where) == planned else ", ".join(where),
+            )
+            for (group, setting, value, source), where in tables.items()
+            if group == name
+        ]
+        if lines:
+            groups.append((title, lines))
+    return groups
+
+
+def _deviation(entry: Discrepancy | Ambiguity, profile: Profile) -> dict[str, Any]:
+    """Return a deviation with the values that its settings have here."""
+    settings = [(setting, *value_in(profile, setting)) for setting in entry.settings]
+    return {
+        "entry": entry,
+        "settings": [(name, _value(kind, value, profile)) for name, kind, value in settings],
+    }
+
+
+def _value(kind: str, value: Any, profile: Profile) -> str:
+    if kind == "absent":
+        return f"not part of {profile.name}"
+    if isinstance(value, tuple | list):
+        if not value:
+            return "set by each row"
+        value = ", ".join(map(str, value))
+    if value is None or isinstance(value, bool):
+        value = {True: "yes", False: "no", None: "none"}[value]
+    return f"{value} by default" if kind == "default" else str(value)
+
+
+@functools.cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=True,
+    )
+    environment.filters["parts"] = label_parts
+    environment.filters["visible"] = visible
+    environment.filters["ticked"] = ticked_parts
+    environment.filters["time"] = lambda iso: f"{iso[:10]} {iso[11:16]} UTC"
+    environment.filters["words"] = lambda name: name.replace("_", " ")
+    return environment

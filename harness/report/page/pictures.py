@@ -1,0 +1,104 @@
+"""Figures on the page: drawn from the runs, or published beside the tables.
+
+A figure is published as a folder `results/<profile>/<name>/` that holds no table: `report.md`,
+whose heading and pictures with their alternative texts are taken over, the pictures as SVG, and
+`report.json`, whose `finding` is, where it has one. Whatever is published in this form is on the
+page; nothing has to be declared for it.
+
+Pictures become data in the page itself, as images, where nothing they hold can run.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.report import view
+from harness.report.curves import draw_curves
+from harness.report.publish import PAGE, REPORT
+from harness.report.published import is_table
+from harness.report.report import Report
+
+_HEADING = re.compile(r"^# +(.+)$", re.MULTILINE)
+_PICTURE = re.compile(r"!\[((?:[^\]\\]|\\.)*)\]\(([\w.-]+\.svg)\)")
+_ESCAPED = re.compile(r"\\(.)")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure.
+
+    Attributes:
+        title: Its title.
+        alt: What it shows, for those who do not see it.
+        svg: The picture.
+        origin: Where it comes from.
+        finding: What it shows in a sentence, where that was published.
+    """
+
+    title: str
+    alt: str
+    svg: bytes
+    origin: str
+    finding: str | None = None
+
+    @property
+    def data(self) -> str:
+        """The picture as an address that holds it."""
+        return f"data:image/svg+xml;base64,{base64.b64encode(self.svg).decode('ascii')}"
+
+
+def drawn(report: Report) -> list[Picture]:
+    """Return the figures of a table's report, drawn now."""
+    if not report.curves:
+        return []
+    ((title, file, alt),) = view.figures(report)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / file
+        draw_curves(report.curves, path)
+        return [Picture(title, alt, path.read_bytes(), "drawn from the curves in the store")]
+
+
+def beside(folder: Path) -> list[Picture]:
+    """Return the figures published in a folder."""
+    page = folder / PAGE
+    if not page.is_file():
+        return []
+    text = page.read_text(encoding="utf-8")
+    heading = _HEADING.search(text)
+    title = _plain(heading[1]) if heading else folder.name
+    origin = f"{folder.parent.name}/{folder.name}"
+    return [
+        Picture(title, _plain(alt), (folder / file).read_bytes(), f"{origin}/{file}",
+                _finding(folder))
+        for alt, file in _PICTURE.findall(text)
+        if (folder / file).is_file()
+    ]  # fmt: skip
+
+
+def published(profile_results: Path) -> list[Picture]:
+    """Return the figures published of a profile that belong to no table, by their folders."""
+    folders = sorted(path.parent for path in profile_results.glob(f"*/{PAGE}"))
+    return [
+        picture
+        for folder in folders
+        if not ((folder / REPORT).is_file() and is_table(folder))
+        for picture in beside(folder)
+    ]
+
+
+def _finding(folder: Path) -> str | None:
+    try:
+        found = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    finding = found.get("finding") if isinstance(found, dict) else None
+    return finding if isinstance(finding, str) else None
+
+
+def _plain(markdown: str) -> str:
+    return view.plain(_ESCAPED.sub(r"\1", markdown))
