@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from harness.cli.options import DEFAULT_SEEDS, parse_seeds
 
 if TYPE_CHECKING:
-    from harness.cli.report_command import Format
+    from harness.cli.report_writing import Format
     from harness.report.figures.report import FigureReport
     from harness.trainer.figure_runs import FigureRuns
 
@@ -100,7 +100,7 @@ def run_figure(
 
     from harness.cli.output import console
     from harness.cli.plan_command import headline, show_plan, summarise
-    from harness.cli.report_command import Format
+    from harness.cli.report_writing import Format
     from harness.cli.run_command import execute, print_failures
     from harness.cli.tracking_commands import tracker_of
     from harness.engine import Plan
@@ -169,7 +169,7 @@ def _last_asked(name: str, profile: str) -> tuple[int, ...]:
 def _write(report: FigureReport, form: Format) -> None:
     """Write a figure's report to stdout."""
     from harness.cli.output import console
-    from harness.cli.report_command import Format
+    from harness.cli.report_writing import Format
     from harness.report.figures.page import as_markdown, print_figure
 
     if form is Format.json:
