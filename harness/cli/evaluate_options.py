@@ -59,6 +59,33 @@ PriceOption = Annotated[
         show_default="its list price",
     ),
 ]
+PricesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--prices", metavar="FILE", help="A list of prices, as YAML.", show_default="that shipped"
+    ),
+]
+JudgeDialectOption = Annotated[
+    str | None,
+    typer.Option(
+        "--judge-dialect",
+        metavar="NAME",
+        help="How it is asked: `plain`, or `thinking` without a temperature.",
+        show_default="by its name",
+    ),
+]
+ModelDialectOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model-dialect",
+        metavar="NAME",
+        help="How the model is asked, likewise.",
+        show_default="by its name",
+    ),
+]
+TrackOption = Annotated[
+    bool, typer.Option("--track/--no-track", help="Write the scores to MLflow as well.")
+]
 BudgetOption = Annotated[
     float | None,
     typer.Option("--budget-usd", metavar="USD", help="Stop before this command spends more."),
@@ -93,10 +120,10 @@ AnnotatorOption = Annotated[
         show_default="alpaca_eval_gpt4_turbo_fn",
     ),
 ]
-LengthDataOption = Annotated[
+LengthControlOption = Annotated[
     Path | None,
     typer.Option(
-        "--length-control-data",
+        "--length-control",
         metavar="FILE",
         help="AlpacaEval's df_gamed.csv.",
         show_default="that in --data",

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.cli.evaluate_commands import Asked
     from harness.evaluation.benchmark_result import Evaluation
     from harness.evaluation.judging.estimate import Estimate
     from harness.evaluation.judging.ledger import Spending
@@ -27,14 +26,22 @@ def progress() -> Any:
     return progress
 
 
-def show_plan(benchmark: str, planned: Sequence[Estimate], as_json: bool) -> None:
-    """Print what a run would ask and cost."""
+def show_plan(benchmark: str, planned: Sequence[Estimate], origin: str, as_json: bool) -> None:
+    """Print what a run would ask and cost.
+
+    Args:
+        benchmark: Its name.
+        planned: What is asked of each model.
+        origin: When and from where the judge's price is.
+        as_json: Print JSON and nothing else.
+    """
     from dataclasses import asdict
 
     from harness.cli.output import console, grid, print_json
 
     if as_json:
-        print_json({"benchmark": benchmark, "requests": [asdict(line) for line in planned]})
+        lines = [asdict(line) for line in planned]
+        print_json({"benchmark": benchmark, "prices": origin, "requests": lines})
         return
     rows = [
         (
@@ -53,7 +60,9 @@ def show_plan(benchmark: str, planned: Sequence[Estimate], as_json: bool) -> Non
         "requests", "model", "all", "already there", "prompt tokens", "reply tokens", "about",
         "at most",
     )  # fmt: skip
-    console().print(grid(headings, rows, right="234567"))
+    out = console()
+    out.print(grid(headings, rows, right="234567"))
+    out.print(origin, soft_wrap=True)
 
 
 def plan_line(line: Estimate) -> str:
@@ -82,12 +91,15 @@ def _dollars(usd: float | None) -> str:
     return "price not known" if usd is None else f"${usd:.2f}" if usd >= 1 else f"${usd:.4f}"
 
 
-def show(found: Sequence[Evaluation], asked: Asked) -> None:
-    """Print scores, a row for each model."""
-    from harness.cli.output import console, grid, print_json
+def show(found: Sequence[Evaluation], as_json: bool) -> None:
+    """Print scores, a row for each model, and why some are missing."""
+    from harness.cli.output import console, grid, note, print_json
 
-    if asked.as_json:
+    notes = sorted({f"{name}: {text}" for e in found for name, text in e.score.notes.items()})
+    if as_json:
         print_json([evaluation.as_json() for evaluation in found])
+        for line in notes:
+            note(line)
         return
     columns = list(dict.fromkeys(c for e in found for c in e.columns.values()))
     rows = []
@@ -98,15 +110,14 @@ def show(found: Sequence[Evaluation], asked: Asked) -> None:
         rows.append([*row, *(cells.get(column, "") for column in columns)])
     out = console()
     out.print(grid(["model", "judge", "n", "missing", *columns], rows, right="23456789"))
-    notes = {f"{n}: {text}" for e in found for n, text in e.score.notes.items()}
-    for line in sorted(notes):
+    for line in notes:
         out.print(line, soft_wrap=True)
 
 
 def _cell(evaluation: Evaluation, name: str) -> str:
     value = evaluation.score.scores[name]
     if value is None:
-        return "not available"
+        return "not_available"
     interval = evaluation.intervals.get(name)
     text = f"{value:.2f}"
     return text if interval is None else f"{text} ({interval[0]:.2f} to {interval[1]:.2f})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,25 +27,37 @@ def register(app: typer.Typer) -> None:
 def sync() -> None:
     """Bring the tracking server to the state of the store.
 
-    All tables that were ever run are written to MLFLOW_TRACKING_URI, by default a database in the
-    work folder. Doing it again changes nothing.
+    All tables that were ever run, and all evaluations that were kept, are written to
+    MLFLOW_TRACKING_URI, by default a database in the work folder. Doing it again changes nothing.
     """
-    from harness.cli.output import console, counted
-    from harness.project import store_dir
+    from harness.cli.output import console, warn
+    from harness.evaluation.benchmark_archive import all_kept
+    from harness.project import store_dir, work_dir
     from harness.store import Store
+    from harness.tracking import EvaluationTracker
 
     store = Store(store_dir())
     states = asked_states(store)
+    evaluations = all_kept(work_dir() / "evaluations")
     out = console()
-    if not states:
+    if not states and not evaluations:
         out.print("No table was run yet, so there is nothing to write: harness run table4")
-        return
-    tracker = tracker_of(store)
-    changes = tracker.sync(states)
+    if states:
+        tables = ", ".join(f"{s.runs.table.id}/{s.runs.profile.name}" for s in states)
+        changes = tracker_of(store).sync(states)
+        out.print(f"{tables}: {_counted(changes)}.", soft_wrap=True)
+    if evaluations:
+        changes = EvaluationTracker(work_dir(), warn).sync()
+        out.print(f"evaluations: {_counted(changes)}.", soft_wrap=True)
+
+
+def _counted(changes: Mapping[str, int]) -> str:
+    """Return how many MLflow runs were changed, and how."""
+    from harness.cli.output import counted
+
     total = counted(sum(changes.values()), "MLflow run")
     done = ", ".join(f"{number} {change}" for change, number in sorted(changes.items()))
-    tables = ", ".join(f"{s.runs.table.id}/{s.runs.profile.name}" for s in states)
-    out.print(f"{tables}: {total} ({done or 'nothing stored'}).", soft_wrap=True)
+    return f"{total} ({done or 'nothing stored'})"
 
 
 def ui(port: PortOption = 5000) -> None:

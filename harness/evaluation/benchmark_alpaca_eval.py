@@ -1,31 +1,20 @@
-"""AlpacaEval 2 as it is run: 805 instructions, a judge that ranks two answers, through alpaca_eval.
+"""AlpacaEval 2's files: 805 instructions in their order, a model's outputs, and annotations.
 
-What the judge is asked and how its reply is read are the package's: its annotator makes the
-prompts (with the two answers in its seeded random order), and its parser reads the replies. Only
-what lies between, sending prompts and keeping replies, is this project's judge client: the
-annotator is called once to see its prompts, and again when every one of them has its reply.
+The paper's annotator is `alpaca_eval_gpt4_turbo_fn`, the leaderboard's the weighted one. All 805
+must be there, and in the benchmark's order: its length control joins them by position.
 
-The annotator is the paper's, `alpaca_eval_gpt4_turbo_fn`, or the leaderboard's weighted one.
-
-Source: alpaca_eval 0.6.6, `annotators/base.py`, `annotators/pairwise_evaluator.py`,
-`decoders/openai.py` (chat messages, top_p 1, arguments of a tool call as the text).
+Source: alpaca_eval 0.6.6, `annotators/base.py`, `annotators/pairwise_evaluator.py`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
-import io
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError
 from harness.evaluation.benchmark_files import Answer, Answers, Question, locate
-from harness.evaluation.judging.client import Client, Outcome
-from harness.evaluation.judging.request import ChatRequest, Message, Reply
 from harness.evaluation.published import read_records
 
 BENCHMARK = "alpaca-eval"
@@ -53,28 +42,6 @@ class Inputs:
     def reference(self) -> str:
         """Name of the reference model."""
         return str(self.references[0].get("generator", "reference"))
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One prompt of the annotator, and the request that sends it."""
-
-    prompt: str
-    request: ChatRequest
-
-
-class _Seen(Exception):
-    """Ends a call of the annotator as soon as its prompts are known; nothing went wrong."""
-
-    def __init__(self, prompts: Sequence[str], settings: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.prompts = tuple(prompts)
-        self.settings = dict(settings)
-
-
-def installed() -> bool:
-    """Return whether the package is installed."""
-    return importlib.util.find_spec("alpaca_eval") is not None
 
 
 def read_inputs(data: Path) -> Inputs:
@@ -127,146 +94,41 @@ def read_outputs(path: Path, inputs: Inputs, model: str | None = None) -> Answer
     return Answers(name, {q.prompt_id: answers[q.prompt_id] for q in inputs.questions})
 
 
-def requests(
-    inputs: Inputs, answers: Answers, judge: str, annotator: str = OWN_ANNOTATOR
-) -> list[Comparison]:
-    """Return the requests that compare a model's answers with the reference.
+def in_order(
+    annotations: Sequence[Record], model: str, instructions: Sequence[str] | None = None
+) -> list[Record]:
+    """Return a model's annotations in the benchmark's order.
 
     Args:
-        inputs: The benchmark's files.
-        answers: The model's answers.
-        judge: The model that is asked; the annotator's own is `OWN_JUDGE`.
-        annotator: One of `ANNOTATORS`.
+        annotations: Its annotations.
+        model: Its name, for errors.
+        instructions: The benchmark's instructions in their order; None takes the annotations' own
+            order, since the files number nothing.
 
     Raises:
-        UserError: The package is not installed, or an instruction has no answer.
+        UserError: One of the 805 is missing, is there twice, or is not the benchmark's.
     """
-
-    def see(prompts: Sequence[str], **settings: Any) -> Any:
-        raise _Seen(prompts, settings)
-
-    rows = _rows(inputs, answers)
-    with _quiet():
-        try:
-            _annotate(rows, annotator, see)
-        except _Seen as seen:
-            return [_comparison(prompt, seen.settings, judge) for prompt in seen.prompts]
-    # Equal outputs need no judge, so the annotator may have had nothing to ask.
-    return []
-
-
-def judge_reply(client: Client, item: Comparison) -> Reply:
-    """Return the judge's reply to one comparison."""
-    return client.ask(item.request)
-
-
-def annotation_records(
-    inputs: Inputs,
-    answers: Answers,
-    items: Sequence[Comparison],
-    outcomes: Sequence[Outcome[Reply]],
-    annotator: str = OWN_ANNOTATOR,
-) -> list[dict[str, Any]]:
-    """Return annotations in the benchmark's own form and order; unread ones have a null preference.
-
-    Args:
-        inputs: The benchmark's files.
-        answers: The model's answers.
-        items: The comparisons, from `requests`.
-        outcomes: What became of them.
-        annotator: One of `ANNOTATORS`.
-    """
-    replies = {i.prompt: o.result for i, o in zip(items, outcomes, strict=True)}
-
-    def known(prompts: Sequence[str], **settings: Any) -> dict[str, list[Any]]:
-        choices = [_choice(replies[prompt]) for prompt in prompts]
-        return {
-            "completions": [choice["text"] for choice in choices],
-            "completions_all": choices,
-            "price_per_example": [0.0] * len(choices),
-            "time_per_example": [0.0] * len(choices),
-        }
-
-    rows = _rows(inputs, answers)
-    with _quiet():
-        annotated = _annotate(rows, annotator, known)
-    preferences = {str(row["instruction"]): row.get("preference") for row in annotated}
-    records = []
-    for row in rows:
-        preference = preferences.get(row["instruction"])
-        readable = isinstance(preference, int | float) and 1.0 <= preference <= 2.0
-        value = float(preference) if readable else None  # type: ignore[arg-type]
-        records.append({**row, "annotator": annotator, "preference": value})
-    return records
-
-
-def _rows(inputs: Inputs, answers: Answers) -> list[dict[str, str]]:
-    own = answers.to(inputs.questions)
-    return [
-        {
-            "instruction": question.turns[0],
-            "dataset": str(reference.get("dataset", "")),
-            "output_1": str(reference["output"]),
-            "generator_1": inputs.reference,
-            "output_2": answer.turns[0],
-            "generator_2": answers.model,
-        }
-        for question, reference, answer in zip(
-            inputs.questions, inputs.references, own, strict=True
-        )
-    ]
-
-
-def _annotate(
-    rows: Sequence[Record], annotator: str, complete: Callable[..., Any]
-) -> list[dict[str, Any]]:
-    """Call the package's annotator with another way to complete prompts."""
-    if not installed():
+    by_text: dict[str, Record] = {}
+    for index, record in enumerate(annotations):
+        text = record.get("instruction")
+        if not isinstance(text, str):
+            raise UserError(f"Annotation {index + 1} of {model} has no instruction; repair it")
+        if text in by_text:
+            raise UserError(f"{model} has two annotations of an instruction: {text[:60]!r}")
+        by_text[text] = record
+    order = list(by_text) if instructions is None else list(instructions)
+    foreign = by_text.keys() - set(order)
+    if foreign or len(by_text) > INSTRUCTIONS:
         raise UserError(
-            "AlpacaEval's judge needs the package alpaca-eval, which is not installed; install "
-            "the extra `alpaca` of this project"
+            f"{model} has {len(by_text)} annotations, which are not all AlpacaEval's; give a file "
+            f"of its {INSTRUCTIONS} instructions"
         )
-    from alpaca_eval.annotators import PairwiseAnnotator
-
-    pool = PairwiseAnnotator(
-        annotators_config=annotator, caching_path=None, is_avoid_reannotations=False
-    )
-    for single in pool.annotators.values():
-        single.fn_completions = complete
-    found: list[dict[str, Any]] = pool(list(rows), chunksize=None)
-    return found
-
-
-def _comparison(prompt: str, settings: Mapping[str, Any], judge: str) -> Comparison:
-    from alpaca_eval.utils import prompt_to_chatml
-
-    messages = tuple(Message(m["role"], m["content"]) for m in prompt_to_chatml(prompt.strip()))
-    body = {name: value for name, value in settings.items() if name != "model_name"}
-    request = ChatRequest("an AlpacaEval comparison", judge, messages, {"top_p": 1.0, **body})
-    return Comparison(prompt, request)
-
-
-def _choice(reply: Reply | None) -> dict[str, Any]:
-    """Return a choice as the package's parsers take it; an empty one where there is no reply."""
-    if reply is None:
-        return {"text": "", "total_tokens": 0}
-    text = reply.tool_arguments if reply.tool_arguments is not None else reply.text
-    return {**reply.choice, "text": text or " ", "total_tokens": sum(reply.usage or (0, 0))}
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the package from logging every step and from changing how others log."""
-    root = logging.getLogger()
-    level, handlers, disabled = root.level, root.handlers[:], root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        logging.disable(disabled)
-        root.setLevel(level)
-        root.handlers[:] = handlers
+    if len(by_text) < INSTRUCTIONS:
+        raise UserError(
+            f"{model} lacks the annotations of {INSTRUCTIONS - len(by_text)} of the "
+            f"{INSTRUCTIONS} instructions; AlpacaEval needs all of them"
+        )
+    return [by_text[text] for text in order]
 
 
 def _text(record: Record, name: str, path: Path) -> str:

@@ -5,6 +5,7 @@ the difficulty of every instruction and the annotations of two gamed baselines. 
 it from the hub at every call; here it is read from a file whose digest is checked. Without the
 package, the file or all 805 annotations in the benchmark's order there is no score, because the
 regression joins difficulties by position: an annotation that is missing shifts all that follow.
+One that is there without a preference keeps its place, and the package leaves it out itself.
 
 Source: alpaca_eval 0.6.6, `metrics/glm_winrate.py`.
 """
@@ -14,11 +15,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError
-from harness.evaluation.benchmark_alpaca_eval import INSTRUCTIONS, installed
+from harness.evaluation.benchmark_alpaca_eval import INSTRUCTIONS
+from harness.evaluation.benchmark_alpaca_judge import installed
 
 FILE_NAME = "df_gamed.csv"
 PUBLISHED_SHA256 = "97aeec3f1c7de6dee6fd31fe66f1702623f4614c3efe1c6fc5f4927cd5fd674d"
@@ -57,13 +60,31 @@ def length_controlled_win_rate(
         raise NotAvailableError(f"{data_file} has the digest {found}, not {sha256}")
     if not installed():
         raise NotAvailableError("the package alpaca-eval (extra `alpaca`) is not installed")
-    valid = sum(row.get("preference") is not None for row in annotations)
-    if len(annotations) != INSTRUCTIONS or valid != INSTRUCTIONS:
-        raise NotAvailableError(f"{INSTRUCTIONS - valid} of {INSTRUCTIONS} annotations are missing")
+    if len(annotations) != INSTRUCTIONS:
+        raise NotAvailableError(
+            f"there are {len(annotations)} annotations instead of {INSTRUCTIONS}"
+        )
     own = [row.get("instruction") for row in annotations]
     if instructions is not None and own != list(instructions):
         raise NotAvailableError("the annotations are not in the benchmark's order")
     return _by_the_package(annotations, data_file)
+
+
+@dataclass(frozen=True)
+class LengthControl:
+    """Where the data of AlpacaEval's length control are, and the digest they must have."""
+
+    data_file: Path | None = None
+    sha256: str = PUBLISHED_SHA256
+
+    def rate(
+        self, records: Sequence[Mapping[str, Any]], instructions: Sequence[str] | None = None
+    ) -> float | str:
+        """Return the length-controlled win rate in percent, or why there is none."""
+        try:
+            return length_controlled_win_rate(records, self.data_file, self.sha256, instructions)
+        except NotAvailableError as reason:
+            return str(reason)
 
 
 def _by_the_package(annotations: Sequence[Mapping[str, Any]], data_file: Path) -> float:

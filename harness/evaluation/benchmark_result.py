@@ -20,6 +20,7 @@ from harness.evaluation import (
 )
 from harness.evaluation.alpaca_eval import score_preferences
 from harness.evaluation.arena_hard import Battle, bootstrap_interval, score_battles
+from harness.evaluation.benchmark_length_control import LengthControl
 from harness.evaluation.mt_bench import score_ratings
 from harness.evaluation.scores import BenchmarkScore
 from harness.statistics.intervals import mean_interval
@@ -58,8 +59,12 @@ class Evaluation:
         own = self.judge in (None, OWN_JUDGES[self.score.benchmark])
         return {name: name if own else f"{name}@{self.judge}" for name in self.score.scores}
 
+    def details(self) -> dict[str, Any]:
+        """Return all there is to say, as JSON data: the scores, their columns and notes."""
+        return {**self.as_json(), "columns": self.columns, "notes": dict(self.score.notes)}
+
     def as_json(self) -> dict[str, Any]:
-        """Return the evaluation as JSON data."""
+        """Return the scores as JSON data, as `harness evaluate --json` prints them."""
         score = self.score
         return {
             "benchmark": score.benchmark,
@@ -70,8 +75,6 @@ class Evaluation:
             "scores": dict(score.scores),
             "intervals": {c: list(i) if i else None for c, i in self.intervals.items()},
             "per_category": dict(score.per_category),
-            "columns": self.columns,
-            "notes": dict(score.notes),
         }
 
 
@@ -120,34 +123,39 @@ def evaluate_judgments(
 
 def evaluate_annotations(
     records: Sequence[Record],
-    length_controlled: Mapping[str, float | str],
+    length_control: LengthControl,
+    instructions: Sequence[str] | None = None,
 ) -> list[Evaluation]:
-    """Score AlpacaEval annotations in the benchmark's form, one evaluation for each model.
+    """Score AlpacaEval annotations in the benchmark's form, one for each model and judge.
 
     Args:
         records: The annotations.
-        length_controlled: Model to its length-controlled win rate by the package, or to the reason
-            why there is none.
+        length_control: Gives the length-controlled win rate, or why there is none.
+        instructions: The benchmark's instructions in their order; None where they are not known.
+
+    Raises:
+        UserError: A model lacks an annotation, or has one too many.
     """
     found = []
     for judge, rows in _by_judge(records, "annotator").items():
-        for model, preferences in published.preferences_from_annotations(rows).items():
-            score = score_preferences(preferences, model)
-            unseen = benchmark_alpaca_eval.INSTRUCTIONS - len(preferences)
-            rate = length_controlled.get(model, "it was not asked for")
+        for model, annotated in _by_model(rows).items():
+            ordered = benchmark_alpaca_eval.in_order(annotated, model, instructions)
+            preferences = published.preferences_from_annotations(ordered)
+            score = score_preferences(preferences[model], model)
+            rate = length_control.rate(ordered, instructions)
             notes = dict(score.notes)
             if isinstance(rate, str):
                 notes[LENGTH_CONTROLLED] = f"{NOT_AVAILABLE}: {rate}"
-            score = replace(
-                score,
-                n_missing=score.n_missing + max(0, unseen),
-                scores={
-                    **score.scores,
-                    LENGTH_CONTROLLED: None if isinstance(rate, str) else rate,
-                },
-                notes=notes,
-            )
+            scores = {**score.scores, LENGTH_CONTROLLED: None if isinstance(rate, str) else rate}
+            score = replace(score, scores=scores, notes=notes)
             found.append(Evaluation(score, judge, _intervals(score)))
+    return found
+
+
+def _by_model(records: Sequence[Record]) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        found.setdefault(str(record.get("generator_2")), []).append(record)
     return found
 
 

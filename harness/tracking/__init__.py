@@ -8,8 +8,9 @@ when something has to be written, so that importing this package costs nothing.
 """
 
 from harness.tracking.database import TrackingError
+from harness.tracking.evaluations import EvaluationTracker
 from harness.tracking.rows import CellLike
 from harness.tracking.tracker import TableState, Tracker
 from harness.tracking.ui import ui_command
 
-__all__ = ["CellLike", "TableState", "Tracker", "TrackingError", "ui_command"]
+__all__ = ["CellLike", "EvaluationTracker", "TableState", "Tracker", "TrackingError", "ui_command"]

@@ -11,9 +11,7 @@ that has computed nothing new does not even import MLflow.
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,14 +21,14 @@ from harness.store import Stage, Store
 from harness.tracking.database import (
     TrackingError,
     chosen_uri,
-    database_id,
     live_lock,
     open_server,
     reached,
     write_lock,
 )
 from harness.tracking.live import Live
-from harness.tracking.record import Record, sha256
+from harness.tracking.notes import Notes
+from harness.tracking.record import Record
 from harness.tracking.rows import CellLike, table_records
 from harness.tracking.writer import LiveWriter
 from harness.trainer.table_runs import asked_together
@@ -82,6 +80,7 @@ class Tracker:
         self._served = served
         self._warn = warn
         self._flush_s = flush_s
+        self._notes = Notes(work_dir, self.uri)
         self._live: Live | None = None
 
     def start(self, tables: Sequence[TableRuns]) -> None:
@@ -138,8 +137,7 @@ class Tracker:
 
         What others have done to the server since is not noticed; `sync` would.
         """
-        noted = self._noted()
-        return all(noted.get(r.identity) == r.digest for r in self._records(states))
+        return self._notes.covers(self._records(states))
 
     def sync(self, states: Sequence[TableState]) -> Counter[str]:
         """Bring MLflow to the store's state, whatever it holds now.
@@ -171,7 +169,7 @@ class Tracker:
                 held = found[record.experiment].get(record.identity, [])
                 change, _ = server.apply(record, held, settle=nobody_runs)
                 changes[change] += 1
-            self._note(records)
+            self._notes.add(records)
         return changes
 
     def _records(self, states: Sequence[TableState]) -> list[Record]:
@@ -184,22 +182,3 @@ class Tracker:
                 for record in table_records(runs, state.cells, self._store, self._served)
             }.values()
         )
-
-    @property
-    def _note_path(self) -> Path:
-        return self._work_dir / "tracking" / f"{sha256(self.uri)[:16]}.json"
-
-    def _noted(self) -> dict[str, str]:
-        """Return the digests of the records the server had after the last sync, by identity."""
-        try:
-            note = json.loads(self._note_path.read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
-            return {}
-        return dict(note["digests"]) if note["database"] == database_id(self.uri) else {}
-
-    def _note(self, records: Sequence[Record]) -> None:
-        digests = self._noted() | {record.identity: record.digest for record in records}
-        draft = self._note_path.with_suffix(f".{os.getpid()}")
-        text = json.dumps({"database": database_id(self.uri), "digests": digests}, indent=1)
-        draft.write_text(f"{text}\n", encoding="utf-8")
-        os.replace(draft, self._note_path)

@@ -23,6 +23,14 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Any:
     return judge_stand_in.StandIn
 
 
+@pytest.fixture(autouse=True)
+def tracked(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Collect the evaluations that would be written to MLflow."""
+    files: list[Path] = []
+    monkeypatch.setattr("harness.cli.evaluate_tracking.track", files.extend)
+    return files
+
+
 def write_lines(path: Path, *records: Any) -> Path:
     path.write_text("\n".join(json.dumps(record) for record in records), encoding="utf-8")
     return path
@@ -68,6 +76,8 @@ def test_a_dry_run_shows_requests_and_price_and_sends_nothing(
         assert server.requests == 0
     (line,) = found["requests"]
     assert (line["what"], line["model"], line["requests"]) == ("judgments", "gpt-4", 2)
+    assert found["prices"].startswith("prices of 2025-04: ")
+    assert found["prices"] in text
     assert 0 < line["usd"] < line["usd_at_most"]
     assert "judgments" in text
     assert "$" in text
@@ -75,7 +85,12 @@ def test_a_dry_run_shows_requests_and_price_and_sends_nothing(
 
 
 def test_a_run_prints_scores_and_runs_again_for_nothing(
-    call: Callable[..., Any], says: Callable[..., Any], data: Path, stand_in: Any, folders: Path
+    call: Callable[..., Any],
+    says: Callable[..., Any],
+    data: Path,
+    stand_in: Any,
+    folders: Path,
+    tracked: list[Path],
 ) -> None:
     with stand_in(key=KEY) as server:
         command = arguments(data, "--judge-base-url", server.url, "--budget-usd", "1")
@@ -90,13 +105,21 @@ def test_a_run_prints_scores_and_runs_again_for_nothing(
     assert f"{found['scores']['average']:.2f}" in again.stdout
     assert "2 from the cache" in again.stderr
     written = [path for path in folders.rglob("*") if path.is_file()]
-    assert any(path.name == "judgments.jsonl" for path in written)
+    assert {path.name for path in tracked} == {"evaluation.json"}
+    kept = json.loads(tracked[0].read_text())
+    assert kept["scores"] == found["scores"]
+    assert kept["cost"]["replies"] == 2
+    assert (kept["cost"]["prompt_tokens"], kept["cost"]["completion_tokens"]) == (200, 20)
+    assert kept["cost"]["usd"] == pytest.approx((200 * 30 + 20 * 60) / 1e6)
+    (asked,) = json.loads((tracked[0].parent / "replies.json").read_text())
+    for address in asked["addresses"]:
+        assert (Path(asked["cache"]) / address[:2] / f"{address}.json").is_file()
     everything = again.stdout + again.stderr + "".join(path.read_text() for path in written)
     assert KEY not in everything
 
 
 def test_the_model_can_answer_first_and_never_sees_the_judge_s_key(
-    says: Callable[..., Any], data: Path, stand_in: Any
+    says: Callable[..., Any], data: Path, stand_in: Any, tracked: list[Path]
 ) -> None:
     with stand_in() as model, stand_in() as judge:
         (found,) = says(
@@ -107,7 +130,7 @@ def test_the_model_can_answer_first_and_never_sees_the_judge_s_key(
         assert all(KEY not in header["authorization"] for header in model.headers)
         assert judge.headers[0]["authorization"] == f"Bearer {KEY}"
     assert found["model"] == "mine"
-    assert found["columns"]["average"] == "average@other"
+    assert json.loads(tracked[0].read_text())["columns"]["average"] == "average@other"
 
 
 def test_a_budget_that_is_used_up_is_exit_code_1_and_one_sentence(
@@ -142,24 +165,103 @@ def test_battles_and_judgments_are_scored_without_a_judge(
     assert found["judge"] == "gpt-4"
 
 
+def annotations(path: Path, count: int = 805) -> Path:
+    """Write annotations that prefer the model by a quarter."""
+    records = [
+        {
+            "instruction": f"instruction {i}", "output_1": "a", "output_2": "b",
+            "generator_1": "r", "generator_2": "m", "preference": 1.25,
+            "annotator": "weighted_alpaca_eval_gpt4_turbo",
+        }
+        for i in range(count)
+    ]  # fmt: skip
+    path.write_text(json.dumps(records))
+    return path
+
+
 def test_annotations_have_no_length_controlled_win_rate_without_its_data(
     call: Callable[..., Any], says: Callable[..., Any], tmp_path: Path
 ) -> None:
-    record = {
-        "instruction": "i", "output_1": "a", "output_2": "b", "generator_1": "r",
-        "generator_2": "m", "annotator": "weighted_alpaca_eval_gpt4_turbo", "preference": 1.25,
-    }  # fmt: skip
-    path = tmp_path / "annotations.json"
-    path.write_text(json.dumps([record]))
+    path = annotations(tmp_path / "annotations.json")
     command = ["evaluate", "alpaca-eval", "--annotations", str(path)]
     (found,) = says("evaluate", *command)
     assert found["scores"] == {"win_rate": 25.0, "length_controlled_win_rate": None}
-    assert (found["n"], found["n_missing"]) == (1, 804)
-    assert found["notes"]["length_controlled_win_rate"].startswith("not_available: ")
+    assert (found["n"], found["n_missing"]) == (805, 0)
+    said = call(*command)
+    assert "not_available" in said.stdout
+    assert "there is no df_gamed.csv" in said.stdout
     (tmp_path / "df_gamed.csv").write_text("other")
-    (found,) = says("evaluate", *command, "--length-control-data", str(tmp_path / "df_gamed.csv"))
-    assert "has the digest" in found["notes"]["length_controlled_win_rate"]
-    assert "not available" in call(*command).stdout
+    again = call(*command, "--json", "--length-control", str(tmp_path / "df_gamed.csv"))
+    assert "has the digest" in again.stderr
+    assert json.loads(again.stdout) == [found]
+
+
+def test_annotations_of_fewer_than_all_instructions_are_an_error_that_says_how_many(
+    call: Callable[..., Any], tmp_path: Path, folders: Path
+) -> None:
+    path = annotations(tmp_path / "annotations.json", 800)
+    result = call("evaluate", "alpaca-eval", "--annotations", str(path))
+    assert result.exit_code == 2
+    assert "m lacks the annotations of 5 of the 805 instructions" in result.stderr
+    assert not folders.exists()
+
+
+def test_scores_that_cannot_be_kept_are_printed_all_the_same(
+    call: Callable[..., Any], tmp_path: Path, folders: Path, tracked: list[Path]
+) -> None:
+    path = annotations(tmp_path / "annotations.json")
+    folders.write_text("a file where the work folder should be")
+    result = call("evaluate", "alpaca-eval", "--annotations", str(path))
+    assert result.exit_code == 0
+    assert "25.00" in result.stdout
+    assert "warning: Cannot write" in result.stderr
+    assert tracked == []
+
+
+def test_nothing_is_written_where_nothing_is_tracked(
+    call: Callable[..., Any], tmp_path: Path, folders: Path, tracked: list[Path]
+) -> None:
+    path = annotations(tmp_path / "annotations.json")
+    call("evaluate", "alpaca-eval", "--annotations", str(path), "--no-track")
+    assert tracked == []
+    assert not folders.exists()
+    call("evaluate", "alpaca-eval", "--annotations", str(path))
+    (kept,) = tracked
+    assert json.loads(kept.read_text())["source"]["kind"] == "published"
+
+
+def test_a_price_list_of_one_s_own_is_used(
+    call: Callable[..., Any], says: Callable[..., Any], data: Path, tmp_path: Path
+) -> None:
+    """Derivation: half the shipped price of gpt-4 is half its estimate."""
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("as_of: 2030-01\nsource: mine\nmodels: {gpt-4: {prompt: 15, completion: 30}}")
+    shipped = says("evaluate_plan", *arguments(data, "--dry-run"))
+    own = says("evaluate_plan", *arguments(data, "--dry-run", "--prices", str(prices)))
+    assert own["prices"] == "prices of 2030-01: mine"
+    assert own["requests"][0]["usd"] == pytest.approx(shipped["requests"][0]["usd"] / 2)
+
+
+def test_a_judge_that_thinks_is_asked_without_a_temperature(
+    call: Callable[..., Any], data: Path, stand_in: Any
+) -> None:
+    with stand_in() as server:
+        call(*arguments(data, "--judge-base-url", server.url, "--judge", "gpt-5-mini"))
+        body = server.bodies[0]
+    assert "temperature" not in body
+    assert "max_tokens" not in body
+    assert body["max_completion_tokens"] == 2048 + 8192
+
+
+def test_a_judge_that_refuses_a_setting_says_how_to_ask_it(
+    call: Callable[..., Any], data: Path, stand_in: Any
+) -> None:
+    error = {"message": "Unsupported parameter", "param": "max_tokens", "code": "unsupported"}
+    with stand_in(lambda body: (400, {"error": error}, {})) as server:
+        result = call(*arguments(data, "--judge-base-url", server.url, "--judge", "new-model"))
+    assert result.exit_code == 2
+    assert "does not take max_tokens" in result.stderr
+    assert "--judge-dialect" in result.stderr
 
 
 def test_the_paper_s_rows_come_out_of_the_published_files(
@@ -195,6 +297,9 @@ MISTAKES = {
     "mt-bench --data DATA --answers ANSWERS --budget-usd -1": "--budget-usd is -1",
     "mt-bench --data DATA --answers ANSWERS --judge-base-url nowhere": "no address",
     "mt-bench --data DATA --answers ANSWERS --judge-key-env NO_SUCH_KEY": "set NO_SUCH_KEY",
+    "mt-bench --data DATA --answers ANSWERS --judge-dialect odd": "`--judge-dialect odd`",
+    "mt-bench --data DATA --answers ANSWERS --prices /absent": "Cannot read /absent",
+    "mt-bench --data DATA --answers ANSWERS --prices ANSWERS": "is no price list",
     "mt-bench --judgments /absent": "Cannot read /absent",
     "mt-bench --judgments x --dry-run": "`--dry-run` has no use beside `--judgments`",
     "arena-hard --judgments x --battles y": "two sources of one score",

@@ -12,13 +12,21 @@ import pytest
 from judge_stand_in import StandIn, completion
 
 from harness.errors import UserError
-from harness.evaluation import benchmark_alpaca_eval, benchmark_length_control, published
+from harness.evaluation import (
+    benchmark_alpaca_eval,
+    benchmark_alpaca_judge,
+    benchmark_length_control,
+    published,
+)
 from harness.evaluation.benchmark_alpaca_eval import OWN_ANNOTATOR, OWN_JUDGE
+from harness.evaluation.benchmark_kinds import AlpacaEval, Judge
 from harness.evaluation.benchmark_length_control import (
+    LengthControl,
     NotAvailableError,
     length_controlled_win_rate,
 )
-from harness.evaluation.benchmark_run import AlpacaEval, Judge, LengthControl, run
+from harness.evaluation.benchmark_result import evaluate_annotations
+from harness.evaluation.benchmark_run import run
 from harness.evaluation.judging.cache import ReplyCache
 from harness.evaluation.judging.client import Client
 from harness.evaluation.judging.endpoint import Endpoint
@@ -27,7 +35,7 @@ from harness.evaluation.judging.ledger import Ledger
 WON = 200
 """Instructions on which the toy judge prefers the toy model."""
 
-INSTALLED = benchmark_alpaca_eval.installed()
+INSTALLED = benchmark_alpaca_judge.installed()
 needs_package = pytest.mark.skipif(not INSTALLED, reason="the extra `alpaca` is not installed")
 
 
@@ -189,6 +197,52 @@ def annotations(count: int = 805) -> list[dict[str, Any]]:
     ]
 
 
+INSTRUCTIONS = [f"instruction {i}" for i in range(805)]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda rows: rows[3:], "m lacks the annotations of 3 of the 805 instructions"),
+        (lambda rows: [*rows[1:], rows[5]], "two annotations of an instruction"),
+        (lambda rows: [*rows, {**rows[0], "instruction": "new"}], "not all AlpacaEval's"),
+        (lambda rows: [{"generator_2": "m"}, *rows], "has no instruction"),
+    ],
+)
+def test_annotations_that_are_missing_doubled_or_foreign_are_one_sentence(
+    change: Any, says: str
+) -> None:
+    for instructions in (None, INSTRUCTIONS):
+        with pytest.raises(UserError, match=says):
+            evaluate_annotations(change(annotations()), LengthControl(), instructions)
+
+
+def test_annotations_get_the_benchmark_s_order_and_a_file_may_hold_several_models() -> None:
+    """Derivation: the mean of 0 to 100 hundredths over 805 items; the other model wins half."""
+    other = [{**row, "generator_2": "n", "preference": 1.5} for row in annotations()]
+    shuffled = annotations() + other
+    random.Random(1).shuffle(shuffled)
+    first, second = sorted(
+        evaluate_annotations(shuffled, LengthControl(), INSTRUCTIONS), key=lambda e: e.score.model
+    )
+    expected = 100 * sum((i * 37 % 101) / 100 for i in range(805)) / 805
+    assert first.score.scores["win_rate"] == pytest.approx(expected)
+    assert (second.score.model, second.score.scores["win_rate"]) == ("n", 50.0)
+    ordered = benchmark_alpaca_eval.in_order(
+        [row for row in shuffled if row["generator_2"] == "m"], "m", INSTRUCTIONS
+    )
+    assert [row["instruction"] for row in ordered] == INSTRUCTIONS
+
+
+def test_annotations_without_a_preference_are_counted_and_left_out() -> None:
+    """Derivation: 2 of 805 have none; 400 of the other 803 are won."""
+    rows = [{**row, "preference": 2 if i < 400 else 1} for i, row in enumerate(annotations())]
+    rows[600]["preference"], rows[700]["preference"] = None, float("nan")
+    (found,) = evaluate_annotations(rows, LengthControl())
+    assert (found.score.n, found.score.n_missing) == (803, 2)
+    assert found.score.scores["win_rate"] == pytest.approx(100 * 400 / 803)
+
+
 @pytest.fixture
 def difficulties(tmp_path: Path) -> Path:
     """Write a toy `df_gamed.csv`: two gamed baselines, difficulties that are not real."""
@@ -221,26 +275,29 @@ def test_it_needs_all_annotations_in_the_benchmark_s_order(
 ) -> None:
     monkeypatch.setattr(benchmark_length_control, "installed", lambda: True)
     sha256 = digest(difficulties)
-    with pytest.raises(NotAvailableError, match="3 of 805 annotations are missing"):
+    with pytest.raises(NotAvailableError, match="802 annotations instead of 805"):
         length_controlled_win_rate(annotations(802), difficulties, sha256)
-    rows = annotations()
-    rows[4]["preference"] = None
-    with pytest.raises(NotAvailableError, match="1 of 805 annotations are missing"):
-        length_controlled_win_rate(rows, difficulties, sha256)
     order = [f"instruction {i}" for i in range(805)]
     with pytest.raises(NotAvailableError, match="not in the benchmark's order"):
         length_controlled_win_rate(annotations()[::-1], difficulties, sha256, order)
 
 
 @needs_package
+@pytest.mark.parametrize("unrated", [(), (4, 700)])
 def test_it_is_the_package_s_own_number_on_any_data(
-    difficulties: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    difficulties: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unrated: tuple[int, ...],
 ) -> None:
     """The package finds the same file where the hub's client would have put it."""
     from alpaca_eval.metrics import glm_winrate
     from huggingface_hub import hf_hub_download
 
-    ours = length_controlled_win_rate(annotations(), difficulties, digest(difficulties))
+    rows = annotations()
+    for position in unrated:
+        rows[position]["preference"] = None
+    ours = length_controlled_win_rate(rows, difficulties, digest(difficulties))
     store = tmp_path / "hub" / "datasets--tatsu-lab--alpaca_eval"
     (store / "refs").mkdir(parents=True)
     (store / "refs" / "main").write_text("0" * 40)
@@ -252,6 +309,6 @@ def test_it_is_the_package_s_own_number_on_any_data(
 
     monkeypatch.setattr(glm_winrate.constants, "DEFAULT_CACHE_DIR", str(tmp_path / "hub"))
     monkeypatch.setattr(glm_winrate, "hf_hub_download", offline)
-    theirs = glm_winrate.get_length_controlled_winrate(annotations(), save_weights_dir=None)
+    theirs = glm_winrate.get_length_controlled_winrate(rows, save_weights_dir=None)
     assert ours == pytest.approx(theirs["length_controlled_winrate"], abs=1e-9)
     assert 0.0 < ours < 100.0

@@ -15,7 +15,8 @@ from harness.evaluation import benchmark_arena_hard, published
 from harness.evaluation.arena_hard import parse_verdict, score_battles
 from harness.evaluation.benchmark_arena_hard import BASELINE, FOLLOW_UP, OWN_JUDGE, VERDICT_PATTERN
 from harness.evaluation.benchmark_files import Answer, Answers, read_answers
-from harness.evaluation.benchmark_run import ArenaHard, Judge, run
+from harness.evaluation.benchmark_kinds import ArenaHard, Judge
+from harness.evaluation.benchmark_run import run
 from harness.evaluation.judging.cache import ReplyCache
 from harness.evaluation.judging.client import Client
 from harness.evaluation.judging.endpoint import Endpoint

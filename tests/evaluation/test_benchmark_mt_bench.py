@@ -15,7 +15,8 @@ from harness.errors import HarnessError, UserError
 from harness.evaluation import benchmark_mt_bench, published
 from harness.evaluation.benchmark_answers import Answerer
 from harness.evaluation.benchmark_files import Answer, Answers, fill, read_answers
-from harness.evaluation.benchmark_run import Judge, MtBench, estimates, run
+from harness.evaluation.benchmark_kinds import Judge, MtBench
+from harness.evaluation.benchmark_run import estimates, run
 from harness.evaluation.judging.cache import ReplyCache
 from harness.evaluation.judging.client import Client, Outcome
 from harness.evaluation.judging.endpoint import Endpoint

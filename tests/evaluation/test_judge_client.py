@@ -17,16 +17,13 @@ from judge_stand_in import StandIn, completion
 from harness.errors import HarnessError, UserError
 from harness.evaluation.judging.cache import ReplyCache
 from harness.evaluation.judging.client import Client, UnansweredError, work_through
+from harness.evaluation.judging.dialect import PLAIN, THINKING, Dialect, dialect_of
 from harness.evaluation.judging.endpoint import BLOT, Endpoint
 from harness.evaluation.judging.estimate import estimate
 from harness.evaluation.judging.ledger import BudgetReachedError, Ledger
-from harness.evaluation.judging.prices import (
-    Price,
-    most_completion_tokens,
-    most_prompt_tokens,
-    parse_price,
-)
+from harness.evaluation.judging.prices import Price, parse_price, read_prices
 from harness.evaluation.judging.request import ChatRequest, Message, Reply
+from harness.evaluation.judging.tokens import most_completion_tokens, most_prompt_tokens
 
 KEY = "sk-a-key-of-the-tests-0123456789"
 PRICE = Price(10.0, 30.0)
@@ -339,6 +336,75 @@ def test_an_estimate_counts_what_is_not_in_the_cache_and_sends_nothing(tmp_path:
     assert (found.requests, found.from_cache, found.prompt_tokens) == (2, 1, 108)
     assert found.usd == pytest.approx(1230e-6)
     assert found.usd_at_most == pytest.approx(PRICE.of(400 + 16, 10))
+
+
+@pytest.mark.parametrize(
+    ("model", "dialect"),
+    [
+        ("gpt-4", PLAIN), ("gpt-4o-mini", PLAIN), ("gpt-4-1106-preview", PLAIN),
+        ("gpt-5", THINKING), ("gpt-5.4-mini", THINKING), ("o1", THINKING), ("o3-mini", THINKING),
+        ("openai/gpt-5-mini", THINKING), ("gpt-5-chat-latest", PLAIN), ("o1ympus", PLAIN),
+        ("meta-llama/Llama-3.1-70B-Instruct", PLAIN), ("gpt-50b", PLAIN),
+    ],
+)  # fmt: skip
+def test_a_model_s_name_says_how_it_is_asked(model: str, dialect: Dialect) -> None:
+    assert dialect_of(model, "--judge-dialect") == dialect
+    assert dialect_of(model, "--judge-dialect", "thinking") == THINKING
+
+
+def test_a_model_that_thinks_has_room_for_it_and_no_temperature() -> None:
+    settings = {"max_tokens": 100, "temperature": 0, "top_p": 1.0, "tools": [{}]}
+    assert PLAIN.worded(settings) == settings
+    assert THINKING.worded(settings) == {"max_completion_tokens": 100 + 8192, "tools": [{}]}
+
+
+def test_the_same_request_in_another_dialect_is_another_request(tmp_path: Path) -> None:
+    with StandIn() as server:
+        client_of(server, tmp_path).ask(ask_for("a"))
+        thinking = client_of(server, tmp_path, dialect=THINKING)
+        assert thinking.known(ask_for("a")) is None
+        found = estimate("judgments", "judge", [ask_for("a")], thinking, reply_tokens=5)
+        thinking.ask(ask_for("a"))
+        assert thinking.known(ask_for("a")) is not None
+        assert server.requests == 2
+    assert found.from_cache == 0
+    assert found.usd_at_most == pytest.approx(PRICE.of(1 + 16, 10 + 8192))
+
+
+def test_a_receipt_counts_replies_whenever_they_were_paid(tmp_path: Path) -> None:
+    """Derivation: a reply of the stand-in has 100 + 10 tokens."""
+    requests = [ask_for("a"), ask_for("b"), ask_for("a")]
+    with StandIn() as server:
+        ask_all(client_of(server, tmp_path), requests[:1])
+        client = client_of(server, tmp_path)
+        ask_all(client, requests)
+    receipt = client.receipt
+    assert receipt.addresses == tuple(sorted({client.address(request) for request in requests}))
+    assert (receipt.prompt_tokens, receipt.completion_tokens) == (200, 20)
+    assert receipt.usd == pytest.approx(PRICE.of(200, 20))
+    assert client.ledger.spending.usd == pytest.approx(PRICE.of(100, 10))
+
+
+def test_the_shipped_prices_say_their_date_and_source() -> None:
+    prices = read_prices()
+    assert prices.as_of == "2025-04"
+    assert "not checked" in prices.origin
+    assert prices.of("gpt-4") == Price(30.0, 60.0)
+    assert prices.of("unheard") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: [", "[]", "source: s\nmodels: {}", "as_of: 1\nsource: s\nmodels: {m: {prompt: 1}}",
+        "as_of: 1\nsource: s\nmodels: {m: {prompt: -1, completion: 1}}",
+        "as_of: 1\nsource: s\nmodels: {m: {prompt: .nan, completion: 1}}",
+    ],
+)  # fmt: skip
+def test_a_price_list_of_another_form_is_one_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / "p.yaml").write_text(text)
+    with pytest.raises(UserError, match=r"p\.yaml"):
+        read_prices(tmp_path / "p.yaml")
 
 
 @pytest.mark.parametrize("text", ["10", "a,b", "1,2,3", "-1,2", "nan,1", "inf,1", ""])

@@ -1,8 +1,9 @@
 """Replies on disk: one JSON file for each request, written whole or not at all.
 
-A file is written beside its place, flushed, and renamed into it, so that a killed process leaves
-either nothing or a complete reply. Several processes may share a cache: who comes last writes the
-same address again. A file that cannot be read counts as absent and is asked for anew.
+A file is written beside its place and renamed into it, so that a killed process leaves either
+nothing or a complete reply. Nothing waits for the disk: a machine that loses power may lose the
+replies of its last seconds. Several processes may share a cache: who comes last writes the same
+address again. A file that is not whole counts as absent and is asked for anew.
 """
 
 from __future__ import annotations
@@ -70,10 +71,7 @@ class ReplyCache:
         part = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.part")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with part.open("w", encoding="utf-8") as file:
-                json.dump(entry, file, ensure_ascii=False)
-                file.flush()
-                os.fsync(file.fileno())
+            part.write_text(json.dumps(entry, ensure_ascii=False), encoding="utf-8")
             part.replace(path)
         except OSError as error:
             part.unlink(missing_ok=True)

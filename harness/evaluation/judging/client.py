@@ -14,16 +14,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import tenacity
 
 from harness.errors import HarnessError
 from harness.evaluation.judging.cache import ReplyCache
+from harness.evaluation.judging.dialect import PLAIN, Dialect
 from harness.evaluation.judging.endpoint import Endpoint, LostError, OverloadedError, RefusedError
-from harness.evaluation.judging.ledger import Ledger
+from harness.evaluation.judging.ledger import Ledger, tokens_of
 from harness.evaluation.judging.prices import Price
 from harness.evaluation.judging.request import ChatRequest, Reply
 
@@ -56,6 +57,23 @@ class StoppedError(HarnessError):
     """Another item ended the evaluation; this one was not begun or not finished."""
 
 
+@dataclass(frozen=True)
+class Receipt:
+    """Replies that were used, and what they cost whenever they were paid.
+
+    Attributes:
+        addresses: Where the replies are kept, in order.
+        prompt_tokens: Tokens of their prompts.
+        completion_tokens: Tokens of their completions.
+        usd: Their price in dollars; None where the model's price is not known.
+    """
+
+    addresses: tuple[str, ...]
+    prompt_tokens: int
+    completion_tokens: int
+    usd: float | None
+
+
 class Client:
     """Asks one endpoint; may be used from many threads.
 
@@ -66,6 +84,7 @@ class Client:
         price: What the model costs; None where that is not known.
         attempts: How often a request is sent at most.
         sleep: Waits so many seconds; by default until `stop` at the longest.
+        dialect: How the model is asked.
     """
 
     def __init__(
@@ -76,20 +95,38 @@ class Client:
         price: Price | None = None,
         attempts: int = ATTEMPTS,
         sleep: Callable[[float], None] | None = None,
+        dialect: Dialect = PLAIN,
     ) -> None:
         self.endpoint = endpoint
         self.cache = cache
         self.ledger = ledger
         self.price = price
         self.attempts = attempts
+        self.dialect = dialect
+        self._given: dict[str, tuple[int, int]] = {}
         self._stopped = threading.Event()
         self._sleep = sleep or self._wait
         self._locks: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()
 
+    def worded(self, request: ChatRequest) -> ChatRequest:
+        """Return a request as it is sent: with the settings that the model takes."""
+        return replace(request, settings=self.dialect.worded(request.settings))
+
+    def address(self, request: ChatRequest) -> str:
+        """Return the address under which the reply to a request is kept."""
+        return self.worded(request).address(self.endpoint.address)
+
     def known(self, request: ChatRequest) -> Reply | None:
         """Return the kept reply to a request, or None; nothing is sent or counted."""
-        return self.cache.get(request.address(self.endpoint.address))
+        return self.cache.get(self.address(request))
+
+    @property
+    def receipt(self) -> Receipt:
+        """The replies this client has returned, with their cost."""
+        prompts, completions = (sum(t[side] for t in self._given.values()) for side in (0, 1))
+        usd = None if self.price is None else self.price.of(prompts, completions)
+        return Receipt(tuple(sorted(self._given)), prompts, completions, usd)
 
     def ask(self, request: ChatRequest) -> Reply:
         """Return the reply to a request, from the cache or the endpoint.
@@ -99,24 +136,16 @@ class Client:
             BudgetReachedError: It could pass the budget.
             HarnessError: The endpoint answers nothing: a wrong key, model or address.
         """
+        request = self.worded(request)
         address = request.address(self.endpoint.address)
         with self._lock_of(address):
-            if (kept := self.cache.get(address)) is not None:
+            reply = self.cache.get(address)
+            if reply is None:
+                reply = self._obtain(address, request)
+            else:
                 self.ledger.count_cached()
-                return kept
-            retrying = tenacity.Retrying(
-                stop=tenacity.stop_after_attempt(self.attempts),
-                wait=_pause,
-                retry=tenacity.retry_if_exception_type((OverloadedError, LostError)),
-                sleep=self._sleep,
-                reraise=True,
-            )
-            try:
-                return retrying(self._send, address, request)
-            except (OverloadedError, LostError) as error:
-                raise UnansweredError(f"{error}, {self.attempts} times", refused=False) from error
-            except RefusedError as error:
-                raise UnansweredError(str(error), refused=True) from error
+        self._given[address] = tokens_of(request, reply)
+        return reply
 
     def stop(self) -> None:
         """Send nothing more; what is under way is still kept when it arrives."""
@@ -125,6 +154,22 @@ class Client:
     def resume(self) -> None:
         """Send again, after `stop`."""
         self._stopped.clear()
+
+    def _obtain(self, address: str, request: ChatRequest) -> Reply:
+        """Send a request as often as it takes and is allowed."""
+        retrying = tenacity.Retrying(
+            stop=tenacity.stop_after_attempt(self.attempts),
+            wait=_pause,
+            retry=tenacity.retry_if_exception_type((OverloadedError, LostError)),
+            sleep=self._sleep,
+            reraise=True,
+        )
+        try:
+            return retrying(self._send, address, request)
+        except (OverloadedError, LostError) as error:
+            raise UnansweredError(f"{error}, {self.attempts} times", refused=False) from error
+        except RefusedError as error:
+            raise UnansweredError(str(error), refused=True) from error
 
     def _send(self, address: str, request: ChatRequest) -> Reply:
         if self._stopped.is_set():
@@ -196,13 +241,10 @@ def work_through(
     with ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="ask") as pool:
         position = {pool.submit(work, item): i for i, item in enumerate(items)}
         try:
-            waiting: set[Future[Result]] = set(position)
-            while waiting:
-                ready, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in sorted(ready, key=position.__getitem__):
-                    outcomes[position[future]] = outcome = _outcome(future)
-                    run.note(outcome)
-                done(len(items) - len(waiting), len(items))
+            for count, future in enumerate(as_completed(position), start=1):
+                outcomes[position[future]] = outcome = _outcome(future)
+                run.note(outcome)
+                done(count, len(items))
         except BaseException:
             client.stop()
             pool.shutdown(wait=False, cancel_futures=True)

@@ -31,6 +31,8 @@ ordinary words."""
 LONGEST_QUOTE = 200
 """Characters of an endpoint's own words in an error."""
 
+_SETTINGS_OF_A_DIALECT = ("max_tokens", "temperature", "top_p")
+
 
 class OverloadedError(HarnessError):
     """The endpoint turned the request away for now (429, 5xx): it was not charged.
@@ -86,9 +88,9 @@ class Endpoint:
         import openai
 
         try:
-            response = self._client.chat.completions.with_raw_response.create(**request.body())
-            text = response.text
-            raw = json.loads(self._blotted(text if isinstance(text, str) else text()))
+            # The text as it came: what is kept is the reply, and not this client's reading of it.
+            text = self._client.post("/chat/completions", cast_to=str, body=request.body())
+            raw = json.loads(self._blotted(text))
         except openai.APIStatusError as error:
             raise self._status_failure(error, request) from None
         except openai.APITimeoutError:
@@ -166,6 +168,11 @@ class Endpoint:
             return UserError(
                 f"{self.host} has no model {request.model} or no chat endpoint at "
                 f"{self.address} (HTTP 404: {words}); check both names"
+            )
+        if status == 400 and error.param in _SETTINGS_OF_A_DIALECT:
+            return UserError(
+                f"{request.model} at {self.host} does not take {error.param} ({words}); ask it "
+                "with --judge-dialect or --model-dialect thinking"
             )
         if status == 429 and code in ("insufficient_quota", "billing_hard_limit_reached"):
             return HarnessError(

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from harness.evaluation.judging.client import Client
-from harness.evaluation.judging.prices import (
+from harness.evaluation.judging.request import ChatRequest
+from harness.evaluation.judging.tokens import (
     expected_prompt_tokens,
     most_completion_tokens,
     most_prompt_tokens,
 )
-from harness.evaluation.judging.request import ChatRequest
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def estimate(
         client: The client that would send them, whose cache is looked at.
         reply_tokens: How long a reply is, on average.
     """
-    distinct = {request.address(client.endpoint.address): request for request in requests}
+    distinct = {client.address(request): client.worded(request) for request in requests}
     new = [r for address, r in distinct.items() if client.cache.get(address) is None]
     prompts = sum(expected_prompt_tokens(request) for request in new)
     completions = sum(min(reply_tokens, most_completion_tokens(request)) for request in new)

@@ -16,12 +16,14 @@ import threading
 from dataclasses import dataclass
 
 from harness.errors import HarnessError
-from harness.evaluation.judging.prices import (
-    Price,
-    most_completion_tokens,
-    most_prompt_tokens,
-)
+from harness.evaluation.judging.prices import Price
 from harness.evaluation.judging.request import ChatRequest, Reply
+from harness.evaluation.judging.tokens import most_completion_tokens, most_prompt_tokens
+
+
+def tokens_of(request: ChatRequest, reply: Reply) -> tuple[int, int]:
+    """Return the tokens of prompt and completion; without a count by the endpoint, the most."""
+    return reply.usage or (most_prompt_tokens(request), most_completion_tokens(request))
 
 
 class BudgetReachedError(HarnessError):
@@ -92,9 +94,7 @@ class Ledger:
 
     def settle(self, ticket: int, request: ChatRequest, reply: Reply, price: Price | None) -> None:
         """Count a reply at what it cost; without a count by the endpoint, at the most."""
-        tokens = reply.usage
-        if tokens is None:
-            tokens = (most_prompt_tokens(request), most_completion_tokens(request))
+        tokens = tokens_of(request, reply)
         with self._changed:
             del self._under_way[ticket]
             self._requests += 1

@@ -1,25 +1,26 @@
-"""What a judge costs: prices by model, and how many tokens a text has before anyone counted.
+"""What a judge costs: prices by model, with the date and the source of the list.
 
-Prices are in dollars for a million tokens, as their sellers list them; `--price` overrides them,
-and a model without a known price has none: its cost is then not known, which is not zero.
+Prices are in dollars for a million tokens. The list that is shipped was not checked; a user gives
+one of his own in the same form, or the price of one model. A model without a known price has none:
+its cost is then not known, which is not zero.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.errors import UserError
-from harness.evaluation.judging.request import ChatRequest
 
 PER_MILLION = 1e6
-CHARACTERS_PER_TOKEN = 4
-"""Characters of English text in a token, roughly; for estimates only."""
+SHIPPED = Path(__file__).with_name("prices.yaml")
 
-TOKENS_PER_MESSAGE = 8
-"""Most tokens a message needs besides its text (role and separators)."""
-
-UNLIMITED_REPLY = 4096
-"""Tokens reserved for the reply to a request that sets no limit."""
+_Dollars = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
@@ -35,25 +36,66 @@ class Price:
         return dollars / PER_MILLION
 
 
-PRICES = {
-    "gpt-4": Price(30.0, 60.0),
-    "gpt-4-0314": Price(30.0, 60.0),
-    "gpt-4-0613": Price(30.0, 60.0),
-    "gpt-4-1106-preview": Price(10.0, 30.0),
-    "gpt-4-0125-preview": Price(10.0, 30.0),
-    "gpt-4-turbo": Price(10.0, 30.0),
-    "gpt-4-turbo-2024-04-09": Price(10.0, 30.0),
-    "gpt-4o": Price(2.5, 10.0),
-    "gpt-4o-2024-05-13": Price(5.0, 15.0),
-    "gpt-4o-2024-08-06": Price(2.5, 10.0),
-    "gpt-4o-2024-11-20": Price(2.5, 10.0),
-    "gpt-4o-mini": Price(0.15, 0.6),
-    "gpt-4o-mini-2024-07-18": Price(0.15, 0.6),
-    "gpt-4.1": Price(2.0, 8.0),
-    "gpt-4.1-mini": Price(0.4, 1.6),
-    "gpt-4.1-nano": Price(0.1, 0.4),
-}
-"""List prices of the judges that the benchmarks and the paper use, and of their successors."""
+@dataclass(frozen=True)
+class PriceList:
+    """Prices by model.
+
+    Attributes:
+        as_of: When they were the seller's: a year, month or day.
+        source: Where they are from.
+        models: Model to price.
+    """
+
+    as_of: str
+    source: str
+    models: Mapping[str, Price] = field(default_factory=dict)
+
+    def of(self, model: str) -> Price | None:
+        """Return a model's price; None where the list has none."""
+        return self.models.get(model)
+
+    @property
+    def origin(self) -> str:
+        """The list's date and source, for people."""
+        return f"prices of {self.as_of}: {self.source}"
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    prompt: _Dollars
+    completion: _Dollars
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
+    as_of: str
+    source: str
+    models: dict[str, _Entry]
+
+
+def read_prices(path: Path = SHIPPED) -> PriceList:
+    """Read a price list.
+
+    Args:
+        path: A YAML file with `as_of`, `source` and `models`: model to `prompt` and `completion`.
+
+    Raises:
+        UserError: The file cannot be read or has another form.
+    """
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if isinstance(found, dict) and "as_of" in found:
+            found["as_of"] = str(found["as_of"])
+        read = _File.model_validate(found)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise UserError(f"{path} is no price list ({where}: {first['msg']}); repair it") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        words = " ".join(str(error).split())
+        raise UserError(f"Cannot read {path}: {words}; give a list of prices") from error
+    prices = {name: Price(entry.prompt, entry.completion) for name, entry in read.models.items()}
+    return PriceList(read.as_of, read.source, prices)
 
 
 def parse_price(option: str, text: str) -> Price:
@@ -72,24 +114,3 @@ def parse_price(option: str, text: str) -> Price:
             "of completion, as `10,30`"
         )
     return Price(*numbers)
-
-
-def expected_prompt_tokens(request: ChatRequest) -> int:
-    """Return about how many tokens a request's prompt has."""
-    characters = sum(len(m.content) for m in request.messages)
-    return characters // CHARACTERS_PER_TOKEN + TOKENS_PER_MESSAGE * len(request.messages)
-
-
-def most_prompt_tokens(request: ChatRequest) -> int:
-    """Return how many tokens a request's prompt has at most.
-
-    A token of a byte-level vocabulary is one byte or more. Tools are sent as text as well.
-    """
-    size = sum(len(m.content.encode()) for m in request.messages)
-    tools = len(str(request.settings.get("tools", "")).encode())
-    return size + tools + TOKENS_PER_MESSAGE * (len(request.messages) + 1)
-
-
-def most_completion_tokens(request: ChatRequest) -> int:
-    """Return how many tokens the reply has at most."""
-    return UNLIMITED_REPLY if request.max_tokens is None else request.max_tokens

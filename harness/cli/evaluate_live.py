@@ -1,0 +1,163 @@
+"""Asking a judge: the price first, then answers and judgments, and where they are kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.cli.evaluate_asked import Asked, JudgeAsked
+
+if TYPE_CHECKING:
+    from harness.evaluation.benchmark_answers import Answerer
+    from harness.evaluation.benchmark_files import Answers
+    from harness.evaluation.benchmark_kinds import Benchmark, Judge
+    from harness.evaluation.benchmark_result import Evaluation
+    from harness.evaluation.judging.client import Client
+    from harness.evaluation.judging.dialect import Dialect
+    from harness.evaluation.judging.endpoint import Endpoint
+    from harness.evaluation.judging.ledger import Ledger
+    from harness.evaluation.judging.prices import Price
+
+
+def evaluate(benchmark: Benchmark, asked: Asked, judge_model: str, annotator: str = "") -> None:
+    """Run a benchmark with a judge, or show what that would ask and cost.
+
+    Raises:
+        UserError: An option is wrong or missing.
+        HarnessError: An endpoint failed or the budget is used up.
+    """
+    from harness.cli.evaluate_printing import show
+    from harness.cli.evaluate_tracking import track
+    from harness.cli.output import note
+    from harness.evaluation.benchmark_archive import FILE, folder_of
+    from harness.evaluation.judging.ledger import Ledger
+    from harness.project import work_dir
+
+    asked.check()
+    ledger = Ledger(asked.budget_usd)
+    judge = judge_of(asked, judge_model, annotator, ledger)
+    answerer = answerer_of(asked, benchmark, ledger)
+    answers: Answers | None = None
+    if asked.answers is not None:
+        answers = benchmark.read_answers(asked.answers, asked.model)
+    found = judged(benchmark, asked, judge, answers, answerer)
+    if found is None:
+        return
+    show([found], asked.as_json)
+    named = judge.name(benchmark.name)
+    folder = folder_of(work_dir() / "evaluations", benchmark.name, found.score.model, named)
+    note(f"judgments in {folder}")
+    if asked.track:
+        track([folder / FILE])
+
+
+def judged(
+    benchmark: Benchmark,
+    asked: JudgeAsked,
+    judge: Judge,
+    answers: Answers | None,
+    answerer: Answerer | None = None,
+) -> Evaluation | None:
+    """Say what will be asked and its price, ask it, and say what was paid.
+
+    Returns:
+        The evaluation; None where only the price was asked for.
+    """
+    from harness.cli.evaluate_printing import plan_line, progress, show_plan, spending_line
+    from harness.cli.output import note
+    from harness.evaluation import benchmark_run
+    from harness.project import work_dir
+
+    planned = benchmark_run.estimates(benchmark, answers, answerer, judge)
+    origin = _origin_of_prices(asked)
+    if asked.dry_run:
+        show_plan(benchmark.name, planned, origin, asked.as_json)
+        return None
+    for client in (judge.client, *((answerer.client,) if answerer else ())):
+        client.endpoint.check_key()
+    for line in planned:
+        note(plan_line(line))
+    note(origin)
+    try:
+        return benchmark_run.run(
+            benchmark,
+            answers,
+            answerer,
+            judge,
+            asked.concurrency,
+            work_dir() / "evaluations",
+            progress(),
+        )
+    finally:
+        note(spending_line(judge.client.ledger.spending))
+
+
+def judge_of(asked: JudgeAsked, model: str, annotator: str, ledger: Ledger) -> Judge:
+    """Return the judge that the options name.
+
+    Raises:
+        UserError: Its endpoint, price or dialect is not one, or a budget lacks its price.
+    """
+    from harness.errors import UserError
+    from harness.evaluation.benchmark_kinds import Judge
+    from harness.evaluation.judging.dialect import dialect_of
+    from harness.evaluation.judging.endpoint import OPENAI_URL, Endpoint
+    from harness.evaluation.judging.prices import SHIPPED, parse_price, read_prices
+
+    price = read_prices(asked.prices or SHIPPED).of(model)
+    if asked.price is not None:
+        price = parse_price("--price", asked.price)
+    if price is None and asked.budget_usd is not None:
+        raise UserError(
+            f"--budget-usd needs the price of {model}, which is not known; give it with --price"
+        )
+    endpoint = Endpoint(asked.judge_base_url or OPENAI_URL, asked.judge_key_env, asked.timeout)
+    dialect = dialect_of(model, "--judge-dialect", asked.judge_dialect)
+    return Judge(_client(endpoint, ledger, price, dialect), model, annotator)
+
+
+def answerer_of(asked: Asked, benchmark: Benchmark, ledger: Ledger) -> Answerer | None:
+    """Return the model that answers, or None where its answers are given.
+
+    Raises:
+        UserError: There are both or neither, or an option of the model is wrong.
+    """
+    from harness.errors import UserError
+    from harness.evaluation.benchmark_answers import Answerer
+    from harness.evaluation.judging.dialect import dialect_of
+    from harness.evaluation.judging.endpoint import Endpoint
+    from harness.evaluation.judging.prices import Price, parse_price
+
+    if (asked.answers is None) == (asked.model_base_url is None):
+        raise UserError(
+            "Give either the model's answers with --answers or an endpoint that has it answer "
+            "with --model-base-url"
+        )
+    if asked.model_base_url is None:
+        return None
+    if asked.model is None:
+        raise UserError("--model-base-url needs the model's name there; give it with --model")
+    price = Price(0.0, 0.0)
+    if asked.model_price is not None:
+        price = parse_price("--model-price", asked.model_price)
+    endpoint = Endpoint(asked.model_base_url, asked.model_key_env, asked.timeout)
+    dialect = dialect_of(asked.model, "--model-dialect", asked.model_dialect)
+    client = _client(endpoint, ledger, price, dialect)
+    return Answerer(client, asked.model, benchmark.sampling)
+
+
+def _client(endpoint: Endpoint, ledger: Ledger, price: Price | None, dialect: Dialect) -> Client:
+    from harness.evaluation.judging.cache import ReplyCache
+    from harness.evaluation.judging.client import Client
+    from harness.project import work_dir
+
+    cache = ReplyCache(work_dir() / "replies")
+    return Client(endpoint, cache, ledger, price, dialect=dialect)
+
+
+def _origin_of_prices(asked: JudgeAsked) -> str:
+    """Return when and from where the judge's price is."""
+    from harness.evaluation.judging.prices import SHIPPED, read_prices
+
+    if asked.price is not None:
+        return "price of the judge: as given with --price"
+    return read_prices(asked.prices or SHIPPED).origin

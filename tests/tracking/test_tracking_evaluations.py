@@ -1,0 +1,109 @@
+"""Evaluations of real models in MLflow: read from what is kept, and the same on any server."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from harness.errors import HarnessError
+from harness.evaluation.benchmark_archive import all_kept, folder_of, keep, load, write
+from harness.evaluation.benchmark_result import evaluate_ratings
+from harness.tracking import EvaluationTracker
+from harness.tracking.database import default_uri
+from harness.tracking.evaluations import evaluation_record
+
+SOURCE = {"kind": "judged", "data": "d" * 64, "answers": "a" * 64}
+COST = {"replies": 4, "prompt_tokens": 400, "completion_tokens": 40, "usd": None}
+
+
+def kept(work: Path, judge: str = "gpt-4o-mini", score: float = 7.0) -> Path:
+    """Keep ratings of two prompts in two categories: `score` and one point more."""
+    records = [
+        {"question_id": q, "model": "m/1", "judge": [judge], "turn": turn, "score": score + q}
+        for q in (0, 1)
+        for turn in (1, 2)
+    ]
+    (found,) = evaluate_ratings(records, ["0", "1"], {"0": "math", "1": "coding"})
+    folder = folder_of(work / "evaluations", "mt-bench", "m/1", judge)
+    write(folder / "replies.json", "[]\n")
+    return keep(folder, found, SOURCE, COST)
+
+
+def test_a_record_holds_what_was_scored_by_whom_and_where_the_replies_are(tmp_path: Path) -> None:
+    path = kept(tmp_path)
+    record = evaluation_record(path)
+    assert record.experiment == "evaluations/mt-bench"
+    assert record.params == {
+        "benchmark": "mt-bench",
+        "model": "m/1",
+        "judge": "gpt-4o-mini",
+        "source.kind": "judged",
+        "source.data": "d" * 64,
+        "source.answers": "a" * 64,
+    }
+    metrics = record.read_scores()
+    assert metrics["average_gpt-4o-mini"] == 7.5
+    assert metrics["average_gpt-4o-mini.ci_low"] < 7.5 < metrics["average_gpt-4o-mini.ci_high"]
+    assert (metrics["category/math"], metrics["category/coding"]) == (7.0, 8.0)
+    assert metrics["cost/prompt_tokens"] == 400.0
+    assert "cost/usd" not in metrics
+    assert record.tags["folder"] == str(path.parent)
+    assert record.tags["replies"] == str(path.parent / "replies.json")
+
+
+def test_the_benchmark_s_own_judge_fills_its_column(tmp_path: Path) -> None:
+    assert "average" in evaluation_record(kept(tmp_path, "gpt-4")).read_scores()
+
+
+def test_what_is_evaluated_again_keeps_its_time_and_other_data_are_another_run(
+    tmp_path: Path,
+) -> None:
+    first = evaluation_record(kept(tmp_path))
+    assert evaluation_record(kept(tmp_path)).digest == first.digest
+    assert evaluation_record(kept(tmp_path, score=5.0)).identity == first.identity
+    path = kept(tmp_path)
+    entry = load(path) | {"source": {**SOURCE, "answers": "b" * 64}}
+    path.write_text(json.dumps(entry))
+    assert evaluation_record(path).identity != first.identity
+
+
+def test_a_sync_brings_another_server_to_the_same_state(
+    new_work_dir: Callable[[str], Path],
+) -> None:
+    work, other = new_work_dir("work"), new_work_dir("other")
+    files = [kept(work), kept(work, "gpt-4")]
+    tracker = EvaluationTracker(work, pytest.fail)
+    tracker.write(files)
+    assert tracker.sync() == Counter(unchanged=2)
+    client = MlflowClient(tracking_uri=default_uri(work))
+    experiment = client.get_experiment_by_name("evaluations/mt-bench")
+    runs = client.search_runs([experiment.experiment_id])
+    assert {run.data.metrics.get("average") for run in runs} == {None, 7.5}
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    elsewhere = EvaluationTracker(work, pytest.fail, default_uri(other))
+    assert elsewhere.sync() == Counter(created=2)
+    kept(work, "gpt-4", score=5.0)
+    assert elsewhere.sync() == Counter(unchanged=1, replaced=1)
+
+
+def test_a_server_that_is_away_is_one_warning(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    warned: list[str] = []
+    uri = f"sqlite:///{tmp_path / 'file' / 'mlflow.db'}"
+    EvaluationTracker(tmp_path, warned.append, uri).write([kept(tmp_path)])
+    assert len(warned) == 1
+    assert "cannot be written" in warned[0]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"model": "m"}'])
+def test_a_file_that_is_no_evaluation_is_one_sentence(tmp_path: Path, text: str) -> None:
+    path = kept(tmp_path)
+    path.write_text(text)
+    assert all_kept(tmp_path) == [path]
+    with pytest.raises(HarnessError, match="delete it and evaluate again"):
+        evaluation_record(path)
