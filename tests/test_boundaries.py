@@ -42,6 +42,7 @@ HOMES = {
     "transformers": {"models", "training", "micro"},
     "openai": {"evaluation"},
     "alpaca_eval": {"evaluation"},
+    "lm_eval": {"evaluation"},
 }
 """Libraries that only some parts may import."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from harness.cli import evaluate_lm_eval
 from harness.cli.evaluate_asked import Asked, takes
 from harness.cli.evaluate_options import (
     AnnotationsOption,
@@ -27,11 +28,6 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def _group() -> None:
-    """Group the benchmarks."""
-
-
 @app.command(
     "mt-bench",
     epilog="Example: harness evaluate mt-bench --data mt_bench --answers answers.jsonl --dry-run",
@@ -46,7 +42,7 @@ def mt_bench(asked: Asked, judgments: JudgmentsOption = None) -> None:
     if judgments is not None:
         asked.check_published("--judgments")
         found = evaluate_published.mt_bench(judgments, asked.data)
-        evaluate_published.report(found, judgments, asked)
+        evaluate_published.report(found, judgments, track=asked.track, as_json=asked.as_json)
         return
     evaluate_live.evaluate(MtBench(asked.data_folder()), asked, asked.judge or OWN_JUDGE)
 
@@ -68,7 +64,7 @@ def arena_hard(
     if file is not None:
         asked.check_published("--battles" if battles is not None else "--judgments")
         found = evaluate_published.arena_hard(battles, judgments, asked.judge, asked.data)
-        evaluate_published.report(found, file, asked)
+        evaluate_published.report(found, file, track=asked.track, as_json=asked.as_json)
         return
     evaluate_live.evaluate(ArenaHard(asked.data_folder()), asked, asked.judge or OWN_JUDGE)
 
@@ -99,7 +95,7 @@ def alpaca_eval(
     if annotations is not None:
         asked.check_published("--annotations")
         found = evaluate_published.alpaca_eval(annotations, control, asked.data)
-        evaluate_published.report(found, annotations, asked)
+        evaluate_published.report(found, annotations, track=asked.track, as_json=asked.as_json)
         return
     benchmark = AlpacaEval(asked.data_folder(), control)
     evaluate_live.evaluate(benchmark, asked, asked.judge or OWN_JUDGE, annotator or OWN_ANNOTATOR)
@@ -117,3 +113,6 @@ def _length_control(data: Path | None, file: Path | None, sha256: str | None) ->
         beside = (data / FILE_NAME, data / "alpaca_eval" / FILE_NAME)
         file = next((path for path in beside if path.is_file()), None)
     return LengthControl(file, sha256 or PUBLISHED_SHA256)
+
+
+evaluate_lm_eval.register(app)

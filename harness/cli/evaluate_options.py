@@ -138,3 +138,37 @@ LengthDigestOption = Annotated[
         show_default="that of the published file",
     ),
 ]
+ResultsOption = Annotated[
+    Path | None,
+    typer.Option("--results", metavar="FILE", help="Results of lm-eval; nothing is run."),
+]
+LmEvalModelOption = Annotated[
+    str | None,
+    typer.Option("--model", metavar="NAME", help="A model's folder or name; its name in scores."),
+]
+LmEvalUrlOption = Annotated[
+    str | None,
+    typer.Option("--model-base-url", metavar="URL", help="An endpoint that completes text."),
+]
+EngineOption = Annotated[
+    str, typer.Option("--engine", metavar="NAME", help="What runs a local model: hf, vllm.")
+]
+EngineArgumentsOption = Annotated[
+    str | None,
+    typer.Option("--engine-args", metavar="N=V,..", help="Further arguments of the engine."),
+]
+BatchSizeOption = Annotated[
+    str, typer.Option("--batch-size", metavar="N", help="Prompts at once, or `auto`.")
+]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option("--device", metavar="NAME", help="As torch names it.", show_default="lm-eval's"),
+]
+LimitOption = Annotated[
+    int | None,
+    typer.Option("--limit", metavar="N", min=1, help="Only so many items of each task, to try."),
+]
+TasksOption = Annotated[
+    str | None,
+    typer.Option("--tasks", metavar="A,B", help="Columns of table 9.", show_default="all six"),
+]

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.evaluate_asked import Asked
-
 if TYPE_CHECKING:
     from harness.evaluation.benchmark_length_control import LengthControl
     from harness.evaluation.benchmark_result import Evaluation
@@ -73,20 +71,26 @@ def alpaca_eval(file: Path, control: LengthControl, data: Path | None) -> list[E
     return evaluate_annotations(published.read_records(file), control, instructions)
 
 
-def report(found: Sequence[Evaluation], file: Path, asked: Asked) -> None:
-    """Print scores, keep them, and track them.
+def report(found: Sequence[Evaluation], file: Path, *, track: bool, as_json: bool) -> None:
+    """Print scores of a file, keep them, and track them.
 
     What cannot be kept or tracked is a warning: the scores are on the terminal.
+
+    Args:
+        found: The scores.
+        file: Where they are from.
+        track: Whether to keep and track them.
+        as_json: Print JSON and nothing else.
     """
+    from harness.cli import evaluate_tracking
     from harness.cli.evaluate_printing import show
-    from harness.cli.evaluate_tracking import track
     from harness.cli.output import warn
     from harness.errors import HarnessError
     from harness.evaluation.benchmark_archive import folder_of, keep
     from harness.project import work_dir
 
-    show(found, asked.as_json)
-    if not asked.track:
+    show(found, as_json)
+    if not track:
         return
     sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
     source = {"kind": "published", "data": sha256}
@@ -99,4 +103,4 @@ def report(found: Sequence[Evaluation], file: Path, asked: Asked) -> None:
     except HarnessError as error:
         warn(str(error))
         return
-    track(paths)
+    evaluate_tracking.track(paths)

@@ -47,16 +47,19 @@ class Evaluation:
         score: The scores and counts.
         judge: Whose judgments they are; None where the file does not say.
         intervals: Column to lower and upper end of its 95% interval; None where there is none.
+        tasks: Column to the task behind it (name, metric, version, shots, documents), where a
+            benchmark is made of tasks.
     """
 
     score: BenchmarkScore
     judge: str | None
     intervals: Mapping[str, tuple[float, float] | None] = field(default_factory=dict)
+    tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def columns(self) -> dict[str, str]:
         """Score to the name of the column it belongs in."""
-        own = self.judge in (None, OWN_JUDGES[self.score.benchmark])
+        own = self.judge in (None, OWN_JUDGES.get(self.score.benchmark, self.judge))
         return {name: name if own else f"{name}@{self.judge}" for name in self.score.scores}
 
     def details(self) -> dict[str, Any]:
@@ -66,6 +69,7 @@ class Evaluation:
     def as_json(self) -> dict[str, Any]:
         """Return the scores as JSON data, as `harness evaluate --json` prints them."""
         score = self.score
+        tasks = {column: dict(facts) for column, facts in self.tasks.items()}
         return {
             "benchmark": score.benchmark,
             "model": score.model,
@@ -75,7 +79,7 @@ class Evaluation:
             "scores": dict(score.scores),
             "intervals": {c: list(i) if i else None for c, i in self.intervals.items()},
             "per_category": dict(score.per_category),
-        }
+        } | ({"tasks": tasks} if tasks else {})
 
 
 def evaluate_battles(

@@ -1,0 +1,110 @@
+"""`harness evaluate lm-eval`: what would be run, results that others wrote, and mistakes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+STAND_IN = Path(__file__).resolve().parents[1] / "evaluation" / "lm_eval_stand_in"
+
+
+@pytest.fixture(autouse=True)
+def tracked(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Collect the evaluations that would be written to MLflow."""
+    files: list[Path] = []
+    monkeypatch.setattr("harness.cli.evaluate_tracking.track", files.extend)
+    return files
+
+
+@pytest.fixture
+def package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Put the stand-in where Python looks for the package."""
+    before = {name: m for name, m in sys.modules.items() if name.partition(".")[0] == "lm_eval"}
+    for name in before:
+        del sys.modules[name]
+    monkeypatch.syspath_prepend(str(STAND_IN))
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "lm_eval"]:
+        del sys.modules[name]
+    sys.modules.update(before)
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Write results of one task."""
+    path = tmp_path / "results.json"
+    metrics = {"exact_match,strict-match": 0.2464, "exact_match_stderr,strict-match": 0.01}
+    content = {"results": {"gsm8k": metrics}, "versions": {"gsm8k": 3.0}, "n-shot": {"gsm8k": 5}}
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_a_dry_run_shows_the_tasks_and_what_the_paper_leaves_open(
+    says: Callable[..., Any], call: Callable[..., Any], folders: Path
+) -> None:
+    command = ["evaluate", "lm-eval", "--model", "m", "--dry-run"]
+    found = says("evaluate_tasks", *command)
+    assert len(found["tasks"]) == 6
+    assert [t["column"] for t in found["tasks"] if t["assumption"]] == [
+        "tqa_gen", "gsm8k", "gsm_plus"
+    ]  # fmt: skip
+    assert "leaderboard_mmlu_pro" in call(*command).stdout
+    only = says("evaluate_tasks", *command, "--tasks", "wmdp")
+    assert [task["task"] for task in only["tasks"]] == ["wmdp"]
+    assert not folders.exists()
+
+
+def test_results_that_others_wrote_are_scored_without_the_package(
+    says: Callable[..., Any], call: Callable[..., Any], results: Path, tracked: list[Path]
+) -> None:
+    command = ["evaluate", "lm-eval", "--results", str(results), "--model", "mine"]
+    (found,) = says("evaluate", *command)
+    assert (found["model"], found["scores"]["gsm8k"]) == ("mine", pytest.approx(24.64))
+    assert found["scores"]["wmdp"] is None
+    assert found["tasks"]["gsm8k"]["shots"] == 5
+    (kept,) = tracked
+    assert json.loads(kept.read_text())["source"]["kind"] == "published"
+    text = call(*command).stdout
+    assert "not_available: wmdp was not run" in text
+    (only,) = says("evaluate", *command, "--tasks", "gsm8k")
+    assert (list(only["scores"]), only["n_missing"]) == (["gsm8k"], 0)
+
+
+@pytest.mark.usefixtures("package")
+def test_a_run_keeps_results_samples_and_scores_together(
+    says: Callable[..., Any], tracked: list[Path]
+) -> None:
+    (found,) = says("evaluate", "evaluate", "lm-eval", "--model", "org/m", "--limit", "10")
+    assert set(found["scores"].values()) == {25.0}
+    assert (found["n"], found["n_missing"]) == (60, 540)
+    (kept,) = tracked
+    assert {path.name for path in kept.parent.iterdir()} > {"results.json", "samples_wmdp.jsonl"}
+    entry = json.loads(kept.read_text())
+    assert (entry["source"]["kind"], entry["tasks"]["wmdp"]["version"]) == ("measured", 1.0)
+
+
+MISTAKES = {
+    "lm-eval": "give --model, or --results",
+    "lm-eval --model m --tasks musr": "Table 9 has no column `musr`",
+    "lm-eval --model m --engine-args dtype": "is not a list of settings",
+    "lm-eval --results /absent": "Cannot read /absent",
+    "lm-eval --results RESULTS --dry-run": "nothing is run",
+    "lm-eval --results RESULTS --tasks wmdp": "hold none of the tasks wmdp",
+}
+
+
+@pytest.mark.parametrize("command", MISTAKES)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    call: Callable[..., Any], results: Path, folders: Path, command: str
+) -> None:
+    result = call("evaluate", *command.replace("RESULTS", str(results)).split())
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert MISTAKES[command] in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not folders.exists()
