@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -46,15 +46,20 @@ class Rewrite:
         prompt: the new prompt, or None if the rewrite is unusable.
         method: name of the rewriting method that was used, e.g. `deepening`.
         reason: why the rewrite is unusable, in a word or two; None if it is usable.
+        written: what the creator wrote, where that is not the prompt itself.
     """
 
     prompt: str | None
     method: str
     reason: str | None = None
+    written: str | None = None
 
 
 class Creator(Protocol):
-    """Rewrites prompts. All its randomness comes from the generator it is given."""
+    """Rewrites prompts. All its randomness comes from the generator it is given.
+
+    Where several chains grow at once (`Over`), it is called from as many threads.
+    """
 
     def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
         """Return one rewrite of `prompt`, usable or not."""
@@ -82,21 +87,64 @@ class Prompt:
     method: str | None = None
 
 
+@dataclass(frozen=True)
+class Attempt:
+    """One call of the creator, and what came of it.
+
+    Attributes:
+        child_id: id of the child it was made for; several attempts share it.
+        parent_id: the prompt that was rewritten.
+        attempt: 1 for the first, 2 for the first retry, ...
+        method: rewriting method that was used.
+        reason: why the rewrite is unusable; None if it became the child.
+        written: what the creator wrote, where that is not the child's prompt.
+    """
+
+    child_id: str
+    parent_id: str
+    attempt: int
+    method: str
+    reason: str | None
+    written: str | None
+
+
 @dataclass
 class Evolution:
     """The children of all chains, and how the creator fared.
 
     Attributes:
         prompts: usable children, chain after chain, in the order made.
-        attempts: calls of the creator.
+        tried: every call of the creator, in the same order.
         dropped: children given up after all retries.
-        unusable: number of unusable rewrites by reason (each retry counts).
     """
 
     prompts: list[Prompt] = field(default_factory=list)
-    attempts: int = 0
+    tried: list[Attempt] = field(default_factory=list)
     dropped: int = 0
-    unusable: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def attempts(self) -> int:
+        """Calls of the creator."""
+        return len(self.tried)
+
+    @property
+    def unusable(self) -> Counter[str]:
+        """Number of unusable rewrites by reason (each retry counts)."""
+        return Counter(a.reason for a in self.tried if a.reason is not None)
+
+    def extend(self, other: Evolution) -> None:
+        """Add the children of another prompt."""
+        self.prompts += other.prompts
+        self.tried += other.tried
+        self.dropped += other.dropped
+
+
+Grow = Callable[[Prompt], Evolution]
+"""Evolves one prompt."""
+
+Over = Callable[[Grow, Sequence[Prompt]], Iterable[Evolution]]
+"""Evolves several prompts and gives what came of them in their order: `map`, one after the other,
+or something that does many at once. Chains share nothing, so the result is the same."""
 
 
 def chain_rng(seed: int, prompt_id: str) -> np.random.Generator:
@@ -116,6 +164,7 @@ def evolve(
     shape: Shape = "chain",
     depth: int = 1,
     quality: Callable[[str], float] | None = None,
+    over: Over = map,
     on_progress: Callable[[int], None] | None = None,
 ) -> Evolution:
     """Evolve each prompt into several children.
@@ -131,6 +180,7 @@ def evolve(
         shape: how the children hang together.
         depth: levels of a tree.
         quality: score of a prompt's text by which a tree grows on; the first of equals wins.
+        over: how the prompts are worked through, by default one after the other.
         on_progress: called with the number of finished prompts after each one.
 
     Raises:
@@ -147,25 +197,39 @@ def evolve(
             f"evolving got the shape `{shape}` with depth {depth}: a depth above 1 belongs to a "
             "`tree` with a score of its prompts."
         )
-    result = Evolution()
-    seen: set[str] = set()
-    for done, start in enumerate(prompts, start=1):
-        if start.prompt_id in seen:
-            raise HarnessError(
-                f"prompt id `{start.prompt_id}` occurs twice among the prompts to evolve: their "
-                "children could not be told apart, so give each prompt its own id."
-            )
-        seen.add(start.prompt_id)
-        grower = _Grower(creator, retries, chain_rng(seed, start.prompt_id), result)
+    starts = list(prompts)
+    _check_ids(starts)
+
+    def grow(start: Prompt) -> Evolution:
+        # Everything it changes is its own, so that several may grow at once.
+        grower = _Grower(creator, retries, chain_rng(seed, start.prompt_id), Evolution())
         named = f"{start.prompt_id}.{iteration}"
         root = start
         for level in range(1, depth):
             offered = grower.children(root, evolutions, f"{named}.t{level}", chained=False)
             root = max(offered, key=lambda p: quality(p.prompt), default=root)  # type: ignore[misc]
-        result.prompts += grower.children(root, evolutions, named, chained=shape == "chain")
+        children = grower.children(root, evolutions, named, chained=shape == "chain")
+        grower.result.prompts += children
+        return grower.result
+
+    result = Evolution()
+    for done, one in enumerate(over(grow, starts), start=1):
+        result.extend(one)
         if on_progress is not None:
             on_progress(done)
     return result
+
+
+def _check_ids(prompts: Sequence[Prompt]) -> None:
+    """Refuse two prompts with one id."""
+    seen: set[str] = set()
+    for prompt in prompts:
+        if prompt.prompt_id in seen:
+            raise HarnessError(
+                f"prompt id `{prompt.prompt_id}` occurs twice among the prompts to evolve: their "
+                "children could not be told apart, so give each prompt its own id."
+            )
+        seen.add(prompt.prompt_id)
 
 
 @dataclass(frozen=True)
@@ -182,34 +246,28 @@ class _Grower:
         made: list[Prompt] = []
         for i in range(1, count + 1):
             parent = made[-1] if chained and made else root
-            rewritten = _rewrite_until_usable(
-                parent.prompt, self.creator, self.retries, self.rng, self.result
-            )
-            if rewritten is None:
+            child = self._child(parent, f"{named}.{i}")
+            if child is None:
                 self.result.dropped += 1
-                continue
-            text, method = rewritten
-            made.append(
-                Prompt(
-                    prompt_id=f"{named}.{i}",
+            else:
+                made.append(child)
+        return made
+
+    def _child(self, parent: Prompt, child_id: str) -> Prompt | None:
+        """Return the first usable rewrite of a prompt, or None once the retries are spent."""
+        for attempt in range(1, 2 + self.retries):
+            rewrite = self.creator.rewrite(parent.prompt, self.rng)
+            text = rewrite.prompt or ""
+            reason = None if text.strip() else rewrite.reason or "empty"
+            tried = (child_id, parent.prompt_id, attempt, rewrite.method, reason, rewrite.written)
+            self.result.tried.append(Attempt(*tried))
+            if reason is None:
+                return Prompt(
+                    prompt_id=child_id,
                     prompt=text,
                     source="evolved",
                     parent_id=parent.prompt_id,
                     generation=parent.generation + 1,
-                    method=method,
+                    method=rewrite.method,
                 )
-            )
-        return made
-
-
-def _rewrite_until_usable(
-    prompt: str, creator: Creator, retries: int, rng: np.random.Generator, result: Evolution
-) -> tuple[str, str] | None:
-    """Return text and method of the first usable rewrite, or None once the retries are spent."""
-    for _ in range(1 + retries):
-        result.attempts += 1
-        rewrite = creator.rewrite(prompt, rng)
-        if rewrite.prompt is not None and rewrite.prompt.strip():
-            return rewrite.prompt, rewrite.method
-        result.unusable[rewrite.reason or "empty"] += 1
-    return None
+        return None

@@ -56,10 +56,12 @@ class Ledger:
 
     Args:
         budget_usd: What may be spent, in dollars; None for no limit.
+        raised_by: What a user raises it with.
     """
 
-    def __init__(self, budget_usd: float | None = None) -> None:
+    def __init__(self, budget_usd: float | None = None, raised_by: str = "--budget-usd") -> None:
         self.budget_usd = budget_usd
+        self._raised_by = raised_by
         self._changed = threading.Condition()
         self._under_way: dict[int, float] = {}
         self._next = 0
@@ -146,6 +148,6 @@ class Ledger:
         spent = self._usd + self._unconfirmed
         return (
             f"Stopped before the budget of ${self.budget_usd:.2f} is passed: ${spent:.4f} is spent "
-            f"and the next request can cost ${most:.4f}; raise --budget-usd and run the same "
-            "command again to go on."
+            f"and the next request can cost ${most:.4f}; raise {self._raised_by} and run the "
+            "same command again to go on."
         )
