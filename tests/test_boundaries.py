@@ -23,7 +23,7 @@ LAYERS = (
     {"errors", "project", "quiet"},
     {"catalogue", "statistics", "store"},
     {"engine", "eva", "evaluation", "models"},  # the engine runs stages and knows no kind of them
-    {"training"},  # trains what `models` loads
+    {"training", "creators", "prompts"},  # train what `models` loads; ask what `evaluation` reaches
     {"micro"},  # implements the creator of `eva` and the judgments of `evaluation`
     {"trainer"},  # turns recipes into stages that call all of the above
     {"report", "tracking"},

@@ -43,7 +43,12 @@ class Prompts(Strict):
     """Where human prompts come from."""
 
     source: str
-    """Data set of the prompts, or `world` for the embedded one."""
+    """A data set of the hub (`owner/name`), or a path to a `.jsonl` or `.parquet` file or to a data
+    set's folder, each with a column `prompt`; or `world` for the embedded one."""
+    revision: str | None = Field(default=None, pattern="^[0-9a-f]{40}$")
+    """Commit of a data set of the hub; required there."""
+    splits: tuple[str, ...] = ()
+    """Splits of a data set that are joined, in this order; none for a single file."""
     available: Count
     """Prompts there are, in multiples of x."""
 
@@ -52,9 +57,16 @@ class CreatorModel(Strict):
     """What rewrites prompts."""
 
     source: str
-    """Model that writes, or `world` for the embedded rewriter."""
+    """Model that writes, by its name at an endpoint, or `world` for the embedded rewriter."""
     methods: tuple[Method, ...]
     """Evolving methods it offers."""
+    online_method: Method = "evol_instruct"
+    """Evolving method of online runs, whose recipes name none."""
+    templates: str | None = None
+    """File with the words it is told, in place of this project's own."""
+    scorer: str | None = None
+    """Model that scores prompts for best-of-n trees, by its name at an endpoint; null for the
+    embedded scores."""
     retries: int = Field(ge=0)
     """Further attempts after an unusable rewrite."""
     temperature: float | None = Field(default=None, ge=0)
@@ -241,7 +253,7 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
         return reasons
     need("algorithm", [recipe.algorithm], profile.algorithms)
     need("reward model", _roles(recipe), profile.reward_models)
-    need("evolving method", _methods(recipe), profile.creator.methods)
+    need("evolving method", _methods(recipe, profile), profile.creator.methods)
     if not recipe.is_online:
         need("iterations of the kind", recipe.chain, profile.arms)
         need("training mode", [recipe.train], profile.train_modes)
@@ -275,9 +287,9 @@ def _roles(recipe: Recipe) -> list[str]:
     return [*annotate, *recipe.canonical().get("informativeness_reward_model", [])]
 
 
-def _methods(recipe: Recipe) -> list[str]:
+def _methods(recipe: Recipe, profile: Profile) -> list[str]:
     if recipe.online is not None:
-        return ["evol_instruct"] if recipe.online.prompts == "eva" else []
+        return [profile.creator.online_method] if recipe.online.prompts == "eva" else []
     return [recipe.creator.method] if "eva" in recipe.chain and recipe.creator.method else []
 
 

@@ -29,7 +29,7 @@ TrainMode = Literal["incremental", "scratch"]
 RewardRole = Literal["pointwise", "pointwise_large", "pairwise", "pairwise_large"]
 Metric = Literal["a_min", "a_avg", "a_dis", "var", "mean", "mean_inv", "a_min_inv", "uniform"]
 Sampling = Literal["weighted", "greedy"]
-Method = Literal["evol_instruct", "evol_quality", "evol_complexity", "self_instruct"]
+Method = Literal["evol_instruct", "evol_quality", "evol_complexity", "self_instruct", "appendix_f"]
 
 ONLINE_ALGORITHMS: Final[tuple[str, ...]] = ("rloo", "oaif")
 

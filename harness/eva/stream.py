@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from harness.errors import HarnessError
 from harness.eva.buffer import Buffer, Entry, floored_weights
-from harness.eva.evolving import Creator, Prompt, evolve
+from harness.eva.evolving import Creator, Over, Prompt, evolve
 from harness.eva.informativeness import check_rewards, informativeness
 from harness.eva.minibatch import Fed, MiniBatch, Phase, StreamSettings
 
@@ -58,6 +58,7 @@ class PromptStream:
         creator: Creator | None,
         seed: int,
         quality: Callable[[str], float] | None = None,
+        over: Over = map,
     ) -> None:
         """Begin a run.
 
@@ -67,6 +68,7 @@ class PromptStream:
             creator: rewrites prompts; None trains on human prompts alone.
             seed: root of all draws.
             quality: score of a prompt's text, for best-of-n trees.
+            over: how the prompts of a step are evolved, by default one after the other.
         """
         self.settings = settings
         self.step = 0
@@ -77,6 +79,7 @@ class PromptStream:
         self._creator = creator
         self._seed = seed
         self._quality = quality
+        self._over = over
         self._open: MiniBatch | None = None
 
     def draw(self) -> MiniBatch:
@@ -207,6 +210,7 @@ class PromptStream:
             shape=s.shape,
             depth=s.tree_depth if s.shape == "tree" else 1,
             quality=self._quality,
+            over=self._over,
         )
         fed.children += evolution.prompts
         fed.calls += evolution.attempts

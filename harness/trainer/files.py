@@ -26,6 +26,20 @@ PROMPT_SCHEMA = pa.schema(
 )
 """Columns of `prompts.parquet`: the fields of `harness.eva.evolving.Prompt`."""
 
+ATTEMPT_SCHEMA = pa.schema(
+    [
+        ("child_id", pa.string()),
+        ("parent_id", pa.string()),
+        ("attempt", pa.int64()),
+        ("method", pa.string()),
+        ("reason", pa.string()),
+        ("written", pa.string()),
+        ("creator", pa.string()),
+    ]
+)
+"""Columns of `attempts.parquet`: the fields of `harness.eva.evolving.Attempt`, and the identity of
+the creator, which for a model has the digest of its templates."""
+
 SELECTED_SCHEMA = pa.schema(
     [
         *PROMPT_SCHEMA,

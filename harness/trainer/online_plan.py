@@ -19,6 +19,7 @@ from harness.errors import UserError
 from harness.eva.minibatch import StreamSettings
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
+from harness.trainer.creators import creator_settings, scorer_settings
 
 if TYPE_CHECKING:
     from harness.trainer.plan import Planner
@@ -116,12 +117,15 @@ def _settings(
     other = evolves and online.metric != "uniform" and ranked_by != role
     kept = online.canonical()
     del kept["size"]
+    scheme = planner.profile.creator.online_method
+    creator = creator_settings(planner.profile, assets, scheme) if evolves else {"creator": None}
     return {
         "algorithm": str(recipe.algorithm),
         "policy": assets.policy(),
         "reward_model": assets.reward_model(role),
         "ranker": assets.reward_model(ranked_by) if other else None,
-        "creator": assets.creator("evol_instruct") if evolves else None,
+        **creator,
+        **scorer_settings(planner.profile, online),
         "online": kept,
         "x": x,
         "retries": planner.profile.creator.retries,

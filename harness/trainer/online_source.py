@@ -20,13 +20,14 @@ from harness.catalogue.recipe import Online
 from harness.eva.evolving import Prompt
 from harness.eva.minibatch import Fed, MiniBatch
 from harness.eva.stream import PromptStream
-from harness.micro.creator import embedded_creator
+from harness.micro import world
 from harness.micro.prompt_scores import complexity, quality
 from harness.models.loading import Checkpoint
 from harness.models.policy import generate
 from harness.models.reader import RewardModel
 from harness.models.reward_model import score
 from harness.store.stage import StageContext
+from harness.trainer.creators import evolver_of, tree_score_of
 from harness.trainer.files import PROMPT_SCHEMA, Rows, read_prompts
 from harness.trainer.model_steps import SCORING_BATCH, assistant, load_reader, user
 from harness.trainer.online_plan import stream_settings
@@ -62,6 +63,8 @@ class Source:
         self.trained: Rows = []
         self.seed = cast(int, s["seed"])
         self._hyper = hyper
+        # The embedded scores read the embedded language, and would call any other prompt simple.
+        self._embedded = str(s["policy"]).startswith(f"{world.card().version}/")
         self._penalty = cast(float, s["missing_eos_penalty"])
         self._reward_model = load_reader(str(s["reward_model"]), s, "one answer")
         self._ranker = load_reader(str(s["ranker"]), s, "one answer") if s["ranker"] else None
@@ -69,15 +72,16 @@ class Source:
             Prompt(**{name: row[name] for name in PROMPT_SCHEMA.names})
             for row in read_prompts(ctx.inputs["prompts"])
         ]
-        creator = s["creator"]
+        evolver = evolver_of(s) if s["creator"] else None
         self.stream = PromptStream(
             stream_settings(
                 Online.model_validate(s["online"]), cast(int, s["x"]), cast(int, s["retries"])
             ),
             human,
-            embedded_creator(str(creator)) if creator else None,
+            evolver.creator if evolver else None,
             self.seed,
-            quality=quality,
+            quality=tree_score_of(s) or quality,
+            over=evolver.over if evolver else map,
         )
         self.costs = dict.fromkeys(COSTS, 0)
         if "before" in ctx.inputs:
@@ -154,11 +158,12 @@ class Source:
             "without_spread": float((np.ptp(step.rewards, axis=1) == 0).mean()),
             "completion_length": step.length,
             "ended": step.ended,
-            "complexity": float(np.mean([complexity(p.prompt) for p in prompts])),
             "evolved_share": float(np.mean([p.generation > 0 for p in prompts])),
             "rollouts": float(self.costs["rollouts"]),
             "tokens": float(self.costs["tokens"]),
         }
+        if self._embedded:
+            told["complexity"] = float(np.mean([complexity(p.prompt) for p in prompts]))
         if batch.phase != "human":
             told |= {
                 f"phase/{name}": float(batch.phase == name)

@@ -37,6 +37,7 @@ from harness.catalogue.schema import RowKind
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
 from harness.trainer.assets import Assets
+from harness.trainer.creators import creator_settings
 from harness.trainer.judges_plan import judges_of_answers, judges_of_prompts
 from harness.trainer.online_plan import segments
 
@@ -244,7 +245,7 @@ class _Step:
         evolved = self._stage(
             "evolve",
             {
-                "creator": self.planner.assets.creator(creator.method or ""),
+                **creator_settings(self.planner.profile, self.planner.assets, creator.method or ""),
                 "evolutions": creator.evolutions,
                 **({"shape": "independent"} if creator.method in INDEPENDENT else {}),
                 "retries": self.planner.profile.creator.retries,

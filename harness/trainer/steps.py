@@ -6,7 +6,7 @@ Each takes a `StageContext`; the files it reads and writes are named in its docs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import cast
 
 import numpy as np
@@ -19,7 +19,9 @@ from harness.eva.pairs import best_against_worst
 from harness.eva.selection import select, selected_count
 from harness.store.stage import StageContext
 from harness.trainer.assets import benchmark_items, resolve
+from harness.trainer.creators import evolver_of
 from harness.trainer.files import (
+    ATTEMPT_SCHEMA,
     PAIR_SCHEMA,
     PROMPT_SCHEMA,
     SELECTED_SCHEMA,
@@ -102,24 +104,30 @@ def select_stage(ctx: StageContext) -> None:
 
 
 def evolve_stage(ctx: StageContext) -> None:
-    """Let the creator evolve the selected prompts; writes `prompts.parquet` and `summary.json`."""
-    from harness.micro.creator import embedded_creator
+    """Let the creator evolve the selected prompts.
 
+    Writes `prompts.parquet`, `attempts.parquet` (every call of the creator, with what was wrong)
+    and `summary.json`.
+    """
     chosen = [
         Prompt(**{name: row[name] for name in PROMPT_SCHEMA.names})
         for row in read_rows(ctx.inputs["selected"] / "selected.parquet")
     ]
     s = ctx.settings
+    evolver = evolver_of(s, _marks(ctx, len(chosen)))
     result = evolve(
         chosen,
-        embedded_creator(str(s["creator"])),
+        evolver.creator,
         evolutions=cast(int, s["evolutions"]),
         retries=cast(int, s["retries"]),
         seed=ctx.seed,
         iteration=cast(int, s["iteration"]),
         shape=cast(Shape, s.get("shape", "chain")),
+        over=evolver.over,
     )
     write_rows(ctx.output / "prompts.parquet", [vars(p) for p in result.prompts], PROMPT_SCHEMA)
+    attempts = [{**vars(a), "creator": s["creator"]} for a in result.tried]
+    write_rows(ctx.output / "attempts.parquet", attempts, ATTEMPT_SCHEMA)
     summary = {
         "seeds": len(chosen),
         "prompts": len(result.prompts),
@@ -128,7 +136,25 @@ def evolve_stage(ctx: StageContext) -> None:
         "unusable": dict(sorted(result.unusable.items())),
         "duplicates": len(result.prompts) - len({p.prompt for p in result.prompts}),
     }
+    if evolver.tokens is not None:
+        summary["tokens"] = vars(evolver.tokens)
     write_json(ctx.output / "summary.json", summary)
+
+
+def _marks(ctx: StageContext, total: int) -> Callable[[int], None]:
+    """Return what tells, at every twentieth of the prompts, that these are evolved.
+
+    Several prompts can be done at once, so marks are told instead of counts: the curve is then the
+    same in every run.
+    """
+    waiting = sorted({-(-total * mark // 20) for mark in range(1, 21)})
+
+    def done(count: int) -> None:
+        while waiting and waiting[0] <= count:
+            mark = waiting.pop(0)
+            ctx.report(mark, {"evolved": mark / total})
+
+    return done
 
 
 def pair_stage(ctx: StageContext) -> None:
