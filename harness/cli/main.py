@@ -22,6 +22,7 @@ from harness.cli import (
     evaluate_commands,
     micro_commands,
     plan_command,
+    prompts_command,
     report_command,
     run_command,
     sweep_commands,
@@ -83,6 +84,7 @@ doctor_command.register(app)
 claims_command.register(app)
 verify_command.register(app)
 error_rates_command.register(app)
+prompts_command.register(app)
 app.add_typer(micro_commands.app, name="micro")
 app.add_typer(sweep_commands.app, name="sweep")
 app.add_typer(evaluate_commands.app, name="evaluate")

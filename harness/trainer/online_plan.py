@@ -19,7 +19,7 @@ from harness.errors import UserError
 from harness.eva.minibatch import StreamSettings
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
-from harness.trainer.creators import creator_settings, scorer_settings
+from harness.trainer.creators import scorer_settings
 
 if TYPE_CHECKING:
     from harness.trainer.plan import Planner
@@ -47,7 +47,7 @@ def segments(planner: Planner, run_id: str, recipe: Recipe, seed: int) -> list[t
         label = f"seed {seed} · {run_id} · {which + 1}x"
         label += f" ({part + 1}/{hyper.segments})" if hyper.segments > 1 else ""
         cut: dict[str, Json] = {
-            "source": planner.assets.prompts(), "seed": seed, "first": first, "count": profile.x
+            **planner.human_prompts, "seed": seed, "first": first, "count": profile.x
         }  # fmt: skip
         prompts = planner.stage("prompts", cut, {}, label)
         inputs = {"prompts": prompts} | ({"before": made[-1][1]} if made else {})
@@ -118,7 +118,7 @@ def _settings(
     kept = online.canonical()
     del kept["size"]
     scheme = planner.profile.creator.online_method
-    creator = creator_settings(planner.profile, assets, scheme) if evolves else {"creator": None}
+    creator = planner.creator(scheme) if evolves else {"creator": None}
     return {
         "algorithm": str(recipe.algorithm),
         "policy": assets.policy(),

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from harness.catalogue.profile import Profile
 from harness.catalogue.recipe import Recipe
@@ -38,6 +39,7 @@ from harness.store.fingerprint import Json
 from harness.store.stage import Stage
 from harness.trainer.assets import Assets
 from harness.trainer.creators import creator_settings
+from harness.trainer.human_prompts import prompt_settings
 from harness.trainer.judges_plan import judges_of_answers, judges_of_prompts
 from harness.trainer.online_plan import segments
 
@@ -138,6 +140,7 @@ class Planner:
         """Plan for a profile whose model names `assets` turns into identities."""
         self.profile = profile
         self.assets = assets
+        self._creators: dict[str, dict[str, Json]] = {}
 
     def run(self, run_id: str, recipe: Recipe, seed: int, kind: RowKind = "policy") -> Run:
         """Return the stages of a run, with all its benchmarks wanted.
@@ -180,6 +183,17 @@ class Planner:
                 iteration = step.select(done)
             done.append(iteration)
         return tuple(done)
+
+    @cached_property
+    def human_prompts(self) -> dict[str, Json]:
+        """The settings that identify the profile's human prompts; a file is read once."""
+        return prompt_settings(self.profile, self.assets)
+
+    def creator(self, scheme: str) -> dict[str, Json]:
+        """Return the settings that identify the profile's creator with an evolving scheme."""
+        if scheme not in self._creators:
+            self._creators[scheme] = creator_settings(self.profile, self.assets, scheme)
+        return self._creators[scheme]
 
     def with_policy(self, settings: dict[str, Json], policy: Stage | None) -> dict[str, Stage]:
         """Return the input that is the policy; without one, add θ0 to the settings instead."""
@@ -228,7 +242,7 @@ class _Step:
         """New human prompts, all of them trained on."""
         profile = self.planner.profile
         settings: dict[str, Json] = {
-            "source": self.planner.assets.prompts(),
+            **self.planner.human_prompts,
             "seed": self.seed,
             "first": first * profile.x,
             "count": self.recipe.size * profile.x,
@@ -245,7 +259,7 @@ class _Step:
         evolved = self._stage(
             "evolve",
             {
-                **creator_settings(self.planner.profile, self.planner.assets, creator.method or ""),
+                **self.planner.creator(creator.method or ""),
                 "evolutions": creator.evolutions,
                 **({"shape": "independent"} if creator.method in INDEPENDENT else {}),
                 "retries": self.planner.profile.creator.retries,

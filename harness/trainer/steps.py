@@ -31,6 +31,7 @@ from harness.trainer.files import (
     write_json,
     write_rows,
 )
+from harness.trainer.human_prompts import cut_prompts
 
 FUNCTIONS: Mapping[str, str] = {
     **{
@@ -47,14 +48,11 @@ FUNCTIONS: Mapping[str, str] = {
 
 
 def prompts_stage(ctx: StageContext) -> None:
-    """Cut a split out of the shuffled pool of human prompts; writes `prompts.parquet`.
+    """Cut pieces out of the shuffled pool of human prompts; writes `prompts.parquet`.
 
-    The pool is the same for every seed; the seed decides the order it is cut in, so that splits
-    of one seed never overlap (authors' code, `shuffle_ds.py`). A stage that names a benchmark
-    takes that benchmark's first turns instead.
+    Of a pool from outside the embedded world it also writes `summary.json`. A stage that names a
+    benchmark takes that benchmark's first turns instead.
     """
-    from harness.micro import benchmarks
-
     if "benchmark" in ctx.settings:
         items = benchmark_items(str(ctx.settings["benchmark"]))
         asked = [
@@ -62,14 +60,10 @@ def prompts_stage(ctx: StageContext) -> None:
         ]
         write_rows(ctx.output / "prompts.parquet", asked, PROMPT_SCHEMA)
         return
-    pool = benchmarks.read_prompts(resolve(str(ctx.settings["source"])))
-    order = np.random.default_rng(cast(int, ctx.settings["seed"])).permutation(len(pool))
-    first, count = cast(int, ctx.settings["first"]), cast(int, ctx.settings["count"])
-    chosen = order[first : first + count]
-    if len(chosen) < count:
-        raise ValueError(f"prompts {first} to {first + count} of a pool of {len(pool)}")
-    rows = [vars(Prompt(prompt_id=f"h{i:05d}", prompt=pool[i])) for i in chosen]
-    write_rows(ctx.output / "prompts.parquet", rows, PROMPT_SCHEMA)
+    cut, said = cut_prompts(ctx.settings)
+    write_rows(ctx.output / "prompts.parquet", [vars(p) for p in cut], PROMPT_SCHEMA)
+    if said is not None:
+        write_json(ctx.output / "summary.json", said)
 
 
 def select_stage(ctx: StageContext) -> None:

@@ -1,0 +1,1 @@
+"""Human prompts from outside the embedded world: their sources, pieces and repetitions."""

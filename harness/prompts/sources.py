@@ -1,0 +1,216 @@
+"""Pools of human prompts: a data set of the hub at a pinned commit, or a file of this machine.
+
+A pool is a list of texts in a fixed order. What identifies it is, for a data set of the hub, its
+name, commit and splits; for a file, the digest of the texts, so that neither its name nor its
+format matters. A file's texts are copied into the work folder under their digest when a run is
+planned; from there the run reads them, whatever becomes of the file.
+
+Every format has a column `prompt`: a `.jsonl` file one object in a line, a `.parquet` file, or the
+folder of a data set, of which the named splits are joined.
+
+Source: UltraFeedback's prompts as the authors take them, from three splits joined (paper section 4,
+authors' `shuffle_ds.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from harness.errors import HarnessError, UserError
+from harness.project import work_dir
+from harness.store.fingerprint import Json, canonical_json, digest
+
+if TYPE_CHECKING:
+    from harness.catalogue.profile import Prompts
+
+COLUMN = "prompt"
+DIGITS = 16
+"""Digits of a digest or commit in an identity."""
+
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def pool_settings(prompts: Prompts) -> dict[str, Json]:
+    """Return the settings that identify a pool; the texts of a file are copied to the work folder.
+
+    Args:
+        prompts: Where a profile has its prompts from.
+
+    Raises:
+        UserError: The source is neither a file nor a data set at a commit, or cannot be read.
+    """
+    path = Path(prompts.source)
+    if path.suffix in (".jsonl", ".parquet") or path.is_dir():
+        name = _keep(read_local(path, prompts.splits))
+        return {"source": f"local@{name[:DIGITS]}", "pool": {"digest": name}}
+    if not _HUB_NAME.fullmatch(prompts.source):
+        raise UserError(
+            f"`{prompts.source}` is no source of prompts; give a .jsonl or .parquet file, the "
+            "folder of a data set, or a data set of the hub as owner/name"
+        )
+    if prompts.revision is None or not prompts.splits:
+        raise UserError(
+            f"the data set {prompts.source} can change; pin it by its commit in `prompts.revision` "
+            "and name its `prompts.splits`"
+        )
+    return {
+        "source": f"{prompts.source}@{prompts.revision[:DIGITS]}",
+        "pool": {
+            "hub": prompts.source,
+            "revision": prompts.revision,
+            "splits": list(prompts.splits),
+        },
+    }
+
+
+def read_pool(settings: Mapping[str, Json]) -> list[str]:
+    """Return the texts of a pool, in its order.
+
+    Args:
+        settings: What `pool_settings` returned, among others.
+
+    Raises:
+        UserError: A data set is not on this machine and cannot be fetched.
+        HarnessError: The copy of a file's texts is gone or is not what it was.
+    """
+    pool = cast(dict[str, Any], settings["pool"])
+    if "hub" in pool:
+        return _load(pool["hub"], pool["splits"], revision=pool["revision"])
+    texts = _kept(pool["digest"])
+    if texts is None:
+        raise HarnessError(
+            f"the prompts of this run are not at {_copy_of(pool['digest'])}, or are not what they "
+            "were; start the run again with the file they came from"
+        )
+    return texts
+
+
+def read_local(path: Path, splits: Sequence[str] = ()) -> list[str]:
+    """Return the prompts of a file, or of the splits of a data set's folder.
+
+    Raises:
+        UserError: It cannot be read, has no prompts, or one of them is blank.
+    """
+    if path.is_dir():
+        return _load(str(path.resolve()), splits)
+    if splits:
+        raise UserError(f"{path} is a single file and has no splits; leave `prompts.splits` out")
+    if not path.is_file():
+        raise UserError(f"there are no prompts at {path}; correct `prompts.source`")
+    texts = _read_jsonl(path) if path.suffix == ".jsonl" else _read_parquet(path)
+    return _checked(texts, str(path))
+
+
+def digest_of(texts: Sequence[str]) -> str:
+    """Return the sha256 of texts in their order."""
+    return digest(canonical_json(list(texts), "prompts"))
+
+
+def _kept(name: str) -> list[str] | None:
+    """Return the texts with a digest from the work folder, or None if they are not there."""
+    path = _copy_of(name)
+    if not path.is_file():
+        return None
+    try:
+        texts = _read_parquet(path)
+    except UserError:
+        return None
+    return texts if digest_of(texts) == name else None
+
+
+def _keep(texts: Sequence[str]) -> str:
+    """Copy texts into the work folder, unless they are there; return their digest."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    name = digest_of(texts)
+    path = _copy_of(name)
+    if _kept(name) is None:
+        part = path.with_suffix(f".{os.getpid()}.part")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pq.write_table(pa.table({COLUMN: list(texts)}), part)
+            part.replace(path)
+        except OSError as error:
+            raise HarnessError(
+                f"Cannot keep the prompts in {path.parent}: {error.strerror or error}; make room "
+                "or set HARNESS_WORK to a folder that can be written."
+            ) from error
+    return name
+
+
+def _copy_of(name: str) -> Path:
+    return work_dir() / "prompts" / f"{name}.parquet"
+
+
+def _read_jsonl(path: Path) -> list[Any]:
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text: {error.reason}; save it as such") from error
+    texts = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (json.JSONDecodeError, RecursionError):
+            row = None
+        if not isinstance(row, dict) or COLUMN not in row:
+            raise UserError(f"{path}:{number}: this line is no object with a `{COLUMN}`; repair it")
+        texts.append(row[COLUMN])
+    return texts
+
+
+def _read_parquet(path: Path) -> list[Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return list(pq.read_table(path, columns=[COLUMN]).column(COLUMN).to_pylist())
+    except (pa.ArrowException, KeyError, OSError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"{path} is no Parquet file with a column `{COLUMN}`: {reason}") from error
+
+
+def _load(source: str, splits: Sequence[str], revision: str | None = None) -> list[str]:
+    """Return the prompts of a data set's splits, joined in order."""
+    from datasets import disable_progress_bars, load_dataset
+    from datasets.exceptions import DatasetsError
+
+    if not splits:
+        raise UserError(f"{source} is a data set; name its `prompts.splits`")
+    disable_progress_bars()
+    try:
+        parts = load_dataset(source, revision=revision, split=list(splits))
+    except (DatasetsError, OSError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        where = (
+            ""
+            if revision is None
+            else (
+                "; fetch it once by running with HF_HUB_OFFLINE=0, or name a local file in "
+                "`prompts.source`"
+            )
+        )
+        raise UserError(f"cannot read the prompts of {source}: {reason}{where}") from error
+    for split, part in zip(splits, parts, strict=True):
+        if COLUMN not in part.column_names:
+            raise UserError(f"the split {split} of {source} has no column `{COLUMN}`")
+    return _checked((text for part in parts for text in part[COLUMN]), source)
+
+
+def _checked(texts: Iterable[Any], where: str) -> list[str]:
+    """Return texts that all are some; a blank one is a mistake of the file."""
+    found = list(texts)
+    for number, text in enumerate(found, start=1):
+        if not isinstance(text, str) or not text.strip():
+            raise UserError(f"prompt {number} of {where} is blank or no text; take it out")
+    if not found:
+        raise UserError(f"there is no prompt in {where}; give at least one")
+    return found
