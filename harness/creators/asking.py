@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from harness.evaluation.judging.client import Client, Done, work_through
@@ -42,7 +42,7 @@ class Judge:
     model: str
     concurrency: int = 8
     attempts: int = ATTEMPTS
-    settings: Mapping[str, Json] = SETTINGS
+    settings: Mapping[str, Json] = field(default_factory=lambda: SETTINGS)
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,12 @@ SMALL_WORDS: Mapping[str, frozenset[str]] = {
 }
 """Small words of languages in Latin letters; a word of two languages counts for both."""
 
+_ABOUT_LANGUAGES = re.compile(
+    r"\b(?:translat\w*|english|spanish|french|german|italian|portuguese|dutch|polish|russian|"
+    r"chinese|mandarin|japanese|korean|arabic|hindi|latin|greek|turkish|hebrew|vietnamese)\b",
+    re.IGNORECASE,
+)
+
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`|\$\$.*?\$\$|https?://\S+", re.DOTALL)
 
 
@@ -92,7 +98,10 @@ def main_script(text: str) -> str | None:
 
     None where there are too few letters, or no script has most of them.
     """
-    scripts = Counter(_script(letter) for letter in text if letter.isalpha())
+    scripts: Counter[str] = Counter()
+    for letter, count in Counter(text).items():
+        if letter.isalpha():
+            scripts[_script(letter)] += count
     total = scripts.total()
     if total < FEWEST_LETTERS:
         return None
@@ -111,10 +120,13 @@ def changed_language(text: str, parent: str) -> bool:
     """Return whether a text is clearly in another language than the prompt it was made from.
 
     It is where most of its letters are of a script that the prompt has not one letter of, and
-    where both have a language and these differ.
+    where both have a language and these differ. A text that speaks of languages or of translating
+    may well hold another one, and passes.
     """
+    if _ABOUT_LANGUAGES.search(text):
+        return False
     script = main_script(_CODE.sub(" ", text))
-    letters = [_script(letter) for letter in parent if letter.isalpha()]
+    letters = {_script(letter) for letter in set(parent) if letter.isalpha()}
     if script is not None and letters and script not in letters:
         return True
     mine, other = language(text), language(parent)

@@ -31,6 +31,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from harness.creators.answers import is_answer
 from harness.creators.language import changed_language
@@ -114,13 +115,22 @@ def normalised(text: str) -> str:
     Compatible forms (full-width letters, ligatures) become one, and accents stay.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
-    return " ".join("".join(c if _tells(c) else " " for c in folded).split())
+    return " ".join(folded.translate(_TELLING).split())
 
 
-def _tells(character: str) -> bool:
-    # Operators are what sets formulas and code apart; quotes, commas and stops are not.
-    kept = character.isalnum() or character in "*/%&@\\"
-    return kept or unicodedata.category(character) in ("Mn", "Mc", "Sm", "Sc", "So")
+class _Telling(dict[int, int]):
+    """Maps characters that tell prompts apart to themselves and others to a space, once each."""
+
+    def __missing__(self, code: int) -> int:
+        character = chr(code)
+        # Operators are what sets formulas and code apart; quotes, commas and stops are not.
+        kept = character.isalnum() or character in "*/%&@\\"
+        kept = kept or unicodedata.category(character) in ("Mn", "Mc", "Sm", "Sc", "So")
+        self[code] = code if kept else ord(" ")
+        return self[code]
+
+
+_TELLING = _Telling()
 
 
 _CANNOT = (
@@ -176,12 +186,12 @@ _MARKS = re.compile(
             # #Given Prompt#, # Rewritten Prompt #
             rf"#+ ?(?:the )?(?:given|original|new|{_MADE}) {_PROMPT_WORD} ?#+",
             # Rewritten prompt: at the start of a line, in bold or as a heading
-            rf"^[\W_]*(?:the |my |your )?{_MADE} {_PROMPT_WORD}(?: is)?[*_ ]*:",
-            r"^[\W_]*(?:the |my |your )?(?:given|new|original|old) prompt(?: is)?[*_ ]*:",
+            rf"^[\W_]{{0,9}}(?:the |my |your )?{_MADE} {_PROMPT_WORD}(?: is)?[*_ ]*:",
+            r"^[\W_]{0,9}(?:the |my |your )?(?:given|new|original|old) prompt(?: is)?[*_ ]*:",
             # Here is the rewritten prompt
-            r"^[\W_]*(?:(?:sure|certainly|of course|okay|ok|absolutely)[,.! ]+)?here(?:['’]?s| is)"
-            rf" (?:the|a|an|your|my|one)\b[^.:\n]{{0,60}}?\b(?:{_MADE}|more \w+|new|better|"
-            rf"improved) (?:\w+ ){{0,3}}(?:{_PROMPT_WORD}|version)\b",
+            r"^[\W_]{0,9}(?:(?:sure|certainly|of course|okay|ok|absolutely)[,.! ]+)?"
+            rf"here(?:['’]?s| is) (?:the|a|an|your|my|one)\b[^.:\n]{{0,60}}?\b"
+            rf"(?:{_MADE}|more \w+|new|better|improved) (?:\w+ ){{0,3}}(?:{_PROMPT_WORD}|version)\b",
             # tags of templates, whole or cut, and placeholders nobody filled in
             r"</?(?:new_)?(?:prompt|instruction)>",
             r"\{(?:prompt|instruction|given_prompt|method)\}",
@@ -204,11 +214,16 @@ def has_leftover(text: str, parent: str, told: Iterable[str] = ()) -> bool:
     if any(_plain(found) not in there for found in _MARKS.findall(text)):
         return True
     mine = _runs(text) - _runs(parent)
-    return any(mine & _runs(message) for message in told)
+    return any(not mine.isdisjoint(_runs_told(message)) for message in told)
 
 
 def _plain(mark: str) -> str:
     return re.sub(r"[\W_]+", "", mark).casefold()
+
+
+@lru_cache(maxsize=64)
+def _runs_told(message: str) -> set[tuple[str, ...]]:
+    return _runs(message)
 
 
 def _runs(text: str) -> set[tuple[str, ...]]:
