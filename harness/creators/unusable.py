@@ -191,7 +191,8 @@ _MARKS = re.compile(
             # Here is the rewritten prompt
             r"^[\W_]{0,9}(?:(?:sure|certainly|of course|okay|ok|absolutely)[,.! ]+)?"
             rf"here(?:['’]?s| is) (?:the|a|an|your|my|one)\b[^.:\n]{{0,60}}?\b"
-            rf"(?:{_MADE}|more \w+|new|better|improved) (?:\w+ ){{0,3}}(?:{_PROMPT_WORD}|version)\b",
+            rf"(?:{_MADE}|more \w+|new|better|improved) (?:\w+ ){{0,3}}"
+            rf"(?:{_PROMPT_WORD}|version)\b",
             # tags of templates, whole or cut, and placeholders nobody filled in
             r"</?(?:new_)?(?:prompt|instruction)>",
             r"\{(?:prompt|instruction|given_prompt|method)\}",
