@@ -18,7 +18,7 @@ from harness.eva.mixing import evolved_count, mix
 from harness.eva.pairs import best_against_worst
 from harness.eva.selection import select, selected_count
 from harness.store.stage import StageContext
-from harness.trainer.assets import benchmark_items, resolve
+from harness.trainer.assets import benchmark_items
 from harness.trainer.creators import evolver_of
 from harness.trainer.files import (
     ATTEMPT_SCHEMA,
