@@ -43,7 +43,7 @@ def load_tables(dirs: Sequence[Path] | None = None) -> dict[str, Table]:
         dirs: Folders to search at any depth; the project's own by default.
 
     Returns:
-        The tables by id, in natural order (`table2` before `table10`).
+        The tables by id: the paper's in natural order (`table2` before `table10`), then ours.
 
     Raises:
         CatalogueError: Anything is wrong in any file; it carries every problem found.
@@ -63,7 +63,8 @@ def load_tables(dirs: Sequence[Path] | None = None) -> dict[str, Table]:
     problems += _runs_and_recipes(cells)
     if problems:
         raise CatalogueError(problems)
-    return {table.id: table for _, table in sorted(declared, key=lambda d: _natural(d[1].id))}
+    tables = [table for _, table in declared]
+    return {t.id: t for t in sorted(tables, key=lambda t: (t.is_ours, _natural(t.id)))}
 
 
 def table_files(dirs: Sequence[Path] | None = None) -> list[Path]:

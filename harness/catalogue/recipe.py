@@ -2,10 +2,11 @@
 
 A recipe names an algorithm and where its prompts come from. Offline (DPO, SPPO, SimPO, ORPO) it
 is a *chain*, one entry for each iteration: `human` trains on new human prompts, `eva` on the
-prompts of the iteration before, an informative share of which was evolved, and `select` on that
-informative share as it is. Online (RLOO, OAIF) prompts are chosen for each mini-batch and the
-`online` block says how. No algorithm at all is the base model. Sizes are multiples of x, the
-prompts of one iteration, and models are roles: the profile gives both their meaning.
+prompts of the iteration before, an informative share of which was evolved, `select` on that
+informative share as it is, and `same` on all prompts of the iteration before once more. Online
+(RLOO, OAIF) prompts are chosen for each mini-batch and the `online` block says how. No algorithm
+at all is the base model. Sizes are multiples of x, the prompts of one iteration, and models are
+roles: the profile gives both their meaning.
 
 Two recipes are the same run exactly if their canonical forms are equal: `Recipe.canonical`
 leaves out whatever the rest of the recipe makes irrelevant, such as the creator of a chain that
@@ -24,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 OfflineAlgorithm = Literal["dpo", "sppo", "simpo", "orpo"]
 OnlineAlgorithm = Literal["rloo", "oaif"]
 Algorithm = Literal["dpo", "sppo", "simpo", "orpo", "rloo", "oaif"]
-Arm = Literal["human", "eva", "select"]
+Arm = Literal["human", "eva", "select", "same"]
 TrainMode = Literal["incremental", "scratch"]
 RewardRole = Literal["pointwise", "pointwise_large", "pairwise", "pairwise_large"]
 Metric = Literal["a_min", "a_avg", "a_dis", "var", "mean", "mean_inv", "a_min_inv", "uniform"]
@@ -55,6 +56,22 @@ class Creator(Strict):
     """Rewrites made of each sampled prompt, all of them kept. Paper appendix A (4)."""
     evolved_share: float = Field(default=0.8, ge=0, le=1)
     """Share of evolved pairs in the training mix, the rest is replayed. Paper appendix A (80%)."""
+    shuffled: bool = False
+    """Permute the metric's values over the prompts before they become weights, so that they say
+    nothing of the prompt they weight. Ours: a control, the same weights without their signal."""
+
+    @model_validator(mode="after")
+    def _something_to_shuffle(self) -> Creator:
+        if self.shuffled and self.metric == "uniform":
+            raise ValueError("`shuffled` permutes the values of a metric, and `uniform` has none")
+        return self
+
+    def canonical(self, *, evolves: bool) -> dict[str, Any]:
+        """Return the settings that matter: without evolving, those of the selection alone."""
+        selection = {"metric", "sampling", "fraction"}
+        data = self.model_dump(include=None if evolves else selection, exclude={"shuffled"})
+        # Named where it is used alone, so that no other recipe changes by its being there.
+        return data | ({"shuffled": True} if self.shuffled else {})
 
 
 class Online(Strict):
@@ -150,6 +167,10 @@ class Recipe(Strict):
     `pointwise`. Authors' code (SPPO's prompts are weighted by the gap of ArmoRM-8B)."""
     rewriter: bool = False
     """Let the solver improve the chosen answers of `eva` iterations. Paper appendix H.2.1."""
+    step_matched: bool = False
+    """Go over the pairs of `select` iterations until they are as many as an `eva` iteration trains
+    on, so that both take the same number of gradient steps. Ours: a control for paper table 5,
+    whose rows without evolving train on a quarter of eva's pairs."""
     creator: Creator = Creator()
     """Offline: how `eva` and `select` iterations make their prompts."""
     online: Online | None = None
@@ -193,6 +214,8 @@ class Recipe(Strict):
             raise ValueError("an `eva` iteration needs a `creator.method`")
         if self.train == "scratch" and self.chain[-1] != "eva":
             raise ValueError("`train: scratch` needs a `chain` that ends in `eva`")
+        if self.step_matched and "select" not in self.chain:
+            raise ValueError("`step_matched` needs a `select` iteration in the `chain`")
         if self.rewriter and "eva" not in self.chain:
             raise ValueError("`rewriter` needs an `eva` iteration in the `chain`")
         if self.rewriter and small(self.reward_model) == "pairwise":
@@ -261,6 +284,7 @@ class Recipe(Strict):
                 # Only the last iteration of a recipe is trained from scratch.
                 "train": "incremental",
                 "rewriter": self.rewriter and "eva" in chain,
+                "step_matched": self.step_matched and "select" in chain,
                 "reward_model": self.reward_model_at(iterations),
                 "reward_model_from": self.reward_model_from if late else 1,
             }
@@ -283,10 +307,12 @@ class Recipe(Strict):
         }
         if "eva" in self.chain:
             data["rewriter"] = self.rewriter
-            data["creator"] = self.creator.model_dump()
+            data["creator"] = self.creator.canonical(evolves=True)
         elif "select" in self.chain:
-            data["creator"] = self.creator.model_dump(include={"metric", "sampling", "fraction"})
-        scored = [i for i, arm in enumerate(self.chain, start=1) if arm != "human"]
+            data["creator"] = self.creator.canonical(evolves=False)
+        if self.step_matched:
+            data["step_matched"] = True
+        scored = [i for i, arm in enumerate(self.chain, start=1) if arm in ("eva", "select")]
         if scored and self.creator.metric != "uniform":
             data["informativeness_reward_model"] = [
                 self.informativeness_reward_model_at(i) for i in scored

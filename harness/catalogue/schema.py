@@ -1,9 +1,10 @@
-"""A table of the paper as data: columns, rows with recipes, and the values as printed.
+"""A table of the paper, or one of ours, as data: columns, rows with recipes, values as printed.
 
 A cell's recipe is its row's settings laid over its table's, with its column's laid over both
 (`harness.catalogue.recipe.layered`). Values are kept as the strings the paper prints, so that
 `57.10` keeps its zero and says how exactly it is known. A gain is a row's value minus that of its
 baseline row in the same column; a baseline row has no baseline of its own and no gain.
+A table of ours goes beyond the paper: its source is `ours`, and it has no printed values.
 """
 
 from __future__ import annotations
@@ -161,8 +162,8 @@ class Table(Strict):
     """What the table is about."""
     question: str
     """What its rows answer."""
-    source: Source
-    """Where the paper prints it."""
+    source: Source | Literal["ours"]
+    """Where the paper prints it, or `ours` where it does not."""
     columns: Annotated[tuple[Column, ...], Field(min_length=1)]
     """What is measured, in printed order."""
     recipe: dict[str, Any] = Field(default={})
@@ -173,6 +174,33 @@ class Table(Strict):
     """Known problems of the printed numbers, and readings chosen where the paper is open."""
     claims: tuple[Claim, ...] = ()
     """What the paper says of the table, one of it primary."""
+
+    @model_validator(mode="after")
+    def _nothing_printed_of_ours(self) -> Table:
+        if self.source == "ours":
+            for row in self.rows:
+                if row.values or row.printed_notes:
+                    raise ValueError(f"the paper prints no value of `{row.id}`, a row of ours")
+            if self.claims:
+                raise ValueError("the paper claims nothing of a table of ours")
+        return self
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the table goes beyond the paper."""
+        return self.source == "ours"
+
+    @property
+    def heading(self) -> str:
+        """The title, after its number in the paper where it has one."""
+        return self.title if self.source == "ours" else f"Table {self.source.table}: {self.title}"
+
+    @property
+    def place(self) -> str:
+        """Where the paper prints the table, in words; of one of ours, that it does not."""
+        if self.source == "ours":
+            return "ours, beyond the paper's tables"
+        return f"{self.source.paper}, section {self.source.section}, table {self.source.table}"
 
     @property
     def paper_values(self) -> int:

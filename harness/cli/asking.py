@@ -24,6 +24,7 @@ EXPECTED_S: Mapping[str, float] = {
     "pair": 0.1,
     "mix": 0.1,
     "join": 0.1,
+    "repeat": 0.1,
     "rewrite": 3.0,
     "train": 12.0,
     "online": 90.0,

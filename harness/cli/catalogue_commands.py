@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -10,6 +10,8 @@ import typer
 from harness.cli.options import JsonOption, TableArgument
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from harness.catalogue.figures import Figure
     from harness.catalogue.profile import Profile
     from harness.catalogue.schema import Row, Table
@@ -106,7 +108,7 @@ def _table_json(table: Table) -> dict[str, Any]:
         "kind": table.kind,
         "title": table.title,
         "question": table.question,
-        "source": table.source.model_dump(),
+        "source": "ours" if table.source == "ours" else table.source.model_dump(),
         "columns": [
             column.model_dump(include={"id", "benchmark", "metric", "printed", "unit", "direction"})
             | {"score": column.reads}
@@ -138,10 +140,9 @@ def _print_table(table: Table) -> None:
     from harness.cli.wording import in_short
 
     out = console()
-    source = table.source
     out.print(f"{table.id} · {table.title}", style="bold")
     out.print(table.question)
-    out.print(f"Source: {source.paper}, section {source.section}, table {source.table}.\n")
+    out.print(f"Source: {table.place}.\n")
     recipes = [
         (
             row.id,
@@ -152,6 +153,15 @@ def _print_table(table: Table) -> None:
         for row in table.rows
     ]
     out.print(grid(("row", "label", "baseline", "recipe"), recipes))
+    if not table.is_ours:
+        _print_values(out, table)
+    for note in table.notes:
+        out.print(f"Note: {note}")
+
+
+def _print_values(out: Console, table: Table) -> None:
+    from harness.cli.output import grid
+
     out.print("\nThe paper's values:", style="bold")
     columns = [f"{column.id} ({column.unit})" for column in table.columns]
     values = [
@@ -159,8 +169,6 @@ def _print_table(table: Table) -> None:
     ]
     right = "".join(str(position) for position in range(1, min(len(columns), 9) + 1))
     out.print(grid(("row", *columns), values, right=right))
-    for note in table.notes:
-        out.print(f"Note: {note}")
 
 
 def _printed(row: Row, column: str) -> str:
@@ -193,17 +201,21 @@ def validate(as_json: JsonOption = False) -> None:
         figures = load_figures(tables or None)
     except CatalogueError as error:
         problems += error.problems
-    runs = {run for table in tables.values() for row in table.rows for run in table.recipes(row)}
-    values = sum(table.paper_values for table in tables.values())
+    paper = [table for table in tables.values() if not table.is_ours]
+    ours = [table for table in tables.values() if table.is_ours]
+    runs = _runs(paper)
+    further = _runs(ours) - runs
+    values = sum(table.paper_values for table in paper)
     if as_json:
         print_json(
             {
                 "ok": not problems,
-                "tables": len(tables),
+                "tables": len(paper),
                 "figures": len(figures),
                 "profiles": len(profiles),
                 "runs": len(runs),
                 "paper_values": values,
+                "ours": {"tables": len(ours), "runs": len(further)},
                 "problems": [
                     {"file": problem.file, "line": problem.line, "message": problem.message}
                     for problem in sorted(set(problems))
@@ -216,7 +228,14 @@ def validate(as_json: JsonOption = False) -> None:
     if problems:
         raise CatalogueError(problems)
     console().print(
-        f"All is well: {counted(len(tables), 'table')} with {counted(values, 'paper value')} and "
-        f"{counted(len(runs), 'distinct run')}, {counted(len(figures), 'figure')}, "
-        f"{counted(len(profiles), 'profile')}."
+        f"All is well: {counted(len(paper), 'table')} of the paper with "
+        f"{counted(values, 'paper value')} and {counted(len(runs), 'distinct run')}, "
+        f"{counted(len(ours), 'table')} of ours with {counted(len(further), 'further run')}, "
+        f"{counted(len(figures), 'figure')}, {counted(len(profiles), 'profile')}.",
+        soft_wrap=True,
     )
+
+
+def _runs(tables: Iterable[Table]) -> set[str]:
+    """Return the distinct runs behind some tables."""
+    return {run for table in tables for row in table.rows for run in table.recipes(row)}

@@ -9,6 +9,8 @@ otherwise; here the share is one of the mix, by construction.
 
 Source: paper appendix A (20% original, 80% evolved); authors' code
 (`src/snippets/combine_ds.py`).
+
+`repeated` is no part of the method: a control trains on a small set for as long as on a mix.
 """
 
 from __future__ import annotations
@@ -75,3 +77,28 @@ def mix(
     for items, count in ((base, size - n_evolved), (evolved, n_evolved)):
         parts += [items[int(i)] for i in rng.choice(len(items), size=count, replace=False)]
     return [parts[int(i)] for i in rng.permutation(size)]
+
+
+def repeated(items: Sequence[Item], size: int, rng: np.random.Generator) -> list[Item]:
+    """Go over items again and again until there are `size`.
+
+    Args:
+        items: what is gone over, at least one.
+        size: number of items to return.
+        rng: generator of each pass's order.
+
+    Returns:
+        `size` items: each pass takes every item once, in an order of its own, and the last pass is
+        cut off.
+
+    Raises:
+        UserError: the size is not positive.
+        MixingError: there are no items.
+    """
+    if size < 1:
+        raise UserError(f"{size} items are asked for: give a positive number.")
+    if not items:
+        raise MixingError("there are no items to go over: check the stage that selects them.")
+    passes = -(-size // len(items))
+    order = [int(i) for _ in range(passes) for i in rng.permutation(len(items))]
+    return [items[i] for i in order[:size]]

@@ -22,16 +22,17 @@ _OPENS = re.compile(r"^(\d*)([-+=.)])(?=\s|$|[-=])")
 
 def as_markdown(report: Report) -> str:
     """Return a report as GitHub-flavoured Markdown."""
+    notes_title, notes = view.table_notes(report)
     return template("report.md.j2").render(
         heading=view.heading(report),
         facts=view.facts(report),
-        blocks=view.column_blocks(report),
-        summary=view.summary_block(report),
+        blocks=view.blocks(report),
         failures=view.failures(report),
         details=detail_blocks(report),
         figures=view.figures(report),
         groups=view.assumption_groups(report),
-        notes=view.table_notes(report),
+        notes_title=notes_title,
+        notes=notes,
     )
 
 

@@ -118,7 +118,7 @@ def published_json(report: Report, costs: Sequence[RowCost]) -> dict[str, Any]:
         "failures": view.failures(report),
         "origin": report.origin.as_json(),
         "assumptions": [asdict(assumption) for assumption in report.assumptions],
-        "notes": view.table_notes(report),
+        "notes": view.table_notes(report)[1],
     }
 
 

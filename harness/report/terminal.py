@@ -54,9 +54,8 @@ def _parts(report: Report, details: bool) -> Iterator[RenderableType]:
 
     yield Text(view.heading(report), style="bold")
     yield names_and_texts(view.facts(report))
-    for block in view.column_blocks(report):
+    for block in view.blocks(report):
         yield from block_lines(block)
-    yield from block_lines(view.summary_block(report))
     reasons = view.failures(report)
     if reasons:
         yield Text("\nFailed", style="bold")
@@ -106,7 +105,7 @@ def _assumptions(report: Report) -> Iterator[RenderableType]:
         yield Text(title)
         for why, what in lines:
             yield Padding(Text.assemble(what, (f" — {why}", "dim")), (0, 0, 0, 2))
-    notes = view.table_notes(report)
+    title, notes = view.table_notes(report)
     if notes:
-        yield Text("On the paper's table")
+        yield Text(title)
         yield from (Padding(Text(note), (0, 0, 0, 2)) for note in notes)

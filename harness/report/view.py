@@ -78,10 +78,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
     nothing = "nothing is computed yet"
     found = [
         ("Question", table.question),
-        (
-            "Source",
-            f"{table.source.paper}, section {table.source.section}, table {table.source.table}",
-        ),
+        ("Source", table.place),
         ("Profile", profile.name),
         ("Scale", SCALES[profile.scale]),
         ("Seeds", seeds),
@@ -117,15 +114,23 @@ def _listed(items: Iterable[str]) -> str:
     return ", ".join(items)
 
 
+def blocks(report: Report) -> list[Block]:
+    """Return the blocks of numbers: each column, then the comparison with the paper if there is."""
+    compared = [] if report.table.is_ours else [summary_block(report)]
+    return [*column_blocks(report), *compared]
+
+
 def column_blocks(report: Report) -> list[Block]:
-    """Return one block for each column of the table: ours beside the paper's."""
+    """Return one block for each column of the table: ours, beside the paper's if it has any."""
     return [_column_block(report, column) for column in report.table.columns]
 
 
 def _column_block(report: Report, column: Column) -> Block:
-    head = ["row", "ours\n± 95%", "gain\n± 95%", "paper", "paper\ngain"]
-    if report.profile.scale == "paper":
-        head.append("ours −\npaper")
+    head = ["row", "ours\n± 95%", "gain\n± 95%"]
+    if not report.table.is_ours:
+        head += ["paper", "paper\ngain"]
+        if report.profile.scale == "paper":
+            head.append("ours −\npaper")
     names, decimals = row_names(report), our_decimals(report, column)
     printed = _printed_decimals(report, column)
     rows = [
@@ -173,7 +178,9 @@ def _caption(report: Report, column: Column) -> str:
 
 
 def _printed_decimals(report: Report, column: Column) -> int:
-    """Return how many decimals the paper prints in a column, 2 where it prints nothing."""
+    """Return how many decimals the paper prints in a column, 2 where it prints nothing there."""
+    if report.table.is_ours:
+        return 0
     printed = [row.values[column.id].decimals for row in report.rows if column.id in row.values]
     return max(printed, default=2)
 
@@ -186,12 +193,10 @@ def our_decimals(report: Report, column: Column) -> int:
 
 
 def _figures(cell: Cell, report: Report, decimals: int, printed: int) -> list[str]:
-    figures = [
-        ours(cell, decimals),
-        gain(cell, decimals),
-        cell.paper_printed or NO_PAPER,
-        paper_gain(cell, printed),
-    ]
+    figures = [ours(cell, decimals), gain(cell, decimals)]
+    if report.table.is_ours:
+        return figures
+    figures += [cell.paper_printed or NO_PAPER, paper_gain(cell, printed)]
     if report.profile.scale == "paper":
         both = cell.mean is not None and cell.paper is not None
         difference = cell.mean - cell.paper if both else None  # type: ignore[operator]
@@ -312,12 +317,13 @@ def assumption_groups(report: Report) -> list[tuple[str, list[tuple[str, str]]]]
     return groups
 
 
-def table_notes(report: Report) -> list[str]:
-    """Return the declaration's notes on the paper's table."""
-    return [plain(note) for note in report.table.notes]
+def table_notes(report: Report) -> tuple[str, list[str]]:
+    """Return the declaration's notes on the table, after their title."""
+    title = "On this table" if report.table.is_ours else "On the paper's table"
+    return title, [plain(note) for note in report.table.notes]
 
 
 def heading(report: Report) -> str:
     """Return the report's title."""
-    number, title = report.table.source.table, report.table.title
-    return plain(f"Table {number}: {title} ({report.profile.name}, scale: {report.profile.scale})")
+    profile = report.profile
+    return plain(f"{report.table.heading} ({profile.name}, scale: {profile.scale})")

@@ -17,10 +17,12 @@ Trained from scratch, its last lines read
     train                                           from the base policy, which is the reference
 
 and with a rewriter a step `rewrite` before the training lets the policy revise the chosen answers.
-A `select` iteration trains on the selected prompts as they are. Online runs are planned in
-`harness.trainer.online_plan`, and what becomes of the policy, or of the prompts, afterwards in
-`harness.trainer.judges_plan`. Nothing here runs a model:
-the result is a graph, and equal steps of different rows are one node of it.
+A `select` iteration trains on the selected prompts as they are; if it is to take as many steps as
+an `eva` one, a step `repeat` goes over their pairs again until they are as many. A `same`
+iteration trains on the prompts before it once more, answered anew by the current policy. Online
+runs are planned in `harness.trainer.online_plan`, and what becomes of the policy, or of the
+prompts, afterwards in `harness.trainer.judges_plan`. Nothing here runs a model: the result is a
+graph, and equal steps of different rows are one node of it.
 
 Source: paper, Algorithm 1 and appendix A; the order of rollouts follows the authors' scripts
 (answers to X_1 come from the policy already trained on X_1).
@@ -53,6 +55,7 @@ VERSIONS: Mapping[str, int] = {
     "mix": 1,
     "join": 1,
     "rewrite": 1,
+    "repeat": 1,
     "train": 1,
     "online": 1,
     "answer": 1,
@@ -179,8 +182,10 @@ class Planner:
                 humans += 1
             elif arm == "eva":
                 iteration = step.eva(done)
-            else:
+            elif arm == "select":
                 iteration = step.select(done)
+            else:
+                iteration = step.same(done)
             done.append(iteration)
         return tuple(done)
 
@@ -307,7 +312,17 @@ class _Step:
         completions, rewards = self._rollouts(before.policy, before.prompts)
         selected = self._selected(before)
         pairs = self._pairs(completions, rewards, only=selected)
+        if self.recipe.step_matched:
+            size = self.recipe.size * self.planner.profile.x
+            settings: dict[str, Json] = {"size": size, "seed": self.seed}
+            pairs = self._stage("repeat", settings, {"pairs": pairs})
         return Iteration(selected, pairs, self._train(before.policy, pairs))
+
+    def same(self, done: list[Iteration]) -> Iteration:
+        """Train on the prompts before once more, all of them and as they are."""
+        before = done[-1]
+        pairs = self._pairs(*self._rollouts(before.policy, before.prompts))
+        return Iteration(before.prompts, pairs, self._train(before.policy, pairs))
 
     def _selected(self, before: Iteration) -> Stage:
         creator = self.recipe.creator
@@ -317,6 +332,7 @@ class _Step:
             "fraction": creator.fraction,
             "too_few": self.planner.profile.selection.too_few,
             "seed": self.seed,
+            **({"shuffled": True} if creator.shuffled else {}),
         }
         role = self.recipe.informativeness_reward_model_at(self.number)
         _, rewards = self._rollouts(before.policy, before.prompts, role)

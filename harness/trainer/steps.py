@@ -14,7 +14,7 @@ import numpy as np
 from harness.errors import HarnessError
 from harness.eva.evolving import Prompt, Shape, evolve
 from harness.eva.informativeness import informativeness, weights
-from harness.eva.mixing import evolved_count, mix
+from harness.eva.mixing import evolved_count, mix, repeated
 from harness.eva.pairs import best_against_worst
 from harness.eva.selection import select, selected_count
 from harness.store.stage import StageContext
@@ -36,7 +36,7 @@ from harness.trainer.human_prompts import cut_prompts
 FUNCTIONS: Mapping[str, str] = {
     **{
         k: f"{__name__}:{k}_stage"
-        for k in ("prompts", "select", "evolve", "pair", "mix", "join", "rate")
+        for k in ("prompts", "select", "evolve", "pair", "mix", "join", "rate", "repeat")
     },
     **{
         k: f"harness.trainer.model_steps:{k}_stage"
@@ -67,15 +67,21 @@ def prompts_stage(ctx: StageContext) -> None:
 
 
 def select_stage(ctx: StageContext) -> None:
-    """Draw the informative prompts; writes `selected.parquet` in the order drawn."""
+    """Draw the informative prompts; writes `selected.parquet` in the order drawn.
+
+    Where the signal is shuffled, a prompt's `informativeness` is the one that weighted it, which
+    is another prompt's.
+    """
     prompts = {row["prompt_id"]: row for row in read_prompts(ctx.inputs["prompts"])}
     ids, rewards = read_rewards(ctx.inputs["rewards"])
     metric = str(ctx.settings["metric"])
     values = informativeness(rewards, metric)
-    shares = weights(values, metric)
-    count = selected_count(len(ids), cast(float, ctx.settings["fraction"]))
     rng = np.random.default_rng(ctx.seed)
     settings = ctx.settings
+    if settings.get("shuffled"):
+        values = rng.permutation(values)
+    shares = weights(values, metric)
+    count = selected_count(len(ids), cast(float, settings["fraction"]))
     drawn = select(shares, count, str(settings["sampling"]), rng, str(settings["too_few"]))
     rows = [
         {
@@ -216,3 +222,10 @@ def rate_stage(ctx: StageContext) -> None:
     ]
     write_rows(ctx.output / "scores.parquet", rows)
     write_json(ctx.output / "summary.json", {"judge": judge, "n": len(prompts)})
+
+
+def repeat_stage(ctx: StageContext) -> None:
+    """Go over pairs again and again until they are so many; writes `pairs.parquet`."""
+    pairs = read_rows(ctx.inputs["pairs"] / "pairs.parquet")
+    rows = repeated(pairs, cast(int, ctx.settings["size"]), np.random.default_rng(ctx.seed))
+    write_rows(ctx.output / "pairs.parquet", rows, PAIR_SCHEMA)

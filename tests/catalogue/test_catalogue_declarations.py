@@ -11,6 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from harness.catalogue.documents import read_document, yaml_files
 from harness.catalogue.json_schema import FOLDER, schemas
@@ -24,6 +25,7 @@ from harness.project import profiles_dir
 TABLE_FILES = table_files()
 PROFILE_FILES = yaml_files(profiles_dir())
 PAPER_TABLES = {f"table{n}" for n in (1, 2, *range(4, 17))}
+OUR_TABLES = {"controls"}
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +57,9 @@ def test_every_profile_file_is_valid_alone(path: Path, tmp_path: Path) -> None:
 
 def test_no_declaration_is_missing() -> None:
     """The paper numbers tables 1 to 16; table 3 holds definitions and no measured value."""
-    assert len(TABLE_FILES) == 15
-    assert {path.stem for path in TABLE_FILES} == PAPER_TABLES
+    assert len(PAPER_TABLES) == 15
+    assert {path.stem for path in TABLE_FILES} == PAPER_TABLES | OUR_TABLES
+    assert len(TABLE_FILES) == len(PAPER_TABLES | OUR_TABLES)
     assert len(PROFILE_FILES) == 3
     assert {path.stem for path in PROFILE_FILES} == {"micro", "single-gpu", "paper"}
 
@@ -90,6 +93,39 @@ def test_the_paper_has_362_values_and_64_runs(tables: dict[str, Table]) -> None:
     assert sum(table.paper_values for table in paper.values()) == 362
     runs = {r.run_id(c) for t in paper.values() for r in t.rows for c in t.columns}
     assert len(runs) == 64
+
+
+def test_tables_are_the_papers_or_ours(tables: dict[str, Table]) -> None:
+    assert {name for name, table in tables.items() if table.is_ours} == OUR_TABLES
+    assert [name for name in tables if name in OUR_TABLES] == list(tables)[-len(OUR_TABLES) :]
+    for name in OUR_TABLES:
+        assert tables[name].paper_values == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"values": {"ah_wr": "51.6"}}, "the paper prints no value of `dpo-1`"),
+        ({"printed_notes": {"ah_wr": "(+8.5)"}}, "the paper prints no value of `dpo-1`"),
+    ],
+)
+def test_a_table_of_ours_has_no_printed_values(
+    tables: dict[str, Table], change: dict[str, Any], complaint: str
+) -> None:
+    declared = tables["controls"].model_dump(mode="json")
+    declared["rows"][0] |= change
+    with pytest.raises(ValidationError, match=complaint):
+        Table.model_validate(declared)
+    declared = tables["controls"].model_dump() | {"claims": tables["table4"].model_dump()["claims"]}
+    with pytest.raises(ValidationError, match="claims nothing of a table of ours"):
+        Table.model_validate(declared)
+
+
+def test_a_table_is_called_by_its_number_or_by_its_title(tables: dict[str, Table]) -> None:
+    assert tables["table4"].heading == "Table 4: Informativeness metric"
+    assert tables["table4"].place == "arXiv 2411.00062, section 4.2.1, table 4"
+    assert tables["controls"].heading == "Controls"
+    assert tables["controls"].place == "ours, beyond the paper's tables"
 
 
 def test_values_runs_and_labels_are_those_of_the_paper(

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from harness.catalogue.recipe import Recipe, layered, merge
 
 METRICS = ["a_min", "a_avg", "a_dis", "var", "mean", "mean_inv", "a_min_inv", "uniform"]
-ARMS = ["human", "eva", "select"]
+ARMS = ["human", "eva", "select", "same"]
 
 creators = st.fixed_dictionaries(
     {},
@@ -22,8 +22,9 @@ creators = st.fixed_dictionaries(
         "fraction": st.sampled_from([0.25, 0.5]),
         "evolutions": st.integers(1, 5),
         "evolved_share": st.sampled_from([0.5, 0.8]),
+        "shuffled": st.booleans(),
     },
-)
+).filter(lambda creator: not (creator.get("shuffled") and creator.get("metric") == "uniform"))
 chains = st.lists(st.sampled_from(ARMS), max_size=3).map(lambda rest: ["human", *rest])
 offline = st.fixed_dictionaries(
     {"algorithm": st.sampled_from(["dpo", "simpo", "orpo"]), "chain": chains},
@@ -76,6 +77,32 @@ def test_selecting_ignores_how_prompts_would_evolve() -> None:
     assert plain.canonical() == other.canonical()
     metric = Recipe.model_validate(base | {"creator": {"metric": "var"}})
     assert plain.canonical() != metric.canonical()
+
+
+def test_the_settings_of_controls_are_named_only_where_they_are_used() -> None:
+    """So that no other run is another one by their being there."""
+    plain = Recipe.model_validate({"algorithm": "dpo", "chain": ["human", "select"]})
+    assert "step_matched" not in plain.canonical()
+    assert "shuffled" not in plain.canonical()["creator"]
+    control = Recipe.model_validate(
+        plain.model_dump() | {"step_matched": True, "creator": {"shuffled": True}}
+    )
+    assert control.canonical() == plain.canonical() | {
+        "step_matched": True,
+        "creator": plain.canonical()["creator"] | {"shuffled": True},
+    }
+
+
+def test_the_first_iterations_of_a_step_matched_recipe_are_plain() -> None:
+    matched = Recipe.model_validate(
+        {"algorithm": "dpo", "chain": ["human", "select"], "step_matched": True}
+    )
+    assert matched.prefix(1) == Recipe.model_validate({"algorithm": "dpo", "chain": ["human"]})
+
+
+def test_an_iteration_on_the_same_prompts_scores_none_of_them() -> None:
+    recipe = Recipe.model_validate({"algorithm": "dpo", "chain": ["human", "same", "eva"]})
+    assert recipe.canonical()["informativeness_reward_model"] == ["pointwise"]
 
 
 def test_uniform_weights_need_no_rewards() -> None:
@@ -150,6 +177,15 @@ def test_online_on_human_prompts_is_the_same_run_whatever_the_buffer() -> None:
         ({"algorithm": None, "online": {}}, "takes no other setting"),
         ({"algorithm": "dpo", "chain": ["human"], "train": "scratch"}, "ends in `eva`"),
         ({"algorithm": "dpo", "chain": ["human"], "rewriter": True}, "needs an `eva`"),
+        ({"algorithm": "dpo", "chain": ["human", "same"], "step_matched": True}, "a `select`"),
+        (
+            {
+                "algorithm": "dpo",
+                "chain": ["human", "eva"],
+                "creator": {"metric": "uniform", "shuffled": True},
+            },
+            "`uniform` has none",
+        ),
         ({"algorithm": "sppo", "chain": ["human"]}, "needs a pairwise"),
         (
             {

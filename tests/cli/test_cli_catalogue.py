@@ -15,7 +15,8 @@ from harness.cli.wording import in_short
 
 def test_list_names_every_table_with_the_paper_s_362_values(says: Callable[..., Any]) -> None:
     listed = [item for item in says("list", "list") if item["kind"] != "figure"]
-    assert [table["id"] for table in listed] == [f"table{n}" for n in (1, 2, *range(4, 17))]
+    paper = [f"table{n}" for n in (1, 2, *range(4, 17))]
+    assert [table["id"] for table in listed] == [*paper, "controls"]
     assert sum(table["paper_values"] for table in listed) == 362
     assert listed[2] == {
         "id": "table4",
@@ -55,6 +56,17 @@ def test_show_prints_every_value_as_the_paper_does(
         assert all(value in line for value in row["values"].values())
 
 
+def test_show_of_a_table_of_ours_has_no_printed_values(
+    says: Callable[..., Any], call: Callable[..., Any]
+) -> None:
+    shown = says("show", "show", "controls")
+    assert shown["source"] == "ours"
+    assert all(row["values"] == {} for row in shown["rows"])
+    text = call("show", "controls").stdout
+    assert "Source: ours, beyond the paper's tables." in text
+    assert "The paper's values" not in text
+
+
 def test_show_gives_gains_over_the_baseline_row(says: Callable[..., Any]) -> None:
     """60.1 - 51.6 = 8.5 for A_min against DPO in table 4; the baseline itself has none."""
     rows = {row["id"]: row for row in says("show", "show", "table4")["rows"]}
@@ -86,6 +98,7 @@ def test_validate_counts_what_is_declared(says: Callable[..., Any]) -> None:
         "profiles": 3,
         "runs": 64,
         "paper_values": 362,
+        "ours": {"tables": 1, "runs": 4},
         "problems": [],
     }
 

@@ -70,6 +70,19 @@ def test_a_failed_stage_costs_its_row_and_not_the_report(
     assert {cell["state"] for cell in says("report", *asked)} == {"ok"}
 
 
+def test_a_table_of_ours_runs_and_is_reported_like_the_papers(
+    says: Callable[..., Any], call: Callable[..., Any], tracker: Any
+) -> None:
+    asked = ("run", "controls", "--seeds", "0,1", "--jobs", "1")
+    cells = says("report", *asked)
+    assert {cell["state"] for cell in cells} == {"ok"}
+    assert len(cells) == 9 * 5
+    assert {cell["paper"] for cell in cells} == {None}
+    text = call(*asked).stdout
+    assert "Controls (micro, scale: toy)" in text
+    assert "Beside the paper" not in text
+
+
 def test_fail_fast_stops_at_the_first_failure(
     call: Callable[..., Any], tracker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

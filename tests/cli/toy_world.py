@@ -30,6 +30,7 @@ KINDS = [
     "evolve",
     "pair",
     "mix",
+    "repeat",
     "train",
     "answer",
     "judge",
@@ -110,6 +111,11 @@ def pair_stage(ctx: StageContext) -> None:
 
 def mix_stage(ctx: StageContext) -> None:
     _work(ctx, "mix")
+    _write(ctx.output / "pairs.parquet", PROMPTS)
+
+
+def repeat_stage(ctx: StageContext) -> None:
+    _work(ctx, "repeat")
     _write(ctx.output / "pairs.parquet", PROMPTS)
 
 

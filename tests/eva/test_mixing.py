@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UserError
-from harness.eva.mixing import MixingError, evolved_count, mix
+from harness.eva.mixing import MixingError, evolved_count, mix, repeated
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -75,3 +75,27 @@ def test_the_mix_is_shuffled_across_both_parts() -> None:
 def test_a_size_or_share_out_of_range_is_the_users_error(size: int, share: float) -> None:
     with pytest.raises(UserError):
         mix(range(20), range(20), size, share, rng())
+
+
+@given(st.integers(1, 12), st.integers(1, 60), st.integers(0, 2**31))
+def test_what_is_repeated_comes_in_whole_passes(count: int, size: int, seed: int) -> None:
+    """Every stretch of `count` from the start has each item once; the last may be cut off."""
+    items = list(range(count))
+    found = repeated(items, size, rng(seed))
+    assert len(found) == size
+    for start in range(0, size, count):
+        stretch = found[start : start + count]
+        assert len(set(stretch)) == len(stretch)
+    assert found == repeated(items, size, rng(seed))
+
+
+def test_passes_have_orders_of_their_own() -> None:
+    found = repeated(list(range(20)), 40, rng())
+    assert found[:20] != found[20:]
+
+
+def test_nothing_cannot_be_repeated() -> None:
+    with pytest.raises(MixingError, match="no items"):
+        repeated([], 4, rng())
+    with pytest.raises(UserError, match="positive"):
+        repeated([1], 0, rng())

@@ -19,7 +19,7 @@ from harness.report.json import as_json, schema
 from harness.report.markdown import as_markdown, escape
 from harness.report.report import Report, assemble
 from harness.report.terminal import as_text
-from harness.report.view import column_blocks, facts, signed, summary_block
+from harness.report.view import blocks, column_blocks, facts, signed, summary_block
 from harness.report.view_details import creation_block, distance_block
 from harness.store import Store
 from harness.trainer.table_runs import TableRuns
@@ -60,6 +60,28 @@ def test_a_row_shows_ours_and_the_papers_side_by_side(store: Store) -> None:
     ratings = {row[0]: row[1:] for row in column_blocks(full(store))[1].rows}
     assert ratings["θ_{1→1̄}: + eva [eva-a_min]"][2:] == ("8.90", "+0.24")
     assert ratings["θ_0: SFT"][2:] == ("not printed", "not printed")
+
+
+@pytest.mark.parametrize("scale", ["toy", "paper"])
+def test_a_table_of_ours_stands_beside_nothing(store: Store, scale: str) -> None:
+    """The same numbers as in the row above, without places for the paper's."""
+    table = deepcopy(DECLARATION) | {"source": "ours"}
+    for row in table["rows"]:
+        del row["values"]
+    runs = toy_runs(scale=scale, table=table)
+    write_all(store, runs)
+    write_prompts(store, runs)
+    report = report_of(runs, store)
+    first = blocks(report)[0]
+    assert first.head == ("row", "ours\n± 95%", "gain\n± 95%")
+    rows = {row[0]: row[1:] for row in first.rows}
+    assert rows["θ_{1→1̄}: + eva [eva-a_min]"][1] == "+4.5 ±0.0"
+    assert len(blocks(report)) == len(report.table.columns)
+    assert dict(facts(report))["Source"] == "ours, beyond the paper's tables"
+    for text in (as_text(report), as_markdown(report)):
+        assert "Beside the paper" not in text
+        assert "On this table" in text
+        assert "A toy (micro, scale:" in text
 
 
 def test_states_are_words(store: Store) -> None:

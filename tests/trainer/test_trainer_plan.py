@@ -423,8 +423,10 @@ def test_a_changed_policy_makes_everything_new_but_the_prompts(
 
 
 def test_the_places_a_run_stands_behind_are_listed_by_run_id() -> None:
-    served = cells_served(load_tables())
+    tables = load_tables()
+    served = cells_served({name: table for name, table in tables.items() if not table.is_ours})
     assert "table4/dpo-1" in served["dpo-h1"]
     assert "table4/eva-a_min" in served["dpo-eva-a_min"]
     assert len(served["dpo-h1"]) > 1
     assert len(served) == 64
+    assert "controls/same" in cells_served(tables)["dpo-h1-same"]
