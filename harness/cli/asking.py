@@ -113,8 +113,8 @@ def shared_stages(runs: TableRuns | FigureRuns) -> list[Stage]:
 
 
 def training_stages(plan: Plan) -> list[Stage]:
-    """Return the stages of a plan that train a policy."""
-    return [stage for stage in plan if stage.kind == "train"]
+    """Return the stages of a plan that train a policy, offline or online."""
+    return [stage for stage in plan if stage.kind in ("train", "online")]
 
 
 def supported_rows(table: Table, profile: Profile, asked: Sequence[str] = ()) -> list[str]:

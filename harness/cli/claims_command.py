@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 TablesArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="TABLE...", help="Tables or figures.", show_default="all"),
+    typer.Argument(
+        metavar="TABLE...",
+        help="Tables, figures, or `all-offline`, the tables without online training.",
+        show_default="all",
+    ),
 ]
 
 
@@ -51,11 +55,27 @@ def claims(
         raise UserError("published scores have the seeds they have; leave out `--seeds`")
     asked = None if seeds is None else parse_seeds(seeds)
     by_table = _published if published else functools.partial(_stored, asked)
-    verdicts = judged(tables or [], profile, by_table)
+    verdicts = judged(_spelt_out(tables or []), profile, by_table)
     if as_json:
         sys.stdout.write(ledger.as_json(verdicts))
     else:
         _print(verdicts)
+
+
+def _spelt_out(names: Sequence[str]) -> list[str]:
+    """Return names with each group's tables in its place; in that of `all`, figures as well."""
+    from harness.catalogue.claims import figure_claims
+    from harness.catalogue.groups import GROUPS, members
+    from harness.cli.asking import all_tables
+
+    found: list[str] = []
+    for name in names:
+        if name in GROUPS:
+            found += [table.id for table in members(name, all_tables())]
+            found += [figure.id for figure in figure_claims().figures] if name == "all" else []
+        else:
+            found.append(name)
+    return found
 
 
 def judged(
@@ -148,5 +168,8 @@ def _print(verdicts: Sequence[Verdict]) -> None:
             if verdict.by_construction:
                 out.print(f"{verdict.id}: by construction here: {verdict.by_construction}.")
         out.print()
+    if not verdicts:
+        out.print("The paper claims nothing there.")
+        return
     out.print(f"{counted(len(verdicts), 'claim')}: {totals(verdicts)}.")
     out.print(PRIMARY)

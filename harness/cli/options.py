@@ -20,6 +20,20 @@ LARGEST_SEED = 2**31 - 1
 TableArgument = Annotated[
     str, typer.Argument(metavar="TABLE", help="A table or figure; `harness list` names them.")
 ]
+TablesArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TABLE",
+        help="A table (`harness list` names them), `all-offline` or `all`.",
+    ),
+]
+SkipUnsupportedOption = Annotated[
+    bool,
+    typer.Option(
+        "--skip-unsupported",
+        help="Of `all-offline` or `all`, leave out the tables that the profile cannot run.",
+    ),
+]
 ProfileOption = Annotated[
     str, typer.Option("--profile", metavar="NAME", help="The scale to run at.")
 ]
@@ -35,6 +49,33 @@ JobsOption = Annotated[
     typer.Option("--jobs", metavar="N", help="Worker processes.", show_default="one per core"),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+
+def one_table(name: str, rows: str | None, skip_unsupported: bool = False) -> bool:
+    """Return whether a name is to be looked up as a table's, rather than being a group's.
+
+    Args:
+        name: What was given as table.
+        rows: The text of `--rows`.
+        skip_unsupported: Whether `--skip-unsupported` was given.
+
+    Raises:
+        UserError: An option was given that goes with the other only.
+    """
+    from harness.catalogue.groups import GROUPS
+
+    if name in GROUPS:
+        if rows is not None:
+            raise UserError(
+                f"`--rows` names rows of one table; name that table instead of `{name}`"
+            )
+        return False
+    if skip_unsupported:
+        raise UserError(
+            f"`--skip-unsupported` goes with {' or '.join(f'`{group}`' for group in GROUPS)}; "
+            f"leave it out for `{name}`"
+        )
+    return True
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

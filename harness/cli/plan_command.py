@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -14,14 +15,18 @@ from harness.cli.options import (
     ProfileOption,
     RowsOption,
     SeedsOption,
-    TableArgument,
+    SkipUnsupportedOption,
+    TablesArgument,
+    one_table,
     parse_names,
     parse_seeds,
 )
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from harness.engine import Plan
-    from harness.store import Store
+    from harness.store import Stage, State, Store
     from harness.trainer.figure_runs import FigureRuns
     from harness.trainer.table_runs import TableRuns
 
@@ -32,11 +37,12 @@ def register(app: typer.Typer) -> None:
 
 
 def plan(
-    table: TableArgument,
+    table: TablesArgument,
     profile: ProfileOption = DEFAULT_PROFILE,
     rows: RowsOption = None,
     seeds: SeedsOption = DEFAULT_SEEDS,
     jobs: JobsOption = None,
+    skip_unsupported: SkipUnsupportedOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show what a run would compute: stages done, missing, failed, and the time left."""
@@ -46,6 +52,13 @@ def plan(
     asked = parse_seeds(seeds)
     if is_figure(table):
         show_plan(runnable_figure(table, profile, asked, rows), jobs, as_json)
+        return
+    if not one_table(table, rows, skip_unsupported):
+        from harness.cli.group_commands import show_group_plan
+        from harness.cli.together import planned_together
+
+        together = planned_together(table, profile, asked, skip_unsupported=skip_unsupported)
+        show_group_plan(together, jobs, as_json)
         return
     show_plan(planned(table, profile, asked, parse_names("--rows", rows)), jobs, as_json)
 
@@ -81,18 +94,7 @@ def summarise(
     Raises:
         UserError: `jobs` is less than 1.
     """
-    from harness.cli.asking import EXPECTED_S, shared_stages, training_stages
-    from harness.errors import UserError
-    from harness.store import STATES, available_cores
-
-    workers = available_cores() if jobs is None else jobs
-    if workers < 1:
-        raise UserError(f"--jobs is {workers}: give the number of workers, 1 or more")
-    states = plan.states(store)
-
-    def counts(stages: Any) -> dict[str, int]:
-        found = [states[stage.fingerprint] for stage in stages]
-        return {"total": len(found)} | {state: found.count(state) for state in STATES}
+    from harness.cli.asking import shared_stages
 
     return {
         "table": runs.id,
@@ -101,11 +103,43 @@ def summarise(
         "seeds": list(runs.seeds),
         "rows": runs.row_ids,
         "runs": len(runs.runs),
-        "stages": counts(plan),
         "shared": len(shared_stages(runs)),
-        "training_stages": counts(training_stages(plan)),
+        **progress_of(plan, store, jobs),
+    }
+
+
+def state_counts(stages: Iterable[Stage], states: Mapping[str, State]) -> dict[str, int]:
+    """Return how many stages there are, in all and in each state.
+
+    Args:
+        stages: The stages to count.
+        states: State of each stage by fingerprint.
+    """
+    from harness.store import STATES
+
+    found = [states[stage.fingerprint] for stage in stages]
+    return {"total": len(found)} | {state: found.count(state) for state in STATES}
+
+
+def progress_of(plan: Plan, store: Store, jobs: int | None) -> dict[str, Any]:
+    """Return how far a plan is, how long the rest takes, and what failed, as JSON data.
+
+    Raises:
+        UserError: `jobs` is less than 1.
+    """
+    from harness.cli.asking import EXPECTED_S, training_stages
+    from harness.errors import UserError
+    from harness.store import available_cores
+
+    workers = available_cores() if jobs is None else jobs
+    if workers < 1:
+        raise UserError(f"--jobs is {workers}: give the number of workers, 1 or more")
+    states = plan.states(store)
+    return {
+        "stages": state_counts(plan, states),
+        "training_stages": state_counts(training_stages(plan), states),
         "kinds": [
-            {"kind": kind} | counts([stage for stage in plan if stage.kind == kind])
+            {"kind": kind} | state_counts([s for s in plan if s.kind == kind], states)
             for kind in dict.fromkeys(stage.kind for stage in plan)
         ],
         "jobs": workers,
@@ -126,31 +160,52 @@ def summarise(
 
 def headline(summary: dict[str, Any]) -> str:
     """Return a plan in two sentences."""
-    from harness.cli.output import counted, duration
+    from harness.cli.output import counted
     from harness.report.view import seeds_text
 
-    stages, rows = summary["stages"], counted(len(summary["rows"]), "row")
-    left = stages["total"] - stages["done"]
-    head = (
+    rows = counted(len(summary["rows"]), "row")
+    return (
         f"{summary['table']} on {summary['profile']} ({summary['scale']} scale), {rows}, "
         f"seeds {seeds_text(summary['seeds'])}: {counted(summary['runs'], 'run')} of "
-        f"{counted(stages['total'], 'distinct stage')}, {summary['shared']} of them shared by runs."
+        f"{counted(summary['stages']['total'], 'distinct stage')}, {summary['shared']} of them "
+        f"shared by runs. {what_is_left(summary)}"
     )
+
+
+def what_is_left(summary: dict[str, Any]) -> str:
+    """Return how much of a plan is to be computed, and how long it takes, in a sentence."""
+    from harness.cli.output import counted, duration
+
+    stages = summary["stages"]
+    left = stages["total"] - stages["done"]
     if not left:
-        return f"{head} All stages are done."
+        return "All stages are done."
     workers = counted(summary["jobs"], "worker")
     retried = f" ({stages['failed']} failed before)" if stages["failed"] else ""
     return (
-        f"{head} {stages['done']} done, {left} to compute{retried}: "
+        f"{stages['done']} done, {left} to compute{retried}: "
         f"about {duration(summary['estimated_s'])} with {workers}."
     )
 
 
 def _print(summary: dict[str, Any]) -> None:
-    from harness.cli.output import console, grid
+    from harness.cli.output import console
 
     out = console()
     out.print(headline(summary), soft_wrap=True)
+    print_progress(out, summary, summary["table"])
+
+
+def print_progress(out: Console, summary: dict[str, Any], name: str) -> None:
+    """Print how many stages of each kind are in each state, and which failed.
+
+    Args:
+        out: Where to.
+        summary: The summary of a plan.
+        name: What `harness run` computes it by.
+    """
+    from harness.cli.output import grid
+
     out.print()
     lines = [*summary["kinds"], {"kind": "all"} | summary["stages"]]
     columns = ("kind", "total", "done", "missing", "failed")
@@ -160,4 +215,4 @@ def _print(summary: dict[str, Any]) -> None:
         where = f"{failure['stage']} ({failure['fingerprint'][:12]})"
         out.print(f"failed: {where}: {failure['reason']}", soft_wrap=True)
     if summary["stages"]["done"] < summary["stages"]["total"]:
-        out.print(f"\nCompute it: harness run {summary['table']} --profile {summary['profile']}")
+        out.print(f"\nCompute it: harness run {name} --profile {summary['profile']}")

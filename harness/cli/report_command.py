@@ -76,8 +76,10 @@ def report(
 ) -> None:
     """Report what has been computed, without computing anything.
 
-    The seeds are those of the last run of each table; what is missing of them is said.
+    The seeds are those of the last run of each table; what is missing of them is said. Of several
+    tables (`all-offline`, `all`), those that the profile cannot run are left out, with a note.
     """
+    from harness.catalogue.groups import GROUPS
     from harness.cli.figure_commands import is_figure, report_figure
     from harness.errors import UserError
 
@@ -98,17 +100,24 @@ def report(
     wanted = parse_names("--rows", rows)
     if published and (form is not Format.html or asked is not None):
         raise UserError("`--published` is for `--format html`, and has the seeds it was made with")
-    if every and (publish or wanted is not None):
-        raise UserError("`--publish` and `--rows` are for one table; name it in place of `--all`")
+    group = "all" if every else table if table in GROUPS else None
+    if group is not None and wanted is not None:
+        raise UserError(f"`--rows` names rows of one table; name that table instead of `{group}`")
     if form is Format.html:
         if publish or wanted is not None:
             raise UserError("a page has all rows and is not published; leave out the options")
-        _page(table, profile, asked, output, published=published)
+        _page(group, table, profile, asked, output, published=published)
         return
-    if table is not None:
+    if group is None:
+        assert table is not None
         _one(table, profile, asked, wanted, form, output, publish=publish)
         return
-    reports = _all(profile, asked)
+    if publish:
+        from harness.cli.group_commands import publish_group
+
+        publish_group(group, profile, asked)
+        return
+    reports = _several(group, profile, asked)
     write(reports, [cell for found in reports for cell in found.cells], form, output)
 
 
@@ -138,8 +147,9 @@ def _one(
     write_report(runs, cells, store, form, output=output)
 
 
-def _all(profile: str, asked: Sequence[int] | None) -> list[Report]:
-    """Return the reports of all tables of which a profile can run anything."""
+def _several(group: str, profile: str, asked: Sequence[int] | None) -> list[Report]:
+    """Return the reports of a group's tables of which a profile can run anything."""
+    from harness.catalogue.groups import members
     from harness.catalogue.profile import find_profile
     from harness.cli.asking import all_profiles, all_tables
     from harness.cli.output import note
@@ -152,7 +162,7 @@ def _all(profile: str, asked: Sequence[int] | None) -> list[Report]:
 
     scale, store = find_profile(all_profiles(), profile), Store(store_dir())
     reports = []
-    for table in all_tables().values():
+    for table in members(group, all_tables()):
         seeds = last_asked(table.id, profile) if asked is None else asked
         runs, lacking = runnable(table, scale, seeds)
         if runs is None:
@@ -163,6 +173,7 @@ def _all(profile: str, asked: Sequence[int] | None) -> list[Report]:
 
 
 def _page(
+    group: str | None,
     table: str | None,
     profile: str,
     asked: Sequence[int] | None,
@@ -170,6 +181,7 @@ def _page(
     *,
     published: bool,
 ) -> None:
+    from harness.catalogue.groups import members
     from harness.catalogue.load import find_table
     from harness.catalogue.profile import find_profile
     from harness.cli.asking import all_profiles, all_tables
@@ -178,7 +190,7 @@ def _page(
     from harness.store import Store
 
     declared = all_tables()
-    tables = list(declared.values()) if table is None else [find_table(declared, table)]
+    tables = [find_table(declared, table or "")] if group is None else members(group, declared)
     scale = find_profile(all_profiles(), profile)
     if published:
         from harness.report.page.from_results import from_results

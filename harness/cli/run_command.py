@@ -15,7 +15,9 @@ from harness.cli.options import (
     ProfileOption,
     RowsOption,
     SeedsOption,
-    TableArgument,
+    SkipUnsupportedOption,
+    TablesArgument,
+    one_table,
     parse_names,
     parse_seeds,
 )
@@ -53,19 +55,30 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    table: TableArgument,
+    table: TablesArgument,
     profile: ProfileOption = DEFAULT_PROFILE,
     rows: RowsOption = None,
     seeds: SeedsOption = DEFAULT_SEEDS,
     jobs: JobsOption = None,
     fail_fast: FailFastOption = False,
     dry_run: DryRunOption = False,
+    skip_unsupported: SkipUnsupportedOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compute what is missing of a table, track it in MLflow, and report it.
 
     What is done is kept: after Ctrl-C, a failure or with more seeds, the same command goes on.
+    Several tables (`all-offline`, `all`) are planned together, so that what they share is computed
+    once; at the end stands a line for each table instead of its report.
     """
+    if not one_table(table, rows, skip_unsupported):
+        from harness.cli.group_commands import run_group
+        from harness.cli.together import planned_together
+
+        asked = parse_seeds(seeds)
+        together = planned_together(table, profile, asked, skip_unsupported=skip_unsupported)
+        run_group(together, jobs, fail_fast=fail_fast, dry_run=dry_run, as_json=as_json)
+        return
     from harness.cli.asking import planned
     from harness.cli.figure_commands import is_figure, run_figure
     from harness.cli.output import console

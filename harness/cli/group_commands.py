@@ -1,0 +1,226 @@
+"""`plan`, `run` and `report` for several tables at once, as `all-offline`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from harness.cli.together import Together
+    from harness.report.cells import Cell
+    from harness.store import Store
+    from harness.trainer.table_runs import TableRuns
+
+
+def show_group_plan(together: Together, jobs: int | None, as_json: bool) -> None:
+    """Print the plan of several tables.
+
+    Raises:
+        UserError: `jobs` is less than 1.
+    """
+    from harness.cli.output import console, print_json
+    from harness.cli.plan_command import print_progress
+    from harness.cli.together import summarise
+    from harness.engine import Plan
+    from harness.project import store_dir
+    from harness.store import Store
+
+    summary = summarise(together, Plan(together.targets), Store(store_dir()), jobs)
+    if as_json:
+        print_json(summary)
+        return
+    out = console()
+    out.print(headline(summary), soft_wrap=True)
+    _print_tables(out, summary)
+    _print_left_out(out, together)
+    skipping = " --skip-unsupported" if together.left_out else ""
+    print_progress(out, summary, f"{together.group}{skipping}")
+
+
+def headline(summary: dict[str, Any]) -> str:
+    """Return the plan of several tables in three sentences."""
+    from harness.cli.output import counted, seeds_text
+    from harness.cli.plan_command import what_is_left
+
+    stages, trainings = summary["stages"]["total"], summary["training_stages"]["total"]
+    alone = summary["alone"]
+    return (
+        f"{summary['group']} on {summary['profile']} ({summary['scale']} scale), "
+        f"{counted(len(summary['tables']), 'table')}, seeds {seeds_text(summary['seeds'])}: "
+        f"{counted(summary['runs'], 'distinct run')}. Each table by itself would take "
+        f"{counted(alone['stages'], 'stage')} ({counted(alone['training_stages'], 'training')}) "
+        f"in all; together they take {counted(stages, 'distinct stage')} "
+        f"({counted(trainings, 'training')}). {what_is_left(summary)}"
+    )
+
+
+def _print_tables(out: Console, summary: dict[str, Any]) -> None:
+    from harness.cli.output import grid
+
+    lines = [
+        (
+            line["table"],
+            *(str(line[name]) for name in ("rows", "runs")),
+            str(line["stages"]["total"]),
+            str(line["own"]),
+            str(line["stages"]["done"]),
+            str(line["training_stages"]["total"]),
+        )
+        for line in summary["tables"]
+    ]
+    headings = ("table", "rows", "runs", "stages by itself", "its own", "done", "trainings")
+    out.print()
+    out.print(grid(headings, lines, right="123456"))
+
+
+def _print_left_out(out: Console, together: Together) -> None:
+    for name, reasons in together.left_out.items():
+        out.print(f"left out: {name}: {'; '.join(reasons)}", soft_wrap=True)
+
+
+def run_group(
+    together: Together, jobs: int | None, *, fail_fast: bool, dry_run: bool, as_json: bool
+) -> None:
+    """Compute what is missing of several tables, track it, and close with a line for each.
+
+    Args:
+        together: The tables.
+        jobs: Number of workers; one per core where not given.
+        fail_fast: Stop at the first failure.
+        dry_run: Show the plan and compute nothing.
+        as_json: Print the cells of all tables as JSON, and all else on stderr.
+
+    Raises:
+        UserError: `jobs` is less than 1.
+        Interrupted: Ctrl-C.
+        Exit: A stage failed.
+    """
+    from harness.cli.output import console
+    from harness.cli.run_command import execute, print_failures
+    from harness.cli.together import summarise
+    from harness.cli.tracking_commands import tracker_of, whole_table
+    from harness.engine import Plan
+    from harness.project import store_dir, work_dir
+    from harness.report.asked import remember
+    from harness.report.cells import build_cells
+    from harness.store import Store
+
+    if dry_run:
+        show_group_plan(together, jobs, as_json)
+        return
+    out = console(stderr=as_json)
+    plan, store = Plan(together.targets), Store(store_dir())
+    summary = summarise(together, plan, store, jobs)
+    out.print(headline(summary), soft_wrap=True)
+    _print_left_out(out, together)
+    for runs in together.tables:
+        remember(work_dir(), runs.table.id, runs.profile.name, runs.seeds)
+    tracker, outcome = tracker_of(store), None
+    if plan.pending(store):
+        workers = summary["jobs"]
+        outcome = execute(together.tables, plan, store, tracker, workers, fail_fast, stderr=as_json)
+    cells = [build_cells(runs, store) for runs in together.tables]
+    tracker.finish(
+        [whole_table(runs, own, store) for runs, own in zip(together.tables, cells, strict=True)]
+    )
+    if as_json:
+        _write_cells(cells)
+    else:
+        _print_closing(out, together, cells)
+    if outcome is not None and not outcome.ok:
+        print_failures(outcome, store.root, work_dir() / "logs")
+        raise typer.Exit(1)
+
+
+def _write_cells(cells: Sequence[Sequence[Cell]]) -> None:
+    from harness.report.json import as_json
+
+    sys.stdout.write(as_json([cell for own in cells for cell in own]))
+
+
+def _print_closing(out: Console, together: Together, cells: Sequence[Sequence[Cell]]) -> None:
+    """Print a line for each table: how much of it has numbers, and how its gains point."""
+    from harness.cli.output import grid
+
+    lines = [
+        (runs.table.id, *closing(own), runs.table.title)
+        for runs, own in zip(together.tables, cells, strict=True)
+    ]
+    headings = ("table", "cells", "state", "gains the paper's way", "title")
+    out.print()
+    out.print(grid(headings, lines, right="13"))
+    _print_left_out(out, together)
+    out.print("\nMore: harness report TABLE, harness claims TABLE, harness ui")
+
+
+def closing(cells: Sequence[Cell]) -> tuple[str, str, str]:
+    """Return how many of a table's cells have numbers, its state, and how its gains point.
+
+    Gains are counted over the whole columns, as in the table's report; `-` where there are none
+    to compare.
+    """
+    from harness.report.cells import STATES
+    from harness.report.summary import summarise
+
+    states = [cell.state for cell in cells]
+    whole = states.count("ok")
+    others = [
+        f"{states.count(state)} {state.replace('_', ' ')}"
+        for state in STATES
+        if state != "ok" and state in states
+    ]
+    compared = [summary for summary in summarise(cells) if summary.signs]
+    agree = sum(summary.signs_agree or 0 for summary in compared)
+    signs = sum(summary.signs or 0 for summary in compared)
+    return (
+        f"{whole} of {len(states)}",
+        ", ".join(others) or "done",
+        f"{agree} of {signs}" if signs else "-",
+    )
+
+
+def publish_group(group: str, profile: str, seeds: Sequence[int] | None) -> None:
+    """Publish those tables of a group that were run, be it in part.
+
+    Args:
+        group: Name of the group.
+        profile: Name of the profile.
+        seeds: Root seeds; those last asked for of each table where not given.
+
+    Raises:
+        UserError: There is no such profile, or it can run none of the tables.
+    """
+    from harness.cli.output import note
+    from harness.cli.report_command import last_asked
+    from harness.cli.together import sorted_out
+    from harness.project import store_dir
+    from harness.report.cells import build_cells
+    from harness.store import Store
+    from harness.trainer.table_runs import plan_table
+
+    scale, tables, left_out = sorted_out(group, profile)
+    store = Store(store_dir())
+    for table in tables:
+        runs = plan_table(table, scale, last_asked(table.id, profile) if seeds is None else seeds)
+        _publish(runs, build_cells(runs, store), store)
+    for name, reasons in left_out.items():
+        note(f"left out: {name}: {'; '.join(reasons)}")
+
+
+def _publish(runs: TableRuns, cells: Sequence[Cell], store: Store) -> None:
+    """Publish a table that was run, be it in part; rows of other tables do not make it one."""
+    from harness.cli.output import note
+    from harness.project import results_dir, work_dir
+    from harness.report.asked import recall
+    from harness.report.publish import publish
+
+    never = recall(work_dir(), runs.table.id, runs.profile.name) is None
+    if never or {cell.state for cell in cells} <= {"not_run", "not_available"}:
+        note(f"{runs.table.id} was not run, and is not published")
+        return
+    note(f"published in {publish(runs, cells, store, results_dir())}")

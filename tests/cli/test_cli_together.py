@@ -1,0 +1,200 @@
+"""Several tables at once: what they share is computed once, and what cannot run is named first."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.catalogue.groups import members, trains_online
+from harness.cli.asking import all_profiles, all_tables, planned
+from harness.engine import Plan
+
+FEW = ("table4", "table5", "controls")
+"""Tables that need no online training, for a group that is quick to run."""
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let groups have three tables that `micro` can run, and one that it cannot."""
+
+    def some(group: str, tables: Any) -> list[Any]:
+        names = (*FEW, "table9") if group == "all" else FEW
+        return [tables[name] for name in names]
+
+    monkeypatch.setattr("harness.catalogue.groups.members", some)
+
+
+def test_the_offline_tables_are_those_without_online_training() -> None:
+    """Tables 1 and 8 train online, and no other."""
+    tables = all_tables()
+    offline = [table.id for table in members("all-offline", tables)]
+    assert set(tables) - set(offline) == {"table1", "table8"}
+    assert [table.id for table in members("all", tables)] == list(tables)
+    assert "controls" in offline
+    assert trains_online(tables["table1"])
+    with pytest.raises(KeyError):
+        members("all-online", tables)
+
+
+@pytest.mark.usefixtures("few")
+def test_each_distinct_stage_is_planned_once(says: Callable[..., Any], folders: Path) -> None:
+    plan = says("plan_together", "plan", "all-offline", "--seeds", "0,1")
+    plans = [list(Plan(planned(name, "micro", (0, 1)).targets)) for name in FEW]
+    distinct = {stage.fingerprint: stage.kind for stage in itertools.chain(*plans)}
+    assert plan["stages"]["total"] == len(distinct)
+    assert plan["training_stages"]["total"] == list(distinct.values()).count("train")
+    assert plan["alone"]["stages"] == sum(map(len, plans))
+    assert [table["stages"]["total"] for table in plan["tables"]] == list(map(len, plans))
+    assert plan["alone"]["training_stages"] > plan["training_stages"]["total"]
+    assert not folders.exists()
+
+
+@pytest.mark.usefixtures("few")
+def test_a_policy_is_trained_once_however_many_tables_show_it(says: Callable[..., Any]) -> None:
+    """Table 4 trains 9 policies, table 5 adds 3 and the controls 5 (one of them table 5's).
+
+    Table 5 shares dpo-1 and eva with table 4; the controls share dpo-1, eva, uniform eva and
+    select-sample, and their own are the shuffled eva, the same prompts, new prompts, the random
+    quarter and the matched steps: 9 + 3 + 5 = 17 of 9 + 5 + 9 = 23.
+    """
+    plan = says("plan_together", "plan", "all-offline", "--seeds", "0")
+    assert plan["training_stages"]["total"] == plan["runs"] == 17
+    assert plan["alone"]["training_stages"] == 23
+
+
+@pytest.mark.usefixtures("few")
+def test_what_is_a_tables_own_is_lost_without_it(says: Callable[..., Any]) -> None:
+    plan = says("plan_together", "plan", "all-offline", "--seeds", "0")
+    own = {table["table"]: table["own"] for table in plan["tables"]}
+    others = [planned(name, "micro", (0,)) for name in FEW if name != "table5"]
+    without = len(Plan([stage for runs in others for stage in runs.targets]))
+    assert own["table5"] == plan["stages"]["total"] - without
+
+
+@pytest.mark.usefixtures("few")
+def test_a_run_computes_everything_once_and_closes_with_a_line_for_each_table(
+    says: Callable[..., Any], call: Callable[..., Any], tracker: Any
+) -> None:
+    result = call("run", "all-offline", "--seeds", "0,1", "--jobs", "1")
+    assert result.exit_code == 0, result.stderr
+    assert tracker.calls.count("finished train") == 17 * 2
+    assert (tracker.calls[0], tracker.calls[-1]) == ("start", "finish")
+    closing = result.stdout.rsplit("title", 1)[1]
+    for name, cells in (("table4", 45), ("table5", 30), ("controls", 45)):
+        line = next(line for line in closing.splitlines() if line.startswith(name))
+        assert f"{cells} of {cells}" in line
+        assert "done" in line
+    # Each table remembers its seeds, and is reported and synced as if it had been run alone.
+    assert {cell["state"] for cell in says("report", "report", "table5")} == {"ok"}
+    assert {cell["seeds"] == [0, 1] for cell in says("report", "report", "table5")} == {True}
+    tracker.calls.clear()
+    assert call("sync").exit_code == 0
+    assert sorted(tracker.calls) == sorted(f"sync {name} micro" for name in FEW)
+    again = call("run", "all-offline", "--seeds", "0,1", "--jobs", "1")
+    assert "All stages are done" in again.stdout
+    plan = says("plan_together", "plan", "all-offline", "--seeds", "0,1")
+    assert plan["stages"]["missing"] == 0
+
+
+@pytest.mark.usefixtures("few")
+def test_json_has_the_cells_of_all_tables(
+    says: Callable[..., Any], call: Callable[..., Any], tracker: Any
+) -> None:
+    cells = says("report", "run", "all-offline", "--seeds", "0", "--jobs", "1")
+    assert list(dict.fromkeys(cell["table"] for cell in cells)) == list(FEW)
+    assert says("report", "report", "all-offline") == cells
+    pages = call("report", "all-offline", "--format", "markdown").stdout
+    assert pages.count("\n## Assumptions\n") == len(FEW)
+
+
+@pytest.mark.usefixtures("few")
+def test_a_table_that_cannot_run_stops_everything_unless_it_is_left_out(
+    says: Callable[..., Any], call: Callable[..., Any], tracker: Any, folders: Path
+) -> None:
+    asked = ("run", "all", "--seeds", "0", "--jobs", "1")
+    refused = call(*asked)
+    assert refused.exit_code == 2
+    assert "table9: `micro` has no score `musr_ta`" in refused.stderr
+    assert "--skip-unsupported" in refused.stderr
+    assert tracker.calls == []
+    assert not folders.exists()
+    result = call(*asked, "--skip-unsupported")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.count("left out: table9: `micro` has no score `musr_ta`") == 2
+    plan = says("plan_together", "plan", "all", "--seeds", "0", "--skip-unsupported")
+    assert [table["table"] for table in plan["left_out"]] == ["table9"]
+    report = call("report", "all", "--json")
+    assert report.exit_code == 0
+    assert "left out: table9" in report.stderr
+
+
+@pytest.mark.usefixtures("few")
+def test_a_failure_costs_the_rows_it_stops_and_makes_the_exit_code_1(
+    call: Callable[..., Any], tracker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`repeat` stands in one row of one table."""
+    monkeypatch.setenv("TOY_FAILS", "repeat")
+    result = call("run", "all-offline", "--seeds", "0", "--jobs", "1")
+    assert result.exit_code == 1
+    assert "1 stage failed" in result.stderr
+    lines = result.stdout.rsplit("title", 1)[1].splitlines()
+    found = next(line for line in lines if line.startswith("controls"))
+    assert "40 of 45" in found
+    assert "5 failed" in found
+    assert any(line.startswith("table4") and "45 of 45" in line for line in lines)
+
+
+def test_a_profile_that_can_run_nothing_says_why(call: Callable[..., Any]) -> None:
+    result = call("plan", "all-offline", "--profile", "paper", "--skip-unsupported")
+    assert result.exit_code == 2
+    assert str(all_profiles()["paper"].reason) in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_options_of_one_table_and_of_several_do_not_mix(call: Callable[..., Any]) -> None:
+    for asked, words in (
+        (("plan", "all-offline", "--rows", "dpo-1"), "names rows of one table"),
+        (("report", "all", "--rows", "dpo-1"), "names rows of one table"),
+        (("plan", "table4", "--skip-unsupported"), "leave it out for `table4`"),
+    ):
+        result = call(*asked)
+        assert result.exit_code == 2
+        assert words in result.stderr
+
+
+def test_only_tables_that_were_run_are_published(
+    call: Callable[..., Any],
+    tracker: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Table 12 has two rows of table 5, which have numbers when only table 5 was run."""
+    monkeypatch.setattr("harness.project.results_dir", lambda: tmp_path / "results")
+    monkeypatch.setattr(
+        "harness.catalogue.groups.members",
+        lambda group, tables: [tables["table5"], tables["table12"]],
+    )
+    assert call("run", "table5", "--seeds", "0", "--jobs", "1").exit_code == 0
+    result = call("report", "all-offline", "--publish", "--seeds", "7")
+    assert "table5 was not run" in result.stderr
+    assert not (tmp_path / "results").exists()
+    result = call("report", "all-offline", "--publish")
+    assert result.exit_code == 0, result.stderr
+    assert [path.name for path in (tmp_path / "results" / "micro").iterdir()] == ["table5"]
+
+
+def test_claims_of_a_group_are_those_of_its_tables(says: Callable[..., Any]) -> None:
+    claims = says("claims", "claims", "all-offline", "--published")
+    tables = {claim["table"] for claim in claims}
+    declared = {table.id for table in members("all-offline", all_tables()) if table.claims}
+    assert tables == declared
+    everything = says("claims", "claims", "all", "--published")
+    assert everything == says("claims", "claims", "--published")
+
+
+def test_a_table_of_ours_has_no_claims_of_the_papers(call: Callable[..., Any]) -> None:
+    assert call("claims", "controls").stdout == "The paper claims nothing there.\n"
