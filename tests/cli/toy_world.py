@@ -30,6 +30,8 @@ KINDS = [
     "evolve",
     "pair",
     "mix",
+    "join",
+    "rewrite",
     "repeat",
     "train",
     "answer",
@@ -111,6 +113,16 @@ def pair_stage(ctx: StageContext) -> None:
 
 def mix_stage(ctx: StageContext) -> None:
     _work(ctx, "mix")
+    _write(ctx.output / "pairs.parquet", PROMPTS)
+
+
+def join_stage(ctx: StageContext) -> None:
+    _work(ctx, "join")
+    _write(ctx.output / "pairs.parquet", PROMPTS)
+
+
+def rewrite_stage(ctx: StageContext) -> None:
+    _work(ctx, "rewrite")
     _write(ctx.output / "pairs.parquet", PROMPTS)
 
 
