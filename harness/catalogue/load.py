@@ -142,6 +142,12 @@ def _references(document: Document, table: Table) -> Iterator[Problem]:
             )
         yield from _baseline(document, i, row, rows)
         yield from _kind(document, i, row, table.columns)
+    if table.study is not None and table.study.column not in columns:
+        yield document.problem(
+            ("study", "column"),
+            f"study.column: there is no column `{table.study.column}`"
+            f"{nearest(table.study.column, columns)}",
+        )
     yield from claim_problems(document, table.claims, list(rows), columns)
 
 

@@ -53,6 +53,15 @@ class Prompts(Strict):
     """Prompts there are, in multiples of x."""
 
 
+class RewardTraining(Strict):
+    """A reward model that no file holds: a stage trains it, on the world's noisy preferences."""
+
+    steps: Count
+    """Steps of its training."""
+    flipped: float = Field(ge=0, lt=0.5)
+    """Share of its training labels that are wrong."""
+
+
 class CreatorModel(Strict):
     """What rewrites prompts."""
 
@@ -176,8 +185,8 @@ class Profile(Strict):
     """Where human prompts come from."""
     policy: str
     """The base model, or `world` for the embedded one."""
-    reward_models: dict[RewardRole, str]
-    """The model of each reward role it offers, or `world` for the embedded one."""
+    reward_models: dict[RewardRole, str | RewardTraining]
+    """The model of each reward role it offers: `world` for the embedded one, or how to train it."""
     creator: CreatorModel
     """What rewrites prompts."""
     algorithms: tuple[Algorithm, ...]
@@ -252,7 +261,14 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
     if recipe.algorithm is None:
         return reasons
     need("algorithm", [recipe.algorithm], profile.algorithms)
-    need("reward model", _roles(recipe), profile.reward_models)
+    need("reward model", roles_of(recipe), profile.reward_models)
+    if recipe.is_online:
+        models = profile.reward_models
+        trained = [r for r in roles_of(recipe) if isinstance(models.get(r), RewardTraining)]
+        reasons += [
+            f"{name} trains the reward model `{role}`, which no file holds"
+            for role in dict.fromkeys(trained)
+        ]
     need("evolving method", _methods(recipe, profile), profile.creator.methods)
     if not recipe.is_online:
         need("iterations of the kind", recipe.chain, profile.arms)
@@ -280,7 +296,10 @@ def table_unsupported(
     return list(dict.fromkeys(reasons))
 
 
-def _roles(recipe: Recipe) -> list[str]:
+def roles_of(recipe: Recipe) -> list[RewardRole]:
+    """Return the reward roles that a recipe needs; the base model needs none."""
+    if recipe.algorithm is None:
+        return []
     if recipe.online is not None:
         return [recipe.reward_model, *recipe.canonical().get("informativeness_reward_model", [])]
     annotate = [recipe.reward_model_at(i) for i in range(1, len(recipe.chain) + 1)]

@@ -27,7 +27,13 @@ OnlineAlgorithm = Literal["rloo", "oaif"]
 Algorithm = Literal["dpo", "sppo", "simpo", "orpo", "rloo", "oaif"]
 Arm = Literal["human", "eva", "select", "same"]
 TrainMode = Literal["incremental", "scratch"]
-RewardRole = Literal["pointwise", "pointwise_large", "pairwise", "pairwise_large"]
+RewardRole = Literal[
+    "pointwise", "pointwise_large", "pairwise", "pairwise_large",
+    "pointwise_brief_1", "pointwise_brief_2", "pointwise_brief_3", "pointwise_brief_4",
+    "pointwise_noisy_1", "pointwise_noisy_2",
+]  # fmt: skip
+"""The paper's four reward models; and pointwise ones made to be worse, the first of each the worst:
+trained briefly, or on noisier preferences."""
 Metric = Literal["a_min", "a_avg", "a_dis", "var", "mean", "mean_inv", "a_min_inv", "uniform"]
 Sampling = Literal["weighted", "greedy"]
 Method = Literal["evol_instruct", "evol_quality", "evol_complexity", "self_instruct", "appendix_f"]
@@ -332,7 +338,7 @@ class Recipe(Strict):
 
 def small(role: RewardRole) -> RewardRole:
     """Return the small reward model of the same kind, the paper's default."""
-    return "pairwise" if role in ("pairwise", "pairwise_large") else "pointwise"
+    return "pairwise" if role.startswith("pairwise") else "pointwise"
 
 
 def merge(defaults: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:

@@ -151,6 +151,16 @@ class Row(Strict):
         return self.run if self.run is not None else (self.run_by_column or {})[column.id]
 
 
+class Study(Strict):
+    """What is measured of a table's rows beside their columns."""
+
+    of: Literal["reward_models"]
+    """Each row's reward model: its accuracy on held-out pairs, and the oracle score of its best of
+    n answers of the base policy; and how both rank the reward models beside the rows' gains."""
+    column: Id
+    """The column whose gains are ranked."""
+
+
 class Table(Strict):
     """One table: its question, columns, rows, known problems, and what the paper says of it."""
 
@@ -170,6 +180,8 @@ class Table(Strict):
     """Settings all rows share, but for the base model."""
     rows: Annotated[tuple[Row, ...], Field(min_length=1)]
     """The lines, in printed order."""
+    study: Study | None = None
+    """What is measured beside the columns, if anything is."""
     notes: tuple[str, ...] = ()
     """Known problems of the printed numbers, and readings chosen where the paper is open."""
     claims: tuple[Claim, ...] = ()

@@ -43,6 +43,8 @@ NEEDED_MODULES = {
     "annotate": "harness.models.reward_model",
     "answer": "harness.models.policy",
     "rewrite": "harness.models.policy",
+    "reward_model": "harness.models.reward_model",
+    "held_out": "harness.models.reward_model",
     "train": "harness.training.dpo",
     "online": "harness.trainer.online_steps",
 }

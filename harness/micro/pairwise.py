@@ -59,11 +59,11 @@ def pair_margins(
     return logits[:, 0].float() * sign
 
 
-def pairs_in_order(folder: Path, pairs: list[Preference]) -> int:
-    """Return how many pairs a saved model orders as their labels do, reading both orders."""
+def pairs_in_order(folder: Path, pairs: list[Preference]) -> list[bool]:
+    """Return of each pair whether a saved model, reading both orders, agrees with its label."""
     from harness.models.pair_preference import win_probabilities
 
     conversations = [[{"role": "user", "content": p.prompt}] for p in pairs]
     answers = [[p.chosen, p.rejected] for p in pairs]
     wins = win_probabilities(folder, conversations, answers, batch_size=SCORING_BATCH)
-    return int((wins[:, 0, 1] > 0.5).sum())
+    return [bool(right) for right in wins[:, 0, 1] > 0.5]

@@ -111,9 +111,19 @@ def train_reward_model(
     Returns:
         Accuracy on held-out pairs with true labels, of the saved weights.
     """
+    fit_reward_model(config, policy, output, on_step)
+    return held_out_accuracy(output, config)
+
+
+def fit_reward_model(
+    config: RewardConfig,
+    policy: Path,
+    output: Path,
+    on_step: Callable[[int, float], None] | None = None,
+) -> None:
+    """Train a reward model as `train_reward_model` does, and measure nothing."""
     with reproducible(config.seed, config.threads) as device:
         _train(config, policy, output, device, on_step)
-    return held_out_accuracy(output, config)
 
 
 def _train(
@@ -166,16 +176,22 @@ def _words(pair: Preference) -> int:
 
 def held_out_accuracy(folder: Path, config: RewardConfig) -> float:
     """Return the share of held-out pairs that a saved reward model orders as the oracle does."""
+    return sum(held_out_in_order(folder, config)) / config.held_out
+
+
+def held_out_in_order(folder: Path, config: RewardConfig) -> list[bool]:
+    """Return of each held-out pair whether a saved reward model orders it as the oracle does.
+
+    The pairs depend on the seed and on how many they are, so that models of one seed have the same.
+    """
     parts = _parts(random.Random(f"{config.seed}/held-out preferences"), config)
     if config.reads == "two answers":
-        right = pairs_in_order(folder, [pair for part in parts for pair in part])
-    else:
-        right = _rewarded_in_order(folder, parts)
-    return right / config.held_out
+        return pairs_in_order(folder, [pair for part in parts for pair in part])
+    return _rewarded_in_order(folder, parts)
 
 
-def _rewarded_in_order(folder: Path, parts: Iterator[list[Preference]]) -> int:
-    """Return how many pairs' chosen answers get the higher reward."""
+def _rewarded_in_order(folder: Path, parts: Iterator[list[Preference]]) -> list[bool]:
+    """Return of each pair whether its chosen answer gets the higher reward."""
     import torch
     from transformers import AutoModelForSequenceClassification
 
@@ -185,7 +201,8 @@ def _rewarded_in_order(folder: Path, parts: Iterator[list[Preference]]) -> int:
     ).to(device)
     model.eval()
     with torch.inference_mode():
-        return sum(int((reward_margins(model, pairs, device) > 0).sum()) for pairs in parts)
+        margins = torch.cat([reward_margins(model, pairs, device) for pairs in parts])
+    return [bool(right) for right in (margins > 0).tolist()]
 
 
 def _parts(rng: random.Random, config: RewardConfig) -> Iterator[list[Preference]]:

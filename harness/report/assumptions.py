@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.catalogue.documents import read_document
-from harness.catalogue.profile import benchmark_of, sources
+from harness.catalogue.profile import benchmark_of, roles_of, sources
 from harness.catalogue.recipe import Online
 from harness.project import profiles_dir
 
@@ -49,11 +49,11 @@ def assumptions_of(table_runs: TableRuns, profiles: Path | None = None) -> list[
     """
     folder = profiles_dir() if profiles is None else profiles
     found = sources(read_document(folder / f"{table_runs.profile.name}.yaml"))
-    irrelevant = _irrelevant(table_runs)
+    irrelevant, unused = _irrelevant(table_runs), _unused_roles(table_runs)
     return online_settings(table_runs) + [
         Assumption(name, _text(value), *_attributed(comment))
         for name, (value, comment) in found.items()
-        if comment and not name.startswith(irrelevant)
+        if comment and not name.startswith(irrelevant) and not unused & set(_beginnings(name))
     ]
 
 
@@ -88,6 +88,20 @@ def _irrelevant(table_runs: TableRuns) -> tuple[str, ...]:
         *(f"benchmarks.{name}." for name in profile.benchmarks if name not in read),
         *(f"benchmarks.{name}.columns" for name in profile.benchmarks),
     )
+
+
+def _unused_roles(table_runs: TableRuns) -> set[str]:
+    """Return the names of the settings of reward models that no run of a table asks for."""
+    roles = {role for run in table_runs.runs.values() for role in roles_of(run.recipe)}
+    return {
+        f"reward_models.{role}" for role in table_runs.profile.reward_models if role not in roles
+    }
+
+
+def _beginnings(name: str) -> list[str]:
+    """Return a dotted name and the names it lies below."""
+    parts = name.split(".")
+    return [".".join(parts[:n]) for n in range(1, len(parts) + 1)]
 
 
 def _attributed(comment: str) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from harness.report import view
 from harness.report.report import Report
 from harness.report.view_details import detail_blocks
+from harness.report.view_study import study_blocks
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -26,7 +27,7 @@ def as_markdown(report: Report) -> str:
     return template("report.md.j2").render(
         heading=view.heading(report),
         facts=view.facts(report),
-        blocks=view.blocks(report),
+        blocks=[*view.blocks(report), *study_blocks(report)],
         failures=view.failures(report),
         details=detail_blocks(report),
         figures=view.figures(report),

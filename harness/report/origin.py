@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.store import Manifest, Stage, Store
+from harness.trainer.reward_plan import reward_models_named
 
 if TYPE_CHECKING:
     from harness.trainer.figure_runs import FigureRuns
@@ -89,7 +90,7 @@ def origin_of_stages(
     return Origin(
         policies=_settings(stages, None, "policy"),
         prompts=_settings(stages, "prompts", "source"),
-        reward_models=_settings(stages, None, "reward_model"),
+        reward_models=tuple(reward_models_named(stages)),
         creators=_settings(stages, None, "creator"),
         judges=dict(judges or {}),
         commits=_distinct(map(_commit, manifests)),

@@ -4,6 +4,7 @@
                               report.json      cells, summary, distances, creator and origin
                               scores.parquet   value of each prompt, by run, seed and score
                               curves.svg       learning curves, where anything is trained online
+                              study.svg        what a table's study found, where it has one
                               digests.json     sha256 of the files, fingerprints of the stages
 
 Nothing else writes there. The folder is written aside and takes the place of the one before as a
@@ -30,6 +31,8 @@ from harness.report.json import dumps
 from harness.report.markdown import as_markdown
 from harness.report.parquet import Column, write_columns
 from harness.report.report import Report, assemble
+from harness.report.reward_study import read_study
+from harness.report.reward_study_plot import draw_study
 from harness.report.scores import Measured, flat, read_scores
 from harness.store import Store
 from harness.store.faults import explained
@@ -57,7 +60,7 @@ def publish(table_runs: TableRuns, cells: Sequence[Cell], store: Store, results_
             not be written.
     """
     report = assemble(table_runs, cells, store)
-    measured = read_scores(table_runs, store)
+    measured = read_scores(table_runs, store) | read_study(table_runs, store)
     target = results_dir / report.profile.name / report.table.id
     with explained(f"publishing `{report.table.id}`", results_dir):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -67,6 +70,8 @@ def publish(table_runs: TableRuns, cells: Sequence[Cell], store: Store, results_
             (draft / PAGE).write_text(as_markdown(report), encoding="utf-8")
             if report.curves:
                 draw_curves(report.curves, draft / view.CURVES)
+            if report.study is not None and report.study.whole:
+                draw_study(report.study, draft / view.STUDY)
             data = published_json(report, Costs(store).of(table_runs))
             (draft / REPORT).write_text(dumps(data), encoding="utf-8")
             write_scores(measured, draft / SCORES)
@@ -115,6 +120,7 @@ def published_json(report: Report, costs: Sequence[RowCost]) -> dict[str, Any]:
         "creation": [creation.as_json() for creation in report.creations],
         "online": [cost.as_json() for cost in report.online],
         "costs": [cost.as_json() for cost in costs],
+        **({} if report.study is None else {"study": report.study.as_json()}),
         "failures": view.failures(report),
         "origin": report.origin.as_json(),
         "assumptions": [asdict(assumption) for assumption in report.assumptions],
@@ -150,6 +156,10 @@ def _fingerprints(table_runs: TableRuns, store: Store) -> dict[str, dict[str, st
             for name, stage in stages.items()
             if store.status(stage.fingerprint) == "done"
         }
+    study = [] if table_runs.study is None else table_runs.study.targets
+    for stage in study:
+        if store.status(stage.fingerprint) == "done":
+            found.setdefault("study", {})[stage.label] = stage.fingerprint
     return found
 
 

@@ -16,7 +16,9 @@ from typing import Any
 
 from harness.errors import HarnessError
 from harness.report.cells import Cell
+from harness.report.json import dumps
 from harness.report.publish import DIGESTS, PAGE, REPORT, SCORES, sha256
+from harness.report.reward_study import recomputed
 from harness.report.scores import Measured, Numbers, grouped, numbers, read_rows
 from harness.report.summary import Summary, summarise
 
@@ -77,7 +79,26 @@ def check(folder: Path) -> int:
         for name in Summary.__dataclass_fields__:
             if not _equal(before_row[name], again_row[name]):
                 raise _differs(folder, f"{name} in the summary of `{before_row['column']}`")
+    study = published.report.get("study")
+    if study is not None:
+        # Through JSON and back, so that both have lists.
+        again = json.loads(dumps(recomputed(study, published.measured)))
+        for before_part, again_part, what in _parts(study, again):
+            if not _equal(before_part, again_part):
+                raise _differs(folder, what)
     return sum(cell.mean is not None for cell in cells)
+
+
+def _parts(before: Any, again: Any, where: str = "study") -> Iterator[tuple[Any, Any, str]]:
+    """Yield the numbers and words of two JSON values side by side, with where they stand."""
+    if isinstance(before, dict) and isinstance(again, dict) and before.keys() == again.keys():
+        for key in before:
+            yield from _parts(before[key], again[key], f"{key} in the {where}")
+    elif isinstance(before, list) and isinstance(again, list) and len(before) == len(again):
+        for one, other in zip(before, again, strict=True):
+            yield from _parts(one, other, where)
+    else:
+        yield before, again, where
 
 
 def recompute(published: Published) -> list[Cell]:

@@ -17,6 +17,7 @@ from harness.report.curves import Series, curves_of
 from harness.report.distances import PromptDistance, prompt_distances
 from harness.report.online import OnlineCost, online_costs
 from harness.report.origin import Origin, origin_of
+from harness.report.reward_study import Study, study_of
 from harness.report.summary import Summary, summarise
 from harness.store import Store
 
@@ -39,6 +40,7 @@ class Report:
         creations: What the creator did behind each row that is trained offline.
         online: What each row that is trained online cost.
         curves: The learning curves of online runs, by run id and name.
+        study: What the table's study found, None where it has none.
         origin: Where the numbers come from.
         assumptions: The settings they rest on.
     """
@@ -53,6 +55,7 @@ class Report:
     creations: tuple[Creation, ...]
     online: tuple[OnlineCost, ...]
     curves: dict[str, dict[str, Series]]
+    study: Study | None
     origin: Origin
     assumptions: tuple[Assumption, ...]
 
@@ -92,6 +95,7 @@ def assemble(
         creations=tuple(creations(table_runs, store)),
         online=tuple(online_costs(table_runs, store)),
         curves=curves_of(table_runs, store),
+        study=study_of(table_runs, store),
         origin=origin_of(table_runs, store, dict.fromkeys(name for name in read if name)),
         assumptions=tuple(assumptions_of(table_runs, profiles)),
     )

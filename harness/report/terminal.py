@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from harness.report import view
 from harness.report.report import Report
 from harness.report.view_details import detail_blocks
+from harness.report.view_study import study_blocks
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -54,7 +55,7 @@ def _parts(report: Report, details: bool) -> Iterator[RenderableType]:
 
     yield Text(view.heading(report), style="bold")
     yield names_and_texts(view.facts(report))
-    for block in view.blocks(report):
+    for block in [*view.blocks(report), *study_blocks(report)]:
         yield from block_lines(block)
     reasons = view.failures(report)
     if reasons:

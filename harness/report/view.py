@@ -28,6 +28,9 @@ NO_COMPARISON = "one seed: no comparison"
 CURVES = "curves.svg"
 """File of the learning curves beside a published report."""
 
+STUDY = "study.svg"
+"""File of the picture of a table's study."""
+
 _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "none": "no better end"}
 
 SCALES = {
@@ -293,10 +296,17 @@ def _unfinished(summary: Summary) -> str:
 
 def figures(report: Report) -> list[tuple[str, str, str]]:
     """Return the figures published beside a report: title, file and alternative text."""
-    if not report.curves:
-        return []
-    runs = _listed(report.curves)
-    return [("Learning curves", CURVES, f"Learning curves of {runs}, mean over seeds, by step")]
+    found = []
+    if report.curves:
+        runs = _listed(report.curves)
+        words = f"Learning curves of {runs}, mean over seeds, by step"
+        found.append(("Learning curves", CURVES, words))
+    if report.study is not None and report.study.whole:
+        words = (
+            "Accuracy, best of n and gain of each reward model, pair by pair, with 95% intervals"
+        )
+        found.append(("The reward models", STUDY, words))
+    return found
 
 
 def assumption_groups(report: Report) -> list[tuple[str, list[tuple[str, str]]]]:

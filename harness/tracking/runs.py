@@ -29,6 +29,7 @@ from harness.tracking.record import (
     milliseconds,
     sha256,
 )
+from harness.trainer.reward_plan import reward_models_named
 
 if TYPE_CHECKING:
     from harness.catalogue.profile import Profile
@@ -200,7 +201,7 @@ class _RunState:
             "state": {"RUNNING": "unfinished", "FINISHED": "done", "FAILED": "failed"}[status],
             "stages": f"{len(self.done)}/{len(self.stages)}",
             "policy": self._named("policy"),
-            "reward_model": self._named("reward_model"),
+            "reward_model": join(reward_models_named(self.stages)),
             "creator": self._named("creator"),
             "judge": self._judge(),
             "benchmarks": join(

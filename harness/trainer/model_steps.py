@@ -71,9 +71,8 @@ def annotate_stage(ctx: StageContext) -> None:
     from harness.models.verification import verification
 
     rows = read_rows(ctx.inputs["completions"] / "completions.parquet")
-    identity = str(ctx.settings["reward_model"])
     pairwise = ctx.settings.get("rewards") == "win_probability"
-    model = load_reader(identity, ctx.settings, "two answers" if pairwise else "one answer")
+    model = reader_of(ctx, "two answers" if pairwise else "one answer")
     cut: list[int] = []
     rewards = (_win_probabilities if pairwise else _rewards)(model, rows, cut.append)
     write_rows(
@@ -83,13 +82,24 @@ def annotate_stage(ctx: StageContext) -> None:
             for row, reward in zip(rows, rewards, strict=True)
         ],
     )
+    identity = ctx.settings.get("reward_model")
+    embedded = identity is None or world.has(str(identity))
     summary = {
-        "reward_model": identity,
+        "reward_model": identity or "trained by the stage before",
         "format": model.format,
-        "weights": "embedded" if world.has(identity) else verification(identity),
+        "weights": "embedded" if embedded else verification(str(identity)),
         "cut": sum(cut),
     }
     write_json(ctx.output / "summary.json", summary)
+
+
+def reader_of(ctx: StageContext, reads: Literal["one answer", "two answers"]) -> Any:
+    """Load a stage's reward model: one that a stage trained, or one that a file holds."""
+    from harness.models.reward_loading import load_reward_model
+
+    if "reward_model" in ctx.inputs:
+        return load_reward_model(reward_model_folder(ctx), reads, device="cpu", dtype="float32")
+    return load_reader(str(ctx.settings["reward_model"]), ctx.settings, reads)
 
 
 def load_reader(
@@ -159,7 +169,7 @@ def rewrite_stage(ctx: StageContext) -> None:
     )
     revised = [answer.text for (answer,) in answers]
     answered = [{**row, "completion": text} for row, text in zip(rows, revised, strict=True)]
-    rewards = _rewards(load_reader(str(s["reward_model"]), s, "one answer"), answered)
+    rewards = _rewards(reader_of(ctx, "one answer"), answered)
     summary = {
         "pairs": len(rows),
         "unchanged": sum(r["chosen"] == text for r, text in zip(rows, revised, strict=True)),
@@ -301,6 +311,13 @@ def _policy(ctx: StageContext) -> Path:
     if "policy" in ctx.inputs:
         return ctx.inputs["policy"] / "model"
     return resolve(str(ctx.settings["policy"]))
+
+
+def reward_model_folder(ctx: StageContext) -> Path:
+    """Return the folder of the reward model: one that a stage trained, or one that a file holds."""
+    if "reward_model" in ctx.inputs:
+        return ctx.inputs["reward_model"] / "model"
+    return resolve(str(ctx.settings["reward_model"]))
 
 
 def user(text: str) -> list[dict[str, str]]:

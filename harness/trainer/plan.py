@@ -34,8 +34,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from harness.catalogue.profile import Profile
-from harness.catalogue.recipe import Recipe
+from harness.catalogue.profile import Profile, RewardTraining
+from harness.catalogue.recipe import Recipe, RewardRole
 from harness.catalogue.schema import RowKind
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
@@ -44,6 +44,7 @@ from harness.trainer.creators import creator_settings
 from harness.trainer.human_prompts import prompt_settings
 from harness.trainer.judges_plan import judges_of_answers, judges_of_prompts
 from harness.trainer.online_plan import segments
+from harness.trainer.reward_plan import trained_reward_model
 
 VERSIONS: Mapping[str, int] = {
     "prompts": 1,
@@ -61,6 +62,9 @@ VERSIONS: Mapping[str, int] = {
     "answer": 1,
     "judge": 1,
     "rate": 1,
+    "reward_model": 1,
+    "held_out": 1,
+    "best_of_n": 1,
 }
 """Version of what each kind of stage means; bumped by hand when its numbers change."""
 
@@ -208,7 +212,7 @@ class Planner:
         return {"policy": policy}
 
     def rollouts(
-        self, label: str, policy: Stage | None, prompts: Stage, role: str
+        self, label: str, policy: Stage | None, prompts: Stage, role: RewardRole
     ) -> tuple[Stage, Stage]:
         """Return the stages of a policy's answers to prompts, and of their rewards.
 
@@ -218,13 +222,24 @@ class Planner:
         settings: dict[str, Json] = dict(self.profile.generation.model_dump())
         inputs = {"prompts": prompts, **self.with_policy(settings, policy)}
         completions = self.stage("generate", settings, inputs, label)
-        reward_model: dict[str, Json] = {"reward_model": self.assets.reward_model(role)}
+        annotating: dict[str, Json] = {}
         if role in ("pairwise", "pairwise_large"):
-            reward_model["rewards"] = "win_probability"
+            annotating["rewards"] = "win_probability"
         if self.profile.dtype != "float32":
-            reward_model["dtype"] = self.profile.dtype
-        inputs = {"completions": completions}
-        return completions, self.stage("annotate", reward_model, inputs, label)
+            annotating["dtype"] = self.profile.dtype
+        inputs = {"completions": completions, **self.with_reward_model(annotating, role)}
+        return completions, self.stage("annotate", annotating, inputs, label)
+
+    def with_reward_model(self, settings: dict[str, Json], role: RewardRole) -> dict[str, Stage]:
+        """Return the input that is the reward model of a role, where a stage trains it.
+
+        Of one that a file holds, add its identity to the settings instead.
+        """
+        model = self.profile.reward_models.get(role)
+        if isinstance(model, RewardTraining):
+            return {"reward_model": trained_reward_model(self, role, model)}
+        settings["reward_model"] = self.assets.reward_model(role)
+        return {}
 
     def stage(
         self, kind: str, settings: Mapping[str, Json], inputs: Mapping[str, Stage], label: str
@@ -302,8 +317,11 @@ class _Step:
         settings: dict[str, Json] = dict(self.planner.profile.generation.model_dump())
         settings["n"] = 1
         role = self.recipe.reward_model_at(self.number)
-        settings["reward_model"] = self.planner.assets.reward_model(role)
-        inputs = {"pairs": pairs, **self.planner.with_policy(settings, policy)}
+        inputs = {
+            "pairs": pairs,
+            **self.planner.with_reward_model(settings, role),
+            **self.planner.with_policy(settings, policy),
+        }
         return self._stage("rewrite", settings, inputs)
 
     def select(self, done: list[Iteration]) -> Iteration:
@@ -340,7 +358,7 @@ class _Step:
         return self._stage("select", settings, inputs)
 
     def _rollouts(
-        self, policy: Stage | None, prompts: Stage, role: str | None = None
+        self, policy: Stage | None, prompts: Stage, role: RewardRole | None = None
     ) -> tuple[Stage, Stage]:
         """Answers to prompts, and their rewards."""
         role = role or self.recipe.reward_model_at(self.number)

@@ -43,6 +43,10 @@ FUNCTIONS: Mapping[str, str] = {
         for k in ("generate", "annotate", "rewrite", "train", "answer", "judge")
     },
     "online": "harness.trainer.online_steps:online_stage",
+    **{
+        k: f"harness.trainer.reward_steps:{k}_stage"
+        for k in ("reward_model", "held_out", "best_of_n")
+    },
 }
 """The function of each kind of stage, by dotted name."""
 
@@ -51,7 +55,8 @@ def prompts_stage(ctx: StageContext) -> None:
     """Cut pieces out of the shuffled pool of human prompts; writes `prompts.parquet`.
 
     Of a pool from outside the embedded world it also writes `summary.json`. A stage that names a
-    benchmark takes that benchmark's first turns instead.
+    benchmark takes that benchmark's first turns instead; a seed beside it only tells apart what is
+    sampled from them.
     """
     if "benchmark" in ctx.settings:
         items = benchmark_items(str(ctx.settings["benchmark"]))

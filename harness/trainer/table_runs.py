@@ -13,6 +13,7 @@ from harness.errors import UserError
 from harness.store.stage import Stage
 from harness.trainer.assets import assets_of
 from harness.trainer.plan import Planner, Run
+from harness.trainer.reward_plan import RewardStudy, plan_study
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class TableRuns:
         seeds: root seeds, in order.
         rows: the rows asked for, in printed order.
         runs: the runs by run id and seed.
+        study: what is measured of the rows beside their columns, if anything is.
     """
 
     table: Table
@@ -32,6 +34,7 @@ class TableRuns:
     seeds: tuple[int, ...]
     rows: tuple[Row, ...]
     runs: Mapping[tuple[str, int], Run]
+    study: RewardStudy | None = None
 
     @property
     def id(self) -> str:
@@ -49,8 +52,9 @@ class TableRuns:
 
     @cached_property
     def targets(self) -> list[Stage]:
-        """Return the stages that complete every run."""
-        return [stage for run in self.runs.values() for stage in run.targets]
+        """Return the stages that complete every run, and the study if there is one."""
+        studied = [] if self.study is None else self.study.targets
+        return [*(stage for run in self.runs.values() for stage in run.targets), *studied]
 
 
 def plan_table(
@@ -82,7 +86,8 @@ def plan_table(
         for seed in seeds
         for run_id, it in _asked(table, profile, wanted).items()
     }
-    return TableRuns(table, profile, tuple(seeds), wanted, runs)
+    study = None if table.study is None else plan_study(planner, table, wanted, seeds)
+    return TableRuns(table, profile, tuple(seeds), wanted, runs, study)
 
 
 @dataclass(frozen=True)

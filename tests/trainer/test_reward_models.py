@@ -1,0 +1,323 @@
+"""Laws of reward models as stages: how they are planned, trained, named and measured."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.catalogue.load import find_table, load_tables
+from harness.catalogue.profile import Profile, RewardTraining, find_profile, load_profiles
+from harness.catalogue.profile import unsupported as lacking
+from harness.catalogue.recipe import Online, Recipe
+from harness.engine import Plan
+from harness.micro import world
+from harness.micro.reward import REWARD_MODELS, held_out_accuracy
+from harness.models.reward_model import score
+from harness.store import Json, StageContext
+from harness.trainer.assets import WorldAssets, assets_of
+from harness.trainer.files import read_rewards, read_rows, write_rows
+from harness.trainer.model_steps import annotate_stage, assistant, user
+from harness.trainer.plan import Planner
+from harness.trainer.reward_plan import TRAINING, plan_study, reward_models_named
+from harness.trainer.reward_steps import best_of_n_stage, held_out_stage, reward_model_stage
+
+GRADED = (
+    "pointwise_brief_1",
+    "pointwise_brief_2",
+    "pointwise_brief_3",
+    "pointwise_brief_4",
+    "pointwise_noisy_1",
+    "pointwise_noisy_2",
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shipped_world() -> Iterator[None]:
+    """The world that ships with the package."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("HARNESS_WORLD", raising=False)
+        yield
+
+
+@pytest.fixture(scope="module")
+def micro() -> Profile:
+    return find_profile(load_profiles(), "micro")
+
+
+@pytest.fixture
+def planner(micro: Profile) -> Planner:
+    return Planner(micro, assets_of(micro))
+
+
+def dpo(role: str, *chain: str) -> Recipe:
+    return Recipe.model_validate(
+        {"algorithm": "dpo", "chain": chain or ("human",), "reward_model": role}
+    )
+
+
+def test_a_graded_reward_model_is_an_input_of_what_it_annotates(planner: Planner) -> None:
+    [iteration] = planner.run("graded", dpo("pointwise_brief_2"), 0).iterations
+    [plain] = planner.run("plain", dpo("pointwise"), 0).iterations
+    annotate = iteration.pairs.inputs["rewards"]
+    model = annotate.inputs["reward_model"]
+    assert annotate.settings == {}
+    assert model.kind == "reward_model"
+    assert model.inputs == {}
+    assert model.settings == {
+        **TRAINING,
+        "policy": world.card().identity("theta0"),
+        "steps": 60,
+        "flipped": 0.1,
+        "warmup_steps": 6,
+    }
+    # The same prompts, answered by the same policy.
+    assert annotate.inputs["completions"] == plain.pairs.inputs["completions"]
+    assert plain.pairs.inputs["rewards"].inputs.keys() == {"completions"}
+
+
+def test_one_reward_model_serves_all_seeds_and_iterations(planner: Planner) -> None:
+    """Two seeds of two iterations: it annotates each iteration's answers and the selection's."""
+    recipe = dpo("pointwise_noisy_1", "human", "eva")
+    runs = [planner.run("graded", recipe, seed) for seed in (0, 1)]
+    stages = Plan([stage for run in runs for stage in run.targets])
+    kinds = Counter(stage.kind for stage in stages)
+    assert kinds["reward_model"] == 1
+    assert all("reward_model" in s.inputs for s in stages if s.kind == "annotate")
+
+
+def test_the_rewriter_takes_a_graded_reward_model_too(planner: Planner) -> None:
+    recipe = Recipe.model_validate(
+        {
+            "algorithm": "dpo",
+            "chain": ["human", "eva"],
+            "rewriter": True,
+            "reward_model": "pointwise_brief_1",
+        }
+    )
+    rewrite = planner.run("rewriter", recipe, 0).iterations[1].pairs
+    assert rewrite.kind == "rewrite"
+    assert "reward_model" not in rewrite.settings
+    assert rewrite.inputs["reward_model"].kind == "reward_model"
+
+
+def test_online_training_reads_reward_models_from_files(micro: Profile) -> None:
+    recipe = Recipe(algorithm="rloo", online=Online(), reward_model="pointwise_brief_1")
+    assert lacking(recipe, [], micro) == [
+        "`micro` trains the reward model `pointwise_brief_1`, which no file holds"
+    ]
+    assert lacking(dpo("pointwise_brief_1"), [], micro) == []
+
+
+def test_the_graded_ones_differ_in_one_setting_from_their_neighbours(micro: Profile) -> None:
+    trained = {role: m for role, m in micro.reward_models.items() if isinstance(m, RewardTraining)}
+    assert tuple(trained) == GRADED
+    brief = [trained[role] for role in GRADED[:4]]
+    assert [m.steps for m in brief] == sorted({m.steps for m in brief})
+    assert {m.flipped for m in brief} == {REWARD_MODELS["pointwise"].flipped}
+    noisy = [trained[role] for role in GRADED[4:]]
+    assert {m.steps for m in noisy} == {brief[-1].steps}
+    assert noisy[0].flipped > noisy[1].flipped > brief[-1].flipped
+
+
+def test_reward_models_are_named_by_their_identity_or_by_how_they_are_trained(
+    planner: Planner,
+) -> None:
+    runs = [planner.run(role, dpo(role), 0) for role in ("pointwise", "pointwise_noisy_2")]
+    stages = list(Plan([stage for run in runs for stage in run.targets]))
+    [trained] = [stage for stage in stages if stage.kind == "reward_model"]
+    card = world.card()
+    assert reward_models_named(stages) == [
+        card.identity("rm_pointwise"),
+        f"trained from {card.identity('theta0')} in 250 steps on labels 25% of which are wrong "
+        f"({trained.fingerprint[:12]})",
+    ]
+
+
+def test_a_study_measures_each_reward_model_once_on_the_same_pairs_and_answers(
+    planner: Planner,
+) -> None:
+    """Five rows have a reward model that `micro` offers twice over; the base model has none."""
+    table = find_table(load_tables(), "reward-models")
+    rows = [table.row(name) for name in ("base", "brief-1", "noisy-1", "pointwise")]
+    study = plan_study(planner, table, rows, (0, 1))
+    assert dict(study.roles) == {
+        "brief-1": "pointwise_brief_1",
+        "noisy-1": "pointwise_noisy_1",
+        "pointwise": "pointwise",
+    }
+    kinds = Counter(stage.kind for stage in Plan(study.targets))
+    assert kinds == {
+        "reward_model": 2,
+        "held_out": 3,
+        "prompts": 2,
+        "generate": 2,
+        "annotate": 6,
+        "best_of_n": 6,
+    }
+    tested = [
+        {k: v for k, v in s.settings.items() if k != "reward_model"}
+        for s in study.held_out.values()
+    ]
+    assert tested == [{"reads": "one answer", "held_out": 2000, "seed": 0}] * 3
+    for seed in (0, 1):
+        answers = {s.inputs["completions"] for (_, of), s in study.best_of_n.items() if of == seed}
+        assert len(answers) == 1
+
+
+def test_a_pairwise_reward_model_reads_two_answers(
+    micro: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WorldAssets, "reward_model", lambda self, role: f"toy/rm_{role}")
+    planner = Planner(micro, assets_of(micro))
+    table = find_table(load_tables(), "reward-models")
+    study = plan_study(planner, table, [table.row("pairwise")], (0,))
+    assert study.held_out["pairwise"].settings["reads"] == "two answers"
+    rewards = study.best_of_n["pairwise", 0].inputs["rewards"]
+    assert rewards.settings["rewards"] == "win_probability"
+
+
+def settings(**changes: Any) -> dict[str, Json]:
+    small: dict[str, Json] = {
+        **TRAINING,
+        "batch_size": 4,
+        "pool_batches": 2,
+        "policy": world.card().identity("theta0"),
+        "steps": 3,
+        "flipped": 0.1,
+        "warmup_steps": 1,
+    }
+    return small | changes
+
+
+def run_stage(
+    function: Any, folder: Path, given: dict[str, Json], inputs: dict[str, Path], seed: int = 0
+) -> Path:
+    folder.mkdir()
+    function(StageContext(given, inputs, folder, seed))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A reward model after three steps."""
+    return run_stage(reward_model_stage, tmp_path_factory.mktemp("rm") / "a", settings(), {})
+
+
+def test_a_reward_model_is_the_same_each_time_and_another_with_other_labels(
+    trained: Path, tmp_path: Path
+) -> None:
+    """The stage's own seed plays no part: all that decides is in the settings."""
+    again = run_stage(reward_model_stage, tmp_path / "b", settings(), {}, seed=7)
+    noisy = run_stage(reward_model_stage, tmp_path / "c", settings(flipped=0.4), {})
+    weights = [
+        (folder / "model" / "model.safetensors").read_bytes() for folder in (trained, again, noisy)
+    ]
+    assert weights[0] == weights[1]
+    assert weights[0] != weights[2]
+    log = json.loads((trained / "log.json").read_text(encoding="utf-8"))
+    assert [point["step"] for point in log["history"]] == [1, 2, 3]
+    assert log["summary"] == {"steps": 3, "loss_last": log["history"][-1]["loss"]}
+
+
+def test_accuracy_is_the_mean_of_what_is_written_for_each_pair(
+    trained: Path, tmp_path: Path
+) -> None:
+    given: dict[str, Json] = {"reads": "one answer", "held_out": 70, "seed": 0}
+    out = run_stage(held_out_stage, tmp_path / "graded", given, {"reward_model": trained})
+    rows = read_rows(out / "scores.parquet")
+    assert len({row["prompt_id"] for row in rows}) == len(rows) == 70
+    assert {row["column"] for row in rows} == {"rm_accuracy"}
+    assert {row["value"] for row in rows} <= {0.0, 1.0}
+    config = replace(REWARD_MODELS["pointwise"], held_out=70)
+    accuracy = held_out_accuracy(trained / "model", config)
+    assert np.mean([row["value"] for row in rows]) == pytest.approx(accuracy)
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert summary == {"pairs": 70, "right": round(70 * accuracy)}
+
+
+def test_a_shipped_reward_model_is_right_more_often_than_not(tmp_path: Path) -> None:
+    """Its card says 0.873 on 2000 pairs, of which these are the first 128: 0.873 - 4 se > 0.75."""
+    given: dict[str, Json] = {
+        "reads": "one answer",
+        "held_out": 128,
+        "seed": 0,
+        "reward_model": world.card().identity("rm_pointwise"),
+    }
+    out = run_stage(held_out_stage, tmp_path / "shipped", given, {})
+    assert np.mean([row["value"] for row in read_rows(out / "scores.parquet")]) > 0.75
+
+
+COMPLETIONS = [
+    {"prompt_id": f"p{p}", "prompt": "reverse a b c", "sample": i, "completion": text}
+    for p, texts in enumerate((["c b a", "a b c"], ["b", "c b a"]))
+    for i, text in enumerate(texts)
+]
+
+
+def test_annotating_reads_the_model_that_the_stage_before_trained(
+    trained: Path, tmp_path: Path
+) -> None:
+    given = tmp_path / "in"
+    given.mkdir()
+    write_rows(given / "completions.parquet", COMPLETIONS)
+    inputs = {"completions": given, "reward_model": trained}
+    out = run_stage(annotate_stage, tmp_path / "out", {}, inputs)
+    _, rewards = read_rewards(out)
+    asked = [[*user(row["prompt"]), assistant(row["completion"])] for row in COMPLETIONS]
+    expected = score(trained / "model", asked, batch_size=8)
+    np.testing.assert_allclose(rewards.reshape(-1), expected)
+
+
+def test_the_best_of_n_is_the_answer_of_highest_reward(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers say their own score.
+
+    Prompt 0: rewards 1, 3, 2 choose 0.5; prompt 1: a tie at 2 chooses the first, 0.9. The mean of
+    all six is 0.5, of the best 0.8 and 0.9 it is 0.85.
+    """
+    monkeypatch.setattr("harness.micro.oracle.score", lambda prompt, answer: float(answer))
+    completions, rewards = tmp_path / "completions", tmp_path / "rewards"
+    completions.mkdir(), rewards.mkdir()
+    scores = (("0.2", "0.5", "0.8"), ("0.9", "0.0", "0.6"))
+    given = ((1.0, 3.0, 2.0), (2.0, 2.0, 1.0))
+    rows = [
+        {"prompt_id": f"p{p}", "prompt": "now reverse", "sample": i, "completion": scores[p][i]}
+        for p in (0, 1)
+        for i in (0, 1, 2)
+    ]
+    write_rows(completions / "completions.parquet", rows)
+    write_rows(
+        rewards / "rewards.parquet",
+        [
+            {"prompt_id": row["prompt_id"], "sample": row["sample"],
+             "reward": given[int(row["prompt_id"][1])][row["sample"]]}
+            for row in rows
+        ],
+    )  # fmt: skip
+    inputs = {"completions": completions, "rewards": rewards}
+    out = run_stage(best_of_n_stage, tmp_path / "out", {"judge": "toy-1/oracle"}, inputs)
+    assert read_rows(out / "scores.parquet") == [
+        {"prompt_id": "p0", "column": "best_of_n", "value": 0.5},
+        {"prompt_id": "p1", "column": "best_of_n", "value": 0.9},
+    ]
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert summary == {
+        "n": 3,
+        "judge": "toy-1/oracle",
+        "chosen": pytest.approx(0.7),
+        "mean_answer": pytest.approx(0.5),
+        "best_by_judge": pytest.approx(0.85),
+    }
+
+
+def test_another_judge_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no judge `toy-1/gpt-4`"):
+        run_stage(best_of_n_stage, tmp_path / "out", {"judge": "toy-1/gpt-4"}, {})
