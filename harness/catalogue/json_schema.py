@@ -27,6 +27,8 @@ def table_schema() -> dict[str, Any]:
     definitions = schema["$defs"]
     definitions |= recipe.pop("$defs")
     definitions["Recipe"] = recipe
+    source = schema["properties"]["source"]
+    source["anyOf"] = [{"const": "ours"} if s == {"type": "null"} else s for s in source["anyOf"]]
     # Every layer holds some settings of a recipe; none of them is required on its own.
     for holder in (schema, definitions["Row"], definitions["Column"]):
         described = holder["properties"]["recipe"].get("description", "")

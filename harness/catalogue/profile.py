@@ -185,8 +185,10 @@ class Profile(Strict):
     """Where human prompts come from."""
     policy: str
     """The base model, or `world` for the embedded one."""
-    reward_models: dict[RewardRole, str | RewardTraining]
-    """The model of each reward role it offers: `world` for the embedded one, or how to train it."""
+    reward_models: dict[RewardRole, str]
+    """The model of each reward role it offers, or `world` for the embedded one."""
+    trained_reward_models: dict[RewardRole, RewardTraining] = Field(default={})
+    """How the model of each further reward role is trained; only the embedded world can."""
     creator: CreatorModel
     """What rewrites prompts."""
     algorithms: tuple[Algorithm, ...]
@@ -219,6 +221,9 @@ class Profile(Strict):
         twice = sorted({score for score in yields if yields.count(score) > 1})
         if twice:
             raise ValueError(f"`{twice[0]}` comes from two benchmarks; two judges share no column")
+        both = sorted(self.reward_models.keys() & self.trained_reward_models.keys())
+        if both:
+            raise ValueError(f"the reward model `{both[0]}` is named and trained; do one of them")
         return self
 
     @property
@@ -261,13 +266,13 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
     if recipe.algorithm is None:
         return reasons
     need("algorithm", [recipe.algorithm], profile.algorithms)
-    need("reward model", roles_of(recipe), profile.reward_models)
+    trained = profile.trained_reward_models
+    need("reward model", roles_of(recipe), [*profile.reward_models, *trained])
     if recipe.is_online:
-        models = profile.reward_models
-        trained = [r for r in roles_of(recipe) if isinstance(models.get(r), RewardTraining)]
         reasons += [
             f"{name} trains the reward model `{role}`, which no file holds"
-            for role in dict.fromkeys(trained)
+            for role in dict.fromkeys(roles_of(recipe))
+            if role in trained
         ]
     need("evolving method", _methods(recipe, profile), profile.creator.methods)
     if not recipe.is_online:

@@ -172,8 +172,8 @@ class Table(Strict):
     """What the table is about."""
     question: str
     """What its rows answer."""
-    source: Source | Literal["ours"]
-    """Where the paper prints it, or `ours` where it does not."""
+    source: Source | None
+    """Where the paper prints it; `ours` in a file, and None here, where it does not."""
     columns: Annotated[tuple[Column, ...], Field(min_length=1)]
     """What is measured, in printed order."""
     recipe: dict[str, Any] = Field(default={})
@@ -187,9 +187,14 @@ class Table(Strict):
     claims: tuple[Claim, ...] = ()
     """What the paper says of the table, one of it primary."""
 
+    @field_validator("source", mode="before")
+    @classmethod
+    def _ours(cls, value: object) -> object:
+        return None if value == "ours" else value
+
     @model_validator(mode="after")
     def _nothing_printed_of_ours(self) -> Table:
-        if self.source == "ours":
+        if self.is_ours:
             for row in self.rows:
                 if row.values or row.printed_notes:
                     raise ValueError(f"the paper prints no value of `{row.id}`, a row of ours")
@@ -200,17 +205,17 @@ class Table(Strict):
     @property
     def is_ours(self) -> bool:
         """Whether the table goes beyond the paper."""
-        return self.source == "ours"
+        return self.source is None
 
     @property
     def heading(self) -> str:
         """The title, after its number in the paper where it has one."""
-        return self.title if self.source == "ours" else f"Table {self.source.table}: {self.title}"
+        return self.title if self.source is None else f"Table {self.source.table}: {self.title}"
 
     @property
     def place(self) -> str:
         """Where the paper prints the table, in words; of one of ours, that it does not."""
-        if self.source == "ours":
+        if self.source is None:
             return "ours, beyond the paper's tables"
         return f"{self.source.paper}, section {self.source.section}, table {self.source.table}"
 

@@ -108,7 +108,7 @@ def _table_json(table: Table) -> dict[str, Any]:
         "kind": table.kind,
         "title": table.title,
         "question": table.question,
-        "source": "ours" if table.source == "ours" else table.source.model_dump(),
+        "source": "ours" if table.source is None else table.source.model_dump(),
         "columns": [
             column.model_dump(include={"id", "benchmark", "metric", "printed", "unit", "direction"})
             | {"score": column.reads}

@@ -93,9 +93,10 @@ def _irrelevant(table_runs: TableRuns) -> tuple[str, ...]:
 def _unused_roles(table_runs: TableRuns) -> set[str]:
     """Return the names of the settings of reward models that no run of a table asks for."""
     roles = {role for run in table_runs.runs.values() for role in roles_of(run.recipe)}
-    return {
-        f"reward_models.{role}" for role in table_runs.profile.reward_models if role not in roles
-    }
+    profile = table_runs.profile
+    found = {f"reward_models.{role}" for role in profile.reward_models if role not in roles}
+    trained = profile.trained_reward_models
+    return found | {f"trained_reward_models.{role}" for role in trained if role not in roles}
 
 
 def _beginnings(name: str) -> list[str]:

@@ -84,7 +84,8 @@ def creator_stages(run: Run) -> dict[str, Stage]:
         `select`, with `evolve` and `pair` (of the evolved prompts) where the iteration evolves;
         empty where it has no creator.
     """
-    if not run.iterations:
+    # An iteration on the same prompts has those of the one before, whoever made them.
+    if not run.iterations or run.recipe.chain[-1:] == ("same",):
         return {}
     prompts = run.iterations[-1].prompts
     if prompts.kind == "select":

@@ -34,7 +34,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from harness.catalogue.profile import Profile, RewardTraining
+from harness.catalogue.profile import Profile
 from harness.catalogue.recipe import Recipe, RewardRole
 from harness.catalogue.schema import RowKind
 from harness.store.fingerprint import Json
@@ -235,9 +235,9 @@ class Planner:
 
         Of one that a file holds, add its identity to the settings instead.
         """
-        model = self.profile.reward_models.get(role)
-        if isinstance(model, RewardTraining):
-            return {"reward_model": trained_reward_model(self, role, model)}
+        training = self.profile.trained_reward_models.get(role)
+        if training is not None:
+            return {"reward_model": trained_reward_model(self, role, training)}
         settings["reward_model"] = self.assets.reward_model(role)
         return {}
 

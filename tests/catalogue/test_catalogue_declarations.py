@@ -25,7 +25,7 @@ from harness.project import profiles_dir
 TABLE_FILES = table_files()
 PROFILE_FILES = yaml_files(profiles_dir())
 PAPER_TABLES = {f"table{n}" for n in (1, 2, *range(4, 17))}
-OUR_TABLES = {"controls"}
+OUR_TABLES = {"controls", "reward-models"}
 
 
 @pytest.fixture(scope="module")
@@ -222,13 +222,13 @@ def test_a_column_changes_the_recipe_of_evolving_rows_only(tables: dict[str, Tab
 
 
 def test_tables_are_read_in_natural_order_and_quickly() -> None:
-    walls = []
+    seconds = []
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.process_time()
         names = list(load_tables())
-        walls.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     assert names.index("table2") < names.index("table10")
-    assert min(walls) < 0.15
+    assert min(seconds) < 0.15
 
 
 @pytest.mark.parametrize("path", PROFILE_FILES, ids=_stem)
@@ -259,6 +259,7 @@ def test_what_a_profile_lacks_is_named() -> None:
         update={
             "algorithms": ("dpo",),
             "reward_models": {"pointwise": "world"},
+            "trained_reward_models": {},
             "rewriter": False,
             "train_modes": ("incremental",),
             "prompts": micro.prompts.model_copy(update={"available": 1}),

@@ -92,6 +92,19 @@ def test_the_demo_is_valid(tmp_path: Path) -> None:
             "`first` is `prompts` and column `ah_wr` scores answers of a policy",
         ),
         ("{id: ah_wr,", "{id: ah_wr, score: quality,", 13, "column `ah_wr` scores prompts"),
+        ("table: 4,", "tabel: 4,", 5, "source.tabel: unknown key; did you mean `table`?"),
+        (
+            "title: Demo",
+            "title: Demo\nstudy: {of: reward_models, column: ah_wrr}",
+            4,
+            "no column `ah_wrr`; did you mean `ah_wr`?",
+        ),
+        (
+            'source: {section: "4", table: 4, caption: "A demo."}',
+            "source: ours",
+            1,
+            "the paper prints no value of `first`, a row of ours",
+        ),
     ],
 )
 def test_a_mistake_is_named_with_its_line(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.cli import live
+from harness.cli import asking, live
 from harness.cli.asking import planned
 from harness.cli.output import console
 from harness.engine import Plan, StageFailed, StageFinished, StageStarted, Tally
@@ -81,6 +83,43 @@ def test_a_table_of_ours_runs_and_is_reported_like_the_papers(
     text = call(*asked).stdout
     assert "Controls (micro, scale: toy)" in text
     assert "Beside the paper" not in text
+
+
+@pytest.fixture
+def every_role(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `micro` offer the paper's four reward models as well as the graded ones."""
+    known = dict(asking.all_profiles())
+    files = dict.fromkeys(("pointwise_large", "pairwise", "pairwise_large"), "world")
+    models = {**known["micro"].reward_models, **files}
+    known["micro"] = known["micro"].model_copy(update={"reward_models": models})
+    monkeypatch.setattr(asking, "all_profiles", functools.cache(lambda: known))
+
+
+@pytest.mark.usefixtures("every_role")
+def test_the_reward_models_are_run_studied_published_and_verified(
+    call: Callable[..., Any],
+    tracker: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Ten reward models, six of them trained; two seeds of 10 + 1 policies, 20 best of six."""
+    monkeypatch.setattr("harness.project.results_dir", lambda: tmp_path / "results")
+    asked = ("reward-models", "--seeds", "0,1")
+    result = call("run", *asked, "--jobs", "1")
+    assert result.exit_code == 0, result.stderr
+    kinds = Counter(
+        path.read_text(encoding="utf-8")
+        for path in (tmp_path / "work" / "store").glob("stages/??/*/stage.json")
+    )
+    counted = Counter(json.loads(text)["kind"] for text in kinds)
+    assert (counted["reward_model"], counted["held_out"], counted["best_of_n"]) == (6, 10, 20)
+    assert counted["train"] == 20
+    assert "Does one measure predict another?" in result.stdout
+    assert "not run" not in result.stdout
+    assert call("report", *asked, "--publish").exit_code == 0
+    assert (tmp_path / "results" / "micro" / "reward-models" / "study.svg").exists()
+    verified = call("verify")
+    assert verified.exit_code == 0, verified.stderr
 
 
 def test_fail_fast_stops_at_the_first_failure(

@@ -36,6 +36,9 @@ KINDS = [
     "train",
     "answer",
     "judge",
+    "reward_model",
+    "held_out",
+    "best_of_n",
 ]
 FUNCTIONS = {kind: f"toy_world:{kind}_stage" for kind in KINDS}
 
@@ -159,6 +162,32 @@ def judge_stage(ctx: StageContext) -> None:
     categories = [{"prompt_id": f"q{i}", "category": f"category {i % 2}"} for i in range(5)]
     _write(ctx.output / "judgments.parquet", categories)
     (ctx.output / "summary.json").write_text(json.dumps({"judge": ctx.settings["judge"]}))
+
+
+def reward_model_stage(ctx: StageContext) -> None:
+    _work(ctx, "reward_model")
+    ctx.report(1, {"loss": 0.5})
+
+
+def held_out_stage(ctx: StageContext) -> None:
+    _work(ctx, "held_out")
+    noise = random.Random(ctx.seed)
+    right = [float(noise.random() < 0.8) for _ in range(20)]
+    rows = [
+        {"prompt_id": f"h{i}", "column": "rm_accuracy", "value": v} for i, v in enumerate(right)
+    ]
+    _write(ctx.output / "scores.parquet", rows)
+
+
+def best_of_n_stage(ctx: StageContext) -> None:
+    _work(ctx, "best_of_n")
+    noise = random.Random(ctx.seed)
+    rows = [
+        {"prompt_id": f"v{i}", "column": "best_of_n", "value": noise.random()} for i in range(5)
+    ]
+    _write(ctx.output / "scores.parquet", rows)
+    summary = {"mean_answer": 0.4, "best_by_judge": 0.9}
+    (ctx.output / "summary.json").write_text(json.dumps(summary))
 
 
 def _skill(ctx: StageContext) -> float:

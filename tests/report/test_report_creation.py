@@ -130,6 +130,17 @@ def test_a_mix_that_lacks_evolved_pairs_is_named(store: Store) -> None:
     assert "2.5 pairs of its training mix are original ones" in note
 
 
+def test_the_same_prompts_again_have_no_creator(store: Store) -> None:
+    """Whoever made them: the creator's work is that of the iteration before."""
+    table = deepcopy(DECLARATION)
+    table["rows"] = [
+        {"id": "same", "label": "same", "run": "dpo-same",
+         "recipe": {"chain": ["human", "eva", "same"]}, "values": {}},
+    ]  # fmt: skip
+    (found,) = creations(toy_runs(seeds=[0], table=table), store)
+    assert found.state == "not_available"
+
+
 @pytest.mark.parametrize("seeds", [[0], list(range(10))])
 def test_the_creator_is_in_every_form_of_the_report(store: Store, seeds: list[int]) -> None:
     runs = toy_runs(seeds=seeds)

@@ -11,15 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from harness.catalogue.load import find_table, load_tables
-from harness.catalogue.profile import Profile, RewardTraining, find_profile, load_profiles
+from harness.catalogue.profile import Profile, find_profile, load_profiles
 from harness.catalogue.profile import unsupported as lacking
 from harness.catalogue.recipe import Online, Recipe
 from harness.engine import Plan
 from harness.micro import world
 from harness.micro.reward import REWARD_MODELS, held_out_accuracy
 from harness.models.reward_model import score
+from harness.report.assumptions import assumptions_of
 from harness.store import Json, StageContext
 from harness.trainer.assets import WorldAssets, assets_of
 from harness.trainer.files import read_rewards, read_rows, write_rows
@@ -27,6 +29,7 @@ from harness.trainer.model_steps import annotate_stage, assistant, user
 from harness.trainer.plan import Planner
 from harness.trainer.reward_plan import TRAINING, plan_study, reward_models_named
 from harness.trainer.reward_steps import best_of_n_stage, held_out_stage, reward_model_stage
+from harness.trainer.table_runs import plan_table
 
 GRADED = (
     "pointwise_brief_1",
@@ -116,7 +119,7 @@ def test_online_training_reads_reward_models_from_files(micro: Profile) -> None:
 
 
 def test_the_graded_ones_differ_in_one_setting_from_their_neighbours(micro: Profile) -> None:
-    trained = {role: m for role, m in micro.reward_models.items() if isinstance(m, RewardTraining)}
+    trained = micro.trained_reward_models
     assert tuple(trained) == GRADED
     brief = [trained[role] for role in GRADED[:4]]
     assert [m.steps for m in brief] == sorted({m.steps for m in brief})
@@ -124,6 +127,29 @@ def test_the_graded_ones_differ_in_one_setting_from_their_neighbours(micro: Prof
     noisy = [trained[role] for role in GRADED[4:]]
     assert {m.steps for m in noisy} == {brief[-1].steps}
     assert noisy[0].flipped > noisy[1].flipped > brief[-1].flipped
+
+
+def test_a_reward_model_is_named_or_trained_and_not_both(micro: Profile) -> None:
+    declared = micro.model_dump(by_alias=True)
+    declared["trained_reward_models"]["pointwise"] = {"steps": 3, "flipped": 0.1}
+    with pytest.raises(ValidationError, match="`pointwise` is named and trained"):
+        Profile.model_validate(declared)
+
+
+def test_reports_list_the_settings_of_the_reward_models_that_are_used(micro: Profile) -> None:
+    """Table 4 annotates with the shipped model, and says nothing of the graded ones."""
+    tables = load_tables()
+    plain = plan_table(find_table(tables, "table4"), micro, (0,), ["dpo-1"])
+    graded = plan_table(find_table(tables, "reward-models"), micro, (0,), ["brief-1"])
+    found = [
+        {a.name for a in assumptions_of(runs) if "reward_models" in a.name}
+        for runs in (plain, graded)
+    ]
+    assert found[0] == {"reward_models.pointwise"}
+    assert found[1] == {
+        "trained_reward_models.pointwise_brief_1.steps",
+        "trained_reward_models.pointwise_brief_1.flipped",
+    }
 
 
 def test_reward_models_are_named_by_their_identity_or_by_how_they_are_trained(
@@ -143,7 +169,7 @@ def test_reward_models_are_named_by_their_identity_or_by_how_they_are_trained(
 def test_a_study_measures_each_reward_model_once_on_the_same_pairs_and_answers(
     planner: Planner,
 ) -> None:
-    """Five rows have a reward model that `micro` offers twice over; the base model has none."""
+    """Three of four rows have a reward model, two of them trained; the base model has none."""
     table = find_table(load_tables(), "reward-models")
     rows = [table.row(name) for name in ("base", "brief-1", "noisy-1", "pointwise")]
     study = plan_study(planner, table, rows, (0, 1))

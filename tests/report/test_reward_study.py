@@ -1,0 +1,259 @@
+"""What a study of reward models says: derived by hand, whole or a state, published and checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
+from toy_tables import (
+    PROVENANCE,
+    ToyAssets,
+    toy_runs,
+    write_parquet,
+    write_prompts,
+    write_scores,
+)
+
+from harness.errors import HarnessError
+from harness.report.cells import build_cells
+from harness.report.json import schema
+from harness.report.markdown import as_markdown
+from harness.report.publish import DIGESTS, REPORT, publish, sha256
+from harness.report.published import check
+from harness.report.report import Report, assemble
+from harness.report.reward_study import Agreement, Study, study_of
+from harness.report.terminal import as_text
+from harness.report.view_study import study_blocks
+from harness.store import Stage, Store
+from harness.trainer.plan import Planner
+from harness.trainer.reward_plan import plan_study
+from harness.trainer.table_runs import TableRuns
+
+ROLES = ("pointwise_brief_1", "pointwise_noisy_1", "pointwise", "pairwise", "pointwise_large")
+"""The reward models; in this order their gains rise, and best of n with them."""
+
+RIGHT = (1, 3, 2, 4, 4)
+"""Of four held-out pairs, how many each orders rightly."""
+
+TABLE: dict[str, Any] = {
+    "id": "rewards",
+    "kind": "ablation",
+    "title": "A toy study",
+    "question": "Does it matter?",
+    "source": "ours",
+    "study": {"of": "reward_models", "column": "ah_wr"},
+    "columns": [
+        {"id": "ah_wr", "benchmark": "Arena-Hard v0.1", "metric": "win rate", "printed": "WR (%)",
+         "unit": "%", "direction": "higher"},
+    ],
+    "recipe": {"algorithm": "dpo", "chain": ["human"]},
+    "rows": [
+        {"id": "base", "label": "θ_0", "run": "base", "recipe": {"algorithm": None}},
+        *({"id": role, "label": role, "run": f"dpo-{role}", "baseline": "base",
+           "recipe": {"reward_model": role}} for role in ROLES),
+    ],
+}  # fmt: skip
+
+
+def planned(seeds: Sequence[int] = (0, 1)) -> TableRuns:
+    """Plan the toy table with its study."""
+    runs = toy_runs(seeds=seeds, table=TABLE)
+    planner = Planner(runs.profile, ToyAssets())
+    study = plan_study(planner, runs.table, runs.rows, seeds)
+    return TableRuns(runs.table, runs.profile, runs.seeds, runs.rows, runs.runs, study)
+
+
+def write_values(store: Store, stage: Stage, column: str, values: Sequence[float]) -> None:
+    columns = {
+        "prompt_id": [f"v{i}" for i in range(len(values))],
+        "column": [column] * len(values),
+        "value": list(values),
+    }
+    if column == "rm_accuracy":
+        write_parquet(store, stage, "scores.parquet", columns)
+        return
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with store.writing(stage, PROVENANCE) as output:
+        pq.write_table(pa.table(columns), output / "scores.parquet")
+        summary = {"mean_answer": 0.25, "best_by_judge": 0.75}
+        (output / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+
+
+def write_study(store: Store, runs: TableRuns, without: Sequence[Stage] = ()) -> None:
+    """Write all stages but some: model k gains 2k points, and its best of n scores 0.4 + k / 20."""
+    assert runs.study is not None
+    for seed in runs.seeds:
+        base = {f"p{i}": 30.0 + i + seed for i in range(4)}
+        write_scores(store, runs, "base", seed, ah_wr=base)
+        for k, role in enumerate(ROLES):
+            own = {prompt: value + 2 * k for prompt, value in base.items()}
+            write_scores(store, runs, f"dpo-{role}", seed, ah_wr=own)
+            stage = runs.study.best_of_n[role, seed]  # type: ignore[index]
+            if stage not in without:
+                best = 0.4 + k / 20
+                write_values(store, stage, "best_of_n", [best - 0.1, best, best + 0.1])
+    for right, role in zip(RIGHT, ROLES, strict=True):
+        stage = runs.study.held_out[role]  # type: ignore[index]
+        if stage not in without:
+            write_values(store, stage, "rm_accuracy", [1.0] * right + [0.0] * (4 - right))
+
+
+def found(runs: TableRuns, store: Store) -> Study:
+    study = study_of(runs, store)
+    assert study is not None
+    return study
+
+
+def report_of(runs: TableRuns, store: Store) -> Report:
+    return assemble(runs, build_cells(runs, store), store)
+
+
+def test_the_numbers_are_those_derived_by_hand(store: Store) -> None:
+    """Accuracies 1/4, 3/4, 2/4, 4/4, 4/4; gains 0, 2, 4, 6, 8; best of six 0.4 to 0.6.
+
+    Gains and best of six rank alike. Accuracy ranks 1, 3, 2, 4.5, 4.5 against 1 to 5: deviations
+    from 3 are -2, 0, -1, 1.5, 1.5 and -2, -1, 0, 1, 2, whose products sum to 8.5; the squares sum
+    to 9.5 and 10. rho = 8.5 / sqrt(95).
+    """
+    runs = planned()
+    write_study(store, runs)
+    study = found(runs, store)
+    assert (study.column, study.n, study.seeds) == ("ah_wr", 6, (0, 1))
+    assert (study.mean_answer, study.best_by_oracle) == (0.25, 0.75)
+    measures = [model.measures for model in study.models]
+    assert [m and m["accuracy"][0] for m in measures] == [0.25, 0.75, 0.5, 1.0, 1.0]
+    assert [m and m["gain"] for m in measures] == [(2.0 * k,) * 3 for k in range(5)]
+    assert [m and round(m["best_of_n"][0], 9) for m in measures] == [0.4, 0.45, 0.5, 0.55, 0.6]
+    assert {model.state for model in study.models} == {"ok"}
+    rhos = {(a.first, a.second): a.found and a.found.rho for a in study.agreements}
+    assert rhos["accuracy", "gain"] == pytest.approx(8.5 / 95**0.5)
+    assert rhos["accuracy", "best_of_n"] == pytest.approx(8.5 / 95**0.5)
+    assert rhos["best_of_n", "gain"] == pytest.approx(1.0)
+
+
+def test_a_table_without_a_study_has_none(store: Store) -> None:
+    runs = toy_runs()
+    assert study_of(runs, store) is None
+    report = report_of(runs, store)
+    assert study_blocks(report) == []
+
+
+def test_while_a_reward_model_lacks_numbers_there_is_no_correlation(store: Store) -> None:
+    runs = planned()
+    assert runs.study is not None
+    lacking = [runs.study.held_out["pairwise"], runs.study.best_of_n["pointwise", 1]]
+    write_study(store, runs, without=lacking)
+    study = found(runs, store)
+    states = {model.row: (model.state, model.done, model.measures) for model in study.models}
+    assert states["pairwise"] == ("partial", 2, None)
+    assert states["pointwise"] == ("partial", 1, None)
+    assert states["pointwise_large"][0] == "ok"
+    assert [a.found for a in study.agreements] == [None] * 3
+    models, agreements = study_blocks(report_of(runs, store))
+    assert {row[1] for row in agreements.rows} == {"3/5 reward models"}
+    assert dict(zip([r[0] for r in models.rows], models.rows, strict=True))["pointwise"][1:] == (
+        "1/2 seeds", "1/2 seeds", "1/2 seeds",
+    )  # fmt: skip
+    store.record_failure(lacking[0], "the worker was killed", "")
+    assert {m.row: m.state for m in found(runs, store).models}["pairwise"] == "failed"
+
+
+def test_nothing_run_says_so(store: Store) -> None:
+    study = found(planned(), store)
+    assert {model.state for model in study.models} == {"not_run"}
+    assert (study.mean_answer, study.whole) == (None, False)
+
+
+def test_one_seed_is_not_compared(store: Store) -> None:
+    runs = planned((0,))
+    write_study(store, runs)
+    study = found(runs, store)
+    assert study.whole
+    assert study.agreements[0] == Agreement("accuracy", "gain")
+    _, agreements = study_blocks(report_of(runs, store))
+    assert {row[1] for row in agreements.rows} == {"one seed: no comparison"}
+
+
+def test_the_report_says_what_the_numbers_are(store: Store) -> None:
+    runs = planned()
+    write_study(store, runs)
+    write_prompts(store, runs)
+    report = report_of(runs, store)
+    models, agreements = study_blocks(report)
+    rows = {row[0]: row[1:] for row in models.rows}
+    assert rows["pairwise"][0].startswith("1.000 ±")
+    assert rows["pairwise"][2] == "+6.00 ±0.00"
+    assert "All answers score 0.250 on average, the oracle's own best 0.750." in models.notes[0]
+    assert agreements.rows[2][:3] == ("best of 6 and gain", "+1.00", "+1.00 to +1.00")
+    text = as_text(report, details=False)
+    assert "Does one measure predict another?" in text
+    assert max(map(len, text.splitlines())) <= 80
+    page = as_markdown(report)
+    assert "](study.svg)" in page
+    places = [place for block in (models, agreements) for row in block.rows for place in row]
+    assert all(place.strip() for place in places)
+
+
+@pytest.fixture
+def folder(store: Store, tmp_path: Path) -> Path:
+    """The published study."""
+    runs = planned()
+    write_study(store, runs)
+    write_prompts(store, runs)
+    return publish(runs, build_cells(runs, store), store, tmp_path / "results")
+
+
+def seal(folder: Path) -> None:
+    """Let the digests be those of the files as they are."""
+    digests = json.loads((folder / DIGESTS).read_text(encoding="utf-8"))
+    digests["files"] = {name: sha256(folder / name) for name in digests["files"]}
+    (folder / DIGESTS).write_text(json.dumps(digests), encoding="utf-8")
+
+
+def test_what_is_published_obeys_its_schema_and_is_computed_again(folder: Path) -> None:
+    registry: Registry = Registry().with_resource(
+        "report.json", Resource.from_contents(schema("report"))
+    )
+    published = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+    Draft202012Validator(schema("published"), registry=registry).validate(published)
+    assert (folder / "study.svg").read_text(encoding="utf-8").count("<svg") == 1
+    stages = json.loads((folder / DIGESTS).read_text(encoding="utf-8"))["stages"]["study"]
+    assert len(stages) == 5 + 2 * 5
+    assert check(folder) == 6
+
+
+@pytest.mark.parametrize(
+    "place", [("models", 1, "measures", "accuracy", 0), ("agreements", 0, "found", "rho")]
+)
+def test_a_changed_number_is_found(folder: Path, place: tuple[Any, ...]) -> None:
+    published = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+    changed = deepcopy(published)
+    at = changed["study"]
+    for key in place[:-1]:
+        at = at[key]
+    at[place[-1]] -= 0.01
+    (folder / REPORT).write_text(json.dumps(changed), encoding="utf-8")
+    seal(folder)
+    with pytest.raises(HarnessError, match="in the study does not follow"):
+        check(folder)
+
+
+def test_a_changed_value_of_a_held_out_pair_is_found(folder: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(folder / "scores.parquet").to_pylist()
+    [first, *_] = [row for row in rows if row["column"] == "rm_accuracy" and row["value"] == 0.0]
+    first["value"] = 1.0
+    pq.write_table(pa.Table.from_pylist(rows), folder / "scores.parquet")
+    seal(folder)
+    with pytest.raises(HarnessError, match="in the study does not follow"):
+        check(folder)
