@@ -78,7 +78,7 @@ def test_a_table_of_ours_runs_and_is_reported_like_the_papers(
     asked = ("run", "controls", "--seeds", "0,1", "--jobs", "1")
     cells = says("report", *asked)
     assert {cell["state"] for cell in cells} == {"ok"}
-    assert len(cells) == 9 * 5
+    assert len(cells) == 12 * 5
     assert {cell["paper"] for cell in cells} == {None}
     text = call(*asked).stdout
     assert "Controls (micro, scale: toy)" in text

@@ -55,15 +55,15 @@ def test_each_distinct_stage_is_planned_once(says: Callable[..., Any], folders: 
 
 @pytest.mark.usefixtures("few")
 def test_a_policy_is_trained_once_however_many_tables_show_it(says: Callable[..., Any]) -> None:
-    """Table 4 trains 9 policies, table 5 adds 3 and the controls 5 (one of them table 5's).
+    """Of 9 + 5 + 12 = 26 policies of the tables, 9 + 3 + 8 = 20 are distinct.
 
     Table 5 shares dpo-1 and eva with table 4; the controls share dpo-1, eva, uniform eva and
-    select-sample, and their own are the shuffled eva, the same prompts, new prompts, the random
-    quarter and the matched steps: 9 + 3 + 5 = 17 of 9 + 5 + 9 = 23.
+    select-sample with the two, and their own are the shuffled eva, the same prompts twice, new
+    prompts, the random quarter, the matched steps, and uniform eva twice more.
     """
     plan = says("plan_together", "plan", "all-offline", "--seeds", "0")
-    assert plan["training_stages"]["total"] == plan["runs"] == 17
-    assert plan["alone"]["training_stages"] == 23
+    assert plan["training_stages"]["total"] == plan["runs"] == 20
+    assert plan["alone"]["training_stages"] == 26
 
 
 @pytest.mark.usefixtures("few")
@@ -81,10 +81,10 @@ def test_a_run_computes_everything_once_and_closes_with_a_line_for_each_table(
 ) -> None:
     result = call("run", "all-offline", "--seeds", "0,1", "--jobs", "1")
     assert result.exit_code == 0, result.stderr
-    assert tracker.calls.count("finished train") == 17 * 2
+    assert tracker.calls.count("finished train") == 20 * 2
     assert (tracker.calls[0], tracker.calls[-1]) == ("start", "finish")
     closing = result.stdout.rsplit("title", 1)[1]
-    for name, cells in (("table4", 45), ("table5", 30), ("controls", 45)):
+    for name, cells in (("table4", 45), ("table5", 30), ("controls", 60)):
         line = next(line for line in closing.splitlines() if line.startswith(name))
         assert f"{cells} of {cells}" in line
         assert "done" in line
@@ -143,7 +143,7 @@ def test_a_failure_costs_the_rows_it_stops_and_makes_the_exit_code_1(
     assert "1 stage failed" in result.stderr
     lines = result.stdout.rsplit("title", 1)[1].splitlines()
     found = next(line for line in lines if line.startswith("controls"))
-    assert "40 of 45" in found
+    assert "55 of 60" in found
     assert "5 failed" in found
     assert any(line.startswith("table4") and "45 of 45" in line for line in lines)
 

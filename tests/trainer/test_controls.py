@@ -45,10 +45,15 @@ def whole(micro: Profile) -> TableRuns:
 
 @pytest.fixture(scope="module")
 def small(micro: Profile) -> TableRuns:
-    """The same with 16 prompts an iteration and two answers each."""
+    """The same with 16 prompts an iteration and two answers each, but for further evolving.
+
+    Rewrites of four deep prompts can be too few for four fifths of 16.
+    """
     generation = micro.generation.model_copy(update={"n": 2})
     profile = micro.model_copy(update={"x": X, "generation": generation})
-    return plan_table(find_table(load_tables(), "controls"), profile, (0,))
+    table = find_table(load_tables(), "controls")
+    rows = [row.id for row in table.rows if row.id not in ("eva-uniform-2", "eva-uniform-3")]
+    return plan_table(table, profile, (0,), rows)
 
 
 @pytest.fixture(scope="module")
@@ -76,30 +81,34 @@ def pairs(store: Store, stage: Stage) -> Rows:
     return read_rows(store.open(stage.fingerprint) / "pairs.parquet")
 
 
-def test_the_ablation_takes_95_stages_a_seed_and_shares_what_it_can(whole: TableRuns) -> None:
+def test_the_ablation_takes_137_stages_a_seed_and_shares_what_it_can(whole: TableRuns) -> None:
     """Counted by hand.
 
     Prompts: X_1 and X_2. Answers, and as many rewards: θ_0's and θ_1's to X_1, θ_1's to X_2 and to
     three sets of evolved prompts. Pairs: θ_0's and θ_1's to X_1 (the latter in each mix and for
     `same`), X_2's, three evolved sets, the informative quarter (of two rows), the random quarter.
-    Selections: by A_min (of three rows), shuffled, uniform (of two). Each of the nine policies is
-    trained once and answers three benchmarks.
+    Selections: by A_min (of three rows), shuffled, uniform (of two).
+
+    `same` goes on with new answers to X_1, their rewards and pairs. Uniform eva goes on twice, each
+    time with answers to the mix before and to evolved prompts, their rewards and pairs, a
+    selection, an evolution and a mix. Each of the twelve policies is trained once and answers
+    three benchmarks.
     """
     kinds = Counter(stage.kind for stage in Plan(whole.targets))
     by_hand = {
         "prompts": 2,
-        "generate": 6,
-        "annotate": 6,
-        "pair": 8,
-        "select": 3,
-        "evolve": 3,
-        "mix": 3,
+        "generate": 6 + 1 + 2 * 2,
+        "annotate": 6 + 1 + 2 * 2,
+        "pair": 8 + 1 + 2 * 2,
+        "select": 3 + 2,
+        "evolve": 3 + 2,
+        "mix": 3 + 2,
         "repeat": 1,
-        "train": 9,
-        "answer": 27,
-        "judge": 27,
+        "train": 12,
+        "answer": 36,
+        "judge": 36,
     }
-    assert sum(by_hand.values()) == 95
+    assert sum(by_hand.values()) == 137
     assert kinds == by_hand
 
 
@@ -202,7 +211,7 @@ def test_every_row_but_the_quarters_trains_on_as_many_pairs(small: TableRuns, st
         row.id: len(pairs(store, of(small, row.id).iterations[-1].pairs)) for row in small.rows
     }
     quarters = ("select-sample", "select-uniform")
-    assert counts == {row.id: X // 4 if row.id in quarters else X for row in small.table.rows}
+    assert counts == {row.id: X // 4 if row.id in quarters else X for row in small.rows}
 
 
 def test_matched_steps_go_over_the_quarter_four_times(small: TableRuns, store: Store) -> None:
@@ -216,7 +225,8 @@ def test_matched_steps_go_over_the_quarter_four_times(small: TableRuns, store: S
 def test_the_same_prompts_are_answered_anew_by_the_trained_policy(
     small: TableRuns, store: Store
 ) -> None:
-    first, second = of(small, "same").iterations
+    first, second, _ = of(small, "same-3").iterations
+    assert second == of(small, "same").iterations[1]
     before, after = pairs(store, first.pairs), pairs(store, second.pairs)
     assert [row["prompt"] for row in before] == [row["prompt"] for row in after]
     assert [row["chosen"] for row in before] != [row["chosen"] for row in after]
