@@ -44,8 +44,9 @@ def show_group_plan(together: Together, jobs: int | None, as_json: bool) -> None
 
 def headline(summary: dict[str, Any]) -> str:
     """Return the plan of several tables in three sentences."""
-    from harness.cli.output import counted, seeds_text
+    from harness.cli.output import counted
     from harness.cli.plan_command import what_is_left
+    from harness.report.view import seeds_text
 
     stages, trainings = summary["stages"]["total"], summary["training_stages"]["total"]
     alone = summary["alone"]

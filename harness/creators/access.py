@@ -26,7 +26,7 @@ from harness.evaluation.judging.cache import ReplyCache
 from harness.evaluation.judging.client import Client
 from harness.evaluation.judging.endpoint import OPENAI_URL, Endpoint
 from harness.evaluation.judging.ledger import Ledger
-from harness.evaluation.judging.prices import PRICES, Price, parse_price
+from harness.evaluation.judging.prices import Price, parse_price, read_prices
 from harness.project import work_dir
 
 Role = Literal["CREATOR", "SCORER"]
@@ -76,7 +76,7 @@ def access_to(role: Role, model: str) -> Access:
     """
     url, key_variable = _place(role, model)
     price_text = os.environ.get(f"HARNESS_{role}_PRICE")
-    price = PRICES.get(model)
+    price = read_prices().of(model)
     if price_text:
         price = parse_price(f"HARNESS_{role}_PRICE", price_text)
     budget = _number(f"HARNESS_{role}_BUDGET_USD")

@@ -50,6 +50,7 @@ def restored(published: Published, table: Table, profile: Profile) -> Report:
             creations=tuple(Creation(**creation) for creation in data["creation"]),
             online=tuple(OnlineCost(**cost) for cost in data["online"]),
             curves={},
+            study=None,
             origin=_origin(data["origin"]),
             assumptions=tuple(Assumption(**assumption) for assumption in data["assumptions"]),
         )
@@ -60,4 +61,5 @@ def restored(published: Published, table: Table, profile: Profile) -> Report:
 
 
 def _origin(data: dict[str, Any]) -> Origin:
-    return Origin(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items()})
+    found: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+    return Origin(**found)

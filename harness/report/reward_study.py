@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from harness.catalogue.profile import benchmark_of
 from harness.report.cells import Failures, State
 from harness.report.creation import mean_if_whole, stage_summary
 from harness.report.scores import (
     Measured,
-    benchmark_of,
     grouped,
     read_rows,
     read_scores,

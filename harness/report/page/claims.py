@@ -56,7 +56,7 @@ def claim_groups(contents: Contents) -> list[ClaimGroup]:
         table = section.report.table
         declared = {claim.id: claim for claim in table.claims}
         lines = tuple(_claim(v, declared, section.report) for v in section.verdicts)
-        title = f"Table {table.source.table}: {table.title}"
+        title = table.heading
         groups.append(ClaimGroup(table.id, view.plain(title), True, lines))
     for place in dict.fromkeys(verdict.table for verdict in contents.figure_verdicts):
         own = [verdict for verdict in contents.figure_verdicts if verdict.table == place]

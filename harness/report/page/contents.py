@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from harness.catalogue.deviations import Deviations
-from harness.catalogue.profile import Profile
+from harness.catalogue.profile import Profile, benchmark_of
 from harness.catalogue.schema import Row, Table
 from harness.report.cells import Cell
 from harness.report.costs import RowCost
@@ -17,7 +17,6 @@ from harness.report.page.examples import Lineage
 from harness.report.page.pictures import Picture
 from harness.report.page.provenance import Traces
 from harness.report.report import Report
-from harness.report.scores import benchmark_of
 from harness.report.summary import summarise
 from harness.report.verdicts import Verdict
 
@@ -110,7 +109,7 @@ def without_runs(table: Table, profile: Profile, seeds: Sequence[int]) -> Report
     read = dict.fromkeys(benchmark_of(profile, column.reads) for column in table.columns)
     judges = {name: profile.benchmarks[name].judge for name in read if name is not None}
     origin = Origin((), (), (), (), judges, (), (), (), 0, 0, None)
-    empty = Report(table, profile, tuple(seeds), (), (), (), (), (), (), {}, origin, ())
+    empty = Report(table, profile, tuple(seeds), (), (), (), (), (), (), {}, None, origin, ())
     return with_all_rows(empty)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.catalogue.profile import benchmark_of
 from harness.catalogue.schema import Column, Row
 from harness.report import view
 from harness.report.cells import Cell
@@ -17,7 +18,6 @@ from harness.report.page.drawing import Axis, Drawing, axis_of, draw
 from harness.report.page.finding import finding
 from harness.report.page.provenance import SeedTrace, Traces
 from harness.report.report import Report
-from harness.report.scores import benchmark_of
 from harness.report.view_details import cost_block, detail_blocks
 
 DRAWN_AFTER = 2
@@ -97,7 +97,7 @@ class TableLayout:
     """One table as it stands on the page; the names are those of `Section` and of `view`."""
 
     id: str
-    number: int
+    name: str
     title: str
     question: str
     place: str
@@ -125,13 +125,12 @@ def table_layout(section: Section, traces: Traces) -> TableLayout:
     report = section.report
     table = report.table
     primary = next((verdict for verdict in section.verdicts if verdict.primary), None)
-    source = table.source
     return TableLayout(
         id=table.id,
-        number=source.table,
+        name="Ours" if table.source is None else f"Table {table.source.table}",
         title=view.plain(table.title),
         question=view.plain(table.question),
-        place=f"section {source.section}, table {source.table}",
+        place=table.place,
         finding=finding(report, section.verdicts),
         word="not_run" if primary is None else primary.verdict,
         verdict="no primary claim" if primary is None else primary.text,
@@ -199,7 +198,6 @@ def _card(report: Report, row: Row, column: Column, cell: Cell, traces: Traces) 
     """Return where the numbers of a cell come from."""
     run_id = row.run_id(column)
     trace = traces.get(run_id)
-    source = report.table.source
     facts = [("state", view.state(cell))]
     if cell.mean is not None:
         facts.append(("mean", _exact(cell.mean, cell.ci_low, cell.ci_high)))
@@ -209,9 +207,8 @@ def _card(report: Report, row: Row, column: Column, cell: Cell, traces: Traces) 
     if cell.reason is not None:
         facts.append(("failed", view.plain(cell.reason)))
     printed = cell.paper_printed or view.NO_PAPER
-    facts.append(
-        ("paper", f"{printed}; {source.paper}, section {source.section}, table {source.table}")
-    )
+    if not report.table.is_ours:
+        facts.append(("paper", f"{printed}; {report.table.place}"))
     facts += [("run", run_id), ("seeds", ", ".join(map(str, cell.seeds)) or view.APPLIES_NOT)]
     if trace is not None:
         benchmark = benchmark_of(report.profile, column.reads)

@@ -73,11 +73,13 @@ def as_html(contents: Contents) -> str:
 
 def _state(tables: Sequence[TableLayout]) -> str:
     """Return in words which tables have numbers."""
-    whole, part, none = [], [], []
+    whole: list[str] = []
+    part: list[str] = []
+    none: list[str] = []
     for table in tables:
         without = any(cell.mean is None for cell in table.section.report.cells)
         into = none if not table.has_numbers else part if without else whole
-        into.append(table.number)
+        into.append(table.name.removeprefix("Table ") if table.name != "Ours" else table.id)
     said = [
         f"{_tables(numbers)} {'has' if len(numbers) == 1 else 'have'} {what}"
         for numbers, what in (
@@ -91,10 +93,10 @@ def _state(tables: Sequence[TableLayout]) -> str:
     return f"{text[:1].upper()}{text[1:]}." if text else "No table is on this page."
 
 
-def _tables(numbers: Sequence[int]) -> str:
+def _tables(numbers: Sequence[str]) -> str:
     if len(numbers) == 1:
         return f"table {numbers[0]}"
-    return f"tables {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+    return f"tables {', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
 def _totals(contents: Contents, tables: Sequence[TableLayout]) -> dict[str, int]:
