@@ -40,12 +40,16 @@ def verify(store: StoreOption = False, as_json: JsonOption = False) -> None:
         print_json({"ok": True, "difference": None, **found.as_json()})
         return
     out = console()
-    where = f"{counted(len(found.tables), 'table')}, {counted(len(found.sweeps), 'sweep')}"
+    where = f"{counted(len(found.tables), 'table')} and {counted(len(found.sweeps), 'sweep')}"
     out.print(
-        f"All is as published: {counted(found.cells, 'cell')} of {where} and "
-        f"{counted(found.points, 'number')} of {counted(len(found.figures), 'figure')} follow "
-        "from their values of single prompts."
+        f"All is as published: {counted(found.cells, 'cell')} of {where} follow from their "
+        "per-prompt scores."
     )
+    if found.figures:
+        out.print(
+            f"So do {counted(found.points, 'number')} of {counted(len(found.figures), 'figure')} "
+            "from the values of single prompts behind them."
+        )
     if found.unchecked:
         out.print(f"Without per-prompt scores, and so not checked: {', '.join(found.unchecked)}.")
     if found.stages is not None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.cli.asking import all_figures, all_profiles
+from harness.catalogue.profile import load_profiles
+from harness.cli.asking import all_figures
 from harness.report.asked import remember
 from harness.report.figures.report import FigureReport
 
@@ -151,8 +152,8 @@ def test_a_failed_stage_is_told_and_the_report_is_there(
 def test_a_figure_of_which_no_row_can_run_is_reported_and_not_run(
     says: Callable[..., Any], call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bare = all_profiles()["micro"].model_copy(update={"algorithms": ("rloo",)})
-    monkeypatch.setattr("harness.cli.asking.all_profiles", lambda: {"micro": bare})
+    bare = load_profiles()["micro"].model_copy(update={"algorithms": ("rloo",)})
+    monkeypatch.setattr("harness.catalogue.profile.load_profiles", lambda: {"micro": bare})
     result = call("run", "figure10")
     assert result.exit_code == 2
     assert "cannot run on the profile `micro`: `micro` has no algorithm `dpo`" in result.stderr

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -230,3 +232,31 @@ def test_numbers_are_written_in_their_units(report_of: Callable[..., FigureRepor
     assert gain[0] in "+-"
     assert " ±" in gain
     assert "±+" not in gain
+
+
+@pytest.mark.parametrize("name", ["figure7", "figure12"])
+def test_nothing_from_data_to_publishing_imports_a_model_library_or_pandas(
+    name: str, store: Store, tmp_path: Path
+) -> None:
+    """In a process of its own: from the store to a drawing and back from its published file."""
+    runs = toy_figure(name, (0,))
+    write_judges(store, runs, "mt_bench")
+    write_stages(store, runs, ["generate", "annotate"])
+    code = f"""
+import sys
+from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import harness.trainer.table_runs
+from toy_tables import ToyAssets
+harness.trainer.table_runs.assets_of = lambda _: ToyAssets()
+from toy_figures import toy_figure
+from harness.report.figures.publish import check_figure, publish_figure
+from harness.report.figures.report import assemble_figure
+from harness.store import Store
+report = assemble_figure(toy_figure({name!r}, (0,)), Store(Path({str(store.root)!r})))
+assert check_figure(publish_figure(report, Path({str(tmp_path)!r}))) > 0
+heavy = {{"torch", "transformers", "trl", "mlflow", "pandas", "datasets"}}
+print(sorted(heavy & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
