@@ -173,6 +173,13 @@ def _value(kind: str, value: Any, profile: Profile) -> str:
     return f"{value} by default" if kind == "default" else str(value)
 
 
+def _shown(value: Any) -> Any:
+    """Return what an expression of the template prints, with nothing in it that has no shape."""
+    if isinstance(value, str) and not hasattr(value, "__html__"):
+        return visible(value, longest=len(value))
+    return value
+
+
 @functools.cache
 def _environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -184,6 +191,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=True,
+        finalize=_shown,
     )
     environment.filters["parts"] = label_parts
     environment.filters["visible"] = visible

@@ -1,0 +1,259 @@
+"""The page: it stands alone, obeys nobody's text, and says the same as the terminal."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from copy import deepcopy
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from toy_page import contents_of, write_judgments, write_lineage, write_training
+from toy_tables import DECLARATION, judge_of, toy_runs, write_all, write_scores
+
+from harness.report.page.page import PAPER, as_html
+from harness.report.view import column_blocks
+from harness.store import Store
+
+VOID = {"meta", "img", "input", "br"}
+
+HOSTILE = (
+    "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> {{ 7 * 7 }} &lt; \x1b[31m\x00"
+    "\u202eevil\u202c \u2066x\u2069 https://example.org/x </style></div>"
+)
+"""What a model, or a judge, might write."""
+
+
+class Page(HTMLParser):
+    """A page as a list of elements, with its visible text and what is open where."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None], tuple[str, ...]]] = []
+        self.texts: list[tuple[str, tuple[str, ...]]] = []
+        self._open: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self._open == [], self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = dict(attrs)
+        assert len(named) == len(attrs), (tag, attrs)
+        self.elements.append((tag, named, tuple(self._open)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs), tuple(self._open)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag, tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append((data, tuple(self._open)))
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes, _ in self.elements if name == tag]
+
+    def values(self, attribute: str) -> list[str]:
+        return [named[attribute] or "" for _, named, _ in self.elements if attribute in named]
+
+    @property
+    def text(self) -> str:
+        return "".join(text for text, where in self.texts if "style" not in where)
+
+
+@pytest.fixture
+def whole(store: Store) -> str:
+    """Return a page of which every part is there."""
+    runs = toy_runs(seeds=[0])
+    write_lineage(store, runs)
+    write_judgments(store, runs, "My final verdict is: [[A>B]]", "an answer of")
+    write_training(store, runs)
+    return as_html(contents_of(runs, store))
+
+
+def test_nothing_outside_the_page_is_asked_for(whole: str) -> None:
+    page = Page(whole)
+    tags = Counter(tag for tag, _, _ in page.elements)
+    for tag in ("script", "link", "iframe", "object", "embed", "base", "form", "audio", "video"):
+        assert tags[tag] == 0
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in page.values("src"))
+    outside = [link for link in page.values("href") if not link.startswith("#")]
+    assert outside == [PAPER]
+    assert not [a for _, named, _ in page.elements for a in named if a.startswith(("on", "srcset"))]
+    style = "".join(text for text, where in page.texts if "style" in where)
+    assert style
+    assert not re.search(r"url\(|@import|https?:", style)
+    assert not [v for v in page.values("style") if "url(" in v]
+
+
+def test_the_page_forbids_itself_scripts_and_requests(whole: str) -> None:
+    policies = [
+        named["content"] or ""
+        for named in Page(whole).all("meta")
+        if named.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert len(policies) == 1
+    rules = dict(rule.strip().partition(" ")[::2] for rule in policies[0].split(";"))
+    assert rules["default-src"] == "'none'"
+    assert rules["img-src"] == "data:"
+    assert "script-src" not in rules
+    assert "connect-src" not in rules
+
+
+def test_links_buttons_and_labels_lead_somewhere(whole: str) -> None:
+    page = Page(whole)
+    ids = page.values("id")
+    assert len(ids) == len(set(ids))
+    targets = [link[1:] for link in page.values("href") if link.startswith("#")]
+    targets += page.values("popovertarget") + page.values("aria-labelledby")
+    assert len(targets) > 50
+    assert sorted(set(targets) - set(ids)) == []
+
+
+def test_a_keyboard_a_screen_reader_and_a_small_screen_are_served(whole: str) -> None:
+    page = Page(whole)
+    assert page.all("html") == [{"lang": "en"}]
+    assert len(page.all("h1")) == 1
+    assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in page.all(
+        "meta"
+    )
+    for image in page.all("img"):
+        assert image["alt"]
+    for drawing in page.all("svg"):
+        hidden = drawing.get("aria-hidden") == "true" or drawing.get("class") == "mark"
+        assert hidden or (drawing.get("role") == "img" and drawing.get("aria-label"))
+    for region in page.all("div"):
+        if region.get("class") == "scroll":
+            assert region.get("tabindex") == "0"
+            assert region.get("aria-label")
+    wide = [where for tag, named, where in page.elements if tag == "table"]
+    assert wide
+    for tag, named, where in page.elements:
+        if tag == "table" and named.get("class") != "answers":
+            assert where[-1] == "div"
+    style = "".join(text for text, where in page.texts if "style" in where)
+    for rule in ("prefers-color-scheme: dark", "@media print", "max-width: 40rem"):
+        assert rule in style
+
+
+def test_each_number_is_the_terminal_s_and_says_where_it_comes_from(store: Store) -> None:
+    runs = toy_runs()
+    write_all(store, runs)
+    contents = contents_of(runs, store)
+    found = numbers_of(as_html(contents))
+    report = contents.sections[0].report
+    expected = {}
+    for column, block in zip(report.table.columns, column_blocks(report), strict=True):
+        for row, (_, *figures) in zip(report.rows, block.rows, strict=True):
+            expected[column.id, row.id] = figures
+    assert found == expected
+    assert found["ah_wr", "eva-a_min"][1] == "+4.5 ±0.0"
+    page = Page(as_html(contents))
+    card = "c-table90-eva-a_min-ah_wr"
+    (hint,) = {b["title"] for b in page.all("button") if b.get("popovertarget") == card and
+               b.get("class", "").startswith("value")}  # fmt: skip
+    for words in (
+        "seeds: 0, 1",
+        "run: dpo-eva-a_min",
+        "judge: toy-1/oracle",
+        "commit: 0123456789ab",
+    ):
+        assert words in str(hint)
+    judge = judge_of(runs, "dpo-eva-a_min", 1, "ah_wr").fingerprint[:12]
+    assert f"dpo-eva-a_min/micro/seed1@{judge}" in page.text
+
+
+def numbers_of(html: str) -> dict[tuple[str, str], list[str]]:
+    """Return the figures of each cell on a page."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for table in re.findall(r"<table data-table=.*?</table>", html, re.DOTALL):
+        column = re.search(r'data-column="([^"]+)"', table)
+        assert column is not None
+        for row, inside in re.findall(r'<tr data-row="([^"]+)">(.*?)</tr>', table, re.DOTALL):
+            cells = re.findall(r'<td class="num[^"]*">(.*?)</td>', inside, re.DOTALL)
+            found[column[1], row] = [Page(cell).text.strip() for cell in cells]
+    return found
+
+
+def test_what_is_missing_has_words_and_is_never_zero(store: Store) -> None:
+    runs = toy_runs(seeds=[0, 1, 2])
+    write_scores(store, runs, "dpo-h1", 0, ah_wr={"p0": 50.0, "p1": 52.0})
+    store.record_failure(judge_of(runs, "base", 0, "ah_wr"), "the judge broke", "")
+    html = as_html(contents_of(runs, store))
+    found = numbers_of(html)
+    assert {figures[0] for figures in found.values()} == {
+        "1/3 seeds", "not run", "failed", "not available",
+    }  # fmt: skip
+    assert all(place for figures in found.values() for place in figures)
+    assert "the judge broke" in Page(html).text
+    assert "0.0" not in {place for figures in found.values() for place in figures}
+
+
+def test_a_model_s_text_is_shown_and_does_nothing(store: Store) -> None:
+    runs = toy_runs(seeds=[0])
+    write_lineage(store, runs, text=HOSTILE + "x" * 5000)
+    write_judgments(store, runs, HOSTILE, HOSTILE)
+    write_training(store, runs)
+    html = as_html(contents_of(runs, store))
+    harmless(html)
+    page = Page(html)
+    assert "<script>alert(1)</script>\"'><img src=x" in page.text
+    assert "{{ 7 * 7 }} &lt; \ufffd[31m\ufffd\ufffdevil\ufffd" in page.text
+    assert "characters more)" in page.text
+    assert max(len(word) for word in page.text.split()) <= 2000
+
+
+@pytest.mark.parametrize(
+    "place", ["title", "question", "label", "note", "metric", "statement", "reason"]
+)
+def test_a_declaration_s_text_is_shown_and_does_nothing(store: Store, place: str) -> None:
+    table: dict[str, Any] = deepcopy(DECLARATION)
+    claim = {"id": "c", "primary": True, "statement": "s", "source": "here",
+             "test": {"kind": "compare", "left": "dpo-1", "op": ">", "right": "base",
+                      "column": "ah_wr"}}  # fmt: skip
+    table["claims"] = [claim]
+    runs = toy_runs(seeds=[0], table=table)
+    if place in ("title", "question"):
+        table[place] = HOSTILE
+    elif place == "label":
+        table["rows"][1]["label"] = HOSTILE
+    elif place == "note":
+        table["notes"] = [HOSTILE]
+    elif place == "metric":
+        table["columns"][0]["metric"] = HOSTILE
+    elif place == "statement":
+        claim["statement"] = HOSTILE
+    runs = toy_runs(seeds=[0], table=table)
+    write_all(store, runs)
+    if place == "reason":
+        store.discard(judge_of(runs, "base", 0, "ah_wr").fingerprint)
+        store.record_failure(judge_of(runs, "base", 0, "ah_wr"), HOSTILE, "")
+    html = as_html(contents_of(runs, store))
+    harmless(html)
+    assert "<script>alert(1)</script>" in Page(html).text.replace("\n", "")
+
+
+def harmless(html: str) -> None:
+    """Assert that planted text is nothing but text, and turns nothing around."""
+    page = Page(html)
+    assert page.all("script") == []
+    assert [image for image in page.all("img") if image.get("src") == "x"] == []
+    assert "onerror" not in {name for _, named, _ in page.elements for name in named}
+    shapeless = {c for c in html if not c.isprintable()} - {"\n", "\t"}
+    assert shapeless == set()
+
+
+def test_a_page_without_a_store_says_what_it_lacks(store: Store) -> None:
+    from dataclasses import replace
+
+    runs = toy_runs()
+    write_all(store, runs)
+    contents = contents_of(runs, store)
+    bare = replace(contents, source="results", lineages=None, judged=None)
+    bare = replace(bare, sections=tuple(replace(s, costs=None) for s in bare.sections))
+    text = Page(as_html(bare)).text
+    assert "Prompts and answers are not published" in text
+    assert "Not published with this table; a page made from the store has it." in text

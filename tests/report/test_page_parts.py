@@ -1,0 +1,288 @@
+"""The parts of the page, each against an outcome worked out by hand."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy_page import RUN, write_judgments, write_lineage, write_training
+from toy_tables import DECLARATION, toy_runs, write_all
+
+from harness.report.cells import Cell, build_cells
+from harness.report.costs import Costs
+from harness.report.creation import creator_stages
+from harness.report.evidence import Evidence
+from harness.report.labels import label_parts
+from harness.report.page.answers import judged_answers
+from harness.report.page.drawing import Axis, axis_of, draw
+from harness.report.page.examples import offline_lineages
+from harness.report.page.finding import finding
+from harness.report.page.pictures import beside, published
+from harness.report.page.text import ticked_parts, visible
+from harness.report.report import Report, assemble
+from harness.report.scores import read_scores
+from harness.report.verdicts import judge
+from harness.report.view_details import cost_block
+from harness.store import Store
+from harness.trainer.table_runs import TableRuns
+
+CLAIM: dict[str, Any] = {
+    "id": "it",
+    "primary": True,
+    "statement": "A_min beats DPO.",
+    "source": "here",
+    "test": {
+        "kind": "compare",
+        "left": "eva-a_min",
+        "op": ">",
+        "right": "dpo-1",
+        "column": "ah_wr",
+    },
+    "paper_margin": "+8.5",
+    "within_noise": False,
+}
+
+
+def said_of(runs: TableRuns, store: Store) -> str:
+    """Return the finding of a table."""
+    measured = read_scores(runs, store)
+    cells = build_cells(runs, store, measured)
+    report: Report = assemble(runs, cells, store)
+    return finding(report, judge(Evidence.of(runs.table, cells, measured)))
+
+
+def claimed(**changes: Any) -> dict[str, Any]:
+    table = deepcopy(DECLARATION)
+    table["claims"] = [CLAIM | changes]
+    return table
+
+
+def test_a_finding_says_the_primary_claim_first_and_then_how_rows_fare(store: Store) -> None:
+    """Levels 51, 50, 53 and 54.5 without any noise between rows: gains +1 (base), +3 and +4.5."""
+    runs = toy_runs(seeds=[0, 1, 2], table=claimed())
+    write_all(store, runs)
+    assert said_of(runs, store) == (
+        "Supported (toy): “A_min beats DPO” (ours +4.5, 95% from +4.5 to +4.5; p < 0.001; the "
+        "paper's +8.5); in Arena-Hard v0.1, WR (%), 3 of 3 rows are better than the baseline."
+    )
+
+
+def test_a_finding_counts_rows_on_each_side_of_zero(store: Store) -> None:
+    """Against a_min (54.5) base (51) and dpo-1 (50) lose, uniform (53) loses as well."""
+    table = claimed(within_noise=True)
+    for row in table["rows"]:
+        row["baseline"] = None if row["id"] == "eva-a_min" else "eva-a_min"
+    runs = toy_runs(seeds=[0, 1, 2], table=table)
+    write_all(store, runs)
+    said = said_of(runs, store)
+    assert "the paper's +8.5, within its own noise)" in said
+    assert said.endswith("none of 3 rows is better than the baseline and 3 are worse.")
+
+
+def test_a_finding_without_numbers_gives_the_reason(store: Store) -> None:
+    runs = toy_runs(seeds=[0, 1], table=claimed())
+    assert said_of(runs, store) == (
+        "Nothing to say yet, because `eva-a_min` in `ah_wr` has not run: “A_min beats DPO” is its "
+        "primary claim."
+    )
+
+
+def test_a_finding_of_one_seed_concludes_nothing(store: Store) -> None:
+    runs = toy_runs(seeds=[0], table=claimed())
+    write_all(store, runs)
+    said = said_of(runs, store)
+    assert said.startswith("Undecided (toy)")
+    assert "one seed: how much seeds differ is unknown" in said
+    assert "nothing is concluded from the gains of 3 rows with one seed" in said
+
+
+def test_a_table_without_claims_still_has_a_finding(store: Store) -> None:
+    runs = toy_runs(seeds=[0, 1, 2])
+    write_all(store, runs)
+    assert said_of(runs, store) == (
+        "in Arena-Hard v0.1, WR (%), 3 of 3 rows are better than the baseline."
+    )
+
+
+def cell(gain: float | None = None, half: float = 0.0, paper: float | None = None) -> Cell:
+    nothing: dict[str, Any] = dict.fromkeys(Cell.__dataclass_fields__)
+    low, high = (None, None) if gain is None else (gain - half, gain + half)
+    fields = {"gain": gain, "gain_ci_low": low, "gain_ci_high": high, "paper_gain": paper}
+    return Cell(**nothing | fields)
+
+
+def test_an_axis_holds_every_end_and_zero() -> None:
+    """From 0 to 10 is a span of 10; 6% more at either end; steps of 2 make 5.6 parts, so 5."""
+    axis = axis_of([cell(2.0, 1.0, 10.0), cell(), cell(1.0, 0.5)])
+    assert axis is not None
+    assert (axis.low, axis.high) == (-0.6, 10.6)
+    assert axis.ticks == (0.0, 5.0, 10.0)
+    assert [axis.label(tick) for tick in axis.ticks] == ["0", "+5", "+10"]
+    assert axis.at(5.0) == 50.0
+    assert axis_of([cell(), cell()]) is None
+
+
+def test_an_axis_of_losses_ends_at_zero_and_one_of_nothing_has_a_width() -> None:
+    losses = axis_of([cell(-2.0, 1.0)])
+    assert losses is not None
+    assert losses.low == pytest.approx(-3.18)
+    assert losses.high == pytest.approx(0.18)
+    flat = axis_of([cell(0.0, 0.0)])
+    assert flat is not None
+    assert flat.at(0.0) == 50.0
+    assert flat.ticks == (-1.0, -0.5, 0.0, 0.5, 1.0)
+
+
+def test_marks_lie_where_the_numbers_are_and_say_so() -> None:
+    axis = Axis(-10.0, 10.0, (0.0,), 0)
+    drawn = draw(cell(2.0, 1.0, -5.0), axis, 1)
+    assert (drawn.zero, drawn.low, drawn.ours, drawn.high, drawn.paper) == (50, 55, 60, 65, 25)
+    assert drawn.clear
+    assert drawn.words == "our gain +2.0, 95% from +1.0 to +3.0; the paper's -5"
+    unclear = draw(cell(0.5, 1.0), axis, 1)
+    assert not unclear.clear
+    assert unclear.paper is None
+    missing = draw(cell(paper=1.5), axis, 1)
+    assert (missing.ours, missing.words) == (None, "no gain of ours; the paper's +1.5")
+
+
+@pytest.mark.parametrize(
+    ("label", "parts"),
+    [
+        ("θ_{1→1̄}: + eva", [("θ", False), ("1→1̄", True), (": + eva", False)]),
+        ("(A*_min)", [("(A*", False), ("min", True), (")", False)]),
+        ("θ_0: SFT", [("θ", False), ("0", True), (": SFT", False)]),
+        ("ratio_evol = 50%", [("ratio_evol = 50%", False)]),
+        ("_x", [("_x", False)]),
+        ("θ_{}", [("θ", False)]),
+    ],
+)
+def test_indices_of_labels_are_set_low(label: str, parts: list[tuple[str, bool]]) -> None:
+    assert [(part.text, part.low) for part in label_parts(label)] == parts
+
+
+def test_names_between_backticks_become_code() -> None:
+    assert [(p.text, p.code) for p in ticked_parts("`a` over `b`.")] == [
+        ("a", True), (" over ", False), ("b", True), (".", False),
+    ]  # fmt: skip
+    assert [(p.text, p.code) for p in ticked_parts("a ` b")] == [("a ` b", False)]
+
+
+def test_what_cannot_be_seen_is_made_visible_and_long_texts_are_cut() -> None:
+    assert visible("a\n\tb\x1b\u202e\u200bc") == "a\n\tb\ufffd\ufffd\ufffdc"
+    assert visible("x" * 12, longest=10) == "xxxxxxxxxx … (2 characters more)"
+    assert visible("x" * 10, longest=10) == "x" * 10
+
+
+def test_examples_are_the_first_the_middle_and_the_last_drawn(store: Store) -> None:
+    """Drawn are h2, h0, h1 and h3; of four the middle is the third. h0 was rewritten twice."""
+    runs = toy_runs(seeds=[0, 1])
+    write_lineage(store, runs)
+    assert offline_lineages(runs, store) == []
+    write_training(store, runs)
+    found = offline_lineages(runs, store)
+    assert [lineage.steps[0].name for lineage in found] == ["h2", "h1", "h3"]
+    assert {(lineage.row, lineage.run) for lineage in found} == {
+        ("eva-a_min", f"{RUN}/micro/seed0")
+    }
+    first = found[0]
+    assert [(step.name, step.how) for step in first.steps] == [
+        ("h2", "human"),
+        ("h2.2.1", "breadth"),
+    ]
+    assert dict(first.steps[0].facts)["informativeness"] == "3.000"
+    assert first.reward_model == "toy-1/rm_pointwise@bb"
+    trained = {step.name: dict(step.facts)["trained on"] for f in found for step in f.steps}
+    assert trained["h3"] == "yes"
+    assert trained["h2.2.1"].startswith("no")
+    answers = first.steps[1].answers
+    assert [(a.text, a.reward, a.role) for a in answers] == [
+        ("7 5", 1.0, ""), ("b", 3.0, "chosen"), ("c", 3.0, ""), ("d", 0.0, "rejected"),
+    ]  # fmt: skip
+
+
+def test_rewrites_of_rewrites_follow_their_parents(store: Store) -> None:
+    runs = toy_runs(seeds=[0])
+    write_lineage(store, runs)
+    write_training(store, runs)
+    drawn = creator_stages(runs.runs[RUN, 0])["select"]
+    assert store.status(drawn.fingerprint) == "done"
+    from harness.report.page.examples import Reader, _steps
+
+    reader = Reader(store)
+    children: dict[str, Any] = {}
+    evolve = creator_stages(runs.runs[RUN, 0])["evolve"]
+    for child in reader.rows(evolve, "prompts.parquet"):
+        children.setdefault(child["parent_id"], []).append(child)
+    h0 = reader.rows(drawn, "selected.parquet")[1]
+    assert [step.name for step in _steps(h0, children, {}, set())] == ["h0", "h0.2.1", "h0.2.2"]
+
+
+def test_judged_answers_stand_side_by_side(store: Store) -> None:
+    """Of five items the first, the third and the last; first the game with the reference as A."""
+    runs = toy_runs(seeds=[0])
+    write_lineage(store, runs)
+    write_judgments(store, runs, "[[A>B]]", "answer of")
+    write_training(store, runs)
+    found = judged_answers(runs, store, online=False)
+    assert [judged.item for judged in found] == ["q0", "q2", "q4"]
+    one = found[0]
+    assert (one.baseline, one.row, one.judge) == ("dpo-1", "eva-a_min", "toy-1/oracle")
+    assert one.before[0].answer == "answer of dpo-h1"
+    assert one.after[0].answer == f"answer of {RUN}"
+    assert one.after[0].asked == "a question"
+    assert one.after[0].replies == (("reference as A", "[[A>B]]"), ("reference as B", "[[A>B]]"))
+    assert one.reference is None
+
+
+def test_a_row_costs_what_all_stages_behind_it_cost(store: Store) -> None:
+    """Two trainings of 63 steps, one evolving of 10 calls; three generations of two answers each.
+
+    Of a generation, one answer of 3 tokens has ended and one of 14 has not: 3 + 1 + 14 = 18.
+    """
+    runs = toy_runs(seeds=[0])
+    write_training(store, runs)
+    found = {cost.row: cost for cost in Costs(store).of(runs)}
+    eva = found["eva-a_min"]
+    assert (eva.state, eva.gradient_steps, eva.creator_calls) == ("ok", 126.0, 10.0)
+    assert (eva.rollouts, eva.tokens) == (6.0, 54.0)
+    dpo = found["dpo-1"]
+    assert (dpo.rollouts, dpo.tokens, dpo.gradient_steps, dpo.creator_calls) == (2, 18, 63, 0)
+    assert eva.seconds is not None
+    assert dpo.seconds is not None
+    assert eva.seconds >= dpo.seconds > 0
+    assert found["base"].state == "not_available"
+    assert found["eva-uniform"].state == "not_run"
+
+
+def test_costs_in_words(store: Store) -> None:
+    runs = toy_runs(seeds=[0])
+    write_training(store, runs)
+    costs = [replace(c, seconds=120.0) if c.state == "ok" else c for c in Costs(store).of(runs)]
+    report = assemble(runs, build_cells(runs, store), store)
+    rows = {row[0]: row[1:] for row in cost_block(report, costs).rows}
+    assert rows["θ_0: SFT"] == ("not trained", "–", "–", "–", "–", "–")
+    assert rows["θ_{0→1}: DPO"] == ("2.0 min", "–", "2", "18", "63", "0")
+    assert rows["θ_{1→1̄}: + eva [eva-uniform]"][0] == "not run"
+
+
+def test_figures_published_beside_tables_are_taken_over(tmp_path: Path) -> None:
+    folder = tmp_path / "micro" / "figure3"
+    folder.mkdir(parents=True)
+    (folder / "report.md").write_text(
+        r"# Gains \_here\_"
+        "\n\n![Gains of rows\\, drawn](figure.svg) ![no](missing.svg)\n"
+        "![x](https://example.org/a.svg) ![y](../secret.svg)\n"
+    )
+    (folder / "figure.svg").write_bytes(b"<svg/>")
+    (folder / "report.json").write_text('{"finding": "Rows gain."}')
+    (picture,) = published(tmp_path / "micro")
+    assert (picture.title, picture.alt) == ("Gains _here_", "Gains of rows, drawn")
+    assert (picture.origin, picture.finding) == ("micro/figure3/figure.svg", "Rows gain.")
+    assert picture.data == "data:image/svg+xml;base64,PHN2Zy8+"
+    (folder / "report.json").write_text('{"cells": []}')
+    assert published(tmp_path / "micro") == []
+    assert len(beside(folder)) == 1

@@ -1,0 +1,185 @@
+"""A page of the toy table: its contents from a store whose texts are written by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from toy_tables import PROVENANCE, judge_of, write_parquet, write_prompts
+
+from harness.catalogue.deviations import deviations
+from harness.report.cells import build_cells
+from harness.report.costs import Costs
+from harness.report.creation import creator_stages
+from harness.report.evidence import Evidence
+from harness.report.page.answers import judged_answers
+from harness.report.page.contents import Contents, Section, with_all_rows
+from harness.report.page.examples import offline_lineages
+from harness.report.page.provenance import Traces, trace_store
+from harness.report.report import assemble
+from harness.report.scores import read_scores
+from harness.report.verdicts import Verdict, judge
+from harness.report.view import failures
+from harness.store import Stage, Store
+from harness.trainer.table_runs import TableRuns
+
+RUN = "dpo-eva-a_min"
+"""The run whose prompts are shown: that of the only row with a creator whose stages are written."""
+
+
+def contents_of(
+    runs: TableRuns,
+    store: Store,
+    *,
+    rates: Mapping[str, Any] | None = None,
+    verdicts: Sequence[Verdict] | None = None,
+) -> Contents:
+    """Return what the page says of the toy table."""
+    measured = read_scores(runs, store)
+    cells = build_cells(runs, store, measured)
+    report = assemble(runs, cells, store)
+    traces: Traces = {}
+    trace_store(runs, store, traces)
+    judged = judge(Evidence.of(runs.table, cells, measured)) if verdicts is None else verdicts
+    section = Section(
+        report=with_all_rows(report),
+        verdicts=tuple(judged),
+        absent={},
+        costs=tuple(Costs(store).of(runs)),
+        pictures=(),
+        failures=tuple(failures(report)),
+    )
+    return Contents(
+        profile=runs.profile,
+        source="store",
+        sections=(section,),
+        figure_verdicts=(),
+        pictures=(),
+        error_rates=rates,
+        deviations=deviations(),
+        lineages=tuple(offline_lineages(runs, store)),
+        judged=tuple(judged_answers(runs, store, online=False)),
+        traces=traces,
+    )
+
+
+def prompt(
+    name: str, text: str, parent: str | None = None, method: str | None = None
+) -> dict[str, Any]:
+    """Return a prompt as stages write it."""
+    generation = name.count(".")
+    source = "human" if parent is None else "evolved"
+    return {"prompt_id": name, "prompt": text, "source": source, "parent_id": parent,
+            "generation": generation, "method": method}  # fmt: skip
+
+
+def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return rows as columns."""
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def write_rows(store: Store, stage: Stage, file: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a stage whose output is one Parquet file."""
+    write_parquet(store, stage, file, columns(rows))
+
+
+def write_lineage(store: Store, runs: TableRuns, text: str = "7 5", seed: int = 0) -> None:
+    """Write the creator's last iteration of a run, and the training after it.
+
+    Four prompts are drawn, h2 first; each has one rewrite, that of h0 has one of its own. Every
+    prompt has the answers `text` (reward 1), "b" (3), "c" (3) and "d" (0).
+    """
+    run = runs.runs[RUN, seed]
+    stages = creator_stages(run)
+    drawn = [prompt(f"h{i}", f"prompt {i}") for i in (2, 0, 1, 3)]
+    selected = [
+        row | {"informativeness": 3.0 - i, "weight": 0.25, "draw": i} for i, row in enumerate(drawn)
+    ]
+    rewrites = [prompt(f"h{i}.2.1", f"rewrite {i}", f"h{i}", "breadth") for i in range(4)]
+    rewrites.append(prompt("h0.2.2", "rewrite of a rewrite", "h0.2.1", "deepening"))
+    write_rows(store, stages["select"], "selected.parquet", selected)
+    write_rows(store, stages["evolve"], "prompts.parquet", rewrites)
+    mix = run.iterations[-1].prompts
+    base = mix.inputs["base"].inputs["rewards"]
+    for annotate, prompts in ((base, drawn), (stages["pair"].inputs["rewards"], rewrites)):
+        write_answers(store, annotate, prompts, text)
+    write_rows(store, stages["pair"], "pairs.parquet", rewrites)
+    write_rows(store, mix, "pairs.parquet", [rewrites[0], rewrites[4], drawn[3]])
+
+
+def write_answers(
+    store: Store, annotate: Stage, prompts: Sequence[Mapping[str, Any]], text: str
+) -> None:
+    """Write four answers to each prompt, and their rewards."""
+    answers = [
+        {**row, "sample": i, "completion": answer, "n_tokens": 2}
+        for row in prompts
+        for i, answer in enumerate((text, "b", "c", "d"))
+    ]
+    rewards = [
+        {"prompt_id": row["prompt_id"], "sample": i, "reward": reward}
+        for row in prompts
+        for i, reward in enumerate((1.0, 3.0, 3.0, 0.0))
+    ]
+    write_rows(store, annotate.inputs["completions"], "completions.parquet", answers)
+    write_rows(store, annotate, "rewards.parquet", rewards)
+
+
+def write_training(store: Store, runs: TableRuns, seed: int = 0) -> None:
+    """Write every stage behind a run's policy that is not there yet.
+
+    Each training took 63 steps, each creator's stage 10 calls, and each generation gave two
+    answers, of 3 tokens and of 14, the most there can be. The time of a stage is what it is.
+    """
+    write_prompts(store, runs)
+    for stage in behind_policy(runs, seed):
+        if store.status(stage.fingerprint) == "done":
+            continue
+        with store.writing(stage, PROVENANCE) as output:
+            if stage.kind == "train":
+                (output / "log.json").write_text(json.dumps({"summary": {"steps": 63}}))
+            elif stage.kind == "evolve":
+                (output / "summary.json").write_text(json.dumps({"calls": 10}))
+            elif stage.kind == "generate":
+                answers = [{"prompt_id": "p", "n_tokens": n} for n in (3, 14)]
+                write_table(output / "completions.parquet", columns(answers))
+
+
+def write_table(path: Path, data: Mapping[str, Sequence[Any]]) -> None:
+    """Write a Parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table(dict(data)), path)
+
+
+def behind_policy(runs: TableRuns, seed: int) -> list[Stage]:
+    """Return the stages behind a run's policy, those they need first."""
+    from harness.engine import Plan
+
+    return list(Plan(runs.runs[RUN, seed].training[-1:]))
+
+
+def write_judgments(store: Store, runs: TableRuns, reply: str, answer: str, seed: int = 0) -> None:
+    """Write the hard benchmark's answers and what the judge said, of the row and its baseline."""
+    for run_id in (RUN, "dpo-h1"):
+        judge_stage = judge_of(runs, run_id, seed, "ah_wr")
+        asked = json.dumps([{"role": "user", "content": "a question"}])
+        names = [f"q{i}" for i in range(5)]
+        answers = [
+            {"prompt_id": n, "turn": 1, "conversation": asked, "completion": f"{answer} {run_id}",
+             "n_tokens": 1}
+            for n in names
+        ]  # fmt: skip
+        write_rows(store, judge_stage.inputs["answers"], "answers.parquet", answers)
+        replies = [
+            {"prompt_id": n, "category": "", "number": game, "reply": reply, "oracle": 1.0}
+            for n in names
+            for game in (1, 2)
+        ]
+        scores = [{"prompt_id": n, "column": "ah_wr", "value": 50.0} for n in names]
+        with store.writing(judge_stage, PROVENANCE) as output:
+            write_table(output / "judgments.parquet", columns(replies))
+            write_table(output / "scores.parquet", columns(scores))
