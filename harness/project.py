@@ -46,3 +46,13 @@ def work_dir() -> Path:
 def store_dir() -> Path:
     """Return the root of the stage store."""
     return work_dir() / "store"
+
+
+def calibrations_dir() -> Path:
+    """Return the folder of the judges' calibrations."""
+    return work_dir() / "calibrations"
+
+
+def evaluations_dir() -> Path:
+    """Return the folder of the evaluations of real models."""
+    return work_dir() / "evaluations"

@@ -60,6 +60,24 @@ def claims(
         sys.stdout.write(ledger.as_json(verdicts))
     else:
         _print(verdicts)
+    _note_judges(profile)
+
+
+def _note_judges(profile: str) -> None:
+    """Say which real judges of a profile have not passed a calibration."""
+    from harness.catalogue.profile import find_profile
+    from harness.cli.asking import all_profiles
+    from harness.cli.output import note
+    from harness.evaluation.calibration_record import states
+    from harness.project import calibrations_dir
+
+    found = states(find_profile(all_profiles(), profile), calibrations_dir())
+    lacking = [name for name, held in found.items() if held is None or not held.passed]
+    if lacking:
+        note(
+            f"no passed calibration of the judge of {', '.join(lacking)}: their verdicts rest on "
+            f"judges held against nothing (harness calibrate --profile {profile})"
+        )
 
 
 def _spelt_out(names: Sequence[str]) -> list[str]:

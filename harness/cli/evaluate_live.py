@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.cli.evaluate_asked import Asked, JudgeAsked
@@ -30,7 +31,7 @@ def evaluate(benchmark: Benchmark, asked: Asked, judge_model: str, annotator: st
     from harness.cli.output import note
     from harness.evaluation.benchmark_archive import FILE, folder_of
     from harness.evaluation.judging.ledger import Ledger
-    from harness.project import work_dir
+    from harness.project import evaluations_dir
 
     asked.check()
     ledger = Ledger(asked.budget_usd)
@@ -39,12 +40,12 @@ def evaluate(benchmark: Benchmark, asked: Asked, judge_model: str, annotator: st
     answers: Answers | None = None
     if asked.answers is not None:
         answers = benchmark.read_answers(asked.answers, asked.model)
-    found = judged(benchmark, asked, judge, answers, answerer)
+    found = judged(benchmark, asked, judge, answers, answerer, output=evaluations_dir())
     if found is None:
         return
     show([found], asked.as_json)
     named = judge.name(benchmark.name)
-    folder = folder_of(work_dir() / "evaluations", benchmark.name, found.score.model, named)
+    folder = folder_of(evaluations_dir(), benchmark.name, found.score.model, named)
     note(f"judgments in {folder}")
     if asked.track:
         track([folder / FILE])
@@ -56,8 +57,18 @@ def judged(
     judge: Judge,
     answers: Answers | None,
     answerer: Answerer | None = None,
+    *,
+    output: Path,
 ) -> Evaluation | None:
     """Say what will be asked and its price, ask it, and say what was paid.
+
+    Args:
+        benchmark: The benchmark.
+        asked: The options.
+        judge: The judge.
+        answers: The model's answers; None where `answerer` gives them.
+        answerer: The model.
+        output: The folder of the evaluations among which this one is kept.
 
     Returns:
         The evaluation; None where only the price was asked for.
@@ -65,7 +76,6 @@ def judged(
     from harness.cli.evaluate_printing import plan_line, progress, show_plan, spending_line
     from harness.cli.output import note
     from harness.evaluation import benchmark_run
-    from harness.project import work_dir
 
     planned = benchmark_run.estimates(benchmark, answers, answerer, judge)
     origin = _origin_of_prices(asked)
@@ -84,7 +94,7 @@ def judged(
             answerer,
             judge,
             asked.concurrency,
-            work_dir() / "evaluations",
+            output,
             progress(),
         )
     finally:

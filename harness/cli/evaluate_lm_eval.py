@@ -94,10 +94,10 @@ def _run(asked: Measurement, track: bool, as_json: bool) -> None:
     from harness.evaluation.benchmark_archive import folder_of, keep
     from harness.evaluation.lm_eval_run import keep_results, measure
     from harness.evaluation.lm_eval_tasks import BENCHMARK, evaluate_results, scorer
-    from harness.project import work_dir
+    from harness.project import evaluations_dir
 
     found = measure(asked)
-    folder = folder_of(work_dir() / "evaluations", BENCHMARK, asked.model, scorer(found))
+    folder = folder_of(evaluations_dir(), BENCHMARK, asked.model, scorer(found))
     evaluation = evaluate_results(keep_results(found, folder), asked.model, asked.tasks)
     kept = keep(folder, evaluation, {"kind": "measured", "data": asked.digest})
     show([evaluation], as_json)

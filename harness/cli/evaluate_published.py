@@ -87,7 +87,7 @@ def report(found: Sequence[Evaluation], file: Path, *, track: bool, as_json: boo
     from harness.cli.output import warn
     from harness.errors import HarnessError
     from harness.evaluation.benchmark_archive import folder_of, keep
-    from harness.project import work_dir
+    from harness.project import evaluations_dir
 
     show(found, as_json)
     if not track:
@@ -97,7 +97,7 @@ def report(found: Sequence[Evaluation], file: Path, *, track: bool, as_json: boo
     try:
         paths = []
         for item in found:
-            root = work_dir() / "evaluations"
+            root = evaluations_dir()
             folder = folder_of(root, item.score.benchmark, item.score.model, item.judge)
             paths.append(keep(folder / f"published-{sha256[:12]}", item, source))
     except HarnessError as error:

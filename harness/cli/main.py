@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from harness.cli import (
+    calibrate_command,
     catalogue_commands,
     claims_command,
     doctor_command,
@@ -85,6 +86,7 @@ claims_command.register(app)
 verify_command.register(app)
 error_rates_command.register(app)
 prompts_command.register(app)
+calibrate_command.register(app)
 app.add_typer(micro_commands.app, name="micro")
 app.add_typer(sweep_commands.app, name="sweep")
 app.add_typer(evaluate_commands.app, name="evaluate")

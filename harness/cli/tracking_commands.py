@@ -32,13 +32,13 @@ def sync() -> None:
     """
     from harness.cli.output import console, warn
     from harness.evaluation.benchmark_archive import all_kept
-    from harness.project import store_dir, work_dir
+    from harness.project import evaluations_dir, store_dir, work_dir
     from harness.store import Store
     from harness.tracking import EvaluationTracker
 
     store = Store(store_dir())
     states = asked_states(store)
-    evaluations = all_kept(work_dir() / "evaluations")
+    evaluations = all_kept(evaluations_dir())
     out = console()
     if not states and not evaluations:
         out.print("No table was run yet, so there is nothing to write: harness run table4")

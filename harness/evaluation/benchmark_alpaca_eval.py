@@ -44,6 +44,11 @@ class Inputs:
         return str(self.references[0].get("generator", "reference"))
 
 
+def judge_name(model: str, annotator: str = OWN_ANNOTATOR) -> str:
+    """Return the name of a judge: its annotator, with the model where that is not its own."""
+    return annotator if model == OWN_JUDGE else f"{annotator}/{model}"
+
+
 def read_inputs(data: Path) -> Inputs:
     """Read the reference outputs from a folder.
 

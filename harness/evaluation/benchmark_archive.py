@@ -57,8 +57,7 @@ def keep(
     }
     held = load(path) if path.is_file() else {}
     if {name: value for name, value in held.items() if name != "finished"} != entry:
-        text = json.dumps({**entry, "finished": utc_now()}, indent=2, ensure_ascii=False)
-        write(path, text + "\n")
+        write_json(path, {**entry, "finished": utc_now()})
     return path
 
 
@@ -90,6 +89,15 @@ def write_lines(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
     """
     lines = (json.dumps(record, ensure_ascii=False, allow_nan=False) for record in records)
     write(path, "\n".join(lines) + "\n")
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write a value as JSON, for people as well.
+
+    Raises:
+        HarnessError: The file cannot be written.
+    """
+    write(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def write(path: Path, text: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -54,9 +54,7 @@ class Judge:
         """Return the name under which its scores are filed."""
         if benchmark != benchmark_alpaca_eval.BENCHMARK:
             return self.model
-        if self.model == benchmark_alpaca_eval.OWN_JUDGE:
-            return self.annotator
-        return f"{self.annotator}/{self.model}"
+        return benchmark_alpaca_eval.judge_name(self.model, self.annotator)
 
 
 @dataclass(frozen=True)
@@ -90,6 +88,20 @@ class Benchmark:
     def questions(self) -> tuple[Question, ...]:
         """The questions, in the benchmark's order."""
         raise NotImplementedError
+
+    def restrict(self, prompts: Collection[str]) -> None:
+        """Ask no other questions than these from now on.
+
+        Raises:
+            UserError: One of them is not the benchmark's.
+        """
+        kept = tuple(q for q in self.questions if q.prompt_id in prompts)
+        if len(kept) < len(set(prompts)):
+            raise UserError(
+                f"{len(set(prompts)) - len(kept)} of {len(set(prompts))} judged questions are not "
+                f"those of {self.name} in --data; give the files they were judged with"
+            )
+        self.inputs = replace(self.inputs, questions=kept)
 
     def sampling(self, question: Question) -> dict[str, Json]:
         """Return the settings at which a model answers a question."""

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 from harness.catalogue.profile import Profile, benchmark_of
 from harness.catalogue.schema import Column, Row, Table
+from harness.evaluation.calibration_record import Calibration
+from harness.evaluation.calibration_record import states as calibration_states
+from harness.project import calibrations_dir
 from harness.report.assumptions import Assumption, assumptions_of
 from harness.report.cells import Cell
 from harness.report.creation import Creation, creations
@@ -43,6 +46,8 @@ class Report:
         study: What the table's study found, None where it has none.
         origin: Where the numbers come from.
         assumptions: The settings they rest on.
+        calibrations: The last calibration of each real judge that the columns read, by benchmark;
+            None where there is none.
     """
 
     table: Table
@@ -58,6 +63,7 @@ class Report:
     study: Study | None
     origin: Origin
     assumptions: tuple[Assumption, ...]
+    calibrations: dict[str, Calibration | None]
 
     @cached_property
     def _by_place(self) -> dict[tuple[str, str], Cell]:
@@ -84,6 +90,7 @@ def assemble(
     """
     profile, columns = table_runs.profile, table_runs.table.columns
     read = [benchmark_of(profile, column.reads) for column in columns]
+    calibrated = calibration_states(profile, calibrations_dir())
     return Report(
         table=table_runs.table,
         profile=profile,
@@ -98,4 +105,5 @@ def assemble(
         study=study_of(table_runs, store),
         origin=origin_of(table_runs, store, dict.fromkeys(name for name in read if name)),
         assumptions=tuple(assumptions_of(table_runs, profiles)),
+        calibrations={name: found for name, found in calibrated.items() if name in read},
     )

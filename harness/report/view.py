@@ -25,6 +25,8 @@ BASELINE = "baseline"
 APPLIES_NOT = "–"
 NO_COMPARISON = "one seed: no comparison"
 
+NOT_CALIBRATED = "none: this judge was held against no published judgments (harness calibrate)"
+
 CURVES = "curves.svg"
 """File of the learning curves beside a published report."""
 
@@ -91,6 +93,10 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ("Reward model", _listed(origin.reward_models) or "none"),
         ("Creator", _listed(origin.creators) or "none: nothing evolves"),
         ("Judge", _judges(origin.judges) or "none"),
+        *(
+            (f"Calibration of {name}", NOT_CALIBRATED if held is None else held.text)
+            for name, held in report.calibrations.items()
+        ),
         ("Stages", f"{origin.stages_done} of {origin.stages} done"),
         ("Commit", _listed(origin.commits) or nothing),
         ("Computed with", "; ".join(origin.libraries) or nothing),

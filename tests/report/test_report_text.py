@@ -8,12 +8,15 @@ import subprocess
 import sys
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 from toy_tables import DECLARATION, judge_of, toy_runs, write_all, write_prompts, write_scores
 
+from harness.evaluation.calibration_record import Calibration, expected_judge, record_path
+from harness.report import view
 from harness.report.cells import build_cells
 from harness.report.json import as_json, schema
 from harness.report.markdown import as_markdown, escape
@@ -129,6 +132,35 @@ def test_the_report_says_what_stands_behind_it(store: Store) -> None:
     one = dict(facts(report_of(toy_runs(seeds=[4]), store)))
     assert one["Intervals"].startswith("95%, over prompts only")
     assert one["Commit"] == "nothing is computed yet"
+
+
+def test_a_report_of_real_judges_says_whether_they_are_calibrated(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARNESS_WORK", str(tmp_path))
+    runs = toy_runs()
+    names = [name for name, _ in facts(report_of(runs, store))]
+    assert not any("Calibration" in name for name in names)
+    prompts = runs.profile.prompts.model_copy(update={"source": "real"})
+    real = replace(runs, profile=runs.profile.model_copy(update={"prompts": prompts}))
+    found = dict(facts(report_of(real, store)))
+    assert found["Calibration of arena_hard"] == view.NOT_CALIBRATED
+    assert "Calibration of alpaca_eval" not in found
+    judge = expected_judge(real.profile, "mt_bench")
+    record = Calibration(
+        profile="micro", benchmark="mt_bench", judge=judge, published_judge="gpt-4", model="m",
+        column="average", ours=8.5, published=8.625, prompts=80, difference=-0.125, low=-0.25,
+        high=0.0, tolerance=0.3, passed=True, finished="2026-01-02T03:04:05.000+00:00", digests={},
+    )  # fmt: skip
+    path = record_path(tmp_path / "calibrations", "micro", "mt_bench", judge)
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(record.as_json()))
+    found = dict(facts(report_of(real, store)))
+    assert found["Calibration of mt_bench"] == (
+        "passed on 2026-01-02 with m: 8.50 against 8.62 published, -0.12 (-0.25 to +0.00) over 80 "
+        "questions, tolerance 0.3"
+    )
+    assert "none: this judge" in as_text(report_of(real, store))
 
 
 def test_assumptions_are_grouped_by_who_makes_them_and_leave_out_what_is_not_used(

@@ -1,0 +1,180 @@
+"""`calibrate`: hold a profile's judges against published judgments, before their word counts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli.evaluate_asked import JudgeAsked, takes
+from harness.cli.evaluate_options import AnnotatorOption
+from harness.cli.options import ProfileOption
+
+if TYPE_CHECKING:
+    from harness.catalogue.profile import Profile
+    from harness.evaluation.benchmark_kinds import Benchmark
+    from harness.evaluation.benchmark_result import Evaluation
+    from harness.evaluation.calibration_record import Calibration
+
+BenchmarkOption = Annotated[
+    str | None,
+    typer.Option("--benchmark", metavar="NAME", help="A benchmark of the profile."),
+]
+PublishedOption = Annotated[
+    Path | None,
+    typer.Option("--published", metavar="FILE", help="Published judgments of --answers."),
+]
+ToleranceOption = Annotated[
+    float | None,
+    typer.Option(
+        "--tolerance",
+        metavar="X",
+        help="How far the difference may lie from zero.",
+        show_default="the benchmark's",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    app.command(
+        "calibrate",
+        epilog="Example: harness calibrate --profile paper --benchmark mt_bench --data mt_bench "
+        "--answers answers.jsonl --published judgments.jsonl",
+    )(calibrate)
+
+
+@takes(JudgeAsked)
+def calibrate(
+    asked: JudgeAsked,
+    profile: ProfileOption = "paper",
+    benchmark: BenchmarkOption = None,
+    published: PublishedOption = None,
+    annotator: AnnotatorOption = None,
+    tolerance: ToleranceOption = None,
+) -> None:
+    """Judge a released checkpoint's outputs, and compare with their published judgments.
+
+    Without --benchmark, say which judges of the profile have passed.
+    """
+    from harness.catalogue.profile import find_profile
+    from harness.cli.asking import all_profiles
+    from harness.errors import UserError
+    from harness.evaluation.calibration_record import BENCHMARKS, is_judged
+
+    scale = find_profile(all_profiles(), profile)
+    if not is_judged(scale):
+        raise UserError(
+            f"The profile `{profile}` is judged by the embedded world, which needs no calibration"
+        )
+    if benchmark is None:
+        _show_states(scale, asked.as_json)
+        return
+    if benchmark not in BENCHMARKS or benchmark not in scale.benchmarks:
+        raise UserError(
+            f"The profile `{profile}` has no benchmark `{benchmark}` with a judge that published "
+            f"judgments can be held against; it has {', '.join(BENCHMARKS)}"
+        )
+    if published is None or asked.answers is None:
+        raise UserError(
+            "A calibration needs a released checkpoint's outputs with --answers, and their "
+            "published judgments with --published"
+        )
+    found = _calibrate(scale, benchmark, asked, asked.answers, published, annotator, tolerance)
+    if found is None:
+        return
+    _show([(benchmark, found.judge, found)], asked.as_json)
+    if not found.passed:
+        raise typer.Exit(1)
+
+
+def _calibrate(
+    profile: Profile,
+    name: str,
+    asked: JudgeAsked,
+    outputs: Path,
+    published: Path,
+    annotator: str | None,
+    tolerance: float | None,
+) -> Calibration | None:
+    """Judge, compare, and keep the record; None where only the price was asked for."""
+    from harness.cli import evaluate_live
+    from harness.evaluation import benchmark_archive
+    from harness.evaluation.benchmark_alpaca_eval import OWN_ANNOTATOR
+    from harness.evaluation.calibration import choose, compare
+    from harness.evaluation.calibration_record import record_path
+    from harness.evaluation.judging.ledger import Ledger
+    from harness.project import calibrations_dir
+
+    asked.check()
+    benchmark, theirs = _read(name, asked.data_folder(), published)
+    answers = benchmark.read_answers(outputs, asked.model)
+    expected = choose(theirs, answers.model)
+    if name != "alpaca_eval":
+        benchmark.restrict(expected.score.prompts)
+    judge = evaluate_live.judge_of(
+        asked,
+        asked.judge or profile.benchmarks[name].judge,
+        annotator or OWN_ANNOTATOR,
+        Ledger(asked.budget_usd),
+    )
+    output = calibrations_dir() / "evaluations"
+    ours = evaluate_live.judged(benchmark, asked, judge, answers, output=output)
+    if ours is None:
+        return None
+    digests = {
+        "published": hashlib.sha256(published.read_bytes()).hexdigest(),
+        "answers": hashlib.sha256(outputs.read_bytes()).hexdigest(),
+        "data": benchmark.digest,
+    }
+    found = compare(profile.name, name, ours, expected, digests, tolerance)
+    path = record_path(calibrations_dir(), profile.name, name, found.judge)
+    benchmark_archive.write_json(path, found.as_json())
+    return found
+
+
+def _read(name: str, data: Path, published: Path) -> tuple[Benchmark, list[Evaluation]]:
+    """Return a benchmark, and what was published of some outputs on it."""
+    from harness.cli import evaluate_published
+    from harness.evaluation.benchmark_kinds import AlpacaEval, ArenaHard, MtBench
+    from harness.evaluation.benchmark_length_control import LengthControl
+
+    if name == "mt_bench":
+        return MtBench(data), evaluate_published.mt_bench(published, None)
+    if name == "arena_hard":
+        return ArenaHard(data), evaluate_published.arena_hard(None, published, None, None)
+    control = LengthControl()
+    return AlpacaEval(data, control), evaluate_published.alpaca_eval(published, control, data)
+
+
+def _show_states(profile: Profile, as_json: bool) -> None:
+    """Print which judges of a profile have passed, failed, or were not calibrated."""
+    from harness.evaluation.calibration_record import expected_judge, states
+    from harness.project import calibrations_dir
+
+    found = states(profile, calibrations_dir())
+    _show([(name, expected_judge(profile, name), held) for name, held in found.items()], as_json)
+
+
+def _show(found: Sequence[tuple[str, str, Calibration | None]], as_json: bool) -> None:
+    """Print benchmarks and judges with their calibrations."""
+    from harness.cli.output import console, grid, print_json
+
+    if as_json:
+        print_json(
+            [
+                {
+                    "benchmark": benchmark,
+                    "judge": judge,
+                    "state": "not_calibrated" if held is None else held.state,
+                    "calibration": None if held is None else held.as_json(),
+                }
+                for benchmark, judge, held in found
+            ]
+        )
+        return
+    rows = [(name, judge, held.text if held else "not calibrated") for name, judge, held in found]
+    console().print(grid(("benchmark", "judge", "calibration"), rows))
