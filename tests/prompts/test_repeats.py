@@ -92,7 +92,7 @@ def test_questions_are_read_from_each_benchmarks_own_file(tmp_path: Path) -> Non
 
 
 def test_the_benchmarks_overlap_one_another_in_two_questions(shared_dir: Path) -> None:
-    """MT-Bench's first turns of two writing tasks are among AlpacaEval's 805 instructions."""
+    """A writing and a coding task of MT-Bench are among AlpacaEval's 805 instructions."""
     files = shared_dir / "benchmarks"
     alpaca = read_questions(files / "alpaca_eval" / "reference_gpt4_1106_preview_outputs.json")
     others = {
