@@ -125,7 +125,9 @@ class Costs:
         return found
 
     def _judging(self, run: Run) -> float | None:
-        stages = [s for judge in run.judged.values() for s in (judge, judge.inputs["answers"])]
+        # Prompts are judged themselves, and a policy's answers after they were given.
+        answered = [judge.inputs[name] for judge in run.judged.values() for name in judge.inputs]
+        stages = [*run.judged.values(), *(stage for stage in answered if stage.kind == "answer")]
         if any(self._store.status(stage.fingerprint) != "done" for stage in stages):
             return None
         return self._seconds(stages)

@@ -53,6 +53,7 @@ def restored(published: Published, table: Table, profile: Profile) -> Report:
             study=None,
             origin=_origin(data["origin"]),
             assumptions=tuple(Assumption(**assumption) for assumption in data["assumptions"]),
+            calibrations={},
         )
     except (KeyError, TypeError) as error:
         raise HarnessError(

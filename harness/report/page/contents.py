@@ -109,7 +109,7 @@ def without_runs(table: Table, profile: Profile, seeds: Sequence[int]) -> Report
     read = dict.fromkeys(benchmark_of(profile, column.reads) for column in table.columns)
     judges = {name: profile.benchmarks[name].judge for name in read if name is not None}
     origin = Origin((), (), (), (), judges, (), (), (), 0, 0, None)
-    empty = Report(table, profile, tuple(seeds), (), (), (), (), (), (), {}, None, origin, ())
+    empty = Report(table, profile, tuple(seeds), (), (), (), (), (), (), {}, None, origin, (), {})
     return with_all_rows(empty)
 
 
