@@ -56,3 +56,8 @@ def calibrations_dir() -> Path:
 def evaluations_dir() -> Path:
     """Return the folder of the evaluations of real models."""
     return work_dir() / "evaluations"
+
+
+def benchmarks_dir() -> Path:
+    """Return the folder of the benchmarks' own files, where they were fetched."""
+    return work_dir() / "benchmarks"

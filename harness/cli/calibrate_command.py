@@ -105,12 +105,12 @@ def _calibrate(
     from harness.evaluation import benchmark_archive
     from harness.evaluation.benchmark_alpaca_eval import OWN_ANNOTATOR
     from harness.evaluation.calibration import choose, compare
-    from harness.evaluation.calibration_record import record_path
+    from harness.evaluation.calibration_record import BENCHMARKS, record_path
     from harness.evaluation.judging.ledger import Ledger
     from harness.project import calibrations_dir
 
     asked.check()
-    benchmark, theirs = _read(name, asked.data_folder(), published)
+    benchmark, theirs = _read(name, asked.data_folder(BENCHMARKS[name]), published)
     answers = benchmark.read_answers(outputs, asked.model)
     expected = choose(theirs, answers.model)
     if name != "alpaca_eval":

@@ -41,6 +41,7 @@ from harness.cli.evaluate_options import (
 )
 from harness.cli.options import JsonOption
 from harness.errors import UserError
+from harness.project import benchmarks_dir
 
 Shared = TypeVar("Shared")
 
@@ -79,15 +80,19 @@ class JudgeAsked:
         if self.budget_usd is not None and not 0.0 <= self.budget_usd < float("inf"):
             raise UserError(f"--budget-usd is {self.budget_usd:g}; give dollars, 0 or more")
 
-    def data_folder(self) -> Path:
-        """Return the folder of the benchmark's files.
+    def data_folder(self, benchmark: str) -> Path:
+        """Return the folder of a benchmark's files: the one given, else the one fetched into.
 
         Raises:
             UserError: There is none.
         """
         if self.data is None:
+            fetched = benchmarks_dir() / benchmark
+            if fetched.is_dir():
+                return fetched
             raise UserError(
-                "A judge needs the benchmark's questions and prompts; name their folder with --data"
+                "A judge needs the benchmark's questions and prompts; name their folder with "
+                f"--data, or fetch them with `harness evaluate fetch {benchmark}`"
             )
         if not self.data.is_dir():
             raise UserError(

@@ -13,12 +13,14 @@ from harness.cli.evaluate_options import (
     AnnotationsOption,
     AnnotatorOption,
     BattlesOption,
+    BenchmarksArgument,
     JudgmentsOption,
     LengthControlOption,
     LengthDigestOption,
 )
 
 if TYPE_CHECKING:
+    from harness.evaluation.benchmark_homes import HomeFile
     from harness.evaluation.benchmark_length_control import LengthControl
 
 app = typer.Typer(
@@ -44,7 +46,7 @@ def mt_bench(asked: Asked, judgments: JudgmentsOption = None) -> None:
         found = evaluate_published.mt_bench(judgments, asked.data)
         evaluate_published.report(found, judgments, track=asked.track, as_json=asked.as_json)
         return
-    evaluate_live.evaluate(MtBench(asked.data_folder()), asked, asked.judge or OWN_JUDGE)
+    evaluate_live.evaluate(MtBench(asked.data_folder("mt-bench")), asked, asked.judge or OWN_JUDGE)
 
 
 @app.command(
@@ -66,7 +68,9 @@ def arena_hard(
         found = evaluate_published.arena_hard(battles, judgments, asked.judge, asked.data)
         evaluate_published.report(found, file, track=asked.track, as_json=asked.as_json)
         return
-    evaluate_live.evaluate(ArenaHard(asked.data_folder()), asked, asked.judge or OWN_JUDGE)
+    evaluate_live.evaluate(
+        ArenaHard(asked.data_folder("arena-hard")), asked, asked.judge or OWN_JUDGE
+    )
 
 
 @app.command(
@@ -97,21 +101,46 @@ def alpaca_eval(
         found = evaluate_published.alpaca_eval(annotations, control, asked.data)
         evaluate_published.report(found, annotations, track=asked.track, as_json=asked.as_json)
         return
-    benchmark = AlpacaEval(asked.data_folder(), control)
+    benchmark = AlpacaEval(asked.data_folder("alpaca-eval"), control)
     evaluate_live.evaluate(benchmark, asked, asked.judge or OWN_JUDGE, annotator or OWN_ANNOTATOR)
 
 
+@app.command("fetch", epilog="Example: harness evaluate fetch mt-bench arena-hard")
+def fetch(benchmarks: BenchmarksArgument = None) -> None:
+    """Fetch the benchmarks' own files from their public homes, and check their digests."""
+    from harness.cli.output import console
+    from harness.errors import UserError
+    from harness.evaluation import benchmark_homes
+    from harness.project import benchmarks_dir
+
+    known = list(dict.fromkeys(file.benchmark for file in benchmark_homes.HOMES))
+    wanted = benchmarks or known
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        raise UserError(f"There is no benchmark `{unknown[0]}`; fetch {', '.join(known)}")
+    out = console()
+
+    def told(file: HomeFile, there: bool) -> None:
+        word = "is there" if there else "fetched"
+        out.print(f"{file.benchmark}/{file.name}: {word}, {file.sha256[:12]}", soft_wrap=True)
+
+    files = [file for file in benchmark_homes.HOMES if file.benchmark in wanted]
+    benchmark_homes.fetch(files, benchmarks_dir(), told)
+
+
 def _length_control(data: Path | None, file: Path | None, sha256: str | None) -> LengthControl:
-    """Return AlpacaEval's length control with the file given, else with that beside the data."""
+    """Return AlpacaEval's length control: with the file given, beside the data, or fetched."""
     from harness.evaluation.benchmark_length_control import (
         FILE_NAME,
         PUBLISHED_SHA256,
         LengthControl,
     )
+    from harness.project import benchmarks_dir
 
-    if file is None and data is not None:
-        beside = (data / FILE_NAME, data / "alpaca_eval" / FILE_NAME)
-        file = next((path for path in beside if path.is_file()), None)
+    if file is None:
+        folders = [] if data is None else [data, data / "alpaca_eval"]
+        places = [folder / FILE_NAME for folder in (*folders, benchmarks_dir() / "alpaca-eval")]
+        file = next((path for path in places if path.is_file()), None)
     return LengthControl(file, sha256 or PUBLISHED_SHA256)
 
 

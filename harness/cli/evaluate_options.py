@@ -14,8 +14,18 @@ MODEL_KEY = "MODEL_API_KEY"
 DEFAULT_CONCURRENCY = 8
 MOST_CONCURRENCY = 256
 
+BenchmarksArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="BENCHMARK...", help="Benchmarks.", show_default="all"),
+]
 DataOption = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", help="The benchmark's own files.")
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="The benchmark's own files.",
+        show_default="those fetched",
+    ),
 ]
 AnswersOption = Annotated[
     Path | None, typer.Option("--answers", metavar="FILE", help="The model's answers.")
@@ -126,7 +136,7 @@ LengthControlOption = Annotated[
         "--length-control",
         metavar="FILE",
         help="AlpacaEval's df_gamed.csv.",
-        show_default="that in --data",
+        show_default="that in --data, or fetched",
     ),
 ]
 LengthDigestOption = Annotated[

@@ -25,7 +25,7 @@ from harness.evaluation.benchmark_alpaca_judge import installed
 
 FILE_NAME = "df_gamed.csv"
 PUBLISHED_SHA256 = "97aeec3f1c7de6dee6fd31fe66f1702623f4614c3efe1c6fc5f4927cd5fd674d"
-"""Digest of the published file as others report it; this project has not seen the file."""
+"""Digest of the published file as two others report it; this project has not seen the file."""
 
 
 class NotAvailableError(UserError):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from harness.evaluation.benchmark_homes import HomeFile
 
 KEY = "sk-a-key-of-the-tests-0123456789"
 
@@ -282,6 +285,34 @@ def test_the_paper_s_rows_come_out_of_the_published_files(
         "average": 8.57, "turn_1": 8.81, "turn_2": 8.32
     }  # fmt: skip
     assert (row["n_missing"], len(row["per_category"])) == (1, 8)
+
+
+def test_files_that_were_fetched_are_used_where_none_are_named(
+    call: Callable[..., Any],
+    says: Callable[..., Any],
+    data: Path,
+    stand_in: Any,
+    folders: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The homes are files of this test, which `file:` addresses name."""
+    names = ("question.jsonl", "reference_answer_gpt-4.jsonl", "judge_prompts.jsonl")
+    homes = [
+        HomeFile(
+            "mt-bench", n, (data / n).as_uri(), hashlib.sha256((data / n).read_bytes()).hexdigest()
+        )
+        for n in names
+    ]
+    monkeypatch.setattr("harness.evaluation.benchmark_homes.HOMES", tuple(homes))
+    command = ["evaluate", "mt-bench", "--answers", str(data / "answers.jsonl"), "--dry-run"]
+    before = call(*command)
+    assert before.exit_code == 2
+    assert "harness evaluate fetch mt-bench" in before.stderr
+    said = call("evaluate", "fetch").stdout
+    assert said.count("fetched") == 3
+    assert call("evaluate", "fetch", "mt-bench").stdout.count("is there") == 3
+    assert says("evaluate_plan", *command)["requests"][0]["requests"] == 2
+    assert "no benchmark `arena`" in call("evaluate", "fetch", "arena").stderr
 
 
 MISTAKES = {
