@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from copy import deepcopy
-from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from page_reader import Page, numbers_of
 from toy_page import contents_of, write_judgments, write_lineage, write_training
 from toy_tables import DECLARATION, judge_of, toy_runs, write_all, write_scores
 
@@ -16,52 +16,11 @@ from harness.report.page.page import PAPER, as_html
 from harness.report.view import column_blocks
 from harness.store import Store
 
-VOID = {"meta", "img", "input", "br"}
-
 HOSTILE = (
     "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> {{ 7 * 7 }} &lt; \x1b[31m\x00"
     "\u202eevil\u202c \u2066x\u2069 https://example.org/x </style></div>"
 )
 """What a model, or a judge, might write."""
-
-
-class Page(HTMLParser):
-    """A page as a list of elements, with its visible text and what is open where."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.elements: list[tuple[str, dict[str, str | None], tuple[str, ...]]] = []
-        self.texts: list[tuple[str, tuple[str, ...]]] = []
-        self._open: list[str] = []
-        self.feed(html)
-        self.close()
-        assert self._open == [], self._open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        named = dict(attrs)
-        assert len(named) == len(attrs), (tag, attrs)
-        self.elements.append((tag, named, tuple(self._open)))
-        if tag not in VOID:
-            self._open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs), tuple(self._open)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag, tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append((data, tuple(self._open)))
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes, _ in self.elements if name == tag]
-
-    def values(self, attribute: str) -> list[str]:
-        return [named[attribute] or "" for _, named, _ in self.elements if attribute in named]
-
-    @property
-    def text(self) -> str:
-        return "".join(text for text, where in self.texts if "style" not in where)
 
 
 @pytest.fixture
@@ -164,18 +123,6 @@ def test_each_number_is_the_terminal_s_and_says_where_it_comes_from(store: Store
         assert words in str(hint)
     judge = judge_of(runs, "dpo-eva-a_min", 1, "ah_wr").fingerprint[:12]
     assert f"dpo-eva-a_min/micro/seed1@{judge}" in page.text
-
-
-def numbers_of(html: str) -> dict[tuple[str, str], list[str]]:
-    """Return the figures of each cell on a page."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for table in re.findall(r"<table data-table=.*?</table>", html, re.DOTALL):
-        column = re.search(r'data-column="([^"]+)"', table)
-        assert column is not None
-        for row, inside in re.findall(r'<tr data-row="([^"]+)">(.*?)</tr>', table, re.DOTALL):
-            cells = re.findall(r'<td class="num[^"]*">(.*?)</td>', inside, re.DOTALL)
-            found[column[1], row] = [Page(cell).text.strip() for cell in cells]
-    return found
 
 
 def test_what_is_missing_has_words_and_is_never_zero(store: Store) -> None:

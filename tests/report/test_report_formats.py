@@ -12,7 +12,7 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
-from test_page import numbers_of
+from page_reader import numbers_of
 from toy_page import contents_of
 from toy_tables import DECLARATION, toy_runs, write_all, write_prompts
 

@@ -1,0 +1,120 @@
+"""`report` in its formats, and `error-rates`, as commands."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.asking import all_tables
+from harness.project import results_dir
+
+
+def test_the_page_of_all_tables_is_written_where_runs_write(
+    call: Callable[..., Any], folders: Path
+) -> None:
+    result = call("report", "--all", "--format", "html")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == ""
+    assert str(folders / "report.html") in result.stderr
+    page = (folders / "report.html").read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>")
+    assert re.findall(r'<section id="(table\d+)"', page) == list(all_tables())
+    assert page.count('<tr class="claim ') == 146
+    assert "None: no run that evolves prompts is whole." in page
+    assert [path.name for path in folders.iterdir()] == ["report.html"]
+
+
+def test_the_page_of_what_is_published_needs_no_store(
+    call: Callable[..., Any], folders: Path, tmp_path: Path
+) -> None:
+    """Table 4 as published: the primary claim and the row with the largest printed gain."""
+    file = tmp_path / "somewhere" / "page.html"
+    result = call("report", "table4", "--format", "html", "--published", "--output", str(file))
+    assert result.exit_code == 0, result.stderr
+    page = file.read_text(encoding="utf-8")
+    assert "Undecided (toy): “A_min weighting beats uniform weighting on Arena-Hard”" in page
+    assert ">37.6 ±3.7</button>" in page
+    assert re.findall(r'<section id="(table\d+)"', page) == ["table4"]
+    assert "Prompts and answers are not published" in page
+    assert not folders.exists()
+
+
+def test_all_tables_as_csv_are_one_list_of_cells(call: Callable[..., Any]) -> None:
+    """The tables that can run, whose cells are all there without a number."""
+    result = call("report", "--all", "--format", "csv", "--seeds", "0")
+    assert result.exit_code == 0, result.stderr
+    lines = list(csv.DictReader(io.StringIO(result.stdout)))
+    left_out = [line for line in result.stderr.splitlines() if "is left out" in line]
+    tables = {name: len(t.rows) * len(t.columns) for name, t in all_tables().items()}
+    shown = {line["table"] for line in lines}
+    assert len(shown) == len(tables) - len(left_out)
+    assert len(lines) == sum(tables[name] for name in shown)
+    assert {line["state"] for line in lines} == {"not_run"}
+    assert {line["mean"] for line in lines} == {"NA"}
+
+
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        ("latex", "\\begin{tabular}"),
+        ("markdown", "# Table 4"),
+        ("json", '"table": "table4"'),
+        ("terminal", "Table 4"),
+    ],
+)
+def test_a_report_goes_to_a_file(
+    call: Callable[..., Any], tmp_path: Path, form: str, words: str
+) -> None:
+    file = tmp_path / "report"
+    result = call("report", "table4", "--seeds", "0", "--format", form, "--output", str(file))
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == ""
+    assert words in file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "name one table, or ask for every one with `--all`"),
+        (("table4", "--all"), "name one table, or ask for every one"),
+        (("--all", "--publish"), "are for one table"),
+        (("--all", "--rows", "base"), "are for one table"),
+        (("table4", "--published"), "`--published` is for `--format html`"),
+        (("table4", "--published", "--format", "html", "--seeds", "0"), "`--published` is for"),
+        (("table4", "--format", "html", "--publish"), "a page has all rows"),
+        (("table44", "--format", "html"), "did you mean `table4`?"),
+        (("--all", "--format", "html", "--profile", "micr"), "did you mean `micro`?"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    call: Callable[..., Any], arguments: tuple[str, ...], message: str
+) -> None:
+    result = call("report", *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_error_rates_are_measured_and_kept(
+    call: Callable[..., Any],
+    says: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    results = tmp_path / "results"
+    shutil.copytree(results_dir() / "micro" / "table4", results / "micro" / "table4")
+    monkeypatch.setattr("harness.project.results_dir", lambda: results)
+    few = ("error-rates", "--repetitions", "1", "--deals", "1")
+    found = says("error_rates", *few, "--publish")
+    assert found["one_recipe_twice"][0]["judged"] == 9 * 5
+    assert (results / "micro" / "error-rates" / "report.json").is_file()
+    result = call(*few)
+    assert "one recipe under two names, table4" in result.stdout
+    assert "At most 5% of the verdicts should be decided." in result.stdout
