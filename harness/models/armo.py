@@ -126,8 +126,8 @@ class Armo(RewardModel):
         if lacking:
             raise UserError(f"config.json at {path} has no `{lacking[0]}`, so it is not ArmoRM's.")
         tokenizer = load_tokenizer(path)
-        limit = min(config["max_position_embeddings"], MAX_LENGTH)
-        chat = Chat(tokenizer, path, limit)
+        settings = LlamaConfig.from_pretrained(path, local_files_only=True)
+        chat = Chat(tokenizer, path, min(settings.max_position_embeddings, MAX_LENGTH))
         probe = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
         [ids] = chat.render([probe])
         if tokenizer.convert_ids_to_tokens(ids[-1]) != END_OF_TURN:

@@ -144,12 +144,20 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a checkpoint.
 
     Raises:
-        HarnessError: no checkpoint at `path`.
+        HarnessError: no checkpoint at `path`, or one without a readable tokenizer.
     """
     weight_files(path)
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-        path, local_files_only=True, trust_remote_code=False
-    )
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            path, local_files_only=True, trust_remote_code=False
+        )
+    except (ImportError, OSError, ValueError) as error:
+        [why, *_] = str(error).strip().splitlines() or [repr(error)]
+        raise UserError(
+            f"the tokenizer at {path} cannot be loaded ({why}): "
+            "complete the download; a tokenizer that has no tokenizer.json but a .model file needs "
+            "`pip install sentencepiece`."
+        ) from error
     return tokenizer
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
-from transformers import LlamaForCausalLM, PreTrainedTokenizerBase
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from harness.errors import HarnessError, UserError
 from harness.models.chat import Chat
@@ -38,6 +38,7 @@ from harness.models.reader import (
     Encoded,
     PairModel,
     last_tokens,
+    single_tokens,
     spellings,
     without,
 )
@@ -63,13 +64,14 @@ class PairPreferenceLLM(PairModel):
     format: ClassVar[str] = "pair-preference language model"
     averages: ClassVar[Average] = "probabilities"
 
-    def __init__(self, model: Any, tokenizer: PreTrainedTokenizerBase, chat: Chat) -> None:
-        """Keep what `load` has loaded."""
+    def __init__(
+        self, model: Any, tokenizer: PreTrainedTokenizerBase, chat: Chat, letters: list[int]
+    ) -> None:
+        """Keep what `load` has loaded, with the ids of the letters."""
         super().__init__(model, tokenizer)
         self._chat = chat
-        ids = [tokenizer(x, add_special_tokens=False)["input_ids"] for x in LETTERS]
-        letters = model.lm_head.weight.detach()[[row[0] for row in ids]].float()
-        self._direction = letters[0] - letters[1]
+        first, second = model.lm_head.weight.detach()[letters].float()
+        self._direction = first - second
 
     @classmethod
     def load(cls, path: Path, config: dict[str, Any], device: str, dtype: str) -> Self:
@@ -79,13 +81,9 @@ class PairPreferenceLLM(PairModel):
             HarnessError: the files are not those of a pair-preference model.
         """
         tokenizer = load_tokenizer(path)
-        for letter in LETTERS:
-            if len(tokenizer(letter, add_special_tokens=False)["input_ids"]) != 1:
-                raise UserError(
-                    f"the tokenizer at {path} does not know {letter} as one token: take the "
-                    "tokenizer files that were published with the pair-preference model."
-                )
-        chat = Chat(tokenizer, path, config["max_position_embeddings"], bos=False)
+        letters = single_tokens(tokenizer, LETTERS, path)
+        settings = LlamaConfig.from_pretrained(path, local_files_only=True)
+        chat = Chat(tokenizer, path, settings.max_position_embeddings, bos=False)
         begins = tokenizer(ANSWER_BEGINS, add_special_tokens=False)["input_ids"]
         [ids] = chat.render([[{"role": "user", "content": "a"}]], add_generation_prompt=True)
         if ids[-len(begins) :] != begins:
@@ -94,7 +92,8 @@ class PairPreferenceLLM(PairModel):
                 f"{ANSWER_BEGINS.strip()}: take the tokenizer files that were published with the "
                 "pair-preference model."
             )
-        return cls(load_strictly(LlamaForCausalLM, path, device, dtype), tokenizer, chat)
+        model = load_strictly(LlamaForCausalLM, path, device, dtype)
+        return cls(model, tokenizer, chat, letters)
 
     def encode_pairs(self, pairs: Sequence[Comparison]) -> list[Encoded]:
         """Return the tokens of the messages that ask which answer is better.

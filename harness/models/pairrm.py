@@ -42,6 +42,7 @@ from harness.models.reader import (
     Encoded,
     PairModel,
     control_tokens,
+    single_tokens,
     spellings,
     without,
 )
@@ -106,11 +107,11 @@ class PairRM(PairModel):
     format: ClassVar[str] = "PairRM"
     averages: ClassVar[Average] = "logits"
 
-    def __init__(self, model: Any, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Keep what `load` has loaded."""
+    def __init__(self, model: Any, tokenizer: PreTrainedTokenizerBase, marks: list[int]) -> None:
+        """Keep what `load` has loaded, with the ids of the marks."""
         super().__init__(model, tokenizer)
         self._taken_out = spellings({*control_tokens(tokenizer), *MARKS, SINGLE})
-        self._marks = torch.tensor(tokenizer.convert_tokens_to_ids(list(MARKS)))
+        self._marks = torch.tensor(marks)
 
     @classmethod
     def load(cls, path: Path, config: dict[str, Any], device: str, dtype: str) -> Self:
@@ -123,13 +124,8 @@ class PairRM(PairModel):
         if lacking:
             raise UserError(f"config.json at {path} has no `{lacking[0]}`, so it is not PairRM's.")
         tokenizer = load_tokenizer(path)
-        for mark in MARKS:
-            if len(tokenizer(mark, add_special_tokens=False)["input_ids"]) != 1:
-                raise UserError(
-                    f"the tokenizer at {path} does not know {mark} as one token: take the "
-                    "tokenizer files that were published with PairRM."
-                )
-        return cls(load_strictly(PairRMModel, path, device, dtype), tokenizer)
+        marks = single_tokens(tokenizer, MARKS, path)
+        return cls(load_strictly(PairRMModel, path, device, dtype), tokenizer, marks)
 
     def encode_pairs(self, pairs: Sequence[Comparison]) -> list[Encoded]:
         """Return the tokens of prompts with both answers, each cut to its limit.

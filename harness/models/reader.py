@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UserError
 from harness.models.loading import Conversation, batches_by_length, pad
 
 BATCH_TOKENS = 16_384
@@ -157,6 +158,25 @@ def control_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     """Return what spells a token that no text should contain: a tokenizer's special tokens."""
     added = tokenizer.added_tokens_decoder.values()
     return sorted({*tokenizer.all_special_tokens, *(str(t) for t in added if t.special)})
+
+
+def single_tokens(
+    tokenizer: PreTrainedTokenizerBase, words: Sequence[str], path: Path
+) -> list[int]:
+    """Return the ids of words that a tokenizer has to know as one token each.
+
+    Raises:
+        UserError: it reads one as several, or as unknown.
+    """
+    vocabulary = tokenizer.get_vocab()
+    for word in words:
+        read = tokenizer(word, add_special_tokens=False)["input_ids"]
+        if read != [vocabulary.get(word)]:
+            raise UserError(
+                f"the tokenizer at {path} does not know {word} as one token: take the tokenizer "
+                "files that were published with the reward model."
+            )
+    return [vocabulary[word] for word in words]
 
 
 def spellings(words: Iterable[str]) -> re.Pattern[str]:

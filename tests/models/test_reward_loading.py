@@ -234,6 +234,14 @@ def test_a_missing_folder_says_how_to_get_one(tmp_path: Path) -> None:
         load_reward_model(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_missing_tokenizer_is_one_clear_error(kind: str, tmp_path: Path) -> None:
+    path = KINDS[kind](tmp_path)
+    (path / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match=r"the tokenizer at .* (cannot be loaded|does not know)"):
+        load(kind, path)
+
+
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     path = write_armo(tmp_path)
     (path / "model-00002-of-00002.safetensors").unlink()
