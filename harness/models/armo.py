@@ -7,7 +7,8 @@ from every objective what is only verbosity. The reward is
 
     g · (r T)
 
-with r a row vector. The published files hold the heads in float32, and so are they used here.
+with r a row vector. The heads are used in float32, in which they seem to be published (so say the
+sizes of the files).
 
 Published names of parameters: `model.*` as in Llama, `regression_layer.weight`,
 `reward_transform_matrix`, `gating.logit_scale`, `gating.layers.{0..n}.{weight,bias}`.
@@ -158,8 +159,6 @@ class Armo(RewardModel):
             HarnessError: a sequence has no place where an answer follows a prompt.
         """
         pattern = self._answer_follows.to(ids.device)
-        if ids.shape[1] < len(pattern):
-            raise HarnessError(f"{ids.shape[1]} tokens are too few for a prompt and its answer.")
         found = (ids.unfold(1, len(pattern), 1) == pattern).all(dim=-1)
         if not found.any(dim=1).all():
             raise HarnessError("a conversation has no place where an answer follows a prompt.")

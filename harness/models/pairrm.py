@@ -51,8 +51,8 @@ from harness.models.strict_loading import load_strictly
 ARCHITECTURE = "DebertaV2PairRM"
 """Name of the architecture in the published `config.json`."""
 
-SOURCE, FIRST, SECOND = MARKS = ("<|source|>", "<|candidate1|>", "<|candidate2|>")
-"""Marks of the prompt and of both answers."""
+MARKS = ("<|source|>", "<|candidate1|>", "<|candidate2|>")
+"""Marks of the prompt, the first and the second answer."""
 
 SINGLE = "<|candidate|>"
 """A mark of the tokenizer that this format does not use."""

@@ -11,7 +11,7 @@ import torch
 from llama_by_hand import llama_outputs
 from small_checkpoints import LLAMA_TEMPLATE, llama_tokenizer, tensors_of, write_armo
 
-from harness.errors import UserError
+from harness.errors import HarnessError, UserError
 from harness.models.armo import Armo
 from harness.models.reward_loading import load_reward_model
 from harness.models.reward_model import score
@@ -90,6 +90,11 @@ def test_the_gate_looks_at_the_end_of_the_last_prompt(armo: Armo) -> None:
         "<|end_header_id|>",
         "ĊĊ",
     ]
+
+
+def test_tokens_without_a_prompt_s_end_are_one_clear_error(armo: Armo) -> None:
+    with pytest.raises(HarnessError, match="no place where an answer follows a prompt"):
+        armo.read(torch.full((2, 9), 8), torch.ones(2, 9))
 
 
 def test_an_answer_that_spells_control_tokens_cannot_move_the_gate(armo: Armo) -> None:
