@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, cast
 from harness.catalogue.profile import Profile
 from harness.catalogue.recipe import Online
 from harness.errors import HarnessError, UserError
-from harness.eva.evolving import Creator, Over
 from harness.store.fingerprint import Json
 from harness.trainer.assets import Assets
 
 if TYPE_CHECKING:
     from harness.creators.generator import Tokens
+    from harness.eva.evolving import Creator, Over
 
 WORLD = "world"
 """Source of the embedded creator in a profile."""

@@ -6,16 +6,16 @@ A figure is drawn of what a profile can run; of every other row it is known why 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from harness.catalogue.figures import Figure
-from harness.catalogue.profile import Profile, table_unsupported
+from harness.catalogue.figures import Figure, RatingsFigure
+from harness.catalogue.profile import Profile, benchmark_of, table_unsupported
 from harness.catalogue.schema import Row, Table
 from harness.errors import UserError
 from harness.store.stage import Stage
 from harness.trainer.plan import Run
-from harness.trainer.table_runs import TableRuns, plan_table
+from harness.trainer.table_runs import TableRuns, asked_together, plan_table
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,21 @@ def plan_figure(
     for ref, (table, row) in places.items():
         if ref not in lacking:
             wanted.setdefault(table.id, []).append(row.id)
-    parts = {name: plan_table(tables[name], profile, seeds, rows) for name, rows in wanted.items()}
+    planned = [plan_table(tables[name], profile, seeds, rows) for name, rows in wanted.items()]
+    parts = {part.id: _reading(figure, part) for part in asked_together(planned)}
     return FigureRuns(figure, profile, tuple(seeds), places, parts, lacking)
+
+
+def _reading(figure: Figure, part: TableRuns) -> TableRuns:
+    """Return runs with the benchmark wanted that a figure reads besides its tables' columns."""
+    if not isinstance(figure, RatingsFigure):
+        return part
+    own = benchmark_of(part.profile, figure.score)
+    runs = {
+        key: run.asking({*run.asked, own} if own is not None else run.asked)
+        for key, run in part.runs.items()
+    }
+    return replace(part, runs=runs)
 
 
 def figure_unsupported(

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, cast
 
 from harness.catalogue.profile import Profile
-from harness.eva.evolving import Prompt
 from harness.store.fingerprint import Json
 from harness.trainer.assets import Assets, resolve
 from harness.trainer.creators import WORLD
+
+if TYPE_CHECKING:
+    from harness.eva.evolving import Prompt
 
 
 def prompt_settings(profile: Profile, assets: Assets) -> dict[str, Json]:
@@ -42,6 +42,8 @@ def cut_prompts(settings: Mapping[str, Json]) -> tuple[list[Prompt], dict[str, A
     Returns:
         The prompts; and for a pool from outside its size and how many prompts repeat another.
     """
+    import numpy as np
+
     seed, first, count = (cast(int, settings[name]) for name in ("seed", "first", "count"))
     if "pool" not in settings:
         from harness.micro.benchmarks import read_prompts
@@ -69,4 +71,6 @@ def cut_prompts(settings: Mapping[str, Json]) -> tuple[list[Prompt], dict[str, A
 
 
 def _prompts(pool: list[str], chosen: list[int]) -> list[Prompt]:
+    from harness.eva.evolving import Prompt
+
     return [Prompt(prompt_id=f"h{i:05d}", prompt=pool[i]) for i in chosen]

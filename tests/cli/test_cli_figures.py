@@ -35,16 +35,6 @@ def test_list_names_the_figures_after_the_tables(
     assert "Reward advantage against reward variance" in text
 
 
-def test_a_figure_with_a_row_nobody_declares_says_how_many_it_has(call: Callable[..., Any]) -> None:
-    figure = all_figures()["figure5"]
-    assert figure.pending
-    shown = call("show", "figure5").stdout
-    for ref in figure.pending:
-        assert f"{ref} " in shown
-    assert shown.count("not declared yet") == len(figure.pending)
-    assert f"of {len(figure.rows)} rows" in call("list").stdout
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_show_says_what_a_figure_is_drawn_from(call: Callable[..., Any], name: str) -> None:
     figure = all_figures()[name]

@@ -52,7 +52,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
 
 @pytest.mark.parametrize(
     "command",
-    ["nothing", "list --jsn", "plan", "plan table4 --seeds", "report table4 --format html",
+    ["nothing", "list --jsn", "plan", "plan table4 --seeds", "report table4 --format pdf",
      "ui --port 0", "why table4/dpo-1 --seed -1", "micro nothing"],
 )  # fmt: skip
 def test_a_wrong_usage_is_exit_code_2(call: Callable[..., Any], command: str) -> None:

@@ -84,7 +84,9 @@ def prompts_stage(ctx: StageContext) -> None:
 
 def generate_stage(ctx: StageContext) -> None:
     _work(ctx, "generate")
-    rows = [{**prompt, "sample": sample} for prompt in PROMPTS for sample in range(6)]
+    rows = [
+        {**prompt, "sample": sample, "n_tokens": 3} for prompt in PROMPTS for sample in range(6)
+    ]
     _write(ctx.output / "completions.parquet", rows)
 
 
@@ -139,6 +141,7 @@ def train_stage(ctx: StageContext) -> None:
     ctx.report(1, {"loss": 0.5})
     gained = 0.02 + random.Random(ctx.seed).random() / 100
     _write_skill(ctx, _skill(ctx) + gained)
+    (ctx.output / "log.json").write_text(json.dumps({"history": [], "summary": {"steps": 10}}))
 
 
 def answer_stage(ctx: StageContext) -> None:

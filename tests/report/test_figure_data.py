@@ -222,9 +222,11 @@ def test_each_iteration_s_prompts_are_missing_for_themselves(store: Store) -> No
     assert [data.found[i].state for i in (1, 2, 3, 4)] == ["ok", "partial", "not_run", "not_run"]
 
 
-def test_a_profile_without_a_classifier_has_no_topics(store: Store) -> None:
+def test_a_profile_without_a_classifier_has_no_topics(store: Store, tmp_path: Path) -> None:
     profile = toy_profile()
-    elsewhere = profile.prompts.model_copy(update={"source": "a data set"})
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"prompt": "What is a mean?"}\n', encoding="utf-8")
+    elsewhere = profile.prompts.model_copy(update={"source": str(file)})
     tables, figures = declared()
     bare = profile.model_copy(update={"prompts": elsewhere})
     for name in ("figure6", "figure12"):

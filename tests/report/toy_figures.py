@@ -82,7 +82,7 @@ def write_judges(
     """Write the judges' stages of some benchmarks, of all seeds where none is named."""
     for (_, seed), run in runs.runs.items():
         for name in benchmarks:
-            stage = run.judged[name]
+            stage = run.judges[name]
             wanted = seeds is None or seed in seeds
             if wanted and store.status(stage.fingerprint) != "done":
                 write_stage(store, stage)

@@ -51,7 +51,7 @@ def test_rows_of_several_tables_share_their_runs(
     runs = plan_figure(figures["figure5"], tables, micro, (0,))
     first, other = (runs.parts[name].runs["dpo-h1", 0] for name in ("table4", "table13"))
     assert [s.fingerprint for s in first.targets] == [s.fingerprint for s in other.targets]
-    assert set(runs.parts) == {"table4", "table13", "table14", "table15"}
+    assert set(runs.parts) == {"table4", "table13", "table14", "table15", "controls"}
 
 
 def test_a_row_that_no_table_declares_is_known_to_be_missing(

@@ -258,7 +258,7 @@ def test_each_kind_writes_its_own_files(finished: Finished) -> None:
         "generate": {"completions.parquet"},
         "annotate": {"rewards.parquet", "summary.json"},
         "select": {"selected.parquet", "summary.json"},
-        "evolve": {"prompts.parquet", "summary.json"},
+        "evolve": {"attempts.parquet", "prompts.parquet", "summary.json"},
         "pair": {"pairs.parquet", "summary.json"},
         "mix": {"pairs.parquet", "summary.json"},
         "answer": {"answers.parquet"},
