@@ -182,8 +182,8 @@ def _write(report: FigureReport, form: Format) -> None:
 
 def listed_figures() -> list[dict[str, Any]]:
     """Return what `harness list` says of each figure, as JSON data."""
+    from harness.catalogue.figure_rows import figure_unsupported
     from harness.cli.asking import all_figures, all_profiles, all_tables
-    from harness.trainer.figure_runs import figure_unsupported
 
     tables, profiles = all_tables(), all_profiles()
     found = []

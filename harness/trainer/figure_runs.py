@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from harness.catalogue.figure_rows import figure_unsupported, find_row
 from harness.catalogue.figures import Figure, RatingsFigure
-from harness.catalogue.profile import Profile, benchmark_of, table_unsupported
+from harness.catalogue.profile import Profile, benchmark_of
 from harness.catalogue.schema import Row, Table
 from harness.errors import UserError
 from harness.store.stage import Stage
@@ -76,7 +77,7 @@ def plan_figure(
     if not seeds:
         raise UserError("no seed is given; ask for at least one, for example `--seeds 0-2`")
     lacking = figure_unsupported(figure, tables, profile)
-    places = {ref: _found(tables, ref) for ref in figure.rows if ref not in figure.pending}
+    places = {ref: find_row(tables, ref) for ref in figure.rows if ref not in figure.pending}
     wanted: dict[str, list[str]] = {}
     for ref, (table, row) in places.items():
         if ref not in lacking:
@@ -96,25 +97,3 @@ def _reading(figure: Figure, part: TableRuns) -> TableRuns:
         for key, run in part.runs.items()
     }
     return replace(part, runs=runs)
-
-
-def figure_unsupported(
-    figure: Figure, tables: Mapping[str, Table], profile: Profile
-) -> dict[str, str]:
-    """Return why a profile cannot run rows of a figure, by their references; empty if it can."""
-    lacking: dict[str, str] = {}
-    for ref in figure.rows:
-        if ref in figure.pending:
-            lacking[ref] = "no table declares this row yet"
-            continue
-        table, row = _found(tables, ref)
-        needed = [row] if row.baseline is None else [row, table.row(row.baseline)]
-        reasons = table_unsupported(table, profile, needed)
-        if reasons:
-            lacking[ref] = "; ".join(reasons)
-    return lacking
-
-
-def _found(tables: Mapping[str, Table], ref: str) -> tuple[Table, Row]:
-    name, _, row = ref.partition("/")
-    return tables[name], tables[name].row(row)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.catalogue.figure_rows import figure_unsupported
 from harness.catalogue.figures import Figure, load_figures
 from harness.catalogue.load import load_tables
 from harness.catalogue.profile import Profile, load_profiles
@@ -12,7 +13,7 @@ from harness.errors import UserError
 from harness.micro import world
 from harness.micro.operations import CATEGORIES
 from harness.trainer.accuracy import held_out_accuracy
-from harness.trainer.figure_runs import figure_unsupported, plan_figure
+from harness.trainer.figure_runs import plan_figure
 from harness.trainer.topics import NO_TOPIC, classifier_of
 
 SEEDS = (0, 1)

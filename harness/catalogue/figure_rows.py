@@ -1,0 +1,32 @@
+"""The rows that a figure shows, and why a profile cannot run one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harness.catalogue.figures import Figure
+from harness.catalogue.profile import Profile, table_unsupported
+from harness.catalogue.schema import Row, Table
+
+
+def figure_unsupported(
+    figure: Figure, tables: Mapping[str, Table], profile: Profile
+) -> dict[str, str]:
+    """Return why a profile cannot run rows of a figure, by their references; empty if it can."""
+    lacking: dict[str, str] = {}
+    for ref in figure.rows:
+        if ref in figure.pending:
+            lacking[ref] = "no table declares this row yet"
+            continue
+        table, row = find_row(tables, ref)
+        needed = [row] if row.baseline is None else [row, table.row(row.baseline)]
+        reasons = table_unsupported(table, profile, needed)
+        if reasons:
+            lacking[ref] = "; ".join(reasons)
+    return lacking
+
+
+def find_row(tables: Mapping[str, Table], ref: str) -> tuple[Table, Row]:
+    """Return the table and the row that a reference `table/row` names."""
+    name, _, row = ref.partition("/")
+    return tables[name], tables[name].row(row)
