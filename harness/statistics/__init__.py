@@ -16,8 +16,9 @@ from harness.statistics.intervals import (
     paired_difference,
 )
 from harness.statistics.matrix import ScoreMatrix
-from harness.statistics.nested import NestedScores, nested_moments
+from harness.statistics.nested import NestedScores
 from harness.statistics.seeds import SeedMean, mean_over_seeds
+from harness.statistics.spread import Spread
 from harness.statistics.variance import CrossedMoments, crossed_moments
 
 __all__ = [
@@ -29,12 +30,12 @@ __all__ = [
     "SeedMean",
     "Scores",
     "SignAgreement",
+    "Spread",
     "crossed_moments",
     "difference_of_differences",
     "holm",
     "mean_interval",
     "mean_over_seeds",
-    "nested_moments",
     "paired_difference",
     "sign_agreement",
     "spearman",

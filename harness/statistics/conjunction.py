@@ -28,7 +28,6 @@ from functools import reduce
 from typing import Protocol, Self, TypeVar
 
 import numpy as np
-from scipy import stats
 
 from harness.errors import HarnessError
 from harness.statistics.intervals import Interval
@@ -83,16 +82,6 @@ def weighted_sum(terms: Sequence[tuple[float, AnyScores]]) -> AnyScores:
     return reduce(lambda a, b: a.plus(b), [scores.scaled(weight) for weight, scores in terms])
 
 
-def p_above_zero(interval: Interval) -> float:
-    """Return the one-sided p-value against a true mean of zero or less.
-
-    Without any variance it is 0, 1/2 or 1, by the sign of the mean.
-    """
-    if interval.standard_error == 0.0:
-        return (1.0 - float(np.sign(interval.mean))) / 2.0
-    return float(stats.t.sf(interval.mean / interval.standard_error, interval.df))
-
-
 def conjunction(statements: Sequence[Interval]) -> Conjunction:
     """Test statements, each "this mean is above zero", together.
 
@@ -106,9 +95,11 @@ def conjunction(statements: Sequence[Interval]) -> Conjunction:
         raise HarnessError("A conjunction needs at least one statement; none was given.")
     if any(statement.over == "prompts" for statement in statements):
         raise HarnessError("One seed says nothing about a recipe; run two seeds or more.")
-    p_for = [p_above_zero(statement) for statement in statements]
+    p_for = [statement.p_above_zero() for statement in statements]
     # The other tail for itself, not as 1 - p, which would lose the digits of small values.
-    p_against = [p_above_zero(replace(statement, mean=-statement.mean)) for statement in statements]
+    p_against = [
+        replace(statement, mean=-statement.mean).p_above_zero() for statement in statements
+    ]
     return Conjunction(
         p_for=max(p_for),
         p_against=min(1.0, len(statements) * min(p_against)),
@@ -136,5 +127,4 @@ def detectable(interval: Interval, alpha: float, power: float = 0.8) -> float:
         raise HarnessError(
             f"A level of {alpha} or a power of {power} is not between 0 and 1; use 0.05 and 0.8."
         )
-    quantiles = stats.t.ppf(1.0 - alpha / 2.0, interval.df) + stats.t.ppf(power, interval.df)
-    return float(quantiles) * interval.standard_error
+    return max(spread.detectable(alpha, power) for spread in interval.spreads)

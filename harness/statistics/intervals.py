@@ -13,16 +13,16 @@ they share cancels. Where prompts themselves are scored, every seed has its own
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from harness.errors import HarnessError
 from harness.statistics.matrix import ScoreMatrix
 from harness.statistics.nested import NestedScores
+from harness.statistics.spread import Spread
 from harness.statistics.variance import crossed_moments
 
 Scores = ScoreMatrix | NestedScores
@@ -39,8 +39,8 @@ class Interval:
         mean: Mean over seeds and prompts.
         low: Lower end of the interval.
         high: Upper end of the interval.
-        standard_error: Standard error of the mean.
-        df: Degrees of freedom of the t quantile.
+        spreads: How far the mean may be off. There is one, or two where every seed has prompts of
+            its own: by the seeds and by the prompts. The one that gives more counts.
         seeds: Number of seeds.
         prompts: Number of prompts; those of all seeds together where each has its own.
         over: What was resampled in thought: "prompts" with one seed, else "seeds and prompts".
@@ -50,12 +50,29 @@ class Interval:
     mean: float
     low: float
     high: float
-    standard_error: float
-    df: float
+    spreads: tuple[Spread, ...]
     seeds: int
     prompts: int
     over: Over
     confidence: float
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the mean, from the spread behind the interval."""
+        return self._widest.standard_error
+
+    @property
+    def df(self) -> float:
+        """Degrees of freedom of that standard error."""
+        return self._widest.df
+
+    @property
+    def _widest(self) -> Spread:
+        return max(self.spreads, key=lambda spread: spread.half_width(self.confidence))
+
+    def p_above_zero(self) -> float:
+        """Return the one-sided p-value against a true mean of zero or less."""
+        return max(spread.p_above_zero(self.mean) for spread in self.spreads)
 
 
 @dataclass(frozen=True)
@@ -63,9 +80,9 @@ class Difference(Interval):
     """A paired difference with its interval and the test of no difference.
 
     Attributes:
-        p_value: Two-sided p-value against a true difference of zero, from the same standard error
-            and degrees of freedom as the interval, so that it is below 1 - confidence just when
-            the interval excludes zero. None with one seed.
+        p_value: Two-sided p-value against a true difference of zero, from the same spreads as the
+            interval, so that it is below 1 - confidence just when the interval excludes zero.
+            None with one seed.
     """
 
     p_value: float | None
@@ -84,24 +101,20 @@ def mean_interval(values: Scores | npt.ArrayLike, confidence: float = 0.95) -> I
     if not 0.0 < confidence < 1.0:
         raise HarnessError(f"The confidence {confidence} is not between 0 and 1; use 0.95.")
     scores = values if isinstance(values, NestedScores) else ScoreMatrix.of(values)
-    mean, variance, df = scores.moments() if isinstance(scores, NestedScores) else _crossed(scores)
-    seeds = len(scores.seeds)
+    spreads = scores.spreads() if isinstance(scores, NestedScores) else (_crossed(scores),)
+    seeds, mean = len(scores.seeds), scores.mean
     over: Over = "prompts" if seeds == 1 else "seeds and prompts"
-    error = float(np.sqrt(variance))
-    half = float(stats.t.ppf(0.5 + confidence / 2, df)) * error
-    return Interval(
-        mean, mean - half, mean + half, error, df, seeds, scores.count, over, confidence
-    )
+    half = max(spread.half_width(confidence) for spread in spreads)
+    return Interval(mean, mean - half, mean + half, spreads, seeds, scores.count, over, confidence)
 
 
-def _crossed(matrix: ScoreMatrix) -> tuple[float, float, float]:
-    """Return the mean of a matrix, its estimated variance, and the degrees of freedom of that."""
+def _crossed(matrix: ScoreMatrix) -> Spread:
+    """Return how far the mean of a matrix may be off; of one seed, over its prompts alone."""
     seeds, prompts = matrix.values.shape
     if seeds == 1:
-        row = matrix.values[0]
-        return float(row.mean()), float(row.var(ddof=1)) / prompts, prompts - 1.0
+        return Spread(float(np.sqrt(float(matrix.values[0].var(ddof=1)) / prompts)), prompts - 1.0)
     moments = crossed_moments(matrix.values)
-    return float(moments.mean), float(moments.variance), float(moments.df)
+    return Spread(float(np.sqrt(float(moments.variance))), float(moments.df))
 
 
 def paired_difference(
@@ -155,6 +168,4 @@ def _test(difference: Scores, confidence: float) -> Difference:
 
 def _two_sided_p(interval: Interval) -> float:
     """Return the p-value of a mean against zero; without any variance it is 1 or 0."""
-    if interval.standard_error == 0.0:
-        return 1.0 if interval.mean == 0.0 else 0.0
-    return float(2.0 * stats.t.sf(abs(interval.mean) / interval.standard_error, interval.df))
+    return 2.0 * replace(interval, mean=abs(interval.mean)).p_above_zero()

@@ -107,7 +107,7 @@ class ScoreMatrix:
     @property
     def mean(self) -> float:
         """Mean over seeds and prompts."""
-        return float(self.values.mean())
+        return float(self.values.mean(axis=(-2, -1)))
 
     @property
     def count(self) -> int:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from harness.errors import HarnessError
 from harness.statistics import ScoreMatrix, mean_interval, paired_difference
-from harness.statistics.conjunction import conjunction, detectable, p_above_zero, weighted_sum
+from harness.statistics.conjunction import conjunction, detectable, weighted_sum
 from harness.statistics.intervals import Interval
 
 
@@ -60,7 +60,7 @@ def test_one_refuted_statement_refutes_the_conjunction() -> None:
 
 def test_without_variance_the_sign_decides() -> None:
     for mean, p in ((2.0, 0.0), (0.0, 0.5), (-2.0, 1.0)):
-        assert p_above_zero(mean_interval(np.full((3, 4), mean))) == p
+        assert mean_interval(np.full((3, 4), mean)).p_above_zero() == p
 
 
 def test_detectable_is_two_quantiles_of_standard_errors() -> None:

@@ -7,6 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from harness.errors import HarnessError
 from harness.statistics import NestedScores, mean_interval, paired_difference
@@ -28,11 +29,12 @@ def nested(sets: list[list[float]]) -> NestedScores:
     )
 
 
-def test_the_interval_is_that_of_the_seed_means() -> None:
+def test_the_interval_is_that_of_the_seed_means_where_they_differ_more_than_prompts() -> None:
     """Seed means 2 and 6, mean 4, of five prompts in all.
 
     Their variance is (4 + 4) / 1 = 8, a half of it, 4, that of the mean: standard error 2. With one
-    degree of freedom t at 0.975 is tan(0.475 pi) = 12.706.
+    degree of freedom t at 0.975 is tan(0.475 pi) = 12.706. By the prompts (seed means of variance
+    2 / 2 and 4 / 3) the standard error is sqrt(7 / 3) / 2 = 0.76, and the interval narrower.
     """
     interval = mean_interval(NestedScores.from_seeds(FIRST))
     assert (interval.mean, interval.standard_error, interval.df) == (4.0, 2.0, 1.0)
@@ -41,10 +43,29 @@ def test_the_interval_is_that_of_the_seed_means() -> None:
 
 
 def test_a_difference_is_taken_seed_by_seed() -> None:
-    """Derivation: seed means 2, 6 less 1, 3 are 1 and 3: mean 2, variance 2, a half of it 1."""
+    """Derivation: seed means 2, 6 less 1, 3 are 1 and 3: mean 2, variance 2, a half of it 1.
+
+    By the prompts the standard error is less, sqrt(1 + 1 + 4 / 3 + 1) / 2 = 1.04 with 5.5 degrees
+    of freedom, and its interval narrower.
+    """
     found = paired_difference(NestedScores.from_seeds(FIRST), NestedScores.from_seeds(SECOND))
     assert (found.mean, found.standard_error, found.df) == (2.0, 1.0, 1.0)
     assert found.p_value == pytest.approx(1.0 - 2.0 * math.atan(2.0) / math.pi)
+
+
+def test_it_is_never_narrower_than_the_prompts_alone_would_give() -> None:
+    """Both seeds have the mean 2, of 1 and 3, so the seeds show no spread at all.
+
+    By the prompts each seed mean has variance 2 / 2 = 1, with one degree of freedom. The mean of
+    both has (1 + 1) / 4 = 1/2 with (1 + 1)^2 / (1 + 1) = 2 degrees, and t at 0.975 is 4.3027.
+    """
+    interval = mean_interval(nested([[1.0, 3.0], [3.0, 1.0]]))
+    assert interval.standard_error == pytest.approx(math.sqrt(0.5))
+    assert interval.df == pytest.approx(2.0)
+    assert interval.high == pytest.approx(2.0 + 4.302653 * math.sqrt(0.5))
+    assert interval.spreads[0].standard_error == 0.0
+    # The p-value is the larger of the two, so that it agrees with the interval.
+    assert interval.p_above_zero() == pytest.approx(float(stats.t.sf(2.0 / math.sqrt(0.5), 2)))
 
 
 def test_one_seed_is_over_its_prompts_and_gives_no_p_value() -> None:
@@ -67,10 +88,12 @@ def test_one_seed_is_over_its_prompts_and_gives_no_p_value() -> None:
 
 
 def test_what_both_sides_share_in_a_seed_cancels() -> None:
-    luck = [[0.0, 2.0], [50.0, 54.0], [-30.0, -20.0]]
+    luck = [[0.0, 0.5], [50.0, 50.5], [-30.0, -29.5]]
     better = [[value + 1.0 for value in values] for values in luck]
     found = paired_difference(nested(better), nested(luck))
-    assert (found.mean, found.standard_error, found.p_value) == (1.0, 0.0, 0.0)
+    assert found.mean == 1.0
+    assert found.spreads[0].standard_error == 0.0
+    assert found.standard_error < 0.3
     assert mean_interval(nested(luck)).standard_error > 10.0
 
 
@@ -125,7 +148,7 @@ def test_an_interval_moves_and_scales_with_its_values(
     after = mean_interval(nested([[scale * v + shift for v in values] for values in sets]))
     ends = sorted((scale * before.low + shift, scale * before.high + shift))
     assert [after.low, after.high] == pytest.approx(ends, abs=1e-6)
-    assert after.df == before.df
+    assert after.standard_error == pytest.approx(abs(scale) * before.standard_error, abs=1e-8)
 
 
 @given(NESTED)
