@@ -1,7 +1,8 @@
 """Scores of which every seed has prompts of its own: prompts nested in seeds.
 
-Where prompts themselves are scored, each run makes its own: no prompt is shared by two seeds, and
-two recipes have seeds in common and nothing else. Model, all effects random:
+Where prompts themselves are scored, each run draws or makes its own: a prompt of one seed has no
+counterpart in another, and two recipes have seeds in common and nothing else. Model, all effects
+random:
 
     y[s, p] = mean + seed[s] + prompt[s, p]
 
