@@ -38,6 +38,7 @@ HOMES = {
     "optuna": {"sweep"},
     "vllm": {"models"},
     "sglang": {"models"},
+    "datasets": {"training", "prompts"},
     "torch": {"models", "training", "micro"},
     "transformers": {"models", "training", "micro"},
     "openai": {"evaluation"},
@@ -51,7 +52,9 @@ HEAVY = ("torch", "transformers", "trl", "mlflow", "datasets", "optuna", "pandas
 LIGHT = (
     "harness.catalogue",
     "harness.cli",
+    "harness.creators",
     "harness.engine",
+    "harness.prompts",
     "harness.report",
     "harness.statistics",
     "harness.store",
