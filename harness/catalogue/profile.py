@@ -44,7 +44,8 @@ class Prompts(Strict):
 
     source: str
     """A data set of the hub (`owner/name`), or a path to a `.jsonl` or `.parquet` file or to a data
-    set's folder, each with a column `prompt`; or `world` for the embedded one."""
+    set's folder, each with a column `prompt`; or `world` for the embedded one. A relative path
+    starts in the folder that the command runs in."""
     revision: str | None = Field(default=None, pattern="^[0-9a-f]{40}$")
     """Commit of a data set of the hub; required there."""
     splits: tuple[str, ...] = ()
@@ -72,7 +73,8 @@ class CreatorModel(Strict):
     online_method: Method = "evol_instruct"
     """Evolving method of online runs, whose recipes name none."""
     templates: str | None = None
-    """File with the words it is told, in place of this project's own."""
+    """File with the words it is told, in place of this project's own; as for prompts, a relative
+    path starts in the folder that the command runs in."""
     scorer: str | None = None
     """Model that scores prompts for best-of-n trees, by its name at an endpoint; null for the
     embedded scores."""
