@@ -1,9 +1,9 @@
 """What each row cost: time, answers and tokens generated, optimiser steps, calls of the creator.
 
-A row's cost is that of all stages behind its trained policy, as if it had been computed alone:
-stages that rows share are counted in each of them. Times are those the stages took where they ran,
-so they compare rows computed on one machine and nothing else; the other numbers are the same
-everywhere. Means over seeds.
+A row's cost is that of all stages behind its policy (or its prompts, where they are what is
+measured), as if it had been computed alone: stages that rows share are counted in each of them.
+Times are those the stages took where they ran, so they compare rows computed on one machine and
+nothing else; the other numbers are the same everywhere. Means over seeds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from harness.catalogue.schema import Row
 from harness.report.cells import Failures, State
 from harness.report.creation import mean_if_whole, stage_summary
-from harness.report.origin import behind
+from harness.report.origin import JUDGING, made_by
 from harness.store import Stage, Store
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class RowCost:
         run: Id of the run; a row whose columns change the recipe has several.
         state: As a cell's; `not_available` where nothing is trained.
         done: Seeds whose training is there.
-        seconds: Time of all stages behind the trained policy.
+        seconds: Time of all stages behind the policy.
         judging_seconds: Time of answering the benchmarks and judging the answers; None while
             any is missing.
         rollouts: Answers to training prompts.
@@ -90,7 +90,7 @@ class Costs:
 
     def _row(self, table_runs: TableRuns, row: Row, run_id: str, failures: Failures) -> RowCost:
         runs = [table_runs.runs[run_id, seed] for seed in table_runs.seeds]
-        if not runs[0].training:
+        if not made_by(runs[0]):
             judging = mean_if_whole([self._judging(run) for run in runs])
             return RowCost(row.id, run_id, "not_available", 0, judging_seconds=judging)
         missing = [self._missing(run) for run in runs]
@@ -104,11 +104,10 @@ class Costs:
         return RowCost(row.id, run_id, "ok", done, **means)
 
     def _missing(self, run: Run) -> list[Stage]:
-        needed = behind(run.training[-1:])
-        return [stage for stage in needed if self._store.status(stage.fingerprint) != "done"]
+        return [s for s in made_by(run) if self._store.status(s.fingerprint) != "done"]
 
     def _facts(self, run: Run) -> Amounts:
-        stages = list(behind(run.training[-1:]))
+        stages = made_by(run)
         found: Amounts = {
             "seconds": self._seconds(stages),
             "judging_seconds": self._judging(run),
@@ -125,9 +124,9 @@ class Costs:
         return found
 
     def _judging(self, run: Run) -> float | None:
-        # Prompts are judged themselves, and a policy's answers after they were given.
-        answered = [judge.inputs[name] for judge in run.judged.values() for name in judge.inputs]
-        stages = [*run.judged.values(), *(stage for stage in answered if stage.kind == "answer")]
+        judges = list(run.judged.values())
+        answers = [stage for judge in judges for stage in judge.inputs.values()]
+        stages = [*judges, *(stage for stage in answers if stage.kind in JUDGING)]
         if any(self._store.status(stage.fingerprint) != "done" for stage in stages):
             return None
         return self._seconds(stages)

@@ -16,6 +16,7 @@ from harness.trainer.reward_plan import reward_models_named
 
 if TYPE_CHECKING:
     from harness.trainer.figure_runs import FigureRuns
+    from harness.trainer.plan import Run
     from harness.trainer.table_runs import TableRuns
 
 
@@ -112,6 +113,15 @@ def behind(targets: Iterable[Stage]) -> Iterator[Stage]:
             seen.add(stage.fingerprint)
             waiting.extend(stage.inputs.values())
             yield stage
+
+
+JUDGING = ("answer", "judge", "rate")
+"""Kinds of stages that come after a run's policy or prompts, and say how good they are."""
+
+
+def made_by(run: Run) -> list[Stage]:
+    """Return the stages behind a run's policy or prompts, without those that judge them."""
+    return [stage for stage in behind(run.targets) if stage.kind not in JUDGING]
 
 
 def _settings(stages: Iterable[Stage], kind: str | None, name: str) -> tuple[str, ...]:

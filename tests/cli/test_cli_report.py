@@ -15,6 +15,9 @@ import pytest
 from harness.cli.asking import all_tables
 from harness.project import results_dir
 
+TABLE = r'<section id="([^"]+)" aria-labelledby="\1-title">\n<h3'
+"""The beginning of a table's section on a page."""
+
 
 def test_the_page_of_all_tables_is_written_where_runs_write(
     call: Callable[..., Any], folders: Path
@@ -25,7 +28,7 @@ def test_the_page_of_all_tables_is_written_where_runs_write(
     assert str(folders / "report.html") in result.stderr
     page = (folders / "report.html").read_text(encoding="utf-8")
     assert page.startswith("<!DOCTYPE html>")
-    assert re.findall(r'<section id="(table\d+)"', page) == list(all_tables())
+    assert re.findall(TABLE, page) == list(all_tables())
     assert page.count('<tr class="claim ') == 146
     assert "None: no run that evolves prompts is whole." in page
     assert [path.name for path in folders.iterdir()] == ["report.html"]
@@ -41,7 +44,7 @@ def test_the_page_of_what_is_published_needs_no_store(
     page = file.read_text(encoding="utf-8")
     assert "Undecided (toy): “A_min weighting beats uniform weighting on Arena-Hard”" in page
     assert ">37.6 ±3.7</button>" in page
-    assert re.findall(r'<section id="(table\d+)"', page) == ["table4"]
+    assert re.findall(TABLE, page) == ["table4"]
     assert "Prompts and answers are not published" in page
     assert not folders.exists()
 

@@ -93,8 +93,8 @@ def judged_answers(table_runs: TableRuns, store: Store, *, online: bool) -> list
     before = table_runs.runs[table_runs.table.row(row.baseline).run_id(first), run.seed]
     return [
         judged
-        for benchmark in run.judged
-        if _both_done(store, before, run, benchmark)
+        for benchmark, judge in run.judged.items()
+        if "answers" in judge.inputs and _both_done(store, before, run, benchmark)
         for judged in _of_benchmark(
             Reader(store), benchmark, before, run, (table_runs.table.id, row.id, row.baseline)
         )
@@ -102,8 +102,8 @@ def judged_answers(table_runs: TableRuns, store: Store, *, online: bool) -> list
 
 
 def _both_done(store: Store, before: Run, after: Run, benchmark: str) -> bool:
-    judges = (before.judged[benchmark], after.judged[benchmark])
-    return all(store.status(stage.fingerprint) == "done" for stage in judges)
+    judges = (before.judged.get(benchmark), after.judged[benchmark])
+    return all(judge and store.status(judge.fingerprint) == "done" for judge in judges)
 
 
 def _of_benchmark(
@@ -111,6 +111,8 @@ def _of_benchmark(
 ) -> list[Judged]:
     judges = before.judged[benchmark], after.judged[benchmark]
     turns = [_turns(reader, judge) for judge in judges]
+    if not all(turns):
+        return []
     names = sorted(turns[0])
     references = _references(judges[1])
     return [
@@ -129,10 +131,15 @@ def _of_benchmark(
 
 
 def _turns(reader: Reader, judge: Stage) -> dict[str, tuple[Turn, ...]]:
-    """Return the turns of each item: what was asked, answered and said of it."""
+    """Return the turns of each item: what was asked, answered and said of it.
+
+    Nothing where the judge did not say anything, but marked answers by a rule.
+    """
     answers = reader.rows(judge.inputs["answers"], "answers.parquet")
     replies: dict[str, Rows] = {}
     for reply in reader.rows(judge, "judgments.parquet"):
+        if "reply" not in reply:
+            return {}
         replies.setdefault(reply["prompt_id"], []).append(reply)
     several = {answer["prompt_id"] for answer in answers if answer["turn"] > 1}
     found: dict[str, list[Turn]] = {}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.catalogue.claims import Qualitative, places
 from harness.report.creation import creator_stages
-from harness.report.origin import behind
+from harness.report.origin import made_by
 from harness.store import Stage, Store
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def shown_run(table_runs: TableRuns, store: Store, *, online: bool) -> tuple[str
             run = table_runs.runs[row.run_id(column), seed]
             if run.recipe.is_online != online or not _evolves(run):
                 continue
-            if all(store.status(s.fingerprint) == "done" for s in behind(run.training[-1:])):
+            if all(store.status(s.fingerprint) == "done" for s in made_by(run)):
                 return row.id, run
     return None
 

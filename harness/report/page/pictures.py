@@ -2,7 +2,7 @@
 
 A figure is published as a folder `results/<profile>/<name>/` that holds no table: `report.md`,
 whose heading and pictures with their alternative texts are taken over, the pictures as SVG, and
-`report.json`, whose `finding` is, where it has one. Whatever is published in this form is on the
+`report.json`, whose `findings` are, where it has any. Whatever is published in this form is on the
 page; nothing has to be declared for it.
 
 Pictures become data in the page itself, as images, where nothing they hold can run.
@@ -37,14 +37,14 @@ class Picture:
         alt: What it shows, for those who do not see it.
         svg: The picture.
         origin: Where it comes from.
-        finding: What it shows in a sentence, where that was published.
+        findings: What it shows in sentences, where those were published.
     """
 
     title: str
     alt: str
     svg: bytes
     origin: str
-    finding: str | None = None
+    findings: tuple[str, ...] = ()
 
     @property
     def data(self) -> str:
@@ -74,7 +74,7 @@ def beside(folder: Path) -> list[Picture]:
     origin = f"{folder.parent.name}/{folder.name}"
     return [
         Picture(title, _plain(alt), (folder / file).read_bytes(), f"{origin}/{file}",
-                _finding(folder))
+                _findings(folder))
         for alt, file in _PICTURE.findall(text)
         if (folder / file).is_file()
     ]  # fmt: skip
@@ -91,13 +91,13 @@ def published(profile_results: Path) -> list[Picture]:
     ]
 
 
-def _finding(folder: Path) -> str | None:
+def _findings(folder: Path) -> tuple[str, ...]:
     try:
         found = json.loads((folder / REPORT).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
-        return None
-    finding = found.get("finding") if isinstance(found, dict) else None
-    return finding if isinstance(finding, str) else None
+        return ()
+    findings = found.get("findings") if isinstance(found, dict) else None
+    return tuple(view.plain(str(said)) for said in findings or ())
 
 
 def _plain(markdown: str) -> str:
