@@ -79,7 +79,44 @@ def test_a_finding_counts_rows_on_each_side_of_zero(store: Store) -> None:
     write_all(store, runs)
     said = said_of(runs, store)
     assert "the paper's +8.5, within its own noise)" in said
-    assert said.endswith("none of 3 rows is better than the baseline and 3 are worse.")
+    assert said.endswith("none of 3 rows is better than the baseline and 3 are worse than it.")
+
+
+@pytest.mark.parametrize(
+    ("sides", "direction", "said"),
+    [
+        ((1, 0, 0), "higher", "1 of 3 rows is better than the baseline and 2 cannot be told apart "
+                              "from it."),
+        ((1, -1, 0), "lower", "1 of 3 rows is better than the baseline, 1 is worse than it and 1 "
+                              "cannot be told apart from it."),
+        ((1, 1, -1), "none", "2 of 3 rows are above the baseline and 1 is below it."),
+        ((-1, None, None), "higher", "the one row with a gain is worse than the baseline and 2 "
+                                     "rows have no numbers."),
+        ((0, None, 1), "higher", "1 of 2 rows is better than the baseline, 1 cannot be told apart "
+                                 "from it and 1 row has no numbers."),
+    ],
+)  # fmt: skip
+def test_a_finding_tells_better_from_worse_by_the_column(
+    store: Store, sides: tuple[int | None, ...], direction: str, said: str
+) -> None:
+    """Gains of 2 ± 1, 0 ± 1 and -2 ± 1; where lower is better, a side is the other way round."""
+    table = deepcopy(DECLARATION)
+    table["columns"][0]["direction"] = direction
+    runs = toy_runs(table=table)
+    report = assemble(runs, build_cells(runs, store), store)
+    sign = -1 if direction == "lower" else 1
+    gains = dict(zip(("base", "eva-uniform", "eva-a_min"), sides, strict=True))
+    cells = []
+    for known in report.cells:
+        side = gains.get(known.row)
+        if known.column == "ah_wr" and side is not None:
+            gain = 2.0 * side * sign
+            known = replace(
+                known, mean=50.0, gain=gain, gain_ci_low=gain - 1, gain_ci_high=gain + 1
+            )
+        cells.append(known)
+    found = finding(replace(report, cells=tuple(cells)), [])
+    assert found == f"in Arena-Hard v0.1, WR (%), {said}"
 
 
 def test_a_finding_without_numbers_gives_the_reason(store: Store) -> None:

@@ -90,16 +90,24 @@ def _rows(report: Report, column: Column) -> str:
         return f"{where} nothing is concluded from the gains of {len(done)} rows with one seed"
     sign = -1 if column.direction == "lower" else 1
     sides = [sign * _side(cell) for cell in done]
-    better, worse = ("better than the baseline", "worse")
-    if column.direction == "none":
-        better, worse = ("above the baseline", "below")
-    ups, downs, same = (sides.count(side) for side in (1, -1, 0))
-    said = [f"{where} {ups or 'none'} of {_counted(len(done), 'row')} {_is(ups)} {better}"]
-    said += [f"{downs} {_is(downs)} {worse}"] if downs else []
-    said += [f"{same} cannot be told apart from it"] if same else []
+    words = ("above", "below") if column.direction == "none" else ("better than", "worse than")
+    said = _sides(sides, *words)
     lacking = len(cells) - len(done)
     said += [f"{_counted(lacking, 'row')} {_has(lacking)} no numbers"] if lacking else []
-    return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
+    all_but_last = ", ".join(said[:-1])
+    return f"{where} {all_but_last} and {said[-1]}" if all_but_last else f"{where} {said[-1]}"
+
+
+def _sides(sides: Sequence[int], better: str, worse: str) -> list[str]:
+    """Return how many rows lie on each side of their baseline: 1 better, -1 worse, 0 neither."""
+    if len(sides) == 1:
+        how = {1: f"is {better}", -1: f"is {worse}", 0: "cannot be told apart from"}[sides[0]]
+        return [f"the one row with a gain {how} the baseline"]
+    ups, downs, same = (sides.count(side) for side in (1, -1, 0))
+    said = [f"{ups or 'none'} of {len(sides)} rows {_is(ups)} {better} the baseline"]
+    said += [f"{downs} {_is(downs)} {worse} it"] if downs else []
+    said += [f"{same} cannot be told apart from it"] if same else []
+    return said
 
 
 def _is(count: int) -> str:
