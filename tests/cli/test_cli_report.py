@@ -87,8 +87,7 @@ def test_a_report_goes_to_a_file(
     [
         ((), "name one table, or ask for every one with `--all`"),
         (("table4", "--all"), "name one table, or ask for every one"),
-        (("--all", "--publish"), "are for one table"),
-        (("--all", "--rows", "base"), "are for one table"),
+        (("--all", "--rows", "base"), "names rows of one table"),
         (("table4", "--published"), "`--published` is for `--format html`"),
         (("table4", "--published", "--format", "html", "--seeds", "0"), "`--published` is for"),
         (("table4", "--format", "html", "--publish"), "a page has all rows"),
