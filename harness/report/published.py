@@ -72,19 +72,19 @@ def check(folder: Path) -> int:
     cells = recompute(published)
     for before, again in zip(published.cells, cells, strict=True):
         for name in (field for field in asdict(before) if field != "reason"):
-            if not _equal(getattr(before, name), getattr(again, name)):
+            if not same(getattr(before, name), getattr(again, name)):
                 raise _differs(folder, f"{name} of `{before.row}` in `{before.column}`")
     summaries = [summary.as_json() for summary in summarise(cells)]
     for before_row, again_row in zip(published.report["summary"], summaries, strict=True):
         for name in Summary.__dataclass_fields__:
-            if not _equal(before_row[name], again_row[name]):
+            if not same(before_row[name], again_row[name]):
                 raise _differs(folder, f"{name} in the summary of `{before_row['column']}`")
     study = published.report.get("study")
     if study is not None:
         # Through JSON and back, so that both have lists.
         again = json.loads(dumps(recomputed(study, published.measured)))
         for before_part, again_part, what in _parts(study, again):
-            if not _equal(before_part, again_part):
+            if not same(before_part, again_part):
                 raise _differs(folder, what)
     return sum(cell.mean is not None for cell in cells)
 
@@ -124,7 +124,8 @@ def _again(
     return replace(cell, **asdict(found), state=state)
 
 
-def _equal(a: object, b: object) -> bool:
+def same(a: object, b: object) -> bool:
+    """Return whether two published values are equal, numbers to eleven digits."""
     if isinstance(a, float) and isinstance(b, float):
         return math.isclose(a, b, rel_tol=_DIGITS, abs_tol=_DIGITS)
     return a == b

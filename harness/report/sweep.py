@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.report.json import dumps
-from harness.report.markdown import escape
+from harness.report.markdown import template
 from harness.report.publish import (
     DIGESTS,
     PAGE,
@@ -36,8 +36,6 @@ from harness.report.winner import WinnerScore, winner_scores
 from harness.store.faults import explained
 
 Scalar = bool | int | float | str | None
-
-TEMPLATES = Path(__file__).parent / "templates"
 
 NOT_RUN = "not run"
 TOO_FEW = "n/a: too few complete trials"
@@ -278,17 +276,6 @@ def as_markdown(report: SweepReport, plots: Sequence[tuple[str, str]]) -> str:
         report: The sweep.
         plots: File name and caption of each plot.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-    environment.filters["md"] = escape
     blocks = [winner_block(report)]
     if report.pareto is not None:
         front = [report.trial(number) for number in report.pareto]
@@ -297,7 +284,7 @@ def as_markdown(report: SweepReport, plots: Sequence[tuple[str, str]]) -> str:
         importance_block(report),
         trial_block(report, report.trials, "All trials (validation prompts; no result)"),
     ]
-    return environment.get_template("sweep.md.j2").render(
+    return template("sweep.md.j2").render(
         heading=f"Sweep {report.name} ({report.profile}, scale: {report.scale})",
         facts=facts(report),
         blocks=blocks,

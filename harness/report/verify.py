@@ -8,7 +8,6 @@ the stages the values came from, and the digest of each of their files can be ch
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from harness.report.published import (
     published_folders,
     read_published,
     recompute,
+    same,
 )
 from harness.report.scores import grouped, read_rows
 from harness.report.winner import again
@@ -110,7 +110,7 @@ def _verify_sweep(folder: Path) -> int:
     said = published.report["benchmarks"]
     for before, now in zip(said, again(published.report, published.measured), strict=True):
         for name, value in now.as_json().items():
-            if not _same(before[name], value):
+            if not same(before[name], value):
                 raise HarnessError(
                     f"{folder / REPORT}: the {name} of the winner in `{now.score}` does not follow "
                     f"from {SCORES}; publish the sweep again"
@@ -134,15 +134,9 @@ def _first_changed_number(folder: Path) -> str | None:
     for before, after in pairs:
         for name in _NAMED:
             was, now = getattr(before, name), getattr(after, name)
-            if not _same(was, now):
+            if not same(was, now):
                 return f"{name} of `{before.row}` in `{before.column}`"
     return None
-
-
-def _same(a: object, b: object) -> bool:
-    if isinstance(a, float) and isinstance(b, float):
-        return math.isclose(a, b, rel_tol=1e-11, abs_tol=1e-11)
-    return a == b
 
 
 def _stages_behind(folder: Path) -> set[str]:

@@ -149,12 +149,8 @@ def measure(store: Store, jobs: int, on_event: OnEvent) -> Gates:
     mean, by_oracle, by_reward = best_of_six(
         scores, rewards.column("reward").to_numpy().reshape(scores.shape)
     )
-    gain, errors = in_standard_errors(
-        [
-            validation_score(store, run) - validation_score(store, base)
-            for run, base in zip(runs, bases, strict=True)
-        ]
-    )
+    before = [validation_score(store, base) for base in bases]
+    gain, errors = gain_over(before, runs, store)
     return Gates(
         mean_answer=mean,
         best_by_oracle=by_oracle,
@@ -197,6 +193,12 @@ def validation_score(store: Store, run: Run) -> float:
     """Return the mean oracle score of a run's answers to the validation prompts."""
     table = pq.read_table(store.open(run.judged["validation"].fingerprint) / "judgments.parquet")
     return float(np.mean(table.column("oracle").to_numpy()))
+
+
+def gain_over(before: Sequence[float], runs: Sequence[Run], store: Store) -> tuple[float, float]:
+    """Return the mean gain of runs over scores with the same seeds, and it in standard errors."""
+    scores = [validation_score(store, run) for run in runs]
+    return in_standard_errors([now - then for now, then in zip(scores, before, strict=True)])
 
 
 def _no_spread(store: Store, run: Run) -> float:

@@ -18,7 +18,7 @@ from harness.trainer.assets import assets_of
 from harness.trainer.gates import (
     OnEvent,
     compute,
-    in_standard_errors,
+    gain_over,
     validation_profile,
     validation_score,
 )
@@ -93,11 +93,20 @@ def measure_grid(
     before = [validation_score(store, base) for base in bases]
     points = []
     for algorithm, changes, several in tried:
-        gains = [
-            validation_score(store, run) - score for run, score in zip(several, before, strict=True)
-        ]
-        points.append(Point(algorithm, changes, *in_standard_errors(gains)))
+        points.append(Point(algorithm, changes, *gain_over(before, several, store)))
     return points
+
+
+def unlike(algorithm: str, best: Point) -> list[str]:
+    """Return, as a sentence, where the profile trains otherwise than with a gate's best setting."""
+    hyper = validation_profile().training.of(algorithm)
+    used = {name: getattr(hyper, name) for name in best.changes}
+    if used == dict(best.changes):
+        return []
+    return [
+        f"`micro` trains with {named(algorithm, used)}, and the gate takes "
+        f"{named(best.algorithm, best.changes)}"
+    ]
 
 
 def named(algorithm: str, changes: Changes) -> str:

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 
 from harness.catalogue.recipe import Recipe
 from harness.store import Store
-from harness.trainer.gates import OnEvent, validation_profile
-from harness.trainer.grid import Changes, Point, as_good_as_the_best, measure_grid, named
+from harness.trainer.gates import OnEvent
+from harness.trainer.grid import Changes, Point, as_good_as_the_best, measure_grid, unlike
 
 LEARNING_RATES = (3e-5, 1e-4, 3e-4)
 
@@ -56,14 +56,4 @@ def chosen(points: Sequence[Point], algorithm: str) -> Point:
 
 def failures(points: Sequence[Point]) -> list[str]:
     """Return where the profile's settings do not follow from the gate, each as a sentence."""
-    training, found = validation_profile().training, []
-    for algorithm in GRIDS:
-        best = chosen(points, algorithm)
-        hyper = training.of(algorithm)
-        used = {name: getattr(hyper, name) for name in best.changes}
-        if used != dict(best.changes):
-            found.append(
-                f"`micro` trains with {named(algorithm, used)}, and the gate takes "
-                f"{named(algorithm, best.changes)}"
-            )
-    return found
+    return [line for name in GRIDS for line in unlike(name, chosen(points, name))]

@@ -29,7 +29,7 @@ from harness.store import Json, Stage, Store
 from harness.trainer.assets import assets_of
 from harness.trainer.files import read_prompts
 from harness.trainer.gates import OnEvent, compute, validation_profile
-from harness.trainer.grid import Point, as_good_as_the_best, measure_grid, named, with_training
+from harness.trainer.grid import Point, as_good_as_the_best, measure_grid, unlike, with_training
 from harness.trainer.plan import Planner
 
 LEARNING_RATES = (3e-5, 1e-4, 3e-4)
@@ -74,16 +74,8 @@ def chosen(points: Sequence[Point]) -> Point:
 
 def failures(points: Sequence[Point]) -> list[str]:
     """Return where the profile's settings do not follow from the gate, each as a sentence."""
-    best, training, found = chosen(points).changes, validation_profile().training, []
-    for algorithm in ("rloo", "oaif"):
-        hyper = training.of(algorithm)
-        used = {name: getattr(hyper, name) for name in best}
-        if used != dict(best):
-            found.append(
-                f"`micro` trains with {named(algorithm, used)}, and the gate takes "
-                f"{named('rloo', best)}"
-            )
-    return found
+    best = chosen(points)
+    return [line for name in ("rloo", "oaif") for line in unlike(name, best)]
 
 
 def measure_pushed(

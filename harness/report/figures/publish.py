@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import json
-import math
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,10 +25,8 @@ from harness.report.figures.point import Point
 from harness.report.figures.report import FILE, FigureReport
 from harness.report.json import dumps
 from harness.report.publish import DIGESTS, PAGE, REPORT, replace_folder, sha256
+from harness.report.published import same
 from harness.store.faults import explained
-
-_DIGITS = 1e-11
-"""Numbers are compared to eleven digits, because another processor may add in another order."""
 
 _NUMBERS = ("value", "low", "high")
 
@@ -142,17 +139,11 @@ def _first_difference(before: list[Point], again: list[Point]) -> str | None:
         ):  # fmt: skip
             return f"place `{place}`"
         for name in _NUMBERS:
-            if not _same(getattr(was, name), getattr(now, name)):
+            if not same(getattr(was, name), getattr(now, name)):
                 return f"{name} of `{place}`"
         if (was.state == "ok") != (now.state == "ok"):
             return f"state of `{place}`"
     return None
-
-
-def _same(a: float | None, b: float | None) -> bool:
-    if a is None or b is None:
-        return a is b
-    return math.isclose(a, b, rel_tol=_DIGITS, abs_tol=_DIGITS)
 
 
 def _changed(path: Path) -> HarnessError:
