@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import threading
 import time
 from collections import Counter
@@ -70,6 +71,17 @@ def judge(body: Body) -> dict[str, Any]:
     return completion(f"An answer, number {number}.")
 
 
+class _Server(ThreadingHTTPServer):
+    """Says nothing of clients that went away: some are killed on purpose."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class StandIn:
     """A server on loopback, for a `with` statement.
 
@@ -99,9 +111,7 @@ class StandIn:
         self.seen: Counter[int] = Counter()
         self.under_way = self.most_under_way = 0
         self.guard = threading.Lock()
-        self.server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
-        self.server.daemon_threads = True
-        self.server.request_queue_size = 128
+        self.server = _Server(("127.0.0.1", port), _handler(self))
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
 
     @property
@@ -139,7 +149,13 @@ def _handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
         wbufsize = -1
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            length = int(self.headers["Content-Length"])
+            data = self.rfile.read(length)
+            if len(data) < length:
+                # The client is gone: some are killed while they send.
+                self.close_connection = True
+                return
+            body = json.loads(data)
             number = digest(body)
             with stand_in.guard:
                 stand_in.bodies.append(body)
@@ -193,8 +209,6 @@ def _handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
 
 def main() -> None:
     """Serve until stopped: `python judge_stand_in.py PORT LATENCY_S FAILING`."""
-    import sys
-
     port, latency, failing = sys.argv[1:4]
     with StandIn(latency_s=float(latency), failing=float(failing), port=int(port)) as server:
         sys.stdout.write(server.url + "\n")

@@ -98,27 +98,65 @@ def test_equal_requests_at_the_same_time_are_paid_once(tmp_path: Path) -> None:
         assert server.requests == 1
 
 
+def kept_lines(folder: Path) -> list[dict[str, Any]]:
+    files = sorted((folder / "replies").glob("*.jsonl"))
+    return [json.loads(line) for path in files for line in path.read_text().splitlines()]
+
+
 def test_raw_replies_are_kept_with_their_requests(tmp_path: Path) -> None:
     raw = completion("text", refusal=None) | {"system_fingerprint": "fp"}
     with StandIn(lambda body: raw) as server:
-        client = client_of(server, tmp_path)
-        client.ask(ask_for("a"))
-        path = client.cache.path(ask_for("a").address(server.url))
-    entry = json.loads(path.read_text())
+        client_of(server, tmp_path).ask(ask_for("a"))
+        (entry,) = kept_lines(tmp_path)
+        assert entry["address"] == ask_for("a").address(server.url)
     assert entry["reply"] == raw
     assert entry["request"] == ask_for("a").body()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"reply": {}}', '{"reply": {"choices": []}}'])
-def test_a_broken_file_in_the_cache_is_asked_for_again(tmp_path: Path, text: str) -> None:
+def test_a_line_that_is_not_whole_is_asked_for_again_and_the_others_are_not(
+    tmp_path: Path,
+) -> None:
+    """The last line may end anywhere, as after a kill; then a process adds lines of its own."""
     with StandIn() as server:
+        ask_all(client_of(server, tmp_path), [ask_for("a"), ask_for("b")], concurrency=1)
+        (path,) = (tmp_path / "replies").glob("*.jsonl")
+        whole = path.read_bytes()
+        last = len(whole) - len(whole.splitlines(keepends=True)[-1])
+        for end in (last, last + 1, last + 20, last + 90, len(whole) - 2, len(whole) - 1):
+            path.write_bytes(whole[:end])
+            before = server.requests
+            again = client_of(server, tmp_path)
+            assert again.known(ask_for("a")) is not None
+            again.ask(ask_for("b"))
+            assert server.requests == before + 1
+            for spare in set((tmp_path / "replies").glob("*.jsonl")) - {path}:
+                spare.unlink()
+
+
+@pytest.mark.parametrize("reply", [None, [], {}, {"choices": []}, "text"])
+def test_a_line_that_holds_no_reply_is_asked_for_again(tmp_path: Path, reply: Any) -> None:
+    with StandIn() as server:
+        (tmp_path / "replies").mkdir()
+        entry = {"address": ask_for("a").address(server.url), "reply": reply}
+        (tmp_path / "replies" / "old.jsonl").write_text(json.dumps(entry) + "\n")
         client = client_of(server, tmp_path)
-        path = client.cache.path(ask_for("a").address(server.url))
-        path.parent.mkdir(parents=True)
-        path.write_text(text)
-        reply = client.ask(ask_for("a"))
-        assert client.known(ask_for("a")) == Reply(reply.raw, cached=True)
+        answer = client.ask(ask_for("a"))
+        assert client.known(ask_for("a")) == Reply(answer.raw, cached=True)
+        assert client_of(server, tmp_path).known(ask_for("a")) is not None
         assert server.requests == 1
+
+
+def test_several_commands_share_what_they_have_kept(tmp_path: Path) -> None:
+    """Each adds to a file of its own; who comes later sees both."""
+    with StandIn() as server:
+        first, second = client_of(server, tmp_path), client_of(server, tmp_path)
+        ask_all(first, [ask_for("a"), ask_for("b")])
+        ask_all(second, [ask_for("c")])
+        ask_all(first, [ask_for("d")])
+        third = client_of(server, tmp_path)
+        assert all(third.known(ask_for(text)) is not None for text in "abcd")
+    assert len(list((tmp_path / "replies").glob("*.jsonl"))) == 2
+    assert len({entry["address"] for entry in kept_lines(tmp_path)}) == 4
 
 
 def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:

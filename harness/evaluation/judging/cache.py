@@ -1,26 +1,41 @@
-"""Replies on disk: one JSON file for each request, written whole or not at all.
+"""Replies on disk: JSON lines that are only ever added to, found by the address of their request.
 
-A file is written beside its place and renamed into it, so that a killed process leaves either
-nothing or a complete reply. Nothing waits for the disk: a machine that loses power may lose the
-replies of its last seconds. Several processes may share a cache: who comes last writes the same
-address again. A file that is not whole counts as absent and is asked for anew.
+Each process that keeps replies adds them to a file of its own, one line for each and in one write,
+because a file for each reply would cost more than the network. So a killed process leaves whole
+lines and at most one that is not, which counts as absent. Nothing waits for the disk: a machine
+that loses power may lose the replies of its last seconds. A process sees the replies of others
+that were there when it first looked.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import threading
+from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.errors import HarnessError
 from harness.evaluation.judging.request import ChatRequest, Reply, is_reply
 from harness.store.manifest import utc_now
 
+_HEAD = b'{"address": "'
+_ADDRESS = slice(len(_HEAD), len(_HEAD) + 64)
+
+
+class Place(NamedTuple):
+    """Where a reply is kept: its file, and where its line begins and how many bytes it has."""
+
+    file: Path
+    start: int
+    length: int
+
 
 class ReplyCache:
-    """The replies of all endpoints, by the address of their request.
+    """The replies of all endpoints, by the address of their request; for many threads.
 
     Args:
         root: The folder; it is made when the first reply is kept.
@@ -28,25 +43,31 @@ class ReplyCache:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-
-    def path(self, address: str) -> Path:
-        """Return where the reply to a request is kept."""
-        return self.root / address[:2] / f"{address}.json"
+        self._guard = threading.Lock()
+        self._index: dict[str, Place] | None = None
+        self._file: FileIO | None = None
+        self._written = 0
+        self._own = root / f"replies-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
 
     def get(self, address: str) -> Reply | None:
-        """Return the reply kept under an address, or None."""
-        try:
-            text = self.path(address).read_text(encoding="utf-8")
-        except FileNotFoundError:
+        """Return the reply kept under an address, or None.
+
+        Raises:
+            HarnessError: The replies cannot be read.
+        """
+        place = self._places().get(address)
+        if place is None:
             return None
-        except (OSError, UnicodeDecodeError) as error:
-            raise HarnessError(
-                f"Cannot read {self.path(address)}: {error}; delete the file, and its reply is "
-                "asked for again."
-            ) from error
         try:
-            entry = json.loads(text)
-        except json.JSONDecodeError:
+            with place.file.open("rb") as file:
+                file.seek(place.start)
+                entry = json.loads(file.read(place.length))
+        except OSError as error:
+            raise HarnessError(
+                f"Cannot read {place.file}: {error}; delete the file, and its replies are asked "
+                "for again."
+            ) from error
+        except ValueError:
             return None
         if not isinstance(entry, dict) or not is_reply(entry.get("reply")):
             return None
@@ -67,15 +88,55 @@ class ReplyCache:
             "received": utc_now(),
             "reply": raw,
         }
-        path = self.path(address)
-        part = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.part")
+        line = json.dumps(entry, ensure_ascii=False).encode() + b"\n"
+        places = self._places()
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(json.dumps(entry, ensure_ascii=False), encoding="utf-8")
-            part.replace(path)
+            with self._guard:
+                if self._file is None:
+                    self.root.mkdir(parents=True, exist_ok=True)
+                    self._file = FileIO(self._own, "xb")
+                written = self._file.write(line)
+                start, self._written = self._written, self._written + written
         except OSError as error:
-            part.unlink(missing_ok=True)
+            raise self._unkept(error.strerror or str(error)) from error
+        if written < len(line):
+            raise self._unkept("the disk is full")
+        places[address] = Place(self._own, start, len(line))
+
+    def _places(self) -> dict[str, Place]:
+        """Return where each reply is, from the files that are there when it is first asked."""
+        with self._guard:
+            if self._index is None:
+                self._index = self._scanned()
+            return self._index
+
+    def _scanned(self) -> dict[str, Place]:
+        """Return the place of every reply in the files; the last of an address counts."""
+        found: dict[str, Place] = {}
+        try:
+            # In the order they were written, so that the last is the newest.
+            files = sorted(self.root.glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
+            for path in files:
+                found.update(_lines(path))
+        except OSError as error:
             raise HarnessError(
-                f"Cannot keep a reply in {self.root}: {error.strerror or error}; make room or set "
-                "HARNESS_WORK to a folder that can be written."
+                f"Cannot read the replies in {self.root}: {error}; make them readable, or set "
+                "HARNESS_WORK to another folder."
             ) from error
+        return found
+
+    def _unkept(self, reason: str) -> HarnessError:
+        return HarnessError(
+            f"Cannot keep a reply in {self.root}: {reason}; make room or set HARNESS_WORK to a "
+            "folder that can be written."
+        )
+
+
+def _lines(path: Path) -> Iterator[tuple[str, Place]]:
+    """Yield the address and the place of every line of a file that looks whole."""
+    start = 0
+    with path.open("rb") as file:
+        for line in file:
+            if line.startswith(_HEAD) and line.endswith(b"}\n"):
+                yield line[_ADDRESS].decode("ascii", "replace"), Place(path, start, len(line))
+            start += len(line)

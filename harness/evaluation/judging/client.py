@@ -105,7 +105,13 @@ class Client:
         self.dialect = dialect
         self._given: dict[str, tuple[int, int]] = {}
         self._stopped = threading.Event()
-        self._sleep = sleep or self._wait
+        self._retrying = tenacity.Retrying(
+            stop=tenacity.stop_after_attempt(attempts),
+            wait=_pause,
+            retry=tenacity.retry_if_exception_type((OverloadedError, LostError)),
+            sleep=sleep or self._stopped.wait,
+            reraise=True,
+        )
         self._locks: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()
 
@@ -157,15 +163,8 @@ class Client:
 
     def _obtain(self, address: str, request: ChatRequest) -> Reply:
         """Send a request as often as it takes and is allowed."""
-        retrying = tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(self.attempts),
-            wait=_pause,
-            retry=tenacity.retry_if_exception_type((OverloadedError, LostError)),
-            sleep=self._sleep,
-            reraise=True,
-        )
         try:
-            return retrying(self._send, address, request)
+            return self._retrying(self._send, address, request)
         except (OverloadedError, LostError) as error:
             raise UnansweredError(f"{error}, {self.attempts} times", refused=False) from error
         except RefusedError as error:
@@ -187,9 +186,6 @@ class Client:
         self.ledger.settle(ticket, request, reply, self.price)
         self.cache.put(address, self.endpoint.address, request, raw)
         return reply
-
-    def _wait(self, seconds: float) -> None:
-        self._stopped.wait(seconds)
 
     def _lock_of(self, address: str) -> threading.Lock:
         with self._guard:

@@ -68,6 +68,7 @@ class Endpoint:
 
     def __init__(self, base_url: str, key_variable: str, timeout_s: float = 180.0) -> None:
         self.address = _checked(base_url)
+        self._chat = f"{self.address}/chat/completions"
         self.key_variable = key_variable
         self.timeout_s = timeout_s
 
@@ -89,7 +90,7 @@ class Endpoint:
 
         try:
             # The text as it came: what is kept is the reply, and not this client's reading of it.
-            text = self._client.post("/chat/completions", cast_to=str, body=request.body())
+            text = self._client.post(self._chat, cast_to=str, body=request.body())
             raw = json.loads(self._blotted(text))
         except openai.APIStatusError as error:
             raise self._status_failure(error, request) from None

@@ -1,0 +1,40 @@
+"""A full evaluation with failures and kills ends as an undisturbed one does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from full_size_data import JUDGMENTS
+
+from harness.evaluation.benchmark_alpaca_judge import installed
+
+ROOT = Path(__file__).resolve().parents[2]
+CONCURRENCY = 16
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_full_evaluation_with_failures_and_kills_ends_as_an_undisturbed_one() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / "judge_acceptance.py"), str(CONCURRENCY)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    run = [name for name in JUDGMENTS if name != "alpaca-eval" or installed()]
+    for name in run:
+        found = report[name]
+        assert found["once_each"], name
+        assert found["same_scores"], name
+        assert found["kills"] == 1
+        assert found["replies_kept"] == JUDGMENTS[name]
+        # What was under way when the command was killed is asked for again, and nothing else.
+        assert found["answered_again"] <= CONCURRENCY
+        assert found["requests"] >= 1.05 * JUDGMENTS[name]
