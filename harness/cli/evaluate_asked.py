@@ -29,6 +29,7 @@ from harness.cli.evaluate_options import (
     JudgeKeyOption,
     JudgeOption,
     JudgeUrlOption,
+    LocalDeviceOption,
     ModelDialectOption,
     ModelKeyOption,
     ModelOption,
@@ -109,6 +110,7 @@ class Asked(JudgeAsked):
     model_key_env: ModelKeyOption = MODEL_KEY
     model_dialect: ModelDialectOption = None
     model_price: ModelPriceOption = None
+    device: LocalDeviceOption = "cpu"
     track: TrackOption = True
 
     def check_published(self, option: str) -> None:

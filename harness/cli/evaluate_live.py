@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,7 +42,12 @@ def evaluate(benchmark: Benchmark, asked: Asked, judge_model: str, annotator: st
     answers: Answers | None = None
     if asked.answers is not None:
         answers = benchmark.read_answers(asked.answers, asked.model)
-    found = judged(benchmark, asked, judge, answers, answerer, output=evaluations_dir())
+    local = None
+    if answers is None and answerer is None:
+        local = partial(_answer_locally, benchmark, asked)
+    found = judged(
+        benchmark, asked, judge, answers, answerer, local=local, output=evaluations_dir()
+    )
     if found is None:
         return
     show([found], asked.as_json)
@@ -58,6 +65,7 @@ def judged(
     answers: Answers | None,
     answerer: Answerer | None = None,
     *,
+    local: Callable[[], Answers] | None = None,
     output: Path,
 ) -> Evaluation | None:
     """Say what will be asked and its price, ask it, and say what was paid.
@@ -66,8 +74,9 @@ def judged(
         benchmark: The benchmark.
         asked: The options.
         judge: The judge.
-        answers: The model's answers; None where `answerer` gives them.
-        answerer: The model.
+        answers: The model's answers; None where `answerer` or `local` gives them.
+        answerer: The model behind an endpoint.
+        local: Has a local model answer.
         output: The folder of the evaluations among which this one is kept.
 
     Returns:
@@ -87,6 +96,8 @@ def judged(
     for line in planned:
         note(plan_line(line))
     note(origin)
+    if local is not None:
+        answers = local()
     try:
         return benchmark_run.run(
             benchmark,
@@ -125,11 +136,21 @@ def judge_of(asked: JudgeAsked, model: str, annotator: str, ledger: Ledger) -> J
     return Judge(_client(endpoint, ledger, price, dialect), model, annotator)
 
 
+def _answer_locally(benchmark: Benchmark, asked: Asked) -> Answers:
+    """Have a local model answer, or return what it answered before."""
+    from harness.cli.evaluate_local import answer
+    from harness.cli.evaluate_printing import progress
+    from harness.project import work_dir
+
+    folder = Path(asked.model or "")
+    return answer(benchmark, folder, asked.device, work_dir() / "answers", progress())
+
+
 def answerer_of(asked: Asked, benchmark: Benchmark, ledger: Ledger) -> Answerer | None:
-    """Return the model that answers, or None where its answers are given.
+    """Return the endpoint that answers, or None where answers or a local model are given.
 
     Raises:
-        UserError: There are both or neither, or an option of the model is wrong.
+        UserError: There are two of them or none, or an option of the model is wrong.
     """
     from harness.errors import UserError
     from harness.evaluation.benchmark_answers import Answerer
@@ -137,10 +158,11 @@ def answerer_of(asked: Asked, benchmark: Benchmark, ledger: Ledger) -> Answerer 
     from harness.evaluation.judging.endpoint import Endpoint
     from harness.evaluation.judging.prices import Price, parse_price
 
-    if (asked.answers is None) == (asked.model_base_url is None):
+    is_local = asked.answers is None and asked.model is not None and Path(asked.model).is_dir()
+    if (asked.answers is None) == (asked.model_base_url is None and not is_local):
         raise UserError(
-            "Give either the model's answers with --answers or an endpoint that has it answer "
-            "with --model-base-url"
+            "Give either the model's answers with --answers, an endpoint that has it answer with "
+            "--model-base-url, or the folder of a local model with --model"
         )
     if asked.model_base_url is None:
         return None

@@ -31,7 +31,10 @@ AnswersOption = Annotated[
     Path | None, typer.Option("--answers", metavar="FILE", help="The model's answers.")
 ]
 ModelOption = Annotated[
-    str | None, typer.Option("--model", metavar="NAME", help="The model that is evaluated.")
+    str | None,
+    typer.Option(
+        "--model", metavar="NAME", help="The model's name in scores; a folder answers locally."
+    ),
 ]
 ModelUrlOption = Annotated[
     str | None,
@@ -92,6 +95,9 @@ ModelDialectOption = Annotated[
         help="How the model is asked, likewise.",
         show_default="by its name",
     ),
+]
+LocalDeviceOption = Annotated[
+    str, typer.Option("--device", metavar="NAME", help="Where a local model answers.")
 ]
 TrackOption = Annotated[
     bool, typer.Option("--track/--no-track", help="Write the scores to MLflow as well.")

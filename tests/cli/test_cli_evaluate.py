@@ -137,6 +137,52 @@ def test_the_model_can_answer_first_and_never_sees_the_judge_s_key(
     assert json.loads(tracked[0].read_text())["columns"]["average"] == "average@other"
 
 
+def test_a_local_model_answers_once(
+    call: Callable[..., Any],
+    says: Callable[..., Any],
+    data: Path,
+    stand_in: Any,
+    folders: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second turn is asked with the first and its answer before it, which a judge sees."""
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1]))
+    from tiny_gemma import build_tiny_gemma
+
+    monkeypatch.setattr("harness.evaluation.benchmark_mt_bench.ANSWER_TOKENS", 4)
+    build_tiny_gemma(data / "tiny")
+    with stand_in() as server:
+        command = [
+            "evaluate", "mt-bench", "--data", str(data), "--model", str(data / "tiny"),
+            "--judge-base-url", server.url,
+        ]  # fmt: skip
+        planned = says("evaluate_plan", *command, "--dry-run")
+        assert [line["what"] for line in planned["requests"]] == ["judgments"]
+        (found,) = says("evaluate", *command)
+        assert server.requests == 2
+    assert (found["model"], found["n"]) == ("tiny", 1)
+    (path,) = folders.glob("answers/mt-bench/tiny-*.jsonl")
+    (line,) = path.read_text().splitlines()
+    assert len(json.loads(line)["choices"][0]["turns"]) == 2
+
+    def never(*arguments: Any, **settings: Any) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr("harness.models.policy.generate", never)
+    with stand_in() as server:
+        again = call(*command[:-1], server.url)
+    assert again.exit_code == 0
+
+
+def test_a_folder_without_a_model_is_one_sentence(call: Callable[..., Any], data: Path) -> None:
+    result = call(
+        "evaluate", "mt-bench", "--data", str(data), "--model", str(data),
+        "--judge-base-url", "http://127.0.0.1:9/v1",
+    )  # fmt: skip
+    assert result.exit_code == 2
+    assert "holds no weights; give the folder of a checkpoint" in result.stderr
+
+
 def test_a_budget_that_is_used_up_is_exit_code_1_and_one_sentence(
     call: Callable[..., Any], data: Path, stand_in: Any
 ) -> None:

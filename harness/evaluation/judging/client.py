@@ -109,7 +109,7 @@ class Client:
             stop=tenacity.stop_after_attempt(attempts),
             wait=_pause,
             retry=tenacity.retry_if_exception_type((OverloadedError, LostError)),
-            sleep=sleep or self._stopped.wait,
+            sleep=sleep or self._wait,
             reraise=True,
         )
         self._locks: dict[str, threading.Lock] = {}
@@ -186,6 +186,9 @@ class Client:
         self.ledger.settle(ticket, request, reply, self.price)
         self.cache.put(address, self.endpoint.address, request, raw)
         return reply
+
+    def _wait(self, seconds: float) -> None:
+        self._stopped.wait(seconds)
 
     def _lock_of(self, address: str) -> threading.Lock:
         with self._guard:
