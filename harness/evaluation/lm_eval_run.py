@@ -4,6 +4,9 @@ The package loads the model, fetches its data sets and scores; its results are k
 them, with every sample beside them. A model behind an endpoint is asked for completions, because
 multiple-choice tasks need the probabilities of given answers, which no chat endpoint returns.
 
+It was run with lm-eval 0.4.13 on all six tasks with sets of a few items and a random model; with
+the real data sets or a real model it was not.
+
 Source: lm-eval 0.4.13, `evaluator.simple_evaluate`, `models/openai_completions.py`.
 """
 

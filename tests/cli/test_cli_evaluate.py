@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -332,6 +333,52 @@ def test_the_paper_s_rows_come_out_of_the_published_files(
         "average": 8.57, "turn_1": 8.81, "turn_2": 8.32
     }  # fmt: skip
     assert (row["n_missing"], len(row["per_category"])) == (1, 8)
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_files_of_other_models_in_the_same_form_come_out_right(
+    says: Callable[..., Any], shared_dir: Path, tmp_path: Path
+) -> None:
+    """Several models in one file, in any order, under other names, and with the sides swapped."""
+    folder, mix = shared_dir / "benchmarks", random.Random(0)
+    ratings = []
+    for number in (0, 1):
+        name = f"judgment_gemma-2-9b-it-sppo-iter-{number}_single.jsonl"
+        for record in lines_of(folder / "mt_bench" / name):
+            ratings.append({**record, "model": f"model {number}"})
+    mix.shuffle(ratings)
+    path = write_lines(tmp_path / "ratings.jsonl", *ratings)
+    found = says("evaluate", "evaluate", "mt-bench", "--judgments", str(path))
+    rows = {row["model"]: row for row in found}
+    assert rows["model 0"]["scores"]["average"] == pytest.approx(8.566, abs=1e-3)
+    assert (rows["model 0"]["n_missing"], rows["model 1"]["n_missing"]) == (1, 0)
+    assert rows["model 1"]["scores"] == {"average": 8.61875, "turn_1": 9.025, "turn_2": 8.2125}
+    other = {"model_a": "model_b", "model_b": "model_a"}
+    battles = [
+        {
+            "question_id": battle["question_id"],
+            "model_a": "other",
+            "model_b": "gpt-4-0314",
+            "winner": other.get(battle["winner"], battle["winner"]),
+        }
+        for battle in lines_of(folder / "arena_hard" / "battles_gpt-4o-mini.jsonl")
+        if battle["model_b"] == "gemma-2-9b-it-sppo-iter-1"
+    ]
+    mix.shuffle(battles)
+    path = write_lines(tmp_path / "battles.jsonl", *battles)
+    (row,) = says("evaluate", "evaluate", "arena-hard", "--battles", str(path))
+    assert (row["model"], round(row["scores"]["win_rate"], 1)) == ("other", 55.7)
+    annotated = json.loads((folder / "alpaca_eval/gemma-7b-it/annotations.json").read_text())
+    annotated = [{**record, "generator_2": "other"} for record in annotated]
+    mix.shuffle(annotated)
+    (tmp_path / "annotations.json").write_text(json.dumps(annotated))
+    command = ["evaluate", "alpaca-eval", "--annotations", str(tmp_path / "annotations.json")]
+    for data in ([], ["--data", str(folder)]):
+        (row,) = says("evaluate", *command, *data)
+        assert row["scores"]["win_rate"] == pytest.approx(6.937294379677018, abs=1e-9)
 
 
 def test_files_that_were_fetched_are_used_where_none_are_named(
