@@ -105,6 +105,7 @@ class TableLayout:
     word: str
     verdict: str
     progress: str
+    source: str
     has_numbers: bool
     blocks: tuple[ColumnBlock, ...]
     facts: list[tuple[str, str]]
@@ -135,6 +136,7 @@ def table_layout(section: Section, traces: Traces) -> TableLayout:
         word="not_run" if primary is None else primary.verdict,
         verdict="no primary claim" if primary is None else primary.text,
         progress=_progress(report),
+        source=_source(report),
         has_numbers=section.has_numbers,
         blocks=tuple(_blocks(report, traces)),
         facts=[fact for fact in view.facts(report) if fact[0] not in ("Question", "Source")],
@@ -153,6 +155,12 @@ def _progress(report: Report) -> str:
         return f"0 of {len(report.rows)} rows"
     several = "s" if len(report.seeds) > 1 else ""
     return f"{len(rows)} of {len(report.rows)} rows, seed{several} {view.seeds_text(report.seeds)}"
+
+
+def _source(report: Report) -> str:
+    """Return in short where the numbers beside the cells come from."""
+    seeds, commits = view.seeds_text(report.seeds), ", ".join(report.origin.commits) or "none"
+    return f"{report.table.id}: seeds {seeds} of its runs in the appendix, commit {commits}"
 
 
 def _absent(absent: Mapping[str, str]) -> list[tuple[str, str]]:
