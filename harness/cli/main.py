@@ -41,6 +41,7 @@ HELP = """Run the tables of the eva paper and report them beside the paper's num
     harness show table4       what a table asks, and what the paper found
     harness plan table4       what a run would compute, and how long it takes
     harness run table4        compute what is missing, then report
+    harness run all-offline   the same for all tables without online training, together
     harness report table4     report what is there, without computing anything
     harness ui                look at the runs in MLflow
 
