@@ -15,9 +15,6 @@ def figure_unsupported(
     """Return why a profile cannot run rows of a figure, by their references; empty if it can."""
     lacking: dict[str, str] = {}
     for ref in figure.rows:
-        if ref in figure.pending:
-            lacking[ref] = "no table declares this row yet"
-            continue
         table, row = find_row(tables, ref)
         needed = [row] if row.baseline is None else [row, table.row(row.baseline)]
         reasons = table_unsupported(table, profile, needed)

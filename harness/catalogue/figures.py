@@ -10,33 +10,21 @@ A figure trains nothing of its own. It names rows as `table/row`, and what is dr
     correlation   one of those metrics against another
     topics        share, mean reward and reward gap of the topics of those prompts
 
-A row that a figure is to show and that no table declares yet stands under `pending` as well; it
-is then shown as missing, and once it is declared it has to leave that list.
+The files that declare figures are read and checked in `harness.catalogue.figure_files`.
 """
 
 from __future__ import annotations
 
 import string
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
-from harness.catalogue.documents import (
-    CatalogueError,
-    Document,
-    Loc,
-    Problem,
-    explain,
-    nearest,
-    read_document,
-    yaml_files,
-)
+from harness.catalogue.documents import nearest
 from harness.catalogue.recipe import Metric, Strict
-from harness.catalogue.schema import Id, ScoreId, Table
+from harness.catalogue.schema import Id, ScoreId
 from harness.errors import UserError
-from harness.project import figures_dir
 
 RowRef = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.+-]*/[a-z0-9][a-z0-9_.+-]*$")]
 """A row of a table, as `table/row`."""
@@ -73,8 +61,6 @@ class Figure(Strict):
     """Where the paper shows it."""
     alt: str
     """Text for who does not see it, with `{profile}`, `{scale}`, `{seeds}` and `{numbers}`."""
-    pending: tuple[RowRef, ...] = ()
-    """Rows it is to show that no table declares yet."""
     notes: tuple[str, ...] = ()
     """What to know when reading it, and readings chosen where the paper is open."""
 
@@ -298,40 +284,6 @@ def figure_from_json(data: Mapping[str, Any]) -> Figure:
     return MODELS[kind].model_validate(data)
 
 
-def load_figures(
-    tables: Mapping[str, Table] | None, folder: Path | None = None
-) -> dict[str, Figure]:
-    """Read and check every figure declared in a folder.
-
-    Args:
-        tables: The declared tables; None checks each file alone, not what it refers to.
-        folder: The folder; the project's own by default.
-
-    Returns:
-        The figures by id, in order of their numbers.
-
-    Raises:
-        CatalogueError: Anything is wrong in any file; it carries every problem found.
-    """
-    problems: list[Problem] = []
-    figures: list[Figure] = []
-    for path in yaml_files(figures_dir() if folder is None else folder):
-        document = read_document(path)
-        problems += document.problems
-        figure = _read(document, problems)
-        if figure is None:
-            continue
-        figures.append(figure)
-        if figure.id != path.stem:
-            message = f"id: `{figure.id}` differs from the name of the file; rename one"
-            problems.append(document.problem(("id",), message))
-        if tables is not None:
-            problems += reference_problems(document, figure, tables)
-    if problems:
-        raise CatalogueError(problems)
-    return {figure.id: figure for figure in sorted(figures, key=lambda f: f.source.figure)}
-
-
 def find_figure(figures: Mapping[str, Figure], name: str) -> Figure:
     """Return a figure by its id.
 
@@ -341,72 +293,3 @@ def find_figure(figures: Mapping[str, Figure], name: str) -> Figure:
     if name not in figures:
         raise UserError(f"there is no figure `{name}`{nearest(name, figures)}")
     return figures[name]
-
-
-def _read(document: Document, problems: list[Problem]) -> Figure | None:
-    data = document.data
-    if not isinstance(data, dict):
-        if not document.problems:
-            problems.append(document.problem((), "the file holds no figure; declare one"))
-        return None
-    kind = data.get("kind")
-    if not isinstance(kind, str) or kind not in MODELS:
-        wrong = "this key is missing; add it" if kind is None else f"`{kind}` is not known"
-        problems.append(document.problem(("kind",), f"kind: {wrong}{nearest(str(kind), MODELS)}"))
-        return None
-    try:
-        return MODELS[kind].model_validate(data)
-    except ValidationError as error:
-        problems += explain(error, MODELS[kind], document, [()])
-        return None
-
-
-def reference_problems(
-    document: Document, figure: Figure, tables: Mapping[str, Table]
-) -> Iterator[Problem]:
-    """Yield what is wrong with the rows and columns that a figure names."""
-    declared = {f"{table.id}/{row.id}": (table, row) for table in tables.values()
-                for row in table.rows}  # fmt: skip
-    for ref in figure.pending:
-        if ref in declared:
-            message = f"pending: `{ref}` is declared now; take it off this list"
-            yield document.problem(("pending",), message)
-        elif ref not in figure.rows:
-            yield document.problem(("pending",), f"pending: the figure does not show `{ref}`")
-    for ref in figure.rows:
-        place = _written(document, ref)
-        if ref not in declared:
-            if ref not in figure.pending:
-                known = [name for name in declared if name.split("/")[0] == ref.split("/")[0]]
-                message = f"there is no row `{ref}`{nearest(ref, known or declared)}"
-                yield document.problem(place, message)
-            continue
-        table, row = declared[ref]
-        columns = [column.id for column in table.columns]
-        for column in figure.columns_of(ref):
-            if column not in columns:
-                message = f"`{table.id}` has no column `{column}`{nearest(column, columns)}"
-                yield document.problem(place, message)
-        if isinstance(figure, GainsFigure) and row.baseline is None:
-            yield document.problem(place, f"`{ref}` is a baseline row and has no gain")
-        if not figure.columns_of(ref) and row.run is None:
-            yield document.problem(place, f"`{ref}` has another run in each column; name one with "
-                                          "a single run")  # fmt: skip
-        elif isinstance(figure, RewardsFigure | SharesFigure):
-            chain = table.recipe_of(row, table.columns[0]).chain
-            least = figure.iteration if isinstance(figure, RewardsFigure) else 1
-            if len(chain) < least:
-                message = f"`{ref}` has {len(chain)} offline iterations and {least} are needed"
-                yield document.problem(place, message)
-
-
-def _written(document: Document, ref: str) -> Loc:
-    """Return where a document writes a reference first."""
-
-    def at(loc: Loc) -> Any:
-        found = document.data
-        for part in loc:
-            found = found[part]
-        return found
-
-    return next((loc for loc in document.lines if at(loc) == ref), ())

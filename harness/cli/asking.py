@@ -60,7 +60,7 @@ def all_figures() -> Mapping[str, Figure]:
     Raises:
         CatalogueError: Anything is wrong in any file, or in a table's.
     """
-    from harness.catalogue.figures import load_figures
+    from harness.catalogue.figure_files import load_figures
 
     return load_figures(all_tables())
 

@@ -180,7 +180,7 @@ def _printed(row: Row, column: str) -> str:
 def validate(as_json: JsonOption = False) -> None:
     """Check every declared table, figure and profile, and name everything that is wrong."""
     from harness.catalogue.documents import CatalogueError, Problem
-    from harness.catalogue.figures import load_figures
+    from harness.catalogue.figure_files import load_figures
     from harness.cli.asking import all_profiles, all_tables
     from harness.cli.output import console, counted, print_json
 

@@ -73,10 +73,7 @@ def show_figure(name: str, as_json: bool) -> None:
     out.print(f"{figure.id} · {figure.title}", style="bold")
     out.print(figure.question)
     out.print(f"Source: {source.paper}, section {source.section}, figure {source.figure}.\n")
-    rows = [
-        (ref, "not declared yet" if ref in figure.pending else "declared") for ref in figure.rows
-    ]
-    out.print(grid(("drawn from", "row"), rows))
+    out.print(grid(("drawn from",), [(ref,) for ref in figure.rows]))
     for note in figure.notes:
         out.print(f"Note: {note}")
 
@@ -160,7 +157,7 @@ def _last_asked(name: str, profile: str) -> tuple[int, ...]:
     own = recall(work_dir(), name, profile)
     if own is not None:
         return own
-    tables = {ref.partition("/")[0] for ref in figure.rows if ref not in figure.pending}
+    tables = {ref.partition("/")[0] for ref in figure.rows}
     found = {recall(work_dir(), table, profile) for table in tables} - {None}
     (only,) = found if len(found) == 1 else (None,)
     return only or parse_seeds(DEFAULT_SEEDS)

@@ -27,7 +27,7 @@ class FigureRuns:
         figure: the figure.
         profile: the profile.
         seeds: root seeds, in order.
-        places: table and row of each reference that is declared, as `table/row`.
+        places: table and row of each reference, as `table/row`.
         parts: the runs of the rows that can run, by table; the rows' baselines are among them.
         lacking: why each other row cannot run, by reference.
     """
@@ -77,7 +77,7 @@ def plan_figure(
     if not seeds:
         raise UserError("no seed is given; ask for at least one, for example `--seeds 0-2`")
     lacking = figure_unsupported(figure, tables, profile)
-    places = {ref: find_row(tables, ref) for ref in figure.rows if ref not in figure.pending}
+    places = {ref: find_row(tables, ref) for ref in figure.rows}
     wanted: dict[str, list[str]] = {}
     for ref, (table, row) in places.items():
         if ref not in lacking:

@@ -11,13 +11,8 @@ import pytest
 import yaml
 
 from harness.catalogue.documents import CatalogueError, yaml_files
-from harness.catalogue.figures import (
-    MODELS,
-    Figure,
-    figure_from_json,
-    find_figure,
-    load_figures,
-)
+from harness.catalogue.figure_files import load_figures
+from harness.catalogue.figures import MODELS, Figure, figure_from_json, find_figure
 from harness.catalogue.json_schema import FOLDER
 from harness.catalogue.load import load_tables, table_files
 from harness.catalogue.schema import Table
@@ -145,14 +140,6 @@ LINES = (
             "12: `table4` has no column `ah_w`; did you mean `ah_wr`?",
         ),
         (
-            GAINS + "      - {row: table4/eva-a_min, label: A}\npending: [table4/eva-a_min]\n",
-            "pending: `table4/eva-a_min` is declared now; take it off this list",
-        ),
-        (
-            GAINS + "      - {row: table4/eva-a_min, label: A}\npending: [controls/a]\n",
-            "pending: the figure does not show `controls/a`",
-        ),
-        (
             REWARDS + "row: table4/eva-a_min\niteration: 3\n",
             "`table4/eva-a_min` has 2 offline iterations and 3 are needed",
         ),
@@ -185,13 +172,6 @@ def test_a_wrong_figure_is_named(
     tmp_path: Path, tables: dict[str, Table], text: str, message: str
 ) -> None:
     assert any(message in problem for problem in problems(tmp_path, tables, text))
-
-
-def test_a_pending_row_needs_no_declaration(tmp_path: Path, tables: dict[str, Table]) -> None:
-    text = GAINS + "      - {row: controls/again, label: A}\npending: [controls/again]\n"
-    (tmp_path / "figure90.yaml").write_text(text, encoding="utf-8")
-    (figure,) = load_figures(tables, tmp_path).values()
-    assert figure.rows == figure.pending == ("controls/again",)
 
 
 def test_without_tables_only_the_file_itself_is_checked(tmp_path: Path) -> None:

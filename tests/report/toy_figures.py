@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from toy_tables import PROVENANCE
 
-from harness.catalogue.figures import Figure, load_figures
+from harness.catalogue.figure_files import load_figures
+from harness.catalogue.figures import Figure
 from harness.catalogue.load import load_tables
 from harness.catalogue.profile import Profile, load_profiles
 from harness.catalogue.schema import Table

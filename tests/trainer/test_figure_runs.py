@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from harness.catalogue.figure_files import load_figures
 from harness.catalogue.figure_rows import figure_unsupported
-from harness.catalogue.figures import Figure, load_figures
+from harness.catalogue.figures import Figure
 from harness.catalogue.load import load_tables
 from harness.catalogue.profile import Profile, load_profiles
 from harness.catalogue.schema import Table
@@ -53,18 +54,6 @@ def test_rows_of_several_tables_share_their_runs(
     first, other = (runs.parts[name].runs["dpo-h1", 0] for name in ("table4", "table13"))
     assert [s.fingerprint for s in first.targets] == [s.fingerprint for s in other.targets]
     assert set(runs.parts) == {"table4", "table13", "table14", "table15", "controls"}
-
-
-def test_a_row_that_no_table_declares_is_known_to_be_missing(
-    figures: dict[str, Figure], tables: dict[str, Table], micro: Profile
-) -> None:
-    figure = figures["figure10"].model_copy(
-        update={"row": "controls/again", "pending": ("controls/again",)}
-    )
-    runs = plan_figure(figure, tables, micro, SEEDS)
-    assert runs.lacking == {"controls/again": "no table declares this row yet"}
-    assert runs.runs == {}
-    assert runs.targets == []
 
 
 def test_a_row_that_the_profile_cannot_run_is_left_out_with_its_reason(
