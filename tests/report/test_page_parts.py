@@ -11,12 +11,14 @@ import pytest
 from toy_page import RUN, write_judgments, write_lineage, write_training
 from toy_tables import DECLARATION, toy_runs, write_all
 
+from harness.catalogue.claims import Claim
 from harness.report.cells import Cell, build_cells
 from harness.report.costs import Costs
 from harness.report.creation import creator_stages
 from harness.report.evidence import Evidence
 from harness.report.labels import label_parts
 from harness.report.page.answers import judged_answers
+from harness.report.page.claims import margins
 from harness.report.page.drawing import Axis, axis_of, draw
 from harness.report.page.examples import offline_lineages
 from harness.report.page.finding import finding
@@ -142,6 +144,24 @@ def test_a_table_without_claims_still_has_a_finding(store: Store) -> None:
     assert said_of(runs, store) == (
         "in Arena-Hard v0.1, WR (%), 3 of 3 rows are better than the baseline."
     )
+
+
+def test_margins_are_counted_by_their_size_and_called_ours() -> None:
+    """Two of a quarter, one of a point; a difference has none."""
+    level = {"op": "within", "tolerance": 1.0}
+    tests: list[dict[str, Any]] = [
+        level | {"margin": {"share": 0.25, "of": ["a_min", "dpo-1"]}},
+        {"op": ">=", "margin": {"share": 0.25, "of": ["a_min", "base"]}},
+        level | {"margin": {"points": 1.0}},
+        {"op": ">"},
+    ]
+    claims = [Claim.model_validate(CLAIM | {"test": CLAIM["test"] | test}) for test in tests]
+    said = margins(claims)
+    assert said.startswith("3 claims say")
+    assert said.endswith(
+        "ours, declared with the claims: 25% of a declared gain (2), 1 of the column's unit (1)."
+    )
+    assert margins(claims[-1:]) == ""
 
 
 def cell(gain: float | None = None, half: float = 0.0, paper: float | None = None) -> Cell:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from harness.catalogue.claims import Claim, Qualitative, places
+from harness.catalogue.claims import Claim, Compare, Qualitative, places
 from harness.report import view
 from harness.report.ledger import Line, line
 from harness.report.page.contents import Contents
@@ -64,6 +65,27 @@ def claim_groups(contents: Contents) -> list[ClaimGroup]:
         title = place.replace("figure", "Figure ").capitalize()
         groups.append(ClaimGroup(place, title, False, lines))
     return [group for group in groups if group.claims]
+
+
+def margins(claims: Iterable[Claim]) -> str:
+    """Return in a sentence how far apart rows may be and count as alike; empty if none may.
+
+    The paper says of rows that they are level, or that one is not behind, and names no margin: each
+    is an assumption of ours, declared beside the claim.
+    """
+    found: Counter[str] = Counter()
+    for claim in claims:
+        margin = claim.test.margin if isinstance(claim.test, Compare) else None
+        if margin is not None:
+            share = f"{margin.share:.0%} of a declared gain" if margin.share else ""
+            found[share or f"{margin.points:g} of the column's unit"] += 1
+    if not found:
+        return ""
+    counted = ", ".join(f"{margin} ({number})" for margin, number in found.most_common())
+    return (
+        f"{found.total()} claims say that rows are level, or that one is not behind, and the paper "
+        f"says not by how much; the margins are ours, declared with the claims: {counted}."
+    )
 
 
 def _claim(verdict: Verdict, declared: Mapping[str, Claim], report: Report | None) -> ClaimLine:

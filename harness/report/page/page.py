@@ -19,7 +19,7 @@ from harness.report.claims import counts
 from harness.report.labels import label_parts
 from harness.report.ledger import PRIMARY
 from harness.report.page.answers import RULE
-from harness.report.page.claims import claim_groups
+from harness.report.page.claims import claim_groups, margins
 from harness.report.page.contents import Contents
 from harness.report.page.layout import TableLayout, table_layout
 from harness.report.page.text import ticked_parts, visible
@@ -58,6 +58,9 @@ def as_html(contents: Contents) -> str:
             groups=claim_groups(contents),
             counts=counts(contents.verdicts),
             primary=PRIMARY,
+            margins=margins(
+                c for section in contents.sections for c in section.report.table.claims
+            ),
             rates=rates,
             rate_head=error_rates.HEAD,
             rate_lines=[] if rates is None else error_rates.lines(rates),
