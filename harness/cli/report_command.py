@@ -115,6 +115,10 @@ def report(
     if publish:
         from harness.cli.group_commands import publish_group
 
+        if form is not Format.terminal or output is not None:
+            raise UserError(
+                "several tables are published into their own folders; leave out the other options"
+            )
         publish_group(group, profile, asked)
         return
     reports = _several(group, profile, asked)

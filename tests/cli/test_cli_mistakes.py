@@ -31,6 +31,7 @@ MISTAKES = {
     "run tabel4 --dry-run": "did you mean `table4`?",
     "report table4 --json --format markdown": "contradict each other",
     "report nothing": "there is no table `nothing`",
+    "report all-offline --publish --json": "leave out the other options",
     "why eva-a_min": "names no table",
     "why table4/eva --table table5": "is not in `table5`",
     "why table4/eva-amin": "did you mean `eva-a_min`?",
