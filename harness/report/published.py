@@ -45,7 +45,7 @@ def read_published(folder: Path) -> Published:
     Raises:
         HarnessError: A file is missing, or is not what was published.
     """
-    digests = _read_json(folder / DIGESTS).get("files", {})
+    digests = read_json(folder / DIGESTS).get("files", {})
     for name in (PAGE, REPORT, SCORES):
         if not (folder / name).is_file():
             raise HarnessError(f"{folder / name} is missing; publish the table again")
@@ -56,7 +56,7 @@ def read_published(folder: Path) -> Published:
             )
     rows = read_rows(folder / SCORES, "run_id", "seed", "column", "prompt_id", "value")
     measured = grouped([((run, seed, score), p, value) for run, seed, score, p, value in rows])
-    return Published(folder, _read_json(folder / REPORT), measured)
+    return Published(folder, read_json(folder / REPORT), measured)
 
 
 def check(folder: Path) -> int:
@@ -137,15 +137,24 @@ def _differs(folder: Path, what: str) -> HarnessError:
     )
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, what: str = "table") -> dict[str, Any]:
+    """Read a published JSON object.
+
+    Args:
+        path: The file.
+        what: What was published, for the message.
+
+    Raises:
+        HarnessError: It is missing, or holds no object.
+    """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise HarnessError(f"{path} is missing; publish the table again") from error
+        raise HarnessError(f"{path} is missing; publish the {what} again") from error
     except ValueError as error:
-        raise HarnessError(f"{path} is not JSON; publish the table again") from error
+        raise HarnessError(f"{path} is not JSON; publish the {what} again") from error
     if not isinstance(found, dict):
-        raise HarnessError(f"{path} does not hold a report; publish the table again")
+        raise HarnessError(f"{path} does not hold a report; publish the {what} again")
     return found
 
 

@@ -25,7 +25,7 @@ from harness.report.figures.point import Point
 from harness.report.figures.report import FILE, FigureReport
 from harness.report.json import dumps
 from harness.report.publish import DIGESTS, PAGE, REPORT, replace_folder, sha256
-from harness.report.published import same
+from harness.report.published import read_json, same
 from harness.store.faults import explained
 
 _NUMBERS = ("value", "low", "high")
@@ -89,7 +89,7 @@ def check_figure(folder: Path) -> int:
         HarnessError: A file is missing or changed, or a number does not follow from the data; the
             message names the first number that differs.
     """
-    report = _read(folder / REPORT)
+    report = read_json(folder / REPORT, "figure")
     try:
         data_file = str(report["data"]["file"])
         before = [Point.from_json(point) for point in report["points"]]
@@ -97,7 +97,7 @@ def check_figure(folder: Path) -> int:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _changed(folder / REPORT) from error
     difference = _first_difference(before, again)
-    files = _read(folder / DIGESTS).get("files", {})
+    files = read_json(folder / DIGESTS, "figure").get("files", {})
     for name in (data_file, REPORT, PAGE, FILE):
         if not (folder / name).is_file():
             raise HarnessError(f"{folder / name} is missing; publish the figure again")
@@ -151,15 +151,3 @@ def _changed(path: Path) -> HarnessError:
         f"{path} is not what was published; restore it from version control or publish the figure "
         "again"
     )
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise HarnessError(f"{path} is missing; publish the figure again") from error
-    except ValueError as error:
-        raise _changed(path) from error
-    if not isinstance(found, dict):
-        raise _changed(path)
-    return found
