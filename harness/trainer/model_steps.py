@@ -150,7 +150,8 @@ def rewrite_stage(ctx: StageContext) -> None:
     from harness.micro.language import REVISE
 
     rows = read_rows(ctx.inputs["pairs"] / "pairs.parquet")
-    asked = [[*user(row["prompt"]), assistant(row["chosen"]), *user(REVISE)] for row in rows]
+    told = user(str(ctx.settings.get("instruction", REVISE)))
+    asked = [[*user(row["prompt"]), assistant(row["chosen"]), *told] for row in rows]
     with answering(ctx) as ask:
         answers = ask(asked, n=1, seed=ctx.seed)
     revised = [answer.text for (answer,) in answers]
