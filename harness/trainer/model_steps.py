@@ -25,7 +25,8 @@ from harness.trainer.files import (
     write_json,
     write_rows,
 )
-from harness.trainer.real_benchmarks import is_benchmark
+from harness.trainer.lm_eval_steps import run_tasks, score_tasks
+from harness.trainer.real_benchmarks import is_benchmark, is_lm_eval
 from harness.trainer.real_judging import judge_answers
 
 if TYPE_CHECKING:
@@ -194,6 +195,9 @@ def train_stage(ctx: StageContext) -> None:
 
 def answer_stage(ctx: StageContext) -> None:
     """Answer a benchmark, turn by turn; writes `answers.parquet`."""
+    if is_lm_eval(str(ctx.settings["benchmark"])):
+        run_tasks(ctx)
+        return
     items = benchmark_items(str(ctx.settings["benchmark"]))
     conversations = {item.item_id: user(item.turn_1) for item in items}
     rows: Rows = []
@@ -263,6 +267,9 @@ def judge_stage(ctx: StageContext) -> None:
     """Judge answers; writes `judgments.parquet`, `scores.parquet` and `summary.json`."""
     if is_benchmark(str(ctx.settings["benchmark"])):
         judge_answers(ctx)
+        return
+    if is_lm_eval(str(ctx.settings["benchmark"])):
+        score_tasks(ctx)
         return
     from harness.micro.exact_match import EXACT_MATCH
     from harness.micro.judge import JUDGE, Answer
