@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow.parquet as pq
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UserError
 from harness.micro import world
 from harness.micro.downstream_items import NAME as DOWNSTREAM
 from harness.store import Json, StageContext
+from harness.trainer.answers import Ask, answering, policy_folder
 from harness.trainer.assets import asset_name, benchmark_items, resolve
 from harness.trainer.files import (
     COMPLETION_SCHEMA,
@@ -24,10 +25,15 @@ from harness.trainer.files import (
     write_json,
     write_rows,
 )
+from harness.trainer.lm_eval_steps import run_tasks, score_tasks
+from harness.trainer.real_benchmarks import is_benchmark, is_lm_eval
+from harness.trainer.real_judging import judge_answers
 
 if TYPE_CHECKING:
     from harness.micro.judge import Answers
     from harness.micro.sources import Item
+    from harness.models.loading import Conversation
+    from harness.models.policy import Completion
 
 SCORING_BATCH = 256
 """Sequences scored at a time; rewards do not depend on it beyond rounding."""
@@ -35,20 +41,10 @@ SCORING_BATCH = 256
 
 def generate_stage(ctx: StageContext) -> None:
     """Answer every prompt n times; reads the prompts, writes `completions.parquet`."""
-    from harness.models.policy import generate
-
     prompts = read_prompts(ctx.inputs["prompts"])
-    s = ctx.settings
-    answers = generate(
-        _policy(ctx),
-        [user(row["prompt"]) for row in prompts],
-        n=cast(int, s["n"]),
-        temperature=cast(float, s["temperature"]),
-        top_p=cast(float, s["top_p"]),
-        max_new_tokens=cast(int, s["max_new_tokens"]),
-        batch_size=cast(int, s["batch_size"]),
-        seed=ctx.seed,
-    )
+    with answering(ctx) as ask:
+        asked = [user(row["prompt"]) for row in prompts]
+        answers = ask(asked, n=cast(int, ctx.settings["n"]), seed=ctx.seed)
     rows = [
         {
             **{name: row[name] for name in PROMPT_SCHEMA.names},
@@ -153,20 +149,12 @@ def rewrite_stage(ctx: StageContext) -> None:
     Every revision is kept, whatever its reward, and its reward takes the place of the old one's.
     """
     from harness.micro.language import REVISE
-    from harness.models.policy import generate
 
     rows = read_rows(ctx.inputs["pairs"] / "pairs.parquet")
-    s = ctx.settings
-    answers = generate(
-        _policy(ctx),
-        [[*user(row["prompt"]), assistant(row["chosen"]), *user(REVISE)] for row in rows],
-        n=1,
-        temperature=cast(float, s["temperature"]),
-        top_p=cast(float, s["top_p"]),
-        max_new_tokens=cast(int, s["max_new_tokens"]),
-        batch_size=cast(int, s["batch_size"]),
-        seed=ctx.seed,
-    )
+    told = user(str(ctx.settings.get("instruction", REVISE)))
+    asked = [[*user(row["prompt"]), assistant(row["chosen"]), *told] for row in rows]
+    with answering(ctx) as ask:
+        answers = ask(asked, n=1, seed=ctx.seed)
     revised = [answer.text for (answer,) in answers]
     answered = [{**row, "completion": text} for row, text in zip(rows, revised, strict=True)]
     rewards = _rewards(reader_of(ctx, "one answer"), answered)
@@ -189,7 +177,7 @@ def train_stage(ctx: StageContext) -> None:
     from harness.training.offline import hyperparameters, train
 
     algorithm = str(ctx.settings["algorithm"])
-    start = _policy(ctx)
+    start = policy_folder(ctx)
     history: Rows = []
 
     def on_log(step: int, metrics: Mapping[str, float]) -> None:
@@ -207,44 +195,82 @@ def train_stage(ctx: StageContext) -> None:
 
 def answer_stage(ctx: StageContext) -> None:
     """Answer a benchmark, turn by turn; writes `answers.parquet`."""
-    from harness.models.policy import generate
-
+    if is_lm_eval(str(ctx.settings["benchmark"])):
+        run_tasks(ctx)
+        return
     items = benchmark_items(str(ctx.settings["benchmark"]))
-    s = ctx.settings
     conversations = {item.item_id: user(item.turn_1) for item in items}
     rows: Rows = []
-    for turn in (1, 2):
-        asked = [item for item in items if turn == 1 or item.turn_2 is not None]
-        if not asked:
-            break
-        answers = generate(
-            _policy(ctx),
-            [conversations[item.item_id] for item in asked],
-            n=1,
-            temperature=cast(float, s["temperature"]),
-            top_p=cast(float, s["top_p"]),
-            max_new_tokens=cast(int, s["max_new_tokens"]),
-            batch_size=cast(int, s["batch_size"]),
-            seed=ctx.seed + turn,
-        )
-        for item, (answer,) in zip(asked, answers, strict=True):
-            conversation = conversations[item.item_id]
-            rows.append(
-                {
-                    "prompt_id": item.item_id,
-                    "turn": turn,
-                    "conversation": json.dumps(conversation),
-                    "completion": answer.text,
-                    "n_tokens": answer.n_tokens,
-                }
-            )
-            follow_up = user(item.turn_2 or "")
-            conversations[item.item_id] = [*conversation, assistant(answer.text), *follow_up]
+    with answering(ctx) as ask:
+        for turn in (1, 2):
+            asked = [item for item in items if turn == 1 or item.turn_2 is not None]
+            said = _answers(ask, ctx, asked, conversations, turn)
+            for item in asked:
+                conversation, answer = conversations[item.item_id], said[item.item_id]
+                rows.append(
+                    {
+                        "prompt_id": item.item_id,
+                        "turn": turn,
+                        "conversation": json.dumps(conversation),
+                        "completion": answer.text,
+                        "n_tokens": answer.n_tokens,
+                    }
+                )
+                follow_up = user(item.turn_2 or "")
+                conversations[item.item_id] = [*conversation, assistant(answer.text), *follow_up]
     write_rows(ctx.output / "answers.parquet", rows)
+
+
+def _answers(
+    ask: Ask,
+    ctx: StageContext,
+    asked: Sequence[Item],
+    conversations: Mapping[str, Conversation],
+    turn: int,
+) -> dict[str, Completion]:
+    """Return the answer to each item in one turn, those of a temperature sampled together."""
+    groups: dict[float, list[Item]] = {}
+    for item in asked:
+        groups.setdefault(temperature_of(ctx.settings["temperature"], item.category), []).append(
+            item
+        )
+    found: dict[str, Completion] = {}
+    for number, (temperature, items) in enumerate(groups.items(), start=1):
+        answers = ask(
+            [conversations[item.item_id] for item in items],
+            n=1,
+            seed=ctx.seed + turn,
+            part=f"turn-{turn}" if len(groups) == 1 else f"turn-{turn}-{number}",
+            temperature=temperature,
+        )
+        found |= {item.item_id: answer for item, (answer,) in zip(items, answers, strict=True)}
+    return found
+
+
+def temperature_of(setting: Json, category: str) -> float:
+    """Return the temperature that a category is answered at; a benchmark may have one for each.
+
+    Raises:
+        UserError: the category has none.
+    """
+    if not isinstance(setting, Mapping):
+        return cast(float, setting)
+    if category not in setting:
+        raise UserError(
+            f"the profile gives no temperature for questions of the category `{category}`; add it "
+            "to the benchmark's `temperature`"
+        )
+    return cast(float, setting[category])
 
 
 def judge_stage(ctx: StageContext) -> None:
     """Judge answers; writes `judgments.parquet`, `scores.parquet` and `summary.json`."""
+    if is_benchmark(str(ctx.settings["benchmark"])):
+        judge_answers(ctx)
+        return
+    if is_lm_eval(str(ctx.settings["benchmark"])):
+        score_tasks(ctx)
+        return
     from harness.micro.exact_match import EXACT_MATCH
     from harness.micro.judge import JUDGE, Answer
 
@@ -304,13 +330,6 @@ def _exactly(items: Sequence[Item], answers: Answers) -> tuple[Rows, Rows, dict[
         by_task.setdefault(row["column"], []).append(row["value"])
     means = {task: sum(values) / len(values) for task, values in by_task.items()}
     return judgments, scores, {"scores": means, "n": len(scores), "n_missing": 0}
-
-
-def _policy(ctx: StageContext) -> Path:
-    """Return the folder of the policy: the one trained before, or the base policy."""
-    if "policy" in ctx.inputs:
-        return ctx.inputs["policy"] / "model"
-    return resolve(str(ctx.settings["policy"]))
 
 
 def reward_model_folder(ctx: StageContext) -> Path:

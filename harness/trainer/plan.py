@@ -45,6 +45,7 @@ from harness.trainer.human_prompts import prompt_settings
 from harness.trainer.judges_plan import judges_of_answers, judges_of_prompts
 from harness.trainer.online_plan import segments
 from harness.trainer.reward_plan import trained_reward_model
+from harness.trainer.rewriter import rewriter_settings
 
 VERSIONS: Mapping[str, int] = {
     "prompts": 1,
@@ -62,6 +63,7 @@ VERSIONS: Mapping[str, int] = {
     "answer": 1,
     "judge": 1,
     "rate": 1,
+    "topics": 1,
     "reward_model": 1,
     "held_out": 1,
     "best_of_n": 1,
@@ -315,7 +317,7 @@ class _Step:
         if not self.recipe.rewriter_at(self.number):
             return pairs
         settings: dict[str, Json] = dict(self.planner.profile.generation.model_dump())
-        settings["n"] = 1
+        settings |= {"n": 1, **rewriter_settings(self.planner.profile)}
         role = self.recipe.reward_model_at(self.number)
         inputs = {
             "pairs": pairs,

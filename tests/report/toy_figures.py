@@ -49,8 +49,6 @@ def toy_profile() -> Profile:
         update={
             "name": "micro",
             "scale": "toy",
-            "runs_now": True,
-            "reason": None,
             "prompts": micro.prompts,
             "benchmarks": micro.benchmarks,
         }
