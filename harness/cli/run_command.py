@@ -148,13 +148,15 @@ def execute(
     """
     from harness.cli.asking import EXPECTED_S
     from harness.cli.live import progress
-    from harness.cli.output import console
+    from harness.cli.output import console, note
     from harness.engine import LocalEngine, Tally
     from harness.project import work_dir
-    from harness.trainer.outside_assets import refuse_missing
+    from harness.trainer.outside_assets import gaps, refuse_missing
     from harness.trainer.steps import FUNCTIONS
 
     refuse_missing(plan.pending(store))
+    for gap in gaps(plan.pending(store)):
+        note(gap)
     tally = Tally(plan, store, jobs, EXPECTED_S)
     tracker.start(tables)
     try:
