@@ -375,6 +375,9 @@ class _Step:
         assert algorithm is not None
         hyper = self.planner.profile.training.of(algorithm).model_dump()
         settings: dict[str, Json] = {"algorithm": algorithm, "seed": self.seed, **hyper}
+        hardware = self.planner.profile.hardware
+        if hardware is not None:
+            settings["numerics"] = hardware.numerics(self.planner.profile.dtype)
         inputs = {"pairs": pairs, **self.planner.with_policy(settings, policy)}
         return self._stage("train", settings, inputs)
 

@@ -42,6 +42,7 @@ from harness.training.loop import (
 )
 from harness.training.nll import DIVISIONS, DPOWithNLLTrainer, NLLForm
 from harness.training.pairs import Pairs
+from harness.training.placement import Placement
 
 __all__ = ["DPOHyperparameters", "TrainingError", "train_dpo"]
 
@@ -80,6 +81,7 @@ def train_dpo(
     on_log: OnLog,
     log_every: int = 1,
     device: str = "cpu",
+    place: Placement | None = None,
 ) -> dict[str, float]:
     """Train a policy with DPO and save it to `out_dir/model`.
 
@@ -93,6 +95,7 @@ def train_dpo(
         on_log: called with the number of finished updates and their metrics.
         log_every: updates between two calls of `on_log` (the first update is always logged).
         device: `cpu`, or `cuda` for the first visible GPU.
+        place: how to lay a large model on devices; None trains in this process alone.
 
     Returns:
         A summary that repeats exactly with the seed: `pairs` given, `too_long` left out,
@@ -121,6 +124,7 @@ def train_dpo(
             args=DPOConfig(**setup.arguments, beta=hyper.beta, **precomputed(hyper)),
             train_dataset=setup.pairs,
             processing_class=setup.tokenizer,
+            peft_config=setup.adapters,
         )
 
     return train_on_pairs(
@@ -133,6 +137,7 @@ def train_dpo(
         seed=seed,
         log_every=log_every,
         device=device,
+        place=place,
     )
 
 

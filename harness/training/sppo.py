@@ -43,6 +43,7 @@ from harness.training.loop import (
     train_on_pairs,
 )
 from harness.training.pairs import SIDES, Pairs, read_pairs
+from harness.training.placement import Placement
 
 Collator = Callable[[list[dict[str, Any]]], dict[str, Any]]
 
@@ -78,6 +79,7 @@ def train_sppo(
     on_log: OnLog,
     log_every: int = 1,
     device: str = "cpu",
+    place: Placement | None = None,
 ) -> dict[str, float]:
     """Train a policy with SPPO and save it to `out_dir/model`.
 
@@ -92,6 +94,7 @@ def train_sppo(
         on_log: called with the number of finished updates and their metrics.
         log_every: updates between two calls of `on_log` (the first update is always logged).
         device: `cpu`, or `cuda` for the first visible GPU.
+        place: how to lay a large model on devices; None trains in this process alone.
 
     Returns:
         The summary that `train_dpo` describes.
@@ -119,6 +122,7 @@ def train_sppo(
             ),
             train_dataset=setup.pairs,
             processing_class=setup.tokenizer,
+            peft_config=setup.adapters,
         )
 
     return train_on_pairs(
@@ -131,6 +135,7 @@ def train_sppo(
         seed=seed,
         log_every=log_every,
         device=device,
+        place=place,
         columns=WIN_PROBABILITIES,
     )
 
