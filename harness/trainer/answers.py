@@ -158,19 +158,19 @@ def _solver(ctx: StageContext, keep: Path) -> Solver:
         dtype=str(s["dtype"]),
         batch_size=cast(int, s["batch_size"]),
         log=keep / "engine.log",
-        place=_place(ctx) if s["engine"] == "endpoint" else None,
+        place=place_of(_served_as(ctx)) if s["engine"] == "endpoint" else None,
     )
     return Solver(policy, opened, keep)
 
 
-def _place(ctx: StageContext) -> Place:
-    """Return where the endpoint is that serves a stage's policy."""
+def place_of(model: str) -> Place:
+    """Return where the endpoint is that serves the policy under a name.
+
+    Raises:
+        UserError: nothing says where, or a variable cannot be read.
+    """
     from harness.solver.opening import Place
 
-    if "policy" in ctx.inputs:
-        model = f"policy-{ctx.inputs['policy'].name[:12]}"
-    else:
-        model = str(ctx.settings["policy"]).partition("@")[0]
     access = access_to("SOLVER", model)
     if access.budget_usd is not None:
         raise UserError(
@@ -179,6 +179,13 @@ def _place(ctx: StageContext) -> Place:
         )
     endpoint = Endpoint(access.url, access.key_variable)
     return Place(endpoint.address, access.key_variable, access.concurrency, model)
+
+
+def _served_as(ctx: StageContext) -> str:
+    """Return the name that an endpoint serves a stage's policy under."""
+    if "policy" in ctx.inputs:
+        return f"policy-{ctx.inputs['policy'].name[:12]}"
+    return str(ctx.settings["policy"]).partition("@")[0]
 
 
 def _solved(ctx: StageContext, solver: Solver) -> Ask:
