@@ -19,10 +19,6 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
-
-from accelerate import PartialState
-from transformers import TrainerCallback
 
 CURVES = "curves.jsonl"
 WHOLE = "whole"
@@ -66,21 +62,12 @@ def append_point(work: Path, step: int, metrics: dict[str, float]) -> None:
         file.write(_line((step, metrics)))
 
 
-class WholeCheckpoints(TrainerCallback):  # type: ignore[misc]
-    """Marks a checkpoint that all processes have written, and removes those before it."""
-
-    def __init__(self, work: Path) -> None:
-        self._work = work
-
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Called on every process when it has written its part."""
-        PartialState().wait_for_everyone()
-        if not state.is_world_process_zero:
-            return
-        (self._work / f"checkpoint-{state.global_step}" / WHOLE).touch()
-        for folder in self._work.glob("checkpoint-*"):
-            if _step(folder) < state.global_step:
-                shutil.rmtree(folder)
+def mark_whole(work: Path, step: int) -> None:
+    """Mark a checkpoint as written by all processes, and remove those before it."""
+    (work / f"checkpoint-{step}" / WHOLE).touch()
+    for folder in work.glob("checkpoint-*"):
+        if _step(folder) < step:
+            shutil.rmtree(folder)
 
 
 def _step(checkpoint: Path) -> int:

@@ -9,36 +9,33 @@ the end a summary or the reason of a failure.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import psutil
 import yaml
 
 from harness.catalogue.hardware import Hardware, configuration_file, shipped_configurations
 from harness.errors import HarnessError, UserError
-from harness.project import PACKAGE
 from harness.store.unfinished import held
 from harness.training.checkpoints import CURVES, last_checkpoint, rewind_curves
 from harness.training.launch import FAILURE, SUMMARY, Job
-from harness.training.loop import OnLog
 from harness.training.placement import accumulation
+from harness.training.processes import last_lines, running
+
+if TYPE_CHECKING:
+    from harness.training.loop import OnLog
 
 JOB = "job.json"
 LOG = "training.log"
 LAYOUT = "layout.json"
 
 _LOOK_S = 0.2
-_GRACE_S = 5.0
-_LAST_LINES = 3
 
 
 @dataclass(frozen=True)
@@ -157,7 +154,7 @@ def train_launched(
     with held(work):
         _prepare(work, job, file, hardware)
         command = _command(file, hardware, numerics["dtype"], work / JOB)
-        with _running(command, work / LOG) as process:
+        with running(command, work / LOG) as process:
             _follow(process, work / CURVES, on_log)
         return _outcome(process, work)
 
@@ -189,41 +186,6 @@ def _command(file: Configuration, hardware: Hardware, dtype: str, job: Path) -> 
     ]
 
 
-@contextmanager
-def _running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command with its output in a file; end it with all it started, however this is left."""
-    path = os.pathsep.join([str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")])
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            env=os.environ | {"PYTHONPATH": path.rstrip(os.pathsep)},
-        )
-    try:
-        yield process
-    finally:
-        _end(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all its descendants; return when they have ended."""
-    try:
-        family = [psutil.Process(process.pid)]
-        family += family[0].children(recursive=True)
-    except psutil.NoSuchProcess:
-        family = []
-    for signal in ("terminate", "kill"):
-        for member in family:
-            try:
-                getattr(member, signal)()
-            except psutil.NoSuchProcess:
-                continue
-        _, family = psutil.wait_procs(family, timeout=_GRACE_S)
-    process.wait()
-
-
 def _follow(process: subprocess.Popen[bytes], curves: Path, on_log: OnLog) -> None:
     """Hand on what is added to the curves until the process ends."""
     read = 0
@@ -253,12 +215,10 @@ def _outcome(process: subprocess.Popen[bytes], work: Path) -> dict[str, float]:
         return summary
     if (work / FAILURE).exists():
         raise HarnessError(json.loads((work / FAILURE).read_text(encoding="utf-8"))["reason"])
-    text = (work / LOG).read_text(encoding="utf-8", errors="replace")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
     raise HarnessError(
         f"the training that accelerate launched ended with exit code {process.returncode}, its log "
-        f"with `{' | '.join(lines[-_LAST_LINES:]) or 'nothing'}`: read {work / LOG}; the same "
-        "command goes on from the last checkpoint"
+        f"with `{last_lines(work / LOG)}`: read {work / LOG}; the same command goes on from the "
+        "last checkpoint"
     )
 
 

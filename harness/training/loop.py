@@ -35,7 +35,6 @@ from harness.errors import HarnessError, UserError
 from harness.models.loading import load_model, load_tokenizer, silence_progress_bars
 from harness.training.checkpoints import (
     Points,
-    WholeCheckpoints,
     append_point,
     last_checkpoint,
     read_curves,
@@ -43,7 +42,7 @@ from harness.training.checkpoints import (
 )
 from harness.training.pairs import Pairs, as_messages, read_pairs, short_enough
 from harness.training.placement import Placement, accumulation, filled
-from harness.training.saving import save_policy
+from harness.training.saving import WholeCheckpoints, save_policy
 
 Metrics = dict[str, float]
 OnLog = Callable[[int, Metrics], None]
@@ -241,9 +240,11 @@ def _train_on(trainer: Trainer, recorder: Recorder, work: Path) -> None:
     hand_on = recorder.hand_on
 
     def keep(step: int, metrics: Metrics) -> None:
+        # TRL counts tokens from where a process began, not from where the training did.
+        told = {name: value for name, value in metrics.items() if name != "num_tokens"}
         if writes:
-            append_point(work, step, metrics)
-        hand_on(step, metrics)
+            append_point(work, step, told)
+        hand_on(step, told)
 
     recorder.hand_on = keep
     trainer.add_callback(WholeCheckpoints(work))
@@ -253,9 +254,10 @@ def _train_on(trainer: Trainer, recorder: Recorder, work: Path) -> None:
 def _shared(messages: list[dict[str, Any]], work: Path) -> Dataset:
     """Return the pairs from files that all processes read, as the precomputed reference needs."""
     with PartialState().main_process_first():
-        folder = work / "pairs"
+        folder, growing = work / "pairs", work / "pairs.new"
         if not folder.exists():
-            Dataset.from_list(messages).save_to_disk(folder)
+            Dataset.from_list(messages).save_to_disk(growing)
+            growing.rename(folder)
         return load_from_disk(str(folder))
 
 

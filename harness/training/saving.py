@@ -1,8 +1,11 @@
-"""The trained policy as a checkpoint like any other, however it was laid on devices.
+"""What several processes write together: checkpoints, and the trained policy.
 
-The weights are gathered from all devices and put into the model they came from, on the processor of
-the first process; adapters are merged into it. What is written is what every later stage loads:
-safetensors and a tokenizer, nothing of the trainer's.
+A checkpoint counts when all of them have written their part.
+
+The trained policy is a checkpoint like any other, however it was laid on devices. The weights are
+gathered from all of them and put into the model they came from, on the processor of the first
+process; adapters are merged into it. What is written is what every later stage loads: safetensors
+and a tokenizer, nothing of the trainer's.
 """
 
 from __future__ import annotations
@@ -11,10 +14,25 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase, Trainer
+from accelerate import PartialState
+from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback
 
 from harness.models.loading import DTYPES, load_model
+from harness.training.checkpoints import mark_whole
 from harness.training.placement import Placement
+
+
+class WholeCheckpoints(TrainerCallback):  # type: ignore[misc]
+    """Marks a checkpoint when every process has written its part of it."""
+
+    def __init__(self, work: Path) -> None:
+        self._work = work
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Wait for the others; called in each process when its part is written."""
+        PartialState().wait_for_everyone()
+        if state.is_world_process_zero:
+            mark_whole(self._work, state.global_step)
 
 
 def save_policy(
