@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from harness.solver.solver import Solver
 
 
-class Answer(Protocol):
+class PolicyAnswer(Protocol):
     """One answer."""
 
     @property
@@ -59,7 +59,7 @@ class Ask(Protocol):
         seed: int,
         part: str = "answers",
         temperature: float | None = None,
-    ) -> Sequence[Sequence[Answer]]:
+    ) -> Sequence[Sequence[PolicyAnswer]]:
         """Return n answers to each conversation, in their order.
 
         Args:
@@ -199,7 +199,7 @@ def _solved(ctx: StageContext, solver: Solver) -> Ask:
         seed: int,
         part: str = "answers",
         temperature: float | None = None,
-    ) -> Sequence[Sequence[Answer]]:
+    ) -> Sequence[Sequence[PolicyAnswer]]:
         return solver.answer(
             conversations,
             n=n,
