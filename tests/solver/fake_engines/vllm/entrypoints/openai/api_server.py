@@ -7,6 +7,7 @@ equal answers. Environment variables make it misbehave:
 - `FAKE_NOT_READY`: questions after its health that it answers with 503 first;
 - `FAKE_DIES_AT_START`: it ends before it listens;
 - `FAKE_DIES_AFTER`: answers after which it ends;
+- `FAKE_KILLS` and `FAKE_KILLS_AFTER`: process that it kills after so many answers;
 - `FAKE_ADDS_BOS`: it puts a second BOS before the prompt;
 - `FAKE_CHILD`: file that it writes the process id of a child to, which sleeps.
 """
@@ -17,6 +18,7 @@ import argparse
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -67,6 +69,8 @@ class Handler(BaseHTTPRequestHandler):
             if Handler.answers >= int(os.environ.get("FAKE_DIES_AFTER", "1000000")):
                 print("RuntimeError: the engine core is gone", flush=True)
                 os._exit(3)
+            if Handler.answers == int(os.environ.get("FAKE_KILLS_AFTER", "-1")):
+                os.kill(int(os.environ["FAKE_KILLS"]), signal.SIGKILL)
             Handler.answers += 1
         self.reply(200, completion(body))
 
