@@ -1,7 +1,8 @@
 """The vllm engine in this process: for an environment where it is installed beside the training.
 
 Requests are handed over all at once and vLLM batches them as it likes; answers are taken as they
-are finished. vLLM computes in processes that it starts itself and that end with the block.
+are finished. vLLM computes in processes that it starts itself; they end with the block, and with
+this process if that is killed (`guard`).
 
 `HARNESS_VLLM_ARGS` holds further arguments, as for a server.
 """
@@ -10,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
 from harness.solver.completions import until_stop
 from harness.solver.environment import Installed
+from harness.solver.guard import guarded
 from harness.solver.rendering import Renderer
 from harness.solver.request import Answered, Asked, Sample, Sampling
 from harness.solver.served import NO_CUT, vllm_arguments
@@ -51,10 +54,11 @@ def vllm_engine(
         raise HarnessError(
             f"the engine {installed.identity} could not start on {folder}: {why}"
         ) from error
-    try:
-        yield VllmEngine(engine, renderer, installed.identity)
-    finally:
-        engine.engine_core.shutdown()
+    with guarded([child.pid for child in active_children() if child.pid is not None]):
+        try:
+            yield VllmEngine(engine, renderer, installed.identity)
+        finally:
+            engine.engine_core.shutdown()
 
 
 class VllmEngine:

@@ -203,6 +203,27 @@ def test_the_server_and_its_children_end_when_we_are_killed(
     assert not lives(child)
 
 
+def test_processes_that_a_library_started_end_when_we_are_killed(tmp_path: Path) -> None:
+    """A process starts another, guards it and is killed."""
+    code = (
+        "import subprocess, sys, time\n"
+        f"sys.path[:] = {sys.path!r}\n"
+        "from harness.solver.guard import guarded\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'],\n"
+        "    start_new_session=True)\n"
+        "with guarded([child.pid]):\n"
+        "    print(child.pid, flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    victim = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert victim.stdout is not None
+    child = int(victim.stdout.readline())
+    victim.kill()
+    victim.wait(30)
+    wait_for_end(child)
+    assert not lives(child)
+
+
 def test_an_endpoint_is_reached_with_its_key_and_by_the_policys_name(
     policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
