@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
@@ -45,16 +44,16 @@ def vllm_engine(
 
     arguments = vllm_arguments(folder, "policy", dtype, renderer.context) + installed.arguments
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser())
-    try:
-        engine = LLMEngine.from_engine_args(
-            EngineArgs.from_cli_args(parser.parse_args(arguments)), enable_multiprocessing=True
-        )
-    except (RuntimeError, ValueError) as error:
-        [why, *_] = str(error).splitlines() or [repr(error)]
-        raise HarnessError(
-            f"the engine {installed.identity} could not start on {folder}: {why}"
-        ) from error
-    with guarded([child.pid for child in active_children() if child.pid is not None]):
+    with guarded():
+        try:
+            engine = LLMEngine.from_engine_args(
+                EngineArgs.from_cli_args(parser.parse_args(arguments)), enable_multiprocessing=True
+            )
+        except (RuntimeError, ValueError) as error:
+            [why, *_] = str(error).splitlines() or [repr(error)]
+            raise HarnessError(
+                f"the engine {installed.identity} could not start on {folder}: {why}"
+            ) from error
         try:
             yield VllmEngine(engine, renderer, installed.identity)
         finally:
