@@ -22,7 +22,7 @@ from harness.training.placement import accumulation
 
 FULL = (
     "a GPU's memory is full: lower `hardware.micro_batch` of `rloo`, switch on "
-    "`hardware.gradient_checkpointing`, or train a smaller policy, since online training has one GPU"
+    "`hardware.gradient_checkpointing`, or train a smaller policy: online training has one GPU"
 )
 """What to say, and to do, where a training does not fit into memory."""
 

@@ -11,10 +11,13 @@ the trainers are checked against the installed TRL.
 from __future__ import annotations
 
 import socket
+import subprocess
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.request import urlopen
 
 from trl.scripts.vllm_serve import ScriptArguments, build_command
 
@@ -24,6 +27,9 @@ from harness.training.online_placement import HOST, Server
 from harness.training.processes import guarded, last_lines, running
 
 LOG = "rollout-server.log"
+
+_LOOK_S = 1.0
+_GRACE_S = 3.0
 
 
 @contextmanager
@@ -40,26 +46,49 @@ def rollout_server(
         max_length: longest prompt and rollout together, in tokens.
 
     Yields:
-        Where it will be reached; the trainer waits until it answers.
+        Where it is reached; it answers by then.
 
     Raises:
         UserError: vllm is not installed, or a port is taken.
-        HarnessError: something failed, and the server was gone by then.
+        HarnessError: the server died or did not start in time, or something failed and the server
+            was gone by then.
     """
     check(server)
     command = guarded(work, serve(server, policy, dtype=dtype, max_length=max_length))
     with running(command, work / LOG, environment(server.devices)) as process:
+        _wait_until_it_answers(process, server, work / LOG)
         try:
             yield Server(
                 port=server.port, group_port=server.group_port, timeout_s=float(server.start_s)
             )
         except Exception as error:
-            if process.poll() is None:
-                raise
+            with suppress(subprocess.TimeoutExpired):  # it may just be ending
+                raise _dead(process.wait(_GRACE_S), work / LOG) from error
+            raise
+
+
+def _wait_until_it_answers(
+    process: subprocess.Popen[bytes], server: RolloutServer, log: Path
+) -> None:
+    end = time.monotonic() + server.start_s
+    while True:
+        with suppress(OSError), urlopen(f"http://{HOST}:{server.port}/health", timeout=_LOOK_S):
+            return
+        if process.poll() is not None:
+            raise _dead(process.returncode, log)
+        if time.monotonic() > end:
             raise HarnessError(
-                f"the vLLM server for rollouts ended with exit code {process.returncode}, its log "
-                f"with `{last_lines(work / LOG)}`: read {work / LOG}"
-            ) from error
+                f"the vLLM server for rollouts did not answer within {server.start_s} s: read "
+                f"{log}, or raise `hardware.rollouts.start_s`"
+            )
+        time.sleep(_LOOK_S)
+
+
+def _dead(code: int, log: Path) -> HarnessError:
+    return HarnessError(
+        f"the vLLM server for rollouts ended with exit code {code}, its log with "
+        f"`{last_lines(log)}`: read {log}"
+    )
 
 
 def check(server: RolloutServer) -> None:
