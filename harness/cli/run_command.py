@@ -169,7 +169,8 @@ def execute(
                 store,
                 FUNCTIONS,
                 work_dir() / "logs",
-                jobs=jobs,
+                # Stages of large models use all devices at once.
+                jobs=jobs if tables[0].profile.hardware is None else 1,
                 fail_fast=fail_fast,
                 on_event=on_event,
                 preload=needed_modules(plan.pending(store)),
