@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,6 +25,7 @@ from harness.cli.options import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from harness.catalogue.profile import Profile
     from harness.engine import Event, Outcome, Plan
     from harness.store import Stage, Store
     from harness.tracking import Tracker
@@ -148,13 +149,15 @@ def execute(
     """
     from harness.cli.asking import EXPECTED_S
     from harness.cli.live import progress
-    from harness.cli.output import console
+    from harness.cli.output import console, note
     from harness.engine import LocalEngine, Tally
     from harness.project import work_dir
-    from harness.trainer.outside_assets import refuse_missing
+    from harness.trainer.outside_assets import gaps, refuse_missing
     from harness.trainer.steps import FUNCTIONS
 
     refuse_missing(plan.pending(store))
+    for gap in gaps(plan.pending(store)):
+        note(gap)
     tally = Tally(plan, store, jobs, EXPECTED_S)
     tracker.start(tables)
     try:
@@ -168,18 +171,27 @@ def execute(
                 store,
                 FUNCTIONS,
                 work_dir() / "logs",
-                jobs=jobs,
+                # Stages of large models use all devices at once.
+                jobs=jobs if tables[0].profile.hardware is None else 1,
                 fail_fast=fail_fast,
                 on_event=on_event,
                 preload=needed_modules(plan.pending(store)),
                 fallback=EXPECTED_S,
                 threads=tables[0].profile.threads,
+                hardware=hardware_of(tables[0].profile),
             )
             return engine.run(plan)
     except BaseException:
         # What is stored is safe; the next run or sync writes what MLflow lacks.
         tracker.close(timeout_s=2.0)
         raise
+
+
+def hardware_of(profile: Profile) -> dict[str, Any]:
+    """Return how stages are to use this machine: what a profile says, and no part of a number."""
+    if profile.hardware is None:
+        return {}
+    return {"training": profile.hardware.model_dump(mode="json")}
 
 
 def follow(tracker: Tracker, event: Event) -> None:
