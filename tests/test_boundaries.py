@@ -27,7 +27,7 @@ LAYERS = (
     {"micro"},  # implements the creator of `eva` and the judgments of `evaluation`
     {"trainer"},  # turns recipes into stages that call all of the above
     {"report", "tracking"},
-    {"sweep"},
+    {"sweep", "export"},
     {"cli"},
 )
 """Parts of the package, bottom first; a part imports from layers below its own only."""
@@ -54,6 +54,7 @@ LIGHT = (
     "harness.cli",
     "harness.creators",
     "harness.engine",
+    "harness.export",
     "harness.prompts",
     "harness.report",
     "harness.statistics",
