@@ -162,6 +162,15 @@ class Benchmark(Strict):
         return self.items if isinstance(self.items, int) else self.items[score]
 
 
+class Gpus(Strict):
+    """What a profile's models run on; it changes no number, and is what plans are priced for."""
+
+    gpu: str
+    """Kind of GPU, by its name in the cost model."""
+    gpus: Count
+    """How many of them a stage holds."""
+
+
 class Profile(Strict):
     """The scale a recipe runs at."""
 
@@ -181,6 +190,8 @@ class Profile(Strict):
     """Processor threads of each worker."""
     dtype: Literal["float32", "bfloat16"]
     """Number format of models."""
+    hardware: Gpus | None = None
+    """What it is meant to run on; null where it needs no GPU."""
     x: Count
     """Prompts of one iteration."""
     prompts: Prompts

@@ -92,7 +92,7 @@ def _scores(policy: TrainedPolicy, store: Store) -> list[tuple[str, ...]]:
     benchmarks = {name: profile.benchmarks[name] for name in run.judges}
     wanted = [(run.run_id, run.seed, score) for b in benchmarks.values() for score in b.columns]
     measured = read_wanted({(run.run_id, run.seed): run}, wanted, profile, store)
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for name, benchmark in benchmarks.items():
         judge = str(run.judges[name].settings["judge"])
         for score in benchmark.columns:

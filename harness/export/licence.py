@@ -43,9 +43,9 @@ def licence_of(base: str) -> Licence | None:
         text = card.read_text(encoding="utf-8") if card.is_file() else ""
     except (HarnessError, OSError, UnicodeDecodeError):
         return None
-    name = head_of(text).get("license")
+    said = head_of(text).get("license")
     # A card is somebody's text: only what looks like the name of a licence is taken over.
-    return Licence(name) if isinstance(name, str) and _NAME.fullmatch(name) else None
+    return Licence(said) if isinstance(said, str) and _NAME.fullmatch(said) else None
 
 
 def head_of(card: str) -> Mapping[str, Any]:
