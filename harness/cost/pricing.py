@@ -9,9 +9,10 @@ from typing import Any
 from harness.catalogue.profile import Profile
 from harness.cost.assumptions import Assumptions, assumptions, listed
 from harness.cost.calls import Calls, Role, price_of
+from harness.cost.costing import Costing, StageCost
 from harness.cost.hardware import Hardware
 from harness.cost.shapes import shape_of
-from harness.cost.stage_cost import StageCost, StageCosts
+from harness.cost.stage_cost import stage_cost
 from harness.evaluation.judging.prices import read_prices
 from harness.store.stage import Stage
 
@@ -162,13 +163,13 @@ def price(
         assumed: what is assumed; the package's by default.
 
     Raises:
-        HarnessError: a stage is of a kind that has no price.
+        KeyError: a stage is of a kind that only the embedded world has.
     """
     assumed = assumed or assumptions()
     finished = set(done)
     left = list({s.fingerprint: s for s in stages if s.fingerprint not in finished}.values())
-    costs = StageCosts(profile, hardware, assumed)
-    priced = [(stage, costs.of(stage)) for stage in left]
+    costing = Costing(profile, hardware, assumed)
+    priced = [(stage, stage_cost(costing, stage)) for stage in left]
     kinds = dict.fromkeys(stage.kind for stage in left)
     return Price(
         hardware=hardware,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from harness.errors import HarnessError
 from harness.eva.mixing import evolved_count
 from harness.eva.selection import selected_count
 from harness.store.stage import Stage
@@ -55,7 +54,7 @@ class Sizes:
         """Return the prompts that a stage yields, or works on where it yields none.
 
         Raises:
-            HarnessError: it is of a kind that has no prompts.
+            KeyError: it is of a kind that has no prompts.
         """
         found = self._known.get(stage.fingerprint)
         if found is None:
@@ -86,7 +85,7 @@ class Sizes:
                 return Prompts(sum(p.human for p in parts), sum(p.evolved for p in parts))
             case "repeat":
                 return self.of(inputs["pairs"]).drawn(cast(int, s["size"]))
-        raise HarnessError(f"the cost model does not know stages of the kind `{stage.kind}`")
+        raise KeyError(stage.kind)
 
 
 def base_policy(stage: Stage) -> str:
