@@ -26,7 +26,7 @@ LAYERS = (
     {"training", "creators", "prompts"},  # train what `models` loads; ask what `evaluation` reaches
     {"micro"},  # implements the creator of `eva` and the judgments of `evaluation`
     {"trainer"},  # turns recipes into stages that call all of the above
-    {"report", "tracking"},
+    {"report", "tracking", "cost"},
     {"sweep", "export"},
     {"cli"},
 )
@@ -52,6 +52,7 @@ HEAVY = ("torch", "transformers", "trl", "mlflow", "datasets", "optuna", "pandas
 LIGHT = (
     "harness.catalogue",
     "harness.cli",
+    "harness.cost",
     "harness.creators",
     "harness.engine",
     "harness.export",
