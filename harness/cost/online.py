@@ -68,10 +68,12 @@ def _cumulated(s: StreamSettings, x: int, last: int) -> tuple[int, int]:
         wanted = {"bootstrap": 0, "mix-up": s.minibatch - s.from_buffer}.get(phase, s.minibatch)
         human = min(wanted, x - used)
         used += human
-        drawn = s.minibatch - human
+        buffer -= min(s.minibatch - human, buffer)
         new = s.evolved * (s.n_new_bootstrap if phase == "bootstrap" else s.n_new)
+        if phase == "bootstrap" and buffer + new < s.minibatch:
+            new = s.minibatch * s.n_new_bootstrap  # the others of the mini-batch as well
         entering = new + (human if s.buffer_holds == "evolved_and_human" else 0)
-        buffer = min(s.capacity, buffer - min(drawn, buffer) + entering)
+        buffer = min(s.capacity, buffer + entering)
         children += new
         scored += new if s.child_score == "rollout" else 0
         if s.rescore_every is not None and step % s.rescore_every == 0:

@@ -2,9 +2,9 @@
 
 With gemma-2-9b: 42 layers, hidden 3584, intermediate 14336, 16 heads and 8 of keys and values, each
 256 wide, vocabulary 256,000. A layer's matrices hold 3584 x 256 x (2 x 16 + 2 x 8) + 3 x 3584 x
-14336 = 44,040,192 + 154,140,672 = 198,180,864 numbers, all layers 8,323,596,288, the head 917,504,000;
-together M = 9,241,100,288. A token of a sequence of length s costs 2 M + 2 x 42 x 16 x 256 x s
-= 18,482,200,576 + 344,064 s operations. An H100 does 989e12 in a second.
+14336 = 44,040,192 + 154,140,672 = 198,180,864 numbers, all layers 8,323,596,288, and the head
+917,504,000; together M = 9,241,100,288. A token of a sequence of length s costs 2 M + 2 x 42 x 16 x
+256 x s = 18,482,200,576 + 344,064 s operations. An H100 does 989e12 in a second.
 """
 
 from __future__ import annotations
