@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Literal
 
+from harness.creators.access import Role
 from harness.evaluation.judging.prices import Price, parse_price, read_prices
-
-Role = Literal["CREATOR", "SCORER", "JUDGE"]
-ROLES: tuple[Role, ...] = ("CREATOR", "SCORER", "JUDGE")
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,8 @@ from harness.cost.assumptions import Asked, Judged
 from harness.cost.calls import calls
 from harness.cost.costing import Costing, StageCost
 from harness.cost.gpu_time import GpuTime
-from harness.errors import HarnessError
 from harness.store.stage import Stage
-
-LM_EVAL = "lm-eval"
-"""How the identity begins of the tasks that lm-evaluation-harness has."""
-
-TASKS = "downstream"
-"""Their name in a profile."""
+from harness.trainer.real_benchmarks import DOWNSTREAM, KINDS, is_lm_eval, kind_of
 
 TURNS = {"mt_bench": 2}
 """Turns of a benchmark's conversations, where they are not one."""
@@ -33,7 +27,7 @@ QUESTIONS = 2
 def answer_cost(c: Costing, stage: Stage) -> StageCost:
     """Return the cost of a policy's answers to a benchmark."""
     identity = str(stage.settings["benchmark"])
-    if identity.startswith(LM_EVAL):
+    if is_lm_eval(identity):
         return _tasks(c, stage)
     name, lengths = _judged(c, identity)
     items, turns = cast(int, c.profile.benchmarks[name].items), TURNS.get(name, 1)
@@ -54,7 +48,7 @@ def answer_cost(c: Costing, stage: Stage) -> StageCost:
 def judge_cost(c: Costing, stage: Stage) -> StageCost:
     """Return the cost of a judge's verdicts on a benchmark."""
     identity = str(stage.settings["benchmark"])
-    if identity.startswith(LM_EVAL):
+    if is_lm_eval(identity):
         # Where no stage before this one has the answers, this one makes them.
         return StageCost() if "answers" in stage.inputs else _tasks(c, stage)
     name, lengths = _judged(c, identity)
@@ -82,24 +76,15 @@ def _about_prompts(c: Costing, stage: Stage, each: Asked, questions: int) -> Sta
 
 
 def _judged(c: Costing, identity: str) -> tuple[str, Judged]:
-    """Return a benchmark's name in the profile and its lengths.
-
-    Raises:
-        HarnessError: it is none that the cost model knows.
-    """
-    name = identity.partition("@")[0].replace("-", "_")
-    found = getattr(c.assumed.benchmarks, name, None)
-    if not isinstance(found, Judged) or name not in c.profile.benchmarks:
-        raise HarnessError(
-            f"the cost model does not know the benchmark `{identity}`; add its lengths to "
-            "harness/cost/assumptions.yaml"
-        )
-    return name, found
+    """Return a benchmark's name in the profile and its lengths."""
+    kind = kind_of(identity)
+    name = next(name for name, known in KINDS.items() if known is kind)
+    return name, cast(Judged, getattr(c.assumed.benchmarks, name))
 
 
 def _tasks(c: Costing, stage: Stage) -> StageCost:
     """Return the cost of table 9's tasks, answered and scored."""
-    declared, tasks = c.profile.benchmarks[TASKS], c.assumed.benchmarks.downstream
+    declared, tasks = c.profile.benchmarks[DOWNSTREAM], c.assumed.benchmarks.downstream
 
     def work(gpu: GpuTime) -> float:
         policy, seconds = c.policy(stage), 0.0

@@ -8,11 +8,12 @@ from typing import Any
 
 from harness.catalogue.profile import Profile
 from harness.cost.assumptions import Assumptions, assumptions, listed
-from harness.cost.calls import Calls, Role, price_of
+from harness.cost.calls import Calls, price_of
 from harness.cost.costing import Costing, StageCost
 from harness.cost.hardware import Hardware
 from harness.cost.shapes import shape_of
 from harness.cost.stage_cost import stage_cost
+from harness.creators.access import Role
 from harness.evaluation.judging.prices import read_prices
 from harness.store.stage import Stage
 
