@@ -23,6 +23,7 @@ LAYERS = (
     {"errors", "project", "quiet"},
     {"catalogue", "statistics", "store"},
     {"engine", "eva", "evaluation", "models"},  # the engine runs stages and knows no kind of them
+    {"solver"},  # has what `models` loads answer, by whatever engine
     {"training", "creators", "prompts"},  # train what `models` loads; ask what `evaluation` reaches
     {"micro"},  # implements the creator of `eva` and the judgments of `evaluation`
     {"trainer"},  # turns recipes into stages that call all of the above
@@ -36,12 +37,12 @@ HOMES = {
     "trl": {"training"},
     "mlflow": {"tracking"},
     "optuna": {"sweep"},
-    "vllm": {"models"},
-    "sglang": {"models"},
+    "vllm": {"solver"},
+    "sglang": set(),
     "datasets": {"training", "prompts"},
-    "torch": {"models", "training", "micro"},
-    "transformers": {"models", "training", "micro"},
-    "openai": {"evaluation"},
+    "torch": {"models", "solver", "training", "micro"},
+    "transformers": {"models", "solver", "training", "micro"},
+    "openai": {"evaluation", "solver"},
     "alpaca_eval": {"evaluation"},
     "lm_eval": {"evaluation"},
 }
@@ -64,6 +65,7 @@ LIGHT = (
 """Packages of which no module, once imported, has loaded a heavy library."""
 
 LIGHT_MODULES = (
+    "harness.solver.environment",
     "harness.tracking",
     "harness.trainer.plan",
     "harness.trainer.table_runs",

@@ -24,6 +24,7 @@ from harness.catalogue.documents import (
     read_document,
     yaml_files,
 )
+from harness.catalogue.hardware import Hardware
 from harness.catalogue.hyperparameters import Count, Positive, Share, Training
 from harness.catalogue.recipe import (
     Algorithm,
@@ -164,8 +165,8 @@ class Benchmark(Strict):
         return self.items if isinstance(self.items, int) else self.items[score]
 
 
-class Gpus(Strict):
-    """What a profile's models run on; it changes no number, and is what plans are priced for."""
+class PricedFor(Strict):
+    """The GPUs that a profile is meant for; they change no number, and plans are priced for them."""
 
     gpu: str
     """Kind of GPU, by its name in the cost model."""
@@ -188,8 +189,8 @@ class Profile(Strict):
     """Processor threads of each worker."""
     dtype: Literal["float32", "bfloat16"]
     """Number format of models."""
-    hardware: Gpus | None = None
-    """What it is meant to run on; null where it needs no GPU."""
+    priced_for: PricedFor | None = None
+    """The GPUs it is meant for; null where it needs none."""
     x: Count
     """Prompts of one iteration."""
     prompts: Prompts
@@ -218,6 +219,8 @@ class Profile(Strict):
     """How answers become pairs."""
     training: Training
     """Hyperparameters of each algorithm."""
+    hardware: Hardware | None = None
+    """What large models are trained on; null trains in the worker's own process, in float32."""
     benchmarks: dict[Id, Benchmark]
     """How each benchmark is answered and judged."""
 

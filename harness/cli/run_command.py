@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,6 +26,7 @@ from harness.cli.pricing import BudgetOption, MaxGpuHoursOption, PriceAsked, ref
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from harness.catalogue.profile import Profile
     from harness.engine import Event, Outcome, Plan
     from harness.store import Stage, Store
     from harness.tracking import Tracker
@@ -180,12 +181,20 @@ def execute(
                 preload=needed_modules(plan.pending(store)),
                 fallback=EXPECTED_S,
                 threads=tables[0].profile.threads,
+                hardware=hardware_of(tables[0].profile),
             )
             return engine.run(plan)
     except BaseException:
         # What is stored is safe; the next run or sync writes what MLflow lacks.
         tracker.close(timeout_s=2.0)
         raise
+
+
+def hardware_of(profile: Profile) -> dict[str, Any]:
+    """Return how stages are to use this machine: what a profile says, and no part of a number."""
+    if profile.hardware is None:
+        return {}
+    return {"training": profile.hardware.model_dump(mode="json")}
 
 
 def follow(tracker: Tracker, event: Event) -> None:

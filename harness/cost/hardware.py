@@ -61,7 +61,7 @@ def hardware_of(
     Raises:
         UserError: there is no such GPU, or not one of them.
     """
-    named = profile.hardware
+    named = profile.priced_for
     name = gpu or (named.gpu if named else None)
     if name is None:
         return None

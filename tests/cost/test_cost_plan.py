@@ -163,7 +163,7 @@ def test_a_limit_is_kept_by_its_own_price_and_passed_by_less(
 
 
 def test_without_gpus_there_are_no_gpu_hours(planner: Planner, paper: Profile) -> None:
-    bare = paper.model_copy(update={"hardware": None})
+    bare = paper.model_copy(update={"priced_for": None})
     found = price(stages(planner), bare, hardware_of(bare))
     assert found.gpu_hours == 0.0
     assert found.as_json()["hardware"] is None
