@@ -27,8 +27,8 @@ LAYERS = (
     {"training", "creators", "prompts"},  # train what `models` loads; ask what `evaluation` reaches
     {"micro"},  # implements the creator of `eva` and the judgments of `evaluation`
     {"trainer"},  # turns recipes into stages that call all of the above
-    {"report", "tracking"},
-    {"sweep"},
+    {"report", "tracking", "cost"},
+    {"sweep", "export"},
     {"cli"},
 )
 """Parts of the package, bottom first; a part imports from layers below its own only."""
@@ -53,8 +53,10 @@ HEAVY = ("torch", "transformers", "trl", "mlflow", "datasets", "optuna", "pandas
 LIGHT = (
     "harness.catalogue",
     "harness.cli",
+    "harness.cost",
     "harness.creators",
     "harness.engine",
+    "harness.export",
     "harness.prompts",
     "harness.report",
     "harness.statistics",

@@ -165,6 +165,15 @@ class Benchmark(Strict):
         return self.items if isinstance(self.items, int) else self.items[score]
 
 
+class PricedFor(Strict):
+    """The GPUs a profile is meant for; they change no number, and plans are priced for them."""
+
+    gpu: str
+    """Kind of GPU, by its name in the cost model."""
+    gpus: Count
+    """How many of them a stage holds."""
+
+
 class Profile(Strict):
     """The scale a recipe runs at."""
 
@@ -180,6 +189,8 @@ class Profile(Strict):
     """Processor threads of each worker."""
     dtype: Literal["float32", "bfloat16"]
     """Number format of models."""
+    priced_for: PricedFor | None = None
+    """The GPUs it is meant for; null where it needs none."""
     x: Count
     """Prompts of one iteration."""
     prompts: Prompts
