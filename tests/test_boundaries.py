@@ -25,6 +25,7 @@ LAYERS = (
     {"engine", "eva", "evaluation", "models"},  # the engine runs stages and knows no kind of them
     {"training", "creators", "prompts"},  # train what `models` loads; ask what `evaluation` reaches
     {"micro"},  # implements the creator of `eva` and the judgments of `evaluation`
+    {"stand_in"},  # makes small models as `micro` does, in the forms that `models` reads
     {"trainer"},  # turns recipes into stages that call all of the above
     {"report", "tracking"},
     {"sweep"},
@@ -39,8 +40,8 @@ HOMES = {
     "vllm": {"models"},
     "sglang": {"models"},
     "datasets": {"training", "prompts"},
-    "torch": {"models", "training", "micro"},
-    "transformers": {"models", "training", "micro"},
+    "torch": {"models", "training", "micro", "stand_in"},
+    "transformers": {"models", "training", "micro", "stand_in"},
     "openai": {"evaluation"},
     "alpaca_eval": {"evaluation"},
     "lm_eval": {"evaluation"},
@@ -62,6 +63,9 @@ LIGHT = (
 """Packages of which no module, once imported, has loaded a heavy library."""
 
 LIGHT_MODULES = (
+    "harness.stand_in.build",
+    "harness.stand_in.places",
+    "harness.stand_in.serving",
     "harness.tracking",
     "harness.trainer.plan",
     "harness.trainer.table_runs",

@@ -39,13 +39,20 @@ from harness.errors import UserError
 from harness.project import profiles_dir
 
 
+class StandIns(Strict):
+    """Small stand-ins for models, data and endpoints, made on this machine when first needed."""
+
+    seed: int = Field(ge=0)
+    """Seed of every weight."""
+
+
 class Prompts(Strict):
     """Where human prompts come from."""
 
     source: str
     """A data set of the hub (`owner/name`), or a path to a `.jsonl` or `.parquet` file or to a data
     set's folder, each with a column `prompt`; or `world` for the embedded one. A relative path
-    starts in the folder that the command runs in."""
+    starts in the folder that the command runs in or, if it is not there, in the work folder."""
     revision: str | None = Field(default=None, pattern="^[0-9a-f]{40}$")
     """Commit of a data set of the hub; required there."""
     splits: tuple[str, ...] = ()
@@ -128,6 +135,8 @@ class Benchmark(Strict):
     """Prompts, or conversations; by score where each score has items of its own."""
     judge: str
     """What judges the answers, or the prompts; part of every result's key."""
+    files: str | None = None
+    """Folder of its files in the folder of benchmarks; the benchmark's own name if not given."""
     against: str | None = None
     """Whose answers it compares with; null where answers are rated alone."""
     temperature: float | dict[str, float] | None = None
@@ -181,6 +190,8 @@ class Profile(Strict):
     """Processor threads of each worker."""
     dtype: Literal["float32", "bfloat16"]
     """Number format of models."""
+    stand_ins: StandIns | None = None
+    """What its models, data and endpoints are made from, where they are stand-ins."""
     x: Count
     """Prompts of one iteration."""
     prompts: Prompts
