@@ -39,8 +39,7 @@ def results_dir() -> Path:
 
 def work_dir() -> Path:
     """Return the folder that runs write to (`HARNESS_WORK`, else `.harness/`)."""
-    override = os.environ.get("HARNESS_WORK")
-    return Path(override).expanduser().resolve() if override else project_root() / ".harness"
+    return _named("HARNESS_WORK") or project_root() / ".harness"
 
 
 def store_dir() -> Path:
@@ -59,5 +58,19 @@ def evaluations_dir() -> Path:
 
 
 def benchmarks_dir() -> Path:
-    """Return the folder of the benchmarks' own files, where they were fetched."""
-    return work_dir() / "benchmarks"
+    """Return the folder of the benchmarks' own files, each benchmark in a folder of its own.
+
+    `HARNESS_BENCHMARKS` names it, else it is where they are fetched into.
+    """
+    return _named("HARNESS_BENCHMARKS") or work_dir() / "benchmarks"
+
+
+def models_dir() -> Path:
+    """Return the folder of local models, each as `owner/name` (`HARNESS_MODELS`)."""
+    return _named("HARNESS_MODELS") or work_dir() / "models"
+
+
+def _named(variable: str) -> Path | None:
+    """Return the folder that an environment variable names, None where it names none."""
+    value = os.environ.get(variable)
+    return Path(value).expanduser().resolve() if value else None

@@ -180,10 +180,6 @@ class Profile(Strict):
     """What its numbers may be said to show; only `paper` is compared with the paper's values."""
     description: str
     """What it is for, and what it takes."""
-    runs_now: bool
-    """Whether it can be run at all."""
-    reason: str | None = None
-    """Why it cannot, if it cannot."""
     engine: Literal["transformers", "vllm", "sglang", "endpoint"]
     """What generates text."""
     threads: Count
@@ -225,8 +221,6 @@ class Profile(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Profile:
-        if not self.runs_now and not self.reason:
-            raise ValueError("`runs_now: false` needs a `reason`")
         for algorithm in self.algorithms:
             if getattr(self.training, algorithm) is None:
                 raise ValueError(f"`{algorithm}` is offered without hyperparameters in `training`")
@@ -273,8 +267,6 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
             if item not in have:
                 reasons.append(f"{name} has no {kind} `{item}`")
 
-    if not profile.runs_now:
-        reasons.append(f"{name} cannot run yet: {profile.reason}")
     need("score", (column.reads for column in columns), profile.scores)
     if recipe.algorithm is None:
         return reasons

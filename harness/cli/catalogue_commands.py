@@ -74,15 +74,10 @@ def _rows_on(item: Mapping[str, Any]) -> str:
 
 
 def runnable(table: Table, profiles: Mapping[str, Profile]) -> list[str]:
-    """Return the names of the profiles that can run every row of a table now."""
+    """Return the names of the profiles that can run every row of a table."""
     from harness.catalogue.profile import table_unsupported
 
-    # Whether a profile runs at all is known without looking at the rows.
-    return [
-        name
-        for name, profile in profiles.items()
-        if profile.runs_now and not table_unsupported(table, profile)
-    ]
+    return [name for name, profile in profiles.items() if not table_unsupported(table, profile)]
 
 
 def show_table(name: TableArgument, as_json: JsonOption = False) -> None:

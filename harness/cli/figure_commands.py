@@ -191,7 +191,6 @@ def listed_figures() -> list[dict[str, Any]]:
         can = {
             name: len(figure.rows) - len(figure_unsupported(figure, tables, profile))
             for name, profile in profiles.items()
-            if profile.runs_now
         }
         found.append(
             {

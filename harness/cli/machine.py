@@ -58,8 +58,6 @@ def inspect_machine() -> dict[str, Any]:
 def missing_for(profile: Profile, machine: Mapping[str, Any]) -> list[str]:
     """Return what a profile needs and a machine does not have; empty if it can run there."""
     missing: list[str] = []
-    if not profile.runs_now:
-        missing.append(f"cannot run in this version: {profile.reason}")
     needed = {"torch", "transformers", "trl"}
     if profile.engine in machine["engines"]:
         needed.add(profile.engine)

@@ -144,14 +144,17 @@ def execute(
 
     Raises:
         Interrupted: Ctrl-C.
+        UserError: A model, prompts or a benchmark that a stage needs are not on this machine.
     """
     from harness.cli.asking import EXPECTED_S
     from harness.cli.live import progress
     from harness.cli.output import console
     from harness.engine import LocalEngine, Tally
     from harness.project import work_dir
+    from harness.trainer.outside_assets import refuse_missing
     from harness.trainer.steps import FUNCTIONS
 
+    refuse_missing(plan.pending(store))
     tally = Tally(plan, store, jobs, EXPECTED_S)
     tracker.start(tables)
     try:

@@ -94,10 +94,7 @@ def sorted_out(group: str, profile: str) -> tuple[Profile, list[Table], dict[str
 
 def _none_runs(group: str, profile: Profile, left_out: Mapping[str, Sequence[str]]) -> str:
     """Return why a profile can run none of a group's tables, in a sentence."""
-    text = f"the profile `{profile.name}` can run no table of `{group}`"
-    if not profile.runs_now:
-        return f"{text}: {profile.reason}; use `--profile micro`"
-    return f"{text}:{_listed(left_out)}"
+    return f"the profile `{profile.name}` can run no table of `{group}`:{_listed(left_out)}"
 
 
 def _listed(left_out: Mapping[str, Sequence[str]]) -> str:

@@ -30,8 +30,14 @@ def on_validation(profile: Profile) -> Profile:
     """Return a profile with the validation prompts as its only benchmark.
 
     Raises:
-        UserError: The profile has no hard benchmark to take the settings of.
+        UserError: The profile has no validation prompts, or no hard benchmark to take the settings
+            of.
     """
+    if profile.policy != "world":
+        raise UserError(
+            f"a sweep cannot run on the profile `{profile.name}`: only the embedded world has "
+            "validation prompts, which are in no benchmark; use `--profile micro`"
+        )
     name = benchmark_of(profile, HARD)
     if name is None:
         raise UserError(f"the profile `{profile.name}` has no benchmark that yields `{HARD}`")

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from harness.catalogue.profile import Profile
-from harness.errors import UserError
 from harness.micro import downstream_items, world
 
 if TYPE_CHECKING:
@@ -81,34 +80,25 @@ class WorldAssets:
 
 
 def assets_of(profile: Profile) -> Assets:
-    """Return the assets of a profile.
-
-    Raises:
-        UserError: nothing here can serve the profile's sources.
-    """
+    """Return the assets of a profile: the embedded world's where its policy is from there."""
     if profile.policy == "world":
         return WorldAssets()
-    raise UserError(
-        f"the profile `{profile.name}` names models outside the embedded world, which cannot be "
-        "loaded yet; use `--profile micro`"
-    )
+    from harness.trainer.outside_assets import OutsideAssets
+
+    return OutsideAssets(profile)
 
 
 def resolve(identity: str) -> Path:
     """Return where the files of an identity lie, after checking their digest.
-
-    A published model's identity is its name on the hub and, after an `@`, its revision; its folder
-    is found in the hub's cache, which keeps files by their digests.
 
     Raises:
         HarnessError: they are missing, or are not the bytes the identity means.
     """
     if world.has(identity):
         return world.resolve(identity)
-    from harness.models.hub import local_folder
+    from harness.trainer.model_places import folder_of
 
-    name, _, revision = identity.partition("@")
-    return local_folder(name, revision or None)
+    return folder_of(identity)
 
 
 def asset_name(identity: str) -> str:
@@ -122,6 +112,10 @@ def benchmark_items(identity: str) -> Sequence[Item]:
     Raises:
         HarnessError: they are missing, or are not those.
     """
+    if not world.has(identity):
+        from harness.trainer.real_benchmarks import questions_of
+
+        return questions_of(identity)
     if asset_name(identity) == downstream_items.NAME:
         return downstream_items.items_of(identity)
     from harness.micro.benchmarks import read_items

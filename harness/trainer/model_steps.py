@@ -13,6 +13,7 @@ from harness.errors import HarnessError
 from harness.micro import world
 from harness.micro.downstream_items import NAME as DOWNSTREAM
 from harness.store import Json, StageContext
+from harness.trainer.answers import answering, policy_folder
 from harness.trainer.assets import asset_name, benchmark_items, resolve
 from harness.trainer.files import (
     COMPLETION_SCHEMA,
@@ -35,20 +36,10 @@ SCORING_BATCH = 256
 
 def generate_stage(ctx: StageContext) -> None:
     """Answer every prompt n times; reads the prompts, writes `completions.parquet`."""
-    from harness.models.policy import generate
-
     prompts = read_prompts(ctx.inputs["prompts"])
-    s = ctx.settings
-    answers = generate(
-        _policy(ctx),
-        [user(row["prompt"]) for row in prompts],
-        n=cast(int, s["n"]),
-        temperature=cast(float, s["temperature"]),
-        top_p=cast(float, s["top_p"]),
-        max_new_tokens=cast(int, s["max_new_tokens"]),
-        batch_size=cast(int, s["batch_size"]),
-        seed=ctx.seed,
-    )
+    with answering(ctx) as ask:
+        asked = [user(row["prompt"]) for row in prompts]
+        answers = ask(asked, n=cast(int, ctx.settings["n"]), seed=ctx.seed)
     rows = [
         {
             **{name: row[name] for name in PROMPT_SCHEMA.names},
@@ -153,20 +144,11 @@ def rewrite_stage(ctx: StageContext) -> None:
     Every revision is kept, whatever its reward, and its reward takes the place of the old one's.
     """
     from harness.micro.language import REVISE
-    from harness.models.policy import generate
 
     rows = read_rows(ctx.inputs["pairs"] / "pairs.parquet")
-    s = ctx.settings
-    answers = generate(
-        _policy(ctx),
-        [[*user(row["prompt"]), assistant(row["chosen"]), *user(REVISE)] for row in rows],
-        n=1,
-        temperature=cast(float, s["temperature"]),
-        top_p=cast(float, s["top_p"]),
-        max_new_tokens=cast(int, s["max_new_tokens"]),
-        batch_size=cast(int, s["batch_size"]),
-        seed=ctx.seed,
-    )
+    asked = [[*user(row["prompt"]), assistant(row["chosen"]), *user(REVISE)] for row in rows]
+    with answering(ctx) as ask:
+        answers = ask(asked, n=1, seed=ctx.seed)
     revised = [answer.text for (answer,) in answers]
     answered = [{**row, "completion": text} for row, text in zip(rows, revised, strict=True)]
     rewards = _rewards(reader_of(ctx, "one answer"), answered)
@@ -189,7 +171,7 @@ def train_stage(ctx: StageContext) -> None:
     from harness.training.offline import hyperparameters, train
 
     algorithm = str(ctx.settings["algorithm"])
-    start = _policy(ctx)
+    start = policy_folder(ctx)
     history: Rows = []
 
     def on_log(step: int, metrics: Mapping[str, float]) -> None:
@@ -207,39 +189,28 @@ def train_stage(ctx: StageContext) -> None:
 
 def answer_stage(ctx: StageContext) -> None:
     """Answer a benchmark, turn by turn; writes `answers.parquet`."""
-    from harness.models.policy import generate
-
     items = benchmark_items(str(ctx.settings["benchmark"]))
-    s = ctx.settings
     conversations = {item.item_id: user(item.turn_1) for item in items}
     rows: Rows = []
-    for turn in (1, 2):
-        asked = [item for item in items if turn == 1 or item.turn_2 is not None]
-        if not asked:
-            break
-        answers = generate(
-            _policy(ctx),
-            [conversations[item.item_id] for item in asked],
-            n=1,
-            temperature=cast(float, s["temperature"]),
-            top_p=cast(float, s["top_p"]),
-            max_new_tokens=cast(int, s["max_new_tokens"]),
-            batch_size=cast(int, s["batch_size"]),
-            seed=ctx.seed + turn,
-        )
-        for item, (answer,) in zip(asked, answers, strict=True):
-            conversation = conversations[item.item_id]
-            rows.append(
-                {
-                    "prompt_id": item.item_id,
-                    "turn": turn,
-                    "conversation": json.dumps(conversation),
-                    "completion": answer.text,
-                    "n_tokens": answer.n_tokens,
-                }
-            )
-            follow_up = user(item.turn_2 or "")
-            conversations[item.item_id] = [*conversation, assistant(answer.text), *follow_up]
+    with answering(ctx) as ask:
+        for turn in (1, 2):
+            asked = [item for item in items if turn == 1 or item.turn_2 is not None]
+            if not asked:
+                break
+            so_far = [conversations[item.item_id] for item in asked]
+            answers = ask(so_far, n=1, seed=ctx.seed + turn, part=f"turn-{turn}")
+            for item, conversation, (answer,) in zip(asked, so_far, answers, strict=True):
+                rows.append(
+                    {
+                        "prompt_id": item.item_id,
+                        "turn": turn,
+                        "conversation": json.dumps(conversation),
+                        "completion": answer.text,
+                        "n_tokens": answer.n_tokens,
+                    }
+                )
+                follow_up = user(item.turn_2 or "")
+                conversations[item.item_id] = [*conversation, assistant(answer.text), *follow_up]
     write_rows(ctx.output / "answers.parquet", rows)
 
 
@@ -304,13 +275,6 @@ def _exactly(items: Sequence[Item], answers: Answers) -> tuple[Rows, Rows, dict[
         by_task.setdefault(row["column"], []).append(row["value"])
     means = {task: sum(values) / len(values) for task, values in by_task.items()}
     return judgments, scores, {"scores": means, "n": len(scores), "n_missing": 0}
-
-
-def _policy(ctx: StageContext) -> Path:
-    """Return the folder of the policy: the one trained before, or the base policy."""
-    if "policy" in ctx.inputs:
-        return ctx.inputs["policy"] / "model"
-    return resolve(str(ctx.settings["policy"]))
 
 
 def reward_model_folder(ctx: StageContext) -> Path:

@@ -24,7 +24,7 @@ def test_list_names_every_table_with_the_paper_s_362_values(says: Callable[..., 
         "rows": 9,
         "columns": 5,
         "paper_values": 45,
-        "runnable": ["micro"],
+        "runnable": list(all_profiles()),
     }
 
 

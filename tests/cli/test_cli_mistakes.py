@@ -27,7 +27,7 @@ MISTAKES = {
     "plan table4 --seeds 0-5000": "more than 1000 seeds",
     "plan table4 --jobs 0": "--jobs is 0",
     "run table4 --jobs 0": "--jobs is 0",
-    "run table4 --profile paper": "`table4` cannot run on the profile `paper`",
+    "plan table8 --profile single-gpu": "`table8` cannot run on the profile `single-gpu`",
     "run tabel4 --dry-run": "did you mean `table4`?",
     "report table4 --json --format markdown": "contradict each other",
     "report nothing": "there is no table `nothing`",
@@ -48,6 +48,17 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert MISTAKES[command] in result.stderr
     assert result.stderr.count("\n") == 1
     assert not folders.exists()
+
+
+def test_a_run_without_its_models_computes_nothing_and_says_what_to_type(
+    call: Callable[..., Any], folders: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    result = call("run", "table4", "--profile", "paper", "--seeds", "0")
+    assert result.exit_code == 2
+    assert "  `hf download google/gemma-2-9b-it` (or put it at" in result.stderr
+    assert "  `harness evaluate fetch mt-bench` (or put" in result.stderr
+    assert not (folders / "store" / "stages").exists()
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,6 @@ def toy_profile() -> Profile:
         update={
             "name": "micro",
             "scale": "toy",
-            "runs_now": True,
-            "reason": None,
             "prompts": micro.prompts,
             "benchmarks": micro.benchmarks,
         }
