@@ -46,6 +46,13 @@ class StandIns(Strict):
     """Seed of every weight."""
 
 
+MEANINGLESS = (
+    "models, data, creator and judge are small stand-ins, random or made up, so the numbers mean "
+    "nothing"
+)
+"""What is said wherever numbers measured on stand-ins are shown."""
+
+
 class Prompts(Strict):
     """Where human prompts come from."""
 
@@ -135,8 +142,6 @@ class Benchmark(Strict):
     """Prompts, or conversations; by score where each score has items of its own."""
     judge: str
     """What judges the answers, or the prompts; part of every result's key."""
-    files: str | None = None
-    """Folder of its files in the folder of benchmarks; the benchmark's own name if not given."""
     against: str | None = None
     """Whose answers it compares with; null where answers are rated alone."""
     temperature: float | dict[str, float] | None = None
@@ -232,6 +237,11 @@ class Profile(Strict):
         if both:
             raise ValueError(f"the reward model `{both[0]}` is named and trained; do one of them")
         return self
+
+    @property
+    def own_benchmarks(self) -> bool:
+        """Whether its benchmarks are others than those they are called after."""
+        return self.prompts.source == "world" or self.stand_ins is not None
 
     @property
     def scores(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,6 +26,7 @@ from harness.cli.options import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from harness.catalogue.profile import Profile
     from harness.engine import Event, Outcome, Plan
     from harness.store import Stage, Store
     from harness.tracking import Tracker
@@ -175,11 +177,21 @@ def execute(
                 fallback=EXPECTED_S,
                 threads=tables[0].profile.threads,
             )
-            return engine.run(plan)
+            with _endpoints(tables[0].profile):
+                return engine.run(plan)
     except BaseException:
         # What is stored is safe; the next run or sync writes what MLflow lacks.
         tracker.close(timeout_s=2.0)
         raise
+
+
+def _endpoints(profile: Profile) -> AbstractContextManager[object]:
+    """Serve what a profile's stages ask over HTTP, where that is a stand-in."""
+    if profile.stand_ins is None:
+        return nullcontext()
+    from harness.stand_in.serving import endpoints
+
+    return endpoints()
 
 
 def follow(tracker: Tracker, event: Event) -> None:

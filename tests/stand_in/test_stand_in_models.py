@@ -123,5 +123,5 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(
     for name in ("HARNESS_MODELS", "HARNESS_BENCHMARKS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "file"))
-    with pytest.raises(HarnessError, match="the stand-ins cannot be made in .*HARNESS_WORK"):
+    with pytest.raises(HarnessError, match=r"the stand-ins cannot be made in .*HARNESS_WORK"):
         places.make_ready(0)
