@@ -140,6 +140,8 @@ class Benchmark(Strict):
     """Scores it yields."""
     items: Count | dict[str, Count]
     """Prompts, or conversations; by score where each score has items of its own."""
+    files: str | None = Field(default=None, pattern="^[\\w-][\\w.-]*(/[\\w-][\\w.-]*)*$")
+    """Where a real benchmark's files lie, below the folder of benchmarks; null for its own name."""
     judge: str
     """What judges the answers, or the prompts; part of every result's key."""
     against: str | None = None

@@ -2,7 +2,7 @@
 
 Which model rewrites is what a run *is*; where it is served, with which key, how many requests at
 once and for how much money is not, and stands in no declaration. For each role (`CREATOR` rewrites
-prompts, `SCORER` judges them) these variables are read:
+prompts, `SCORER` judges them, `JUDGE` judges a benchmark's answers) these variables are read:
 
 - `HARNESS_CREATOR_URL`: address of an OpenAI-compatible endpoint; without it the seller's own, for
   models whose names begin with `gpt-` or `gemini-`;
@@ -12,6 +12,9 @@ prompts, `SCORER` judges them) these variables are read:
 - `HARNESS_CREATOR_PRICE`: dollars for a million tokens in and out, as `2.5,10`; without it the list
   price, where known;
 - `HARNESS_CREATOR_BUDGET_USD`: dollars that a stage may spend; without it there is no limit.
+
+Which settings a model takes follows from its name alone (`harness.evaluation.judging.dialect`), so
+that it is part of what a run is.
 """
 
 from __future__ import annotations
@@ -24,12 +27,13 @@ from typing import Literal
 from harness.errors import UserError
 from harness.evaluation.judging.cache import ReplyCache
 from harness.evaluation.judging.client import Client
+from harness.evaluation.judging.dialect import Dialect, dialect_of
 from harness.evaluation.judging.endpoint import OPENAI_URL, Endpoint
 from harness.evaluation.judging.ledger import Ledger
 from harness.evaluation.judging.prices import Price, parse_price, read_prices
 from harness.project import work_dir
 
-Role = Literal["CREATOR", "SCORER"]
+Role = Literal["CREATOR", "SCORER", "JUDGE"]
 
 CONCURRENCY = 8
 MOST_CONCURRENCY = 256
@@ -52,6 +56,7 @@ class Access:
         price: What it costs; None where that is not known.
         budget_usd: What may be spent; None for no limit.
         role: Whose it is.
+        dialect: The settings it takes.
     """
 
     url: str
@@ -60,12 +65,14 @@ class Access:
     price: Price | None
     budget_usd: float | None
     role: Role
+    dialect: Dialect
 
     def client(self) -> Client:
         """Return a client that keeps its replies in the work folder."""
         ledger = Ledger(self.budget_usd, raised_by=f"HARNESS_{self.role}_BUDGET_USD")
         endpoint = Endpoint(self.url, self.key_variable)
-        return Client(endpoint, ReplyCache(work_dir() / "replies"), ledger, self.price)
+        cache = ReplyCache(work_dir() / "replies")
+        return Client(endpoint, cache, ledger, self.price, dialect=self.dialect)
 
 
 def access_to(role: Role, model: str) -> Access:
@@ -93,7 +100,8 @@ def access_to(role: Role, model: str) -> Access:
             f"HARNESS_{role}_CONCURRENCY is {concurrency:g}; give a whole number from 1 to "
             f"{MOST_CONCURRENCY}"
         )
-    return Access(url, key_variable, int(concurrency), price, budget, role)
+    dialect = dialect_of(model, f"HARNESS_{role}")
+    return Access(url, key_variable, int(concurrency), price, budget, role, dialect)
 
 
 def _place(role: Role, model: str) -> tuple[str, str]:

@@ -89,6 +89,11 @@ class Benchmark:
         """The questions, in the benchmark's order."""
         raise NotImplementedError
 
+    @property
+    def references(self) -> dict[str, str]:
+        """The answers that a model's are compared with, by question; none where none are."""
+        return {}
+
     def restrict(self, prompts: Collection[str]) -> None:
         """Ask no other questions than these from now on.
 
@@ -185,6 +190,11 @@ class ArenaHard(Benchmark):
         """The questions."""
         return self.inputs.questions
 
+    @property
+    def references(self) -> dict[str, str]:
+        """The baseline's answers."""
+        return {p: answer.turns[0] for p, answer in self.inputs.baseline.by_prompt.items()}
+
     def sampling(self, question: Question) -> dict[str, Json]:
         """Return greedy decoding."""
         return {
@@ -255,6 +265,12 @@ class AlpacaEval(Benchmark):
     def questions(self) -> tuple[Question, ...]:
         """The instructions."""
         return self.inputs.questions
+
+    @property
+    def references(self) -> dict[str, str]:
+        """The reference model's outputs."""
+        records = zip(self.questions, self.inputs.references, strict=True)
+        return {question.prompt_id: str(record["output"]) for question, record in records}
 
     def sampling(self, question: Question) -> dict[str, Json]:
         """Return the paper's sampling."""

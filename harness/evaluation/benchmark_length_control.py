@@ -7,6 +7,9 @@ package, the file or all 805 annotations in the benchmark's order there is no sc
 regression joins difficulties by position: an annotation that is missing shifts all that follow.
 One that is there without a preference keeps its place, and the package leaves it out itself.
 
+The win rate is the mean of the regression's predictions at equal lengths, one for each instruction;
+its standard error in the package is that of these. So they are its values by prompt.
+
 Source: alpaca_eval 0.6.6, `metrics/glm_winrate.py`.
 """
 
@@ -19,9 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from harness.errors import UserError
 from harness.evaluation.benchmark_alpaca_eval import INSTRUCTIONS
 from harness.evaluation.benchmark_alpaca_judge import installed
+from harness.evaluation.scores import FloatArray
 
 FILE_NAME = "df_gamed.csv"
 PUBLISHED_SHA256 = "97aeec3f1c7de6dee6fd31fe66f1702623f4614c3efe1c6fc5f4927cd5fd674d"
@@ -32,19 +38,22 @@ class NotAvailableError(UserError):
     """There is no length-controlled win rate, for a reason that the message says."""
 
 
-def length_controlled_win_rate(
+def length_controlled_values(
     annotations: Sequence[Mapping[str, Any]],
     data_file: Path | None,
     sha256: str = PUBLISHED_SHA256,
     instructions: Sequence[str] | None = None,
-) -> float:
-    """Return a model's length-controlled win rate, in percent.
+) -> FloatArray:
+    """Return what a model's length-controlled win rate is the mean of, in percent.
 
     Args:
         annotations: The model's annotations, in the benchmark's order.
         data_file: The file `df_gamed.csv`, or None.
         sha256: The digest it must have.
         instructions: The benchmark's instructions in their order; None takes the annotations' own.
+
+    Returns:
+        The preference predicted at equal lengths for each annotation, shape (805,).
 
     Raises:
         NotAvailableError: The package, the file, or an annotation is missing, or the file or the
@@ -77,28 +86,30 @@ class LengthControl:
     data_file: Path | None = None
     sha256: str = PUBLISHED_SHA256
 
-    def rate(
+    def values(
         self, records: Sequence[Mapping[str, Any]], instructions: Sequence[str] | None = None
-    ) -> float | str:
-        """Return the length-controlled win rate in percent, or why there is none."""
+    ) -> FloatArray | str:
+        """Return what the length-controlled win rate is the mean of, or why there is none."""
         try:
-            return length_controlled_win_rate(records, self.data_file, self.sha256, instructions)
+            return length_controlled_values(records, self.data_file, self.sha256, instructions)
         except NotAvailableError as reason:
             return str(reason)
 
 
-def _by_the_package(annotations: Sequence[Mapping[str, Any]], data_file: Path) -> float:
+def _by_the_package(annotations: Sequence[Mapping[str, Any]], data_file: Path) -> FloatArray:
     import pandas as pd
     from alpaca_eval.metrics import glm_winrate
 
+    table = pd.DataFrame([dict(row) for row in annotations])
     with _fetching(glm_winrate, data_file):
-        metrics = glm_winrate.get_length_controlled_winrate(
-            pd.DataFrame([dict(row) for row in annotations]),
+        glm_winrate.get_length_controlled_winrate(
+            table,
             # The default writes into the installed package.
             save_weights_dir=None,
+            is_add_glm_preference_inplace=True,
             is_warn_extreme_changes=False,
         )
-    return float(metrics["length_controlled_winrate"])
+    return 100.0 * table["glm_preference"].to_numpy(dtype=np.float64)
 
 
 @contextlib.contextmanager

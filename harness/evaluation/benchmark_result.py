@@ -146,12 +146,19 @@ def evaluate_annotations(
             ordered = benchmark_alpaca_eval.in_order(annotated, model, instructions)
             preferences = published.preferences_from_annotations(ordered)
             score = score_preferences(preferences[model], model)
-            rate = length_control.rate(ordered, instructions)
-            notes = dict(score.notes)
-            if isinstance(rate, str):
-                notes[LENGTH_CONTROLLED] = f"{NOT_AVAILABLE}: {rate}"
-            scores = {**score.scores, LENGTH_CONTROLLED: None if isinstance(rate, str) else rate}
-            score = replace(score, scores=scores, notes=notes)
+            controlled = length_control.values(ordered, instructions)
+            if isinstance(controlled, str):
+                notes = {**score.notes, LENGTH_CONTROLLED: f"{NOT_AVAILABLE}: {controlled}"}
+                score = replace(
+                    score, scores={**score.scores, LENGTH_CONTROLLED: None}, notes=notes
+                )
+            else:
+                rate = float(controlled.mean())
+                score = replace(
+                    score,
+                    scores={**score.scores, LENGTH_CONTROLLED: rate},
+                    values={**score.values, LENGTH_CONTROLLED: controlled},
+                )
             found.append(Evaluation(score, judge, _intervals(score)))
     return found
 

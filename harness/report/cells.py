@@ -7,13 +7,15 @@ seed of its baseline row as well. What is missing has a state instead:
     partial        some seeds are judged
     not_run        no seed is judged
     failed         a stage that a missing seed needs failed the last time it ran
-    not_available  the profile has no benchmark that yields the column
+    not_available  the profile has no benchmark that yields the column, or the judge says that its
+                   score could not be had
 
 A failure outranks `partial`, because another run alone may not mend it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -57,7 +59,8 @@ class Cell:
         runs: The judged runs behind the cell, in order of their seeds, each as
             `<run id>/<profile>/seed<seed>@<fingerprint>` with the first 12 digits of the
             fingerprint of the judge's stage.
-        reason: Why a failed cell failed; not part of the JSON form.
+        reason: Why a cell failed or is not available, where a stage says so; not part of the JSON
+            form.
     """
 
     table: str
@@ -136,6 +139,16 @@ class Failures:
             return None
         return f"{judge.title}: the judge gave no values of `{score}`"
 
+    def not_available(self, judge: Stage, score: str) -> str | None:
+        """Return why a judge that is done says a score could not be had; None if it does not."""
+        if self._store.status(judge.fingerprint) != "done":
+            return None
+        path = self._store.open(judge.fingerprint) / "summary.json"
+        if not path.exists():
+            return None
+        lacking = json.loads(path.read_text(encoding="utf-8")).get("not_available", {})
+        return None if lacking.get(score) is None else str(lacking[score])
+
     def _find(self, stage: Stage) -> str | None:
         status = self._store.status(stage.fingerprint)
         if status == "done":
@@ -195,7 +208,7 @@ def _state(
 def state_of(
     runs: Sequence[Run], benchmark: str, score: str, measured: Measured, failures: Failures
 ) -> tuple[State, str | None]:
-    """Return whether a score of some runs is there for every seed, and why it failed if it did.
+    """Return whether a score of some runs is there for every seed, and why not if that is known.
 
     Args:
         runs: One run for each seed.
@@ -207,11 +220,16 @@ def state_of(
     missing = [run for run in runs if (run.run_id, run.seed, score) not in measured]
     if not missing:
         return "ok", None
+    unavailable = []
     for run in missing:
         judge = run.judged[benchmark]
+        why = failures.not_available(judge, score.partition("/")[0])
         reason = failures.behind(judge) or failures.without_score(judge, score)
-        if reason is not None:
+        if why is None and reason is not None:
             return "failed", reason
+        unavailable.append(why)
+    if all(why is not None for why in unavailable):
+        return "not_available", unavailable[0]
     return ("not_run" if len(missing) == len(runs) else "partial"), None
 
 

@@ -67,6 +67,8 @@ class Evidence:
             return f"{where} failed: {cell.reason}" if cell.reason else f"{where} failed"
         if cell.state == "partial":
             return f"{where} has {len(cell.runs)} of {len(cell.seeds)} seeds"
+        if cell.state == "not_available" and cell.reason:
+            return f"{where} is not available: {cell.reason}"
         if cell.state == "not_available":
             return f"the profile has no benchmark that yields `{column}`"
         return None if cell.state == "ok" else f"{where} has not run"

@@ -255,12 +255,15 @@ def state_words(name: State, done: int, asked: int) -> str:
 
 
 def failures(report: Report) -> list[str]:
-    """Return why cells failed, each reason once with the rows it stops."""
-    stopped: dict[str, dict[str, None]] = {}
+    """Return why cells failed or are not available, each reason once with the rows it stops."""
+    stopped: dict[tuple[State, str], dict[str, None]] = {}
     for cell in report.cells:
         if cell.reason is not None:
-            stopped.setdefault(cell.reason, {})[cell.row] = None
-    return [plain(f"failed: {', '.join(rows)}: {reason}") for reason, rows in stopped.items()]
+            stopped.setdefault((cell.state, cell.reason), {})[cell.row] = None
+    return [
+        plain(f"{state_words(name, 0, 0)}: {', '.join(rows)}: {reason}")
+        for (name, reason), rows in stopped.items()
+    ]
 
 
 def summary_block(report: Report) -> Block:

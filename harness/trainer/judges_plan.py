@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from harness.catalogue.profile import Benchmark
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
+from harness.trainer.real_benchmarks import is_benchmark
+from harness.trainer.real_judging import judging_settings
 
 if TYPE_CHECKING:
     from harness.trainer.plan import Planner
@@ -62,5 +64,6 @@ def _judged(
     judge: dict[str, Json] = {
         "benchmark": identity,
         "judge": planner.assets.judge(benchmark.judge),
+        **(judging_settings(identity) if is_benchmark(identity) else {}),
     }
     return planner.stage("judge", judge, {"answers": answers}, label)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow.parquet as pq
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UserError
 from harness.micro import world
 from harness.micro.downstream_items import NAME as DOWNSTREAM
 from harness.store import Json, StageContext
-from harness.trainer.answers import answering, policy_folder
+from harness.trainer.answers import Ask, answering, policy_folder
 from harness.trainer.assets import asset_name, benchmark_items, resolve
 from harness.trainer.files import (
     COMPLETION_SCHEMA,
@@ -25,10 +25,14 @@ from harness.trainer.files import (
     write_json,
     write_rows,
 )
+from harness.trainer.real_benchmarks import is_benchmark
+from harness.trainer.real_judging import judge_answers
 
 if TYPE_CHECKING:
     from harness.micro.judge import Answers
     from harness.micro.sources import Item
+    from harness.models.loading import Conversation
+    from harness.models.policy import Completion
 
 SCORING_BATCH = 256
 """Sequences scored at a time; rewards do not depend on it beyond rounding."""
@@ -195,11 +199,9 @@ def answer_stage(ctx: StageContext) -> None:
     with answering(ctx) as ask:
         for turn in (1, 2):
             asked = [item for item in items if turn == 1 or item.turn_2 is not None]
-            if not asked:
-                break
-            so_far = [conversations[item.item_id] for item in asked]
-            answers = ask(so_far, n=1, seed=ctx.seed + turn, part=f"turn-{turn}")
-            for item, conversation, (answer,) in zip(asked, so_far, answers, strict=True):
+            said = _answers(ask, ctx, asked, conversations, turn)
+            for item in asked:
+                conversation, answer = conversations[item.item_id], said[item.item_id]
                 rows.append(
                     {
                         "prompt_id": item.item_id,
@@ -214,8 +216,53 @@ def answer_stage(ctx: StageContext) -> None:
     write_rows(ctx.output / "answers.parquet", rows)
 
 
+def _answers(
+    ask: Ask,
+    ctx: StageContext,
+    asked: Sequence[Item],
+    conversations: Mapping[str, Conversation],
+    turn: int,
+) -> dict[str, Completion]:
+    """Return the answer to each item in one turn, those of a temperature sampled together."""
+    groups: dict[float, list[Item]] = {}
+    for item in asked:
+        groups.setdefault(temperature_of(ctx.settings["temperature"], item.category), []).append(
+            item
+        )
+    found: dict[str, Completion] = {}
+    for number, (temperature, items) in enumerate(groups.items(), start=1):
+        answers = ask(
+            [conversations[item.item_id] for item in items],
+            n=1,
+            seed=ctx.seed + turn,
+            part=f"turn-{turn}" if len(groups) == 1 else f"turn-{turn}-{number}",
+            temperature=temperature,
+        )
+        found |= {item.item_id: answer for item, (answer,) in zip(items, answers, strict=True)}
+    return found
+
+
+def temperature_of(setting: Json, category: str) -> float:
+    """Return the temperature that a category is answered at; a benchmark may have one for each.
+
+    Raises:
+        UserError: the category has none.
+    """
+    if not isinstance(setting, Mapping):
+        return cast(float, setting)
+    if category not in setting:
+        raise UserError(
+            f"the profile gives no temperature for questions of the category `{category}`; add it "
+            "to the benchmark's `temperature`"
+        )
+    return cast(float, setting[category])
+
+
 def judge_stage(ctx: StageContext) -> None:
     """Judge answers; writes `judgments.parquet`, `scores.parquet` and `summary.json`."""
+    if is_benchmark(str(ctx.settings["benchmark"])):
+        judge_answers(ctx)
+        return
     from harness.micro.exact_match import EXACT_MATCH
     from harness.micro.judge import JUDGE, Answer
 

@@ -3,7 +3,9 @@
 Arena-Hard, AlpacaEval and MT-Bench are answered and judged as stages here, through the same code
 and from the same files as with `harness evaluate`. A benchmark's identity is the digest of what it
 asks and tells its judge: questions, references or the baseline's answers, and the judge's prompts.
-Where they are not there yet, it ends in `not-downloaded`.
+Where they are not there yet, it ends in `not-downloaded`. A benchmark's files lie in the folder of
+its name, or where the profile says (`files`), which then names the kind last:
+`made-up/arena-hard`.
 
 Table 9's tasks have their questions inside lm-evaluation-harness; of them the package's version is
 what is known.
@@ -62,6 +64,7 @@ KINDS: Mapping[str, Kind] = {
 """The benchmarks by their names in a profile."""
 
 BY_NAME = {kind.name: kind for kind in KINDS.values()}
+"""The benchmarks by their names in the command line."""
 
 
 def benchmark_identity(name: str, declared: Declared) -> str:
@@ -83,26 +86,36 @@ def benchmark_identity(name: str, declared: Declared) -> str:
             f"{', '.join([*KINDS, DOWNSTREAM])}"
         )
     kind = KINDS[name]
-    if not folder_of(kind.name).is_dir():
-        return f"{kind.name}@{NOT_DOWNLOADED}"
-    benchmark = read_benchmark(kind.name)
-    there, said = len(benchmark.questions), declared.items
+    place = declared.files or kind.name
+    if place.rpartition("/")[2] != kind.name:
+        raise UserError(
+            f"`benchmarks.{name}.files` is `{place}`; let it end in `{kind.name}`, which says how "
+            "its files are read"
+        )
+    if not folder_of(place).is_dir():
+        return f"{place}@{NOT_DOWNLOADED}"
+    there, said = len(_read_at(place).questions), declared.items
     if there != said:
         raise UserError(
-            f"{folder_of(kind.name)} has {there} questions and the profile says {said}; give the "
+            f"{folder_of(place)} has {there} questions and the profile says {said}; give the "
             f"whole benchmark, or correct `benchmarks.{name}.items`"
         )
-    if declared.against != kind.against:
+    if declared.files is None and declared.against != kind.against:
         raise UserError(
             f"{kind.name} compares with {kind.against or 'nobody'} and the profile says "
             f"{declared.against or 'nobody'}; correct `benchmarks.{name}.against`"
         )
-    return f"{kind.name}@{_digest(kind.name)}"
+    return f"{place}@{_digest(place)}"
+
+
+def kind_of(identity: str) -> Kind:
+    """Return the kind of a benchmark, by its identity or place."""
+    return BY_NAME[identity.partition("@")[0].rpartition("/")[2]]
 
 
 def is_benchmark(identity: str) -> bool:
     """Return whether an identity is that of a real benchmark whose answers a judge rates."""
-    return identity.partition("@")[0] in BY_NAME
+    return identity.partition("@")[0].rpartition("/")[2] in BY_NAME
 
 
 def is_lm_eval(identity: str) -> bool:
@@ -116,56 +129,61 @@ def benchmark_of_identity(identity: str) -> Benchmark:
     Raises:
         UserError: they are not there, cannot be read, or are others.
     """
-    name, _, digest = identity.partition("@")
-    if digest == NOT_DOWNLOADED or not folder_of(name).is_dir():
+    place, _, digest = identity.partition("@")
+    if digest == NOT_DOWNLOADED or not folder_of(identity).is_dir():
         raise UserError(
-            f"the files of {name} are not on this machine; type {fetch_line(name)}, and plan the "
+            f"the files of {place} are not on this machine; type {fetch_line(place)}, and plan the "
             "run again"
         )
-    if _digest(name) != digest:
+    if _digest(place) != digest:
         raise UserError(
-            f"the files in {folder_of(name)} are not those that this run was planned with; put "
+            f"the files in {folder_of(place)} are not those that this run was planned with; put "
             "them back, or plan the run again"
         )
-    return read_benchmark(name)
+    return _read_at(place)
 
 
 def questions_of(identity: str) -> list[Item]:
-    """Return a benchmark's questions in its order.
+    """Return a benchmark's questions in its order, with the answers it compares with.
 
     Raises:
         UserError: its files are not those the identity means.
     """
+    benchmark = benchmark_of_identity(identity)
+    references = benchmark.references
     return [
-        Item(q.prompt_id, q.category, q.turns[0], q.turns[1] if len(q.turns) > 1 else None)
-        for q in benchmark_of_identity(identity).questions
+        Item(
+            q.prompt_id,
+            q.category,
+            q.turns[0],
+            q.turns[1] if len(q.turns) > 1 else None,
+            references.get(q.prompt_id),
+        )
+        for q in benchmark.questions
     ]
 
 
-def folder_of(name: str) -> Path:
-    """Return the folder of a benchmark's files."""
-    return benchmarks_dir() / name
+def folder_of(identity: str) -> Path:
+    """Return the folder of a benchmark's files, by its identity or place."""
+    return benchmarks_dir() / identity.partition("@")[0]
 
 
-def fetch_line(name: str) -> str:
+def fetch_line(place: str) -> str:
     """Return what to type for a benchmark whose files are not there."""
+    if place not in BY_NAME:
+        return f"nothing for {place}: put its files at {folder_of(place)}"
     return (
-        f"`harness evaluate fetch {name}` (or put its files at {folder_of(name)}; "
+        f"`harness evaluate fetch {place}` (or put its files at {folder_of(place)}; "
         "HARNESS_BENCHMARKS names the folder of all benchmarks)"
     )
 
 
-def read_benchmark(name: str) -> Benchmark:
-    """Read a benchmark's files; those read before are not read again unless they changed.
-
-    Raises:
-        UserError: a file is absent or has another form.
-    """
-    return _read(name, folder_of(name), _stamp(folder_of(name)))
+def _read_at(place: str) -> Benchmark:
+    return _read(kind_of(place).name, folder_of(place), _stamp(folder_of(place)))
 
 
-def _digest(name: str) -> str:
-    return _digest_at(name, folder_of(name), _stamp(folder_of(name)))
+def _digest(place: str) -> str:
+    return _digest_at(kind_of(place).name, folder_of(place), _stamp(folder_of(place)))
 
 
 _Stamp = tuple[tuple[str, int, int], ...]
@@ -173,14 +191,13 @@ _Stamp = tuple[tuple[str, int, int], ...]
 
 def _stamp(folder: Path) -> _Stamp:
     """Return names, sizes and times of change of a folder's files."""
-    if not folder.is_dir():
-        raise UserError(f"the files of {folder.name} are gone; type {fetch_line(folder.name)}")
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files)
 
 
 @lru_cache(maxsize=8)
 def _read(name: str, folder: Path, stamp: _Stamp) -> Benchmark:
+    """Read a benchmark's files; those read before are not read again unless they changed."""
     del stamp  # part of the key only
     from harness.evaluation.benchmark_kinds import AlpacaEval, ArenaHard, MtBench
     from harness.evaluation.benchmark_length_control import FILE_NAME, LengthControl

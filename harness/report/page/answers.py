@@ -160,12 +160,11 @@ def _name(reply: Mapping[str, Any], *, games: bool) -> str:
 
 
 def _references(judge: Stage) -> dict[str, str]:
-    """Return the answers that a benchmark of the embedded world compares with."""
-    from harness.micro.benchmarks import read_items
-    from harness.trainer.assets import resolve
+    """Return the answers that a benchmark compares with."""
+    from harness.trainer.assets import benchmark_items
 
     try:
-        items = read_items(resolve(str(judge.settings["benchmark"])))
-    except HarnessError:  # the world that these answers came from is not the one at hand
+        items = benchmark_items(str(judge.settings["benchmark"]))
+    except HarnessError:  # the files that these answers came from are not those at hand
         return {}
     return {item.item_id: item.reference for item in items if item.reference is not None}

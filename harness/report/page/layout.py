@@ -213,7 +213,7 @@ def _card(report: Report, row: Row, column: Column, cell: Cell, traces: Traces) 
         gain = _exact(cell.gain, cell.gain_ci_low, cell.gain_ci_high)
         facts.append((f"gain over {cell.baseline_row}", gain))
     if cell.reason is not None:
-        facts.append(("failed", view.plain(cell.reason)))
+        facts.append(("failed" if cell.state == "failed" else "why not", view.plain(cell.reason)))
     printed = cell.paper_printed or view.NO_PAPER
     if not report.table.is_ours:
         facts.append(("paper", f"{printed}; {report.table.place}"))
