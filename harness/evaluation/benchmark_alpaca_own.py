@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from harness.evaluation.benchmark_alpaca_eval import Inputs, read_inputs
 from harness.evaluation.benchmark_files import Answers, Question, fill
 from harness.evaluation.benchmark_kinds import AlpacaEval, Judge, Judged
 from harness.evaluation.benchmark_length_control import LengthControl
-from harness.evaluation.benchmark_result import Evaluation
+from harness.evaluation.benchmark_result import LENGTH_CONTROLLED, Evaluation
 from harness.evaluation.judging.client import Done, Outcome, work_through
 from harness.evaluation.judging.request import ChatRequest, Message, Reply
 from harness.evaluation.published import preferences_from_annotations
@@ -35,6 +35,9 @@ from harness.statistics.intervals import mean_interval
 from harness.store.fingerprint import Json
 
 FILE_NAME = "annotator.json"
+
+OWN_REGRESSION = "by this project's own regression, which is not AlpacaEval's"
+"""Note on the length-controlled win rate."""
 
 NAMES = ("m", "M")
 """What the first and the second answer shown are called."""
@@ -134,6 +137,7 @@ class OwnAlpacaEval(AlpacaEval):
         ]
         preferences = preferences_from_annotations(records)[answers.model]
         score = score_preferences(preferences, answers.model, length_control=True)
+        score = replace(score, notes={LENGTH_CONTROLLED: OWN_REGRESSION, **score.notes})
         rates = {name: mean_interval(values[None, :]) for name, values in score.values.items()}
         intervals = {name: (found.low, found.high) for name, found in rates.items()}
         return Judged(Evaluation(score, filed, intervals), records)
