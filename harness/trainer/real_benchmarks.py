@@ -119,7 +119,7 @@ def is_benchmark(identity: str) -> bool:
 
 
 def has_own_annotator(identity: str) -> bool:
-    """Return whether a benchmark's folder has an annotator's words, so that no package is needed."""
+    """Return whether the judge's words are in the folder, so that no package is needed."""
     from harness.evaluation.benchmark_alpaca_own import FILE_NAME
 
     return (folder_of(identity) / FILE_NAME).is_file()
