@@ -31,6 +31,7 @@ EXPECTED_S: Mapping[str, float] = {
     "answer": 1.0,
     "judge": 0.1,
     "rate": 0.1,
+    "topics": 0.1,
     "reward_model": 60.0,
     "held_out": 10.0,
     "best_of_n": 0.5,

@@ -17,6 +17,7 @@ from harness.errors import UserError
 from harness.store.stage import Stage
 from harness.trainer.plan import Run
 from harness.trainer.table_runs import TableRuns, asked_together, plan_table
+from harness.trainer.topics import prompts_of_topics, topics_of
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,27 @@ class FigureRuns:
 
     @cached_property
     def targets(self) -> list[Stage]:
-        """Return the stages that complete every run."""
-        return [stage for run in self.runs.values() for stage in run.targets]
+        """Return the stages that complete every run, and those that tell topics where needed."""
+        return [*(stage for run in self.runs.values() for stage in run.targets), *self._topics]
+
+    @property
+    def _topics(self) -> list[Stage]:
+        """The stages that tell the topics that the figure shows; none where no model is asked."""
+        told = topics_of(self.profile)
+        if told is None:
+            return []
+        prompts = [
+            stage
+            for ref in self.row_ids
+            for run in self._of_row(ref)
+            for stage in prompts_of_topics(self.figure, run)
+        ]
+        return [found for stage in prompts if (found := told.stage_of(stage)) != stage]
+
+    def _of_row(self, ref: str) -> list[Run]:
+        """Return the runs of a row that has one run for all columns, one for each seed."""
+        run_id = self.places[ref][1].run
+        return [] if run_id is None else [self.runs[run_id, seed] for seed in self.seeds]
 
 
 def plan_figure(

@@ -91,7 +91,8 @@ def read_rewards(folder: Path) -> tuple[list[str], NDArray[np.float64]]:
 
 def read_rows(path: Path) -> Rows:
     """Read a Parquet file as a list of rows."""
-    rows: Rows = pq.read_table(path).to_pylist()
+    with pq.ParquetFile(path) as file:  # `read_table` would load pandas
+        rows: Rows = file.read().to_pylist()
     return rows
 
 

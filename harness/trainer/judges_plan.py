@@ -16,6 +16,7 @@ from harness.store.fingerprint import Json
 from harness.store.stage import Stage
 from harness.trainer.real_benchmarks import is_benchmark
 from harness.trainer.real_judging import judging_settings
+from harness.trainer.scorer_steps import rating_settings
 
 if TYPE_CHECKING:
     from harness.trainer.plan import Planner
@@ -38,7 +39,10 @@ def judges_of_prompts(planner: Planner, label: str, prompts: Stage) -> dict[str,
     return {
         name: planner.stage(
             "rate",
-            {"judge": planner.assets.judge(benchmark.judge)},
+            {
+                "judge": planner.assets.judge(benchmark.judge),
+                **({} if planner.profile.policy == "world" else rating_settings(benchmark)),
+            },
             {"prompts": prompts},
             f"{label} · {name}",
         )

@@ -62,6 +62,7 @@ VERSIONS: Mapping[str, int] = {
     "answer": 1,
     "judge": 1,
     "rate": 1,
+    "topics": 1,
     "reward_model": 1,
     "held_out": 1,
     "best_of_n": 1,

@@ -42,6 +42,18 @@ MODEL = "policy"
 PACKAGES = {"arena-hard": "tiktoken", "alpaca-eval": "alpaca-eval"}
 """The package that a part of a benchmark's scores needs, by benchmark."""
 
+SCORE_COLUMNS = {"prompt_id": "string", "column": "string", "value": "double"}
+"""Columns of `scores.parquet`."""
+
+JUDGMENT_COLUMNS = {
+    "prompt_id": "string",
+    "category": "string",
+    "number": "int64",
+    "reply": "string",
+    "verdict": "string",
+}
+"""Columns of `judgments.parquet`: the number of a game or turn, the judge's reply, what it says."""
+
 LACKING_PACKAGE = (
     "the package alpaca-eval (extra `alpaca`), which has the judge's prompts, was absent"
 )
@@ -89,7 +101,8 @@ def judge_answers(ctx: StageContext) -> None:
         twentieths(ctx, "judged"),
     )
     evaluation = judged.evaluation
-    write_rows(ctx.output / "judgments.parquet", _judgments(benchmark, judged.records))
+    judgments = _judgments(benchmark, judged.records)
+    write_rows(ctx.output / "judgments.parquet", judgments, schema_of(JUDGMENT_COLUMNS))
     write_scores(ctx.output, _scores(benchmark, evaluation, kind.columns))
     said |= _summary(evaluation, kind.columns)
     write_json(ctx.output / "summary.json", {**said, "cost": cost_of(client.receipt)})
@@ -97,12 +110,12 @@ def judge_answers(ctx: StageContext) -> None:
 
 def write_scores(output: Path, rows: Rows) -> None:
     """Write `scores.parquet`: prompt_id, column, value; there may be none."""
-    write_rows(output / "scores.parquet", rows, _score_schema())
+    write_rows(output / "scores.parquet", rows, schema_of(SCORE_COLUMNS))
 
 
 def write_nothing(output: Path, said: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
     """Write the files of a judge that could give no score, with the reason for each column."""
-    write_rows(output / "judgments.parquet", [], _nothing_judged())
+    write_rows(output / "judgments.parquet", [], schema_of(JUDGMENT_COLUMNS))
     write_scores(output, [])
     none = {"scores": dict.fromkeys(reasons), "n": 0, "n_missing": 0}
     write_json(output / "summary.json", {**said, **none, "not_available": dict(reasons)})
@@ -222,13 +235,8 @@ def _digest_of_length_control(identity: str) -> str | None:
     return hashlib.sha256(file.read_bytes()).hexdigest()[:DIGITS] if file.is_file() else None
 
 
-def _score_schema() -> pa.Schema:
+def schema_of(columns: Mapping[str, str]) -> pa.Schema:
+    """Return a schema of named columns, so that a file without rows has them as well."""
     import pyarrow as pa
 
-    return pa.schema([("prompt_id", pa.string()), ("column", pa.string()), ("value", pa.float64())])
-
-
-def _nothing_judged() -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema([("prompt_id", pa.string()), ("number", pa.int64()), ("reply", pa.string())])
+    return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in columns.items()])

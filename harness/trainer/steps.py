@@ -32,6 +32,7 @@ from harness.trainer.files import (
     write_rows,
 )
 from harness.trainer.human_prompts import cut_prompts
+from harness.trainer.scorer_steps import rate_prompts
 
 FUNCTIONS: Mapping[str, str] = {
     **{
@@ -43,6 +44,7 @@ FUNCTIONS: Mapping[str, str] = {
         for k in ("generate", "annotate", "rewrite", "train", "answer", "judge")
     },
     "online": "harness.trainer.online_steps:online_stage",
+    "topics": "harness.trainer.scorer_steps:topics_stage",
     **{
         k: f"harness.trainer.reward_steps:{k}_stage"
         for k in ("reward_model", "held_out", "best_of_n")
@@ -214,6 +216,9 @@ def join_stage(ctx: StageContext) -> None:
 
 def rate_stage(ctx: StageContext) -> None:
     """Score prompts from their text; writes `scores.parquet` and `summary.json`."""
+    if "asked" in ctx.settings:
+        rate_prompts(ctx)
+        return
     from harness.micro.prompt_scores import RULES, SCORERS
 
     judge = str(ctx.settings["judge"])

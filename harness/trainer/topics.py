@@ -2,45 +2,90 @@
 
 In the embedded world a topic is the category of a prompt's first operation, which the world's own
 parser reads from the text. That is why this stands here and not in the report, which knows no
-world. No other profile has a classifier yet; one that runs a model would be a stage of its own.
+world. Elsewhere the profile's scorer sorts prompts into topics, in a stage of its own that the
+figures about topics ask for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+from harness.catalogue.figures import Figure, SharesFigure, TopicsFigure
 from harness.catalogue.profile import Profile
+from harness.store.stage import Stage
+from harness.trainer.plan import VERSIONS, Run
+from harness.trainer.rewards import rewards_stage
 
 NO_TOPIC = "no topic"
-"""The topic of a prompt that cannot be read."""
+"""The topic of a prompt that cannot be read, or of which the scorer says nothing readable."""
 
 
 @dataclass(frozen=True)
-class Classifier:
-    """Tells the topic of a prompt.
+class Topics:
+    """Tells the topics of prompts.
 
     Attributes:
-        topics: The topics, in a fixed order.
-        topic_of: Returns the topic of a prompt's text, `NO_TOPIC` where it has none.
+        names: The topics, in a fixed order.
+        stage_of: Returns the stage that tells the topics of the prompts that a stage holds.
+        read: Returns prompt id and topic of each prompt, or answer, from that stage's folder.
     """
 
-    topics: tuple[str, ...]
-    topic_of: Callable[[str], str]
+    names: tuple[str, ...]
+    stage_of: Callable[[Stage], Stage]
+    read: Callable[[Path], list[tuple[str, str]]]
 
 
-def classifier_of(profile: Profile) -> Classifier | None:
-    """Return the classifier of a profile, None where it has none."""
-    if profile.prompts.source != "world":
+def topics_of(profile: Profile) -> Topics | None:
+    """Return what tells topics at a profile, None where nothing does."""
+    if profile.prompts.source == "world":
+        from harness.micro.operations import CATEGORIES
+
+        return Topics(CATEGORIES, lambda prompts: prompts, _parsed)
+    scorer = profile.creator.scorer
+    if scorer is None:
         return None
-    from harness.micro.operations import CATEGORIES
+    from harness.creators.topics import TOPICS
+    from harness.trainer.scorer_steps import topic_settings
 
-    return Classifier(CATEGORIES, _category_of_first_operation)
+    def stage_of(prompts: Stage) -> Stage:
+        label = f"{prompts.label} · topics"
+        return Stage(
+            "topics", VERSIONS["topics"], topic_settings(scorer), {"prompts": prompts}, label
+        )
+
+    return Topics(tuple(TOPICS), stage_of, _sorted_by_a_model)
 
 
-def _category_of_first_operation(prompt: str) -> str:
+def prompts_of_topics(figure: Figure, run: Run) -> list[Stage]:
+    """Return the stages that hold the prompts whose topics a figure shows of a run, if any."""
+    if isinstance(figure, SharesFigure):
+        return [iteration.pairs for iteration in run.iterations]
+    if isinstance(figure, TopicsFigure):
+        return [rewards_stage(run.iterations[figure.iteration - 1]).inputs["completions"]]
+    return []
+
+
+def category_of_first_operation(prompt: str) -> str:
+    """Return the topic of one of the embedded world's prompts."""
     from harness.micro.language import parse
     from harness.micro.operations import BY_NAME
 
     task = parse(prompt)
     return NO_TOPIC if task is None else BY_NAME[task.operations[0]].category
+
+
+def _parsed(folder: Path) -> list[tuple[str, str]]:
+    from harness.trainer.files import read_prompts, read_rows
+
+    answered = folder / "completions.parquet"
+    rows = read_rows(answered) if answered.exists() else read_prompts(folder)
+    return [(row["prompt_id"], category_of_first_operation(row["prompt"])) for row in rows]
+
+
+def _sorted_by_a_model(folder: Path) -> list[tuple[str, str]]:
+    from harness.trainer.files import read_rows
+
+    rows = read_rows(folder / "topics.parquet")
+    return [(row["prompt_id"], row["topic"] or NO_TOPIC) for row in rows]

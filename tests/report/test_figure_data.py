@@ -222,17 +222,24 @@ def test_each_iteration_s_prompts_are_missing_for_themselves(store: Store) -> No
     assert [data.found[i].state for i in (1, 2, 3, 4)] == ["ok", "partial", "not_run", "not_run"]
 
 
-def test_a_profile_without_a_classifier_has_no_topics(store: Store, tmp_path: Path) -> None:
+def test_a_profile_without_a_scorer_has_no_topics_and_one_with_it_waits_for_them(
+    store: Store, tmp_path: Path
+) -> None:
     profile = toy_profile()
     file = tmp_path / "prompts.jsonl"
     file.write_text('{"prompt": "What is a mean?"}\n', encoding="utf-8")
     elsewhere = profile.prompts.model_copy(update={"source": str(file)})
     tables, figures = declared()
-    bare = profile.model_copy(update={"prompts": elsewhere})
+    waiting = profile.model_copy(update={"prompts": elsewhere})
+    alone = profile.creator.model_copy(update={"scorer": None})
+    bare = waiting.model_copy(update={"creator": alone})
     for name in ("figure6", "figure12"):
         report = assemble_figure(plan_figure(figures[name], tables, bare, (0,)), store)
         assert {point.state for point in report.points} == {"not_available"}
-        assert report.missing == ["not available: `micro` has no classifier of topics"]
+        reason = "`micro` has no scorer that sorts prompts by topic"
+        assert report.missing == [f"not available: {reason}"]
+        report = assemble_figure(plan_figure(figures[name], tables, waiting, (0,)), store)
+        assert {point.state for point in report.points} == {"not_run"}
 
 
 def test_a_row_that_cannot_run_leaves_its_figure_without_numbers(store: Store) -> None:

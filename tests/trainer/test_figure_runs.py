@@ -9,12 +9,13 @@ from harness.catalogue.figures import Figure, load_figures
 from harness.catalogue.load import load_tables
 from harness.catalogue.profile import Profile, load_profiles
 from harness.catalogue.schema import Table
+from harness.engine import Plan
 from harness.errors import UserError
 from harness.micro import world
 from harness.micro.operations import CATEGORIES
 from harness.trainer.accuracy import held_out_accuracy
 from harness.trainer.figure_runs import plan_figure
-from harness.trainer.topics import NO_TOPIC, classifier_of
+from harness.trainer.topics import NO_TOPIC, category_of_first_operation, topics_of
 
 SEEDS = (0, 1)
 
@@ -87,17 +88,33 @@ def test_a_plan_needs_a_seed(
 
 
 def test_the_topic_of_a_prompt_is_the_category_of_its_first_operation(micro: Profile) -> None:
-    classifier = classifier_of(micro)
-    assert classifier is not None
-    assert classifier.topics == CATEGORIES
-    assert classifier.topic_of("reverse it , then sort it : 3 1 2") == "coding"
-    assert classifier.topic_of("sort it , then reverse it : 3 1 2") == "reasoning"
-    assert classifier.topic_of("write a poem") == NO_TOPIC
+    told = topics_of(micro)
+    assert told is not None
+    assert told.names == CATEGORIES
+    topic_of = category_of_first_operation
+    assert topic_of("reverse it , then sort it : 3 1 2") == "coding"
+    assert topic_of("sort it , then reverse it : 3 1 2") == "reasoning"
+    assert topic_of("write a poem") == NO_TOPIC
 
 
-def test_only_the_embedded_world_has_a_classifier_and_cards() -> None:
+@pytest.mark.parametrize(("name", "stages"), [("figure6", 4), ("figure12", 1)])
+def test_elsewhere_a_stage_tells_the_topics_that_a_figure_shows(
+    figures: dict[str, Figure], tables: dict[str, Table], name: str, stages: int
+) -> None:
+    """Figure 6 shows the prompts of four iterations, figure 12 those that one starts from."""
     paper = load_profiles()["paper"]
-    assert classifier_of(paper) is None
+    plan = Plan(plan_figure(figures[name], tables, paper, (0,)).targets)
+    topics = [stage for stage in plan if stage.kind == "topics"]
+    assert len(topics) == stages
+    assert {stage.settings["judge"] for stage in topics} == {"gemini-1.5-flash"}
+    bare = paper.model_copy(update={"creator": paper.creator.model_copy(update={"scorer": None})})
+    assert topics_of(bare) is None
+    plan = Plan(plan_figure(figures[name], tables, bare, (0,)).targets)
+    assert not any(stage.kind == "topics" for stage in plan)
+
+
+def test_only_the_embedded_world_has_cards() -> None:
+    paper = load_profiles()["paper"]
     assert held_out_accuracy(paper, "pointwise") is None
 
 

@@ -17,7 +17,8 @@ import pytest
 
 from harness.catalogue.load import find_table, load_tables
 from harness.catalogue.profile import Benchmark, Profile, find_profile, load_profiles
-from harness.errors import UserError
+from harness.errors import HarnessError, UserError
+from harness.evaluation.benchmark_alpaca_judge import installed
 from harness.models.policy import Completion
 from harness.report.cells import build_cells
 from harness.store import Json, StageContext, Store, collect_provenance
@@ -26,12 +27,15 @@ from harness.trainer.assets import benchmark_items
 from harness.trainer.files import Rows, read_rows, write_rows
 from harness.trainer.real_benchmarks import benchmark_identity
 from harness.trainer.real_judging import judging_settings
+from harness.trainer.scorer_steps import rating_settings, topic_settings, topics_stage
+from harness.trainer.steps import rate_stage
 from harness.trainer.table_runs import plan_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "evaluation"))
 
 from full_size_data import write_data
 from judge_stand_in import StandIn, completion
+from judge_stand_in import judge as answer
 
 MODEL = "stand-in/judge"
 
@@ -341,3 +345,86 @@ def test_questions_come_with_what_their_answers_meet(paper: Profile) -> None:
     ]  # fmt: skip
     with pytest.raises(UserError, match="let it end in `arena-hard`"):
         benchmark_identity("arena_hard", declared(paper, "arena_hard", "small/mt-bench", 2))
+
+
+# What a model says of prompts.
+
+
+def of_prompts(tmp_path: Path, settings: Mapping[str, Json]) -> StageContext:
+    prompts, output = tmp_path / "prompts", tmp_path / "rated"
+    prompts.mkdir()
+    output.mkdir()
+    texts = ["first", "second", "first"]
+    rows: Rows = [{"prompt_id": f"p{i}", "prompt": text} for i, text in enumerate(texts)]
+    write_rows(prompts / "prompts.parquet", rows)
+    return StageContext(settings, {"prompts": prompts}, output, 0)
+
+
+def test_prompts_are_rated_and_what_cannot_be_read_is_left_out(
+    paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`first` has complexity 2, twice; `second` gets no readable reply in three samples."""
+    rater = paper.benchmarks["prompt_judge"]
+    settings: dict[str, Json] = {"judge": rater.judge, **rating_settings(rater)}
+
+    def reply(body: Any) -> Any:
+        text = body["messages"][0]["content"]
+        if "difficult and complex" not in text:
+            return completion('{"score": 5}')
+        return completion('{"score": 2}' if "\nfirst\n" in text else "hard to say")
+
+    ctx = of_prompts(tmp_path, settings)
+    with StandIn(reply) as server:
+        monkeypatch.setenv("HARNESS_SCORER_URL", server.url)
+        rate_stage(ctx)
+    found = {
+        (r["prompt_id"], r["column"]): r["value"] for r in read_rows(ctx.output / "scores.parquet")
+    }
+    assert found == {
+        ("p0", "complexity"): 2.0, ("p2", "complexity"): 2.0,
+        ("p0", "quality"): 5.0, ("p1", "quality"): 5.0, ("p2", "quality"): 5.0,
+    }  # fmt: skip
+    summary = json.loads((ctx.output / "summary.json").read_text(encoding="utf-8"))
+    assert (summary["judge"], summary["n"]) == ("gemini-1.5-flash", 3)
+    assert summary["missing"]["complexity"] == {"prompts": 1, "refused": 0, "broken_replies": 3}
+    assert {body["max_tokens"] for body in server.bodies} == {rater.max_new_tokens}
+    other = dict(settings) | {"asked": ["other questions"]}
+    with pytest.raises(HarnessError, match="other questions"):
+        rate_stage(StageContext(other, ctx.inputs, ctx.output, 0))
+
+
+def test_prompts_are_sorted_by_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reply(body: Any) -> Any:
+        topic = "math" if "\nfirst\n" in body["messages"][0]["content"] else "poetry"
+        return completion(json.dumps({"topic": topic}))
+
+    ctx = of_prompts(tmp_path, topic_settings("stand-in/scorer"))
+    with StandIn(reply) as server:
+        monkeypatch.setenv("HARNESS_SCORER_URL", server.url)
+        topics_stage(ctx)
+    rows = read_rows(ctx.output / "topics.parquet")
+    assert [(row["prompt_id"], row["topic"]) for row in rows] == [
+        ("p0", "math"), ("p1", None), ("p2", "math")
+    ]  # fmt: skip
+    assert server.requests == 4  # one for `first`, three for `second`
+
+
+@pytest.mark.skipif(not installed(), reason="the extra `alpaca` is not installed")
+def test_alpaca_eval_is_judged_through_its_package(
+    paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A judge that always ranks the second answer first: shown at random, it wins about half."""
+    identity = benchmark_identity(
+        "alpaca_eval", declared(paper, "alpaca_eval", "full/alpaca-eval", 805)
+    )
+    settings = {"benchmark": identity, "judge": MODEL, **judging_settings(identity)}
+    ctx = context(tmp_path, settings, [(str(i), 1, f"mine {i}") for i in range(805)])
+    summary, scores, judgments, server = judged(monkeypatch, ctx, answer)
+    assert server.requests == len(scores) == len(judgments) == 805
+    assert {row["column"] for row in scores} == {"ae_wr"}
+    assert {row["prompt_id"] for row in scores} == {str(i) for i in range(805)}
+    mean = sum(row["value"] for row in scores) / 805
+    assert summary["scores"]["ae_wr"] == pytest.approx(mean)
+    assert 40.0 < mean < 60.0
+    assert "df_gamed.csv" in summary["not_available"]["ae_lc"]
+    assert summary["filed_under"] == f"alpaca_eval_gpt4_turbo_fn/{MODEL}"

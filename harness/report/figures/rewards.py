@@ -7,7 +7,7 @@ else those its pairs are made of.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,10 +21,11 @@ from harness.report.figures.point import Found
 from harness.report.parquet import Column, write_columns
 from harness.report.scores import read_rows
 from harness.store import Stage, Store
+from harness.trainer.rewards import rewards_stage
 
 if TYPE_CHECKING:
     from harness.trainer.figure_runs import FigureRuns
-    from harness.trainer.plan import Iteration
+    from harness.trainer.topics import Topics
 
 Floats = NDArray[np.float64]
 
@@ -117,50 +118,37 @@ def _prompt_rewards(rows: Sequence[tuple[Any, ...]]) -> PromptRewards:
     return PromptRewards(tuple(row[0] for row in first), rewards, topics)
 
 
-def rewards_stage(iteration: Iteration) -> Stage:
-    """Return the stage with the rewards of the prompts that an offline iteration starts from."""
-    pairs = iteration.pairs
-    while "pairs" in pairs.inputs:  # rewritten, or gone over again
-        pairs = pairs.inputs["pairs"]
-    if "evolved" in pairs.inputs:
-        evolved = pairs.inputs["evolved"].inputs["completions"].inputs["prompts"]
-        return evolved.inputs["selected"].inputs["rewards"]
-    if "only" in pairs.inputs:
-        return pairs.inputs["only"].inputs["rewards"]
-    return pairs.inputs["rewards"]
-
-
 def read_reward_data(runs: FigureRuns, store: Store) -> RewardData:
     """Read the rewards that a figure shows from the store.
 
     Raises:
         StoreError: A stored file is not what was written.
     """
-    from harness.trainer.topics import NO_TOPIC, classifier_of
+    from harness.trainer.topics import NO_TOPIC, topics_of
 
     figure = runs.figure
     assert isinstance(figure, RewardsFigure)
-    classifier = classifier_of(runs.profile) if isinstance(figure, TopicsFigure) else None
+    told = topics_of(runs.profile) if isinstance(figure, TopicsFigure) else None
     lacking = runs.lacking.get(figure.row)
     if lacking is not None:
         return RewardData(runs.seeds, Found("not_available", 0, lacking), {}, (), {})
-    if isinstance(figure, TopicsFigure) and classifier is None:
-        reason = f"`{runs.profile.name}` has no classifier of topics"
+    if isinstance(figure, TopicsFigure) and told is None:
+        reason = f"`{runs.profile.name}` has no scorer that sorts prompts by topic"
         return RewardData(runs.seeds, Found("not_available", 0, reason), {}, (), {})
     stages = _stages(runs, figure)
-    done = {s: t for s, t in stages.items() if store.status(t.fingerprint) == "done"}
-    topic_of = None if classifier is None else classifier.topic_of
-    by_seed = {seed: _read(store, stage, topic_of) for seed, stage in done.items()}
+    last = {seed: _telling(stage, told) for seed, stage in stages.items()}
+    done = {s: stages[s] for s, t in last.items() if store.status(t.fingerprint) == "done"}
+    by_seed = {seed: _read(store, stage, told) for seed, stage in done.items()}
     names: tuple[str, ...] = ()
-    if classifier is not None:
+    if told is not None:
         unread = any(NO_TOPIC in of_seed.topics for of_seed in by_seed.values())
-        names = (*classifier.topics, *([NO_TOPIC] if unread else []))
+        names = (*told.names, *([NO_TOPIC] if unread else []))
     run_id = runs.places[figure.row][1].run
     behind = {
         f"{run_id}/{runs.profile.name}/seed{seed}": {f"annotate {figure.iteration}": t.fingerprint}
         for seed, t in done.items()
     }
-    return RewardData(runs.seeds, found_of(list(stages.values()), store), by_seed, names, behind)
+    return RewardData(runs.seeds, found_of(list(last.values()), store), by_seed, names, behind)
 
 
 def _stages(runs: FigureRuns, figure: RewardsFigure) -> dict[int, Stage]:
@@ -186,13 +174,22 @@ def found_of(stages: Sequence[Stage], store: Store) -> Found:
     return Found("partial" if done else "not_run", done)
 
 
-def _read(store: Store, stage: Stage, topic_of: Callable[[str], str] | None) -> PromptRewards:
+def _telling(rewards: Stage, told: Topics | None) -> Stage:
+    """Return the stage that must be done: the rewards', or that of topics, which are told later."""
+    if told is None:
+        return rewards
+    answers = rewards.inputs["completions"]
+    topics = told.stage_of(answers)
+    return rewards if topics == answers else topics
+
+
+def _read(store: Store, stage: Stage, told: Topics | None) -> PromptRewards:
     """Read one seed's rewards, and the topics of its prompts."""
     path = store.open(stage.fingerprint) / "rewards.parquet"
     found = _prompt_rewards(read_rows(path, "prompt_id", "sample", "reward"))
-    if topic_of is None:
+    if told is None:
         return found
-    answers = store.open(stage.inputs["completions"].fingerprint) / "completions.parquet"
-    texts = dict(read_rows(answers, "prompt_id", "prompt"))
-    topics = tuple(topic_of(texts[prompt]) for prompt in found.prompt_ids)
+    telling = told.stage_of(stage.inputs["completions"])
+    by_prompt = dict(told.read(store.open(telling.fingerprint)))
+    topics = tuple(by_prompt[prompt] for prompt in found.prompt_ids)
     return PromptRewards(found.prompt_ids, found.rewards, topics)

@@ -105,14 +105,14 @@ def read_share_data(runs: FigureRuns, store: Store) -> ShareData:
     Raises:
         StoreError: A stored file is not what was written.
     """
-    from harness.trainer.topics import NO_TOPIC, classifier_of
+    from harness.trainer.topics import NO_TOPIC, topics_of
 
     figure = runs.figure
     assert isinstance(figure, SharesFigure)
-    classifier, lacking = classifier_of(runs.profile), runs.lacking.get(figure.row)
-    if lacking is None and classifier is None:
-        lacking = f"`{runs.profile.name}` has no classifier of topics"
-    if lacking is not None or classifier is None:
+    told, lacking = topics_of(runs.profile), runs.lacking.get(figure.row)
+    if lacking is None and told is None:
+        lacking = f"`{runs.profile.name}` has no scorer that sorts prompts by topic"
+    if lacking is not None or told is None:
         return ShareData(runs.seeds, {1: Found("not_available", 0, lacking)}, {}, (), {})
     run_id = runs.places[figure.row][1].run
     assert run_id is not None
@@ -123,16 +123,14 @@ def read_share_data(runs: FigureRuns, store: Store) -> ShareData:
     stages: dict[str, dict[str, str]] = {}
     for number in range(1, count + 1):
         pairs = {seed: iterations[number - 1].pairs for seed, iterations in of_seeds.items()}
-        found[number] = found_of(list(pairs.values()), store)
+        topics_in = {seed: told.stage_of(stage) for seed, stage in pairs.items()}
+        found[number] = found_of(list(topics_in.values()), store)
         for seed, stage in pairs.items():
-            if store.status(stage.fingerprint) == "done":
-                path = store.open(stage.fingerprint) / "pairs.parquet"
-                prompts[number, seed] = tuple(
-                    (prompt_id, classifier.topic_of(text))
-                    for prompt_id, text in read_rows(path, "prompt_id", "prompt")
-                )
+            telling = topics_in[seed].fingerprint
+            if store.status(telling) == "done":
+                prompts[number, seed] = tuple(told.read(store.open(telling)))
                 name = f"{run_id}/{runs.profile.name}/seed{seed}"
                 stages.setdefault(name, {})[f"{stage.kind} {number}"] = stage.fingerprint
     unread = any(topic == NO_TOPIC for several in prompts.values() for _, topic in several)
-    topics = (*classifier.topics, *([NO_TOPIC] if unread else []))
+    topics = (*told.names, *([NO_TOPIC] if unread else []))
     return ShareData(runs.seeds, found, prompts, topics, stages)
