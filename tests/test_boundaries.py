@@ -23,6 +23,7 @@ LAYERS = (
     {"errors", "project", "quiet"},
     {"catalogue", "statistics", "store"},
     {"engine", "eva", "evaluation", "models"},  # the engine runs stages and knows no kind of them
+    {"solver"},  # has what `models` loads answer, by whatever engine
     {"training", "creators", "prompts"},  # train what `models` loads; ask what `evaluation` reaches
     {"micro"},  # implements the creator of `eva` and the judgments of `evaluation`
     {"stand_in"},  # makes small models as `micro` does, in the forms that `models` reads
@@ -37,12 +38,12 @@ HOMES = {
     "trl": {"training"},
     "mlflow": {"tracking"},
     "optuna": {"sweep"},
-    "vllm": {"models"},
-    "sglang": {"models"},
+    "vllm": {"solver"},
+    "sglang": set(),
     "datasets": {"training", "prompts"},
-    "torch": {"models", "training", "micro", "stand_in"},
-    "transformers": {"models", "training", "micro", "stand_in"},
-    "openai": {"evaluation"},
+    "torch": {"models", "solver", "training", "micro", "stand_in"},
+    "transformers": {"models", "solver", "training", "micro", "stand_in"},
+    "openai": {"evaluation", "solver"},
     "alpaca_eval": {"evaluation"},
     "lm_eval": {"evaluation"},
 }
@@ -63,6 +64,7 @@ LIGHT = (
 """Packages of which no module, once imported, has loaded a heavy library."""
 
 LIGHT_MODULES = (
+    "harness.solver.environment",
     "harness.stand_in.build",
     "harness.stand_in.places",
     "harness.stand_in.serving",

@@ -24,6 +24,7 @@ from harness.catalogue.documents import (
     read_document,
     yaml_files,
 )
+from harness.catalogue.hardware import Hardware
 from harness.catalogue.hyperparameters import Count, Positive, Share, Training
 from harness.catalogue.recipe import (
     Algorithm,
@@ -223,6 +224,8 @@ class Profile(Strict):
     """How answers become pairs."""
     training: Training
     """Hyperparameters of each algorithm."""
+    hardware: Hardware | None = None
+    """What large models are trained on; null trains in the worker's own process, in float32."""
     benchmarks: dict[Id, Benchmark]
     """How each benchmark is answered and judged."""
 

@@ -19,6 +19,7 @@ from harness.cli import (
     catalogue_commands,
     claims_command,
     doctor_command,
+    engine_command,
     error_rates_command,
     evaluate_commands,
     micro_commands,
@@ -87,6 +88,7 @@ verify_command.register(app)
 error_rates_command.register(app)
 prompts_command.register(app)
 calibrate_command.register(app)
+app.add_typer(engine_command.app, name="engine")
 app.add_typer(micro_commands.app, name="micro")
 app.add_typer(sweep_commands.app, name="sweep")
 app.add_typer(evaluate_commands.app, name="evaluate")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -176,6 +176,7 @@ def execute(
                 preload=needed_modules(plan.pending(store)),
                 fallback=EXPECTED_S,
                 threads=tables[0].profile.threads,
+                hardware=hardware_of(tables[0].profile),
             )
             with _endpoints(tables[0].profile):
                 return engine.run(plan)
@@ -192,6 +193,13 @@ def _endpoints(profile: Profile) -> AbstractContextManager[object]:
     from harness.stand_in.serving import endpoints
 
     return endpoints()
+
+
+def hardware_of(profile: Profile) -> dict[str, Any]:
+    """Return how stages are to use this machine: what a profile says, and no part of a number."""
+    if profile.hardware is None:
+        return {}
+    return {"training": profile.hardware.model_dump(mode="json")}
 
 
 def follow(tracker: Tracker, event: Event) -> None:

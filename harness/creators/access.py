@@ -2,7 +2,8 @@
 
 Which model rewrites is what a run *is*; where it is served, with which key, how many requests at
 once and for how much money is not, and stands in no declaration. For each role (`CREATOR` rewrites
-prompts, `SCORER` judges them, `JUDGE` judges a benchmark's answers) these variables are read:
+prompts, `SCORER` judges them, `JUDGE` judges a benchmark's answers, `SOLVER` is the policy where an
+endpoint serves it) these variables are read:
 
 - `HARNESS_CREATOR_URL`: address of an OpenAI-compatible endpoint; without it the seller's own, for
   models whose names begin with `gpt-` or `gemini-`;
@@ -33,7 +34,7 @@ from harness.evaluation.judging.ledger import Ledger
 from harness.evaluation.judging.prices import Price, parse_price, read_prices
 from harness.project import work_dir
 
-Role = Literal["CREATOR", "SCORER", "JUDGE"]
+Role = Literal["CREATOR", "SCORER", "JUDGE", "SOLVER"]
 
 CONCURRENCY = 8
 MOST_CONCURRENCY = 256

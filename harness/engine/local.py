@@ -31,6 +31,7 @@ from harness.engine.schedule import Schedule
 from harness.errors import HarnessError, UserError
 from harness.quiet import worker_environment
 from harness.store import (
+    Json,
     Provenance,
     Stage,
     Store,
@@ -59,6 +60,7 @@ class LocalEngine:
         preload: Modules a worker imports as soon as it starts.
         fallback: Expected seconds by kind, used for the order while none of a kind is done.
         threads: Compute threads of a worker.
+        hardware: How stages are to use this machine, handed to them as it is.
 
     Raises:
         UserError: `jobs` is less than 1.
@@ -77,6 +79,7 @@ class LocalEngine:
         preload: Sequence[str] = (),
         fallback: Mapping[str, float] | None = None,
         threads: int = 1,
+        hardware: Mapping[str, Json] | None = None,
     ) -> None:
         self.jobs = available_cores() if jobs is None else jobs
         if self.jobs < 1:
@@ -90,6 +93,7 @@ class LocalEngine:
         self._preload = list(preload)
         self._fallback = dict(fallback or {})
         self._threads = threads
+        self._hardware = dict(hardware or {})
 
     def run(self, plan: Plan) -> Outcome:
         """Compute the stages of a plan that are not done, trying again those that failed.
@@ -132,6 +136,7 @@ class LocalEngine:
                 "functions": self.functions,
                 "preload": self._preload,
                 "provenance": self._provenance,
+                "hardware": self._hardware,
             },
             worker_environment(self._threads),
             self._log_dir,

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from harness.errors import HarnessError
-from harness.store import Provenance, StageContext, StageRecord, Store
+from harness.store import Json, Provenance, StageContext, StageRecord, Store
 from harness.store.progress import ProgressWriter
 
 
@@ -32,7 +32,8 @@ class Setup(TypedDict):
     """What a worker is told before its first stage.
 
     `path` is the parent's module search path; `functions` are `module:function` by stage kind;
-    `preload` are modules to import before the first stage arrives.
+    `preload` are modules to import before the first stage arrives; `hardware` is how the machine is
+    to be used.
     """
 
     path: list[str]
@@ -40,6 +41,7 @@ class Setup(TypedDict):
     functions: dict[str, str]
     preload: list[str]
     provenance: Provenance
+    hardware: dict[str, Json]
 
 
 def main(descriptor: int) -> None:
@@ -108,7 +110,13 @@ class Worker:
                 curves.write(step, metrics)
                 self._send({"event": "progress", "step": step, "metrics": metrics})
 
-            function(StageContext(record.settings, inputs, output, record.seed, report))
+            unfinished = self._store.unfinished(record.fingerprint)
+            hardware = self._setup["hardware"]
+            function(
+                StageContext(
+                    record.settings, inputs, output, record.seed, report, unfinished, hardware
+                )
+            )
 
     def _send(self, message: Mapping[str, Any]) -> None:
         self._connection.send_bytes(json.dumps(message).encode())

@@ -36,6 +36,7 @@ def decode(
     temperature: float,
     top_p: float,
     uniforms: torch.Tensor,
+    log_probabilities: list[list[float]] | None = None,
 ) -> list[list[int]]:
     """Sample n completions of each prompt in a batch.
 
@@ -49,6 +50,8 @@ def decode(
         temperature: divides the logits; 0 takes the most likely token.
         top_p: nucleus mass, in (0, 1].
         uniforms: (B * n) x M numbers in [0, 1), one for each token.
+        log_probabilities: receives B * n lists, the log-probability of each token returned under
+            the model as it is (before temperature and nucleus); not computed if not given.
 
     Returns:
         B * n token lists, the n of the first prompt first, without the stopping token.
@@ -68,9 +71,16 @@ def decode(
     position = positions[:, -1:].repeat_interleave(n, 0)
     rows = torch.arange(len(mask), device=mask.device)
     completions: list[list[int]] = [[] for _ in rows]
+    if log_probabilities is not None:
+        log_probabilities[:] = [[] for _ in rows]
     stop_ids = torch.tensor(sorted(stops), device=mask.device)
     for step in range(max_new_tokens):
         tokens = next_tokens(logits, temperature, top_p, uniforms[rows, step])
+        if log_probabilities is not None:
+            drawn = logits.float().log_softmax(-1).gather(-1, tokens[:, None])
+            for row, token, (value,) in zip(rows.tolist(), tokens, drawn.tolist(), strict=True):
+                if int(token) not in stops:
+                    log_probabilities[row].append(value)
         going = ~torch.isin(tokens, stop_ids)
         if not going.all():
             left = going.nonzero()[:, 0]

@@ -142,6 +142,9 @@ class StageContext:
         output: An empty folder; what is in it when the function returns is the stage's output.
         seed: The one seed all of the stage's randomness derives from (31 bits).
         on_report: Receives the reported points.
+        unfinished: A folder, not created, that survives when the stage fails or is killed, and
+            is removed when its output is whole (`harness.store.unfinished`).
+        hardware: How this machine is to be used, as the profile says; it changes no number.
     """
 
     settings: Mapping[str, Json]
@@ -149,6 +152,8 @@ class StageContext:
     output: Path
     seed: int
     on_report: Callable[[int, Mapping[str, float]], None] = field(default=_unheard, repr=False)
+    unfinished: Path | None = None
+    hardware: Mapping[str, Json] = field(default_factory=dict)
 
     def report(self, step: int, metrics: Mapping[str, float]) -> None:
         """Report one point of the stage's curves, kept with its output and shown live.

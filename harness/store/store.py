@@ -3,6 +3,7 @@
     <root>/stages/ab/ab12.../     a finished stage: its files, `stage.json`, `progress.jsonl`
     <root>/failures/ab12....json  why a stage failed the last time it ran
     <root>/tmp/                   outputs that are being written
+    <root>/unfinished/ab12.../    checkpoints of a stage that was killed, until it is finished
 
 An output is written in `tmp/`, digested, flushed and renamed: whoever looks sees all of it or
 none. Any number of processes may share a store; of two that finish the same stage the first wins
@@ -35,6 +36,7 @@ from harness.store.progress import Point, read_progress
 from harness.store.provenance import Provenance, collect_provenance
 from harness.store.scratch import scratch, sweep
 from harness.store.stage import Stage, StageRecord
+from harness.store.unfinished import remove
 
 State: TypeAlias = Literal["done", "missing", "failed"]
 STATES: tuple[State, ...] = ("done", "missing", "failed")
@@ -170,6 +172,7 @@ class Store:
             flush_folder(output)
             self._publish(output, record.fingerprint)
             self.clear_failure(record.fingerprint)
+            remove(self.unfinished(record.fingerprint))
 
     def record_failure(self, stage: Stage | StageRecord, reason: str, traceback_text: str) -> None:
         """Keep why a stage failed, until it runs again.
@@ -219,10 +222,15 @@ class Store:
             self._failure_path(fingerprint).unlink(missing_ok=True)
 
     def discard(self, fingerprint: str) -> None:
-        """Remove a stage's entry, whole or broken, and its failure record."""
+        """Remove a stage's entry, whole or broken, its unfinished work and its failure record."""
         with explained(f"removing stage {fingerprint[:12]}", self.root):
             self._set_aside(self._entry(fingerprint))
+            remove(self.unfinished(fingerprint))
         self.clear_failure(fingerprint)
+
+    def unfinished(self, fingerprint: str) -> Path:
+        """Return where a stage keeps what is to survive its death; the folder need not exist."""
+        return self.root / "unfinished" / fingerprint
 
     def sweep(self) -> int:
         """Remove what killed processes left half-written; return how many outputs that were."""

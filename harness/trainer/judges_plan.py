@@ -62,6 +62,7 @@ def _judged(
         "max_new_tokens": benchmark.max_new_tokens,
         "batch_size": planner.profile.generation.batch_size,
         "seed": seed,
+        **planner.engine,
     }
     inputs = planner.with_policy(settings, policy)
     answers = planner.stage("answer", settings, inputs, label)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.catalogue.hardware import Hardware
 from harness.errors import HarnessError, UserError
 from harness.micro import world
 from harness.micro.downstream_items import NAME as DOWNSTREAM
 from harness.store import Json, StageContext
-from harness.trainer.answers import Ask, answering, policy_folder
+from harness.trainer.answers import Ask, PolicyAnswer, answering, policy_folder
 from harness.trainer.assets import asset_name, benchmark_items, resolve
 from harness.trainer.files import (
     COMPLETION_SCHEMA,
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
     from harness.micro.judge import Answers
     from harness.micro.sources import Item
     from harness.models.loading import Conversation
-    from harness.models.policy import Completion
+    from harness.training.loop import OnLog
 
 SCORING_BATCH = 256
 """Sequences scored at a time; rewards do not depend on it beyond rounding."""
@@ -171,9 +174,11 @@ def rewrite_stage(ctx: StageContext) -> None:
 
 
 def train_stage(ctx: StageContext) -> None:
-    """Train the policy on pairs; writes `model/` and `log.json`."""
-    from harness.training.offline import hyperparameters, train
+    """Train the policy on pairs; writes `model/` and `log.json`.
 
+    A model of the embedded world is trained here, in this process; where the profile has hardware
+    for large ones (`numerics` in the settings), under `accelerate`.
+    """
     algorithm = str(ctx.settings["algorithm"])
     start = policy_folder(ctx)
     history: Rows = []
@@ -182,13 +187,48 @@ def train_stage(ctx: StageContext) -> None:
         history.append({"step": step, **metrics})
         ctx.report(step, metrics)
 
-    hyper = hyperparameters(algorithm, ctx.settings)
     pairs = pq.read_table(ctx.inputs["pairs"] / "pairs.parquet")
     if algorithm == "sppo":  # its rewards are win probabilities
         for side in ("chosen", "rejected"):
             pairs = pairs.append_column(f"p_{side}", pairs.column(f"reward_{side}"))
-    summary = train(start, start, pairs, ctx.output, hyper, seed=ctx.seed, on_log=on_log)
+    train = _train_launched if "numerics" in ctx.settings else _train_here
+    summary = train(ctx, algorithm, start, pairs, on_log)
     write_json(ctx.output / "log.json", {"history": history, "summary": summary})
+
+
+def _train_here(
+    ctx: StageContext, algorithm: str, start: Path, pairs: pa.Table, on_log: OnLog
+) -> dict[str, float]:
+    from harness.training.offline import hyperparameters, train
+
+    hyper = hyperparameters(algorithm, ctx.settings)
+    return train(start, start, pairs, ctx.output, hyper, seed=ctx.seed, on_log=on_log)
+
+
+def _train_launched(
+    ctx: StageContext, algorithm: str, start: Path, pairs: pa.Table, on_log: OnLog
+) -> dict[str, float]:
+    from harness.training.launched import train_launched
+
+    if ctx.unfinished is None or "training" not in ctx.hardware:
+        raise HarnessError(
+            "the stage is trained under accelerate, and nothing says on what hardware: run it by "
+            "`harness run` with a profile that has `hardware`"
+        )
+    with TemporaryDirectory() as scratch:
+        file = Path(scratch) / "pairs.parquet"
+        pq.write_table(pairs, file)
+        return train_launched(
+            algorithm=algorithm,
+            settings=ctx.settings,
+            hardware=Hardware.model_validate(ctx.hardware["training"]),
+            policy=start,
+            pairs=file,
+            output=ctx.output,
+            work=ctx.unfinished,
+            seed=ctx.seed,
+            on_log=on_log,
+        )
 
 
 def answer_stage(ctx: StageContext) -> None:
@@ -222,14 +262,14 @@ def _answers(
     asked: Sequence[Item],
     conversations: Mapping[str, Conversation],
     turn: int,
-) -> dict[str, Completion]:
+) -> dict[str, PolicyAnswer]:
     """Return the answer to each item in one turn, those of a temperature sampled together."""
     groups: dict[float, list[Item]] = {}
     for item in asked:
         groups.setdefault(temperature_of(ctx.settings["temperature"], item.category), []).append(
             item
         )
-    found: dict[str, Completion] = {}
+    found: dict[str, PolicyAnswer] = {}
     for number, (temperature, items) in enumerate(groups.items(), start=1):
         answers = ask(
             [conversations[item.item_id] for item in items],

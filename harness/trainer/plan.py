@@ -39,6 +39,7 @@ from harness.catalogue.recipe import Recipe, RewardRole
 from harness.catalogue.schema import RowKind
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
+from harness.trainer.answers import engine_settings
 from harness.trainer.assets import Assets
 from harness.trainer.creators import creator_settings
 from harness.trainer.human_prompts import prompt_settings
@@ -199,6 +200,11 @@ class Planner:
         """The settings that identify the profile's human prompts; a file is read once."""
         return prompt_settings(self.profile, self.assets)
 
+    @cached_property
+    def engine(self) -> dict[str, Json]:
+        """The settings that identify what gives the policy's answers; looked up once."""
+        return engine_settings(self.profile)
+
     def creator(self, scheme: str) -> dict[str, Json]:
         """Return the settings that identify the profile's creator with an evolving scheme."""
         if scheme not in self._creators:
@@ -220,7 +226,7 @@ class Planner:
         A pairwise reward model's reward of an answer is its mean win probability over the
         prompt's answers.
         """
-        settings: dict[str, Json] = dict(self.profile.generation.model_dump())
+        settings: dict[str, Json] = {**self.profile.generation.model_dump(), **self.engine}
         inputs = {"prompts": prompts, **self.with_policy(settings, policy)}
         completions = self.stage("generate", settings, inputs, label)
         annotating: dict[str, Json] = {}
@@ -315,8 +321,8 @@ class _Step:
         """Pairs whose chosen answers the policy has revised, if the recipe asks for it."""
         if not self.recipe.rewriter_at(self.number):
             return pairs
-        settings: dict[str, Json] = dict(self.planner.profile.generation.model_dump())
-        settings["n"] = 1
+        generation = self.planner.profile.generation.model_dump()
+        settings: dict[str, Json] = {**generation, "n": 1, **self.planner.engine}
         role = self.recipe.reward_model_at(self.number)
         inputs = {
             "pairs": pairs,
@@ -376,6 +382,9 @@ class _Step:
         assert algorithm is not None
         hyper = self.planner.profile.training.of(algorithm).model_dump()
         settings: dict[str, Json] = {"algorithm": algorithm, "seed": self.seed, **hyper}
+        hardware = self.planner.profile.hardware
+        if hardware is not None:
+            settings["numerics"] = hardware.numerics(self.planner.profile.dtype)
         inputs = {"pairs": pairs, **self.planner.with_policy(settings, policy)}
         return self._stage("train", settings, inputs)
 

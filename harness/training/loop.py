@@ -8,6 +8,9 @@ is the same for all and settled here rather than left to TRL's defaults:
 - no checkpoints, no console output, no tracker: curves go to `on_log`;
 - a loss that is not finite, or fewer updates than asked for, is an error.
 
+Large models are laid on devices as a `Placement` says, which changes the first and the third: they
+have checkpoints, and a training that was killed goes on from its last one.
+
 The same inputs and seed give the same weights to the last bit on one machine and thread count.
 """
 
@@ -23,13 +26,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset
+from accelerate import PartialState
+from datasets import Dataset, load_from_disk
 from datasets.utils import logging as datasets_logging
 from transformers import PreTrainedTokenizerBase, PrinterCallback, Trainer, TrainerCallback
 
 from harness.errors import HarnessError, UserError
 from harness.models.loading import load_model, load_tokenizer, silence_progress_bars
+from harness.training.checkpoints import (
+    Points,
+    append_point,
+    last_checkpoint,
+    read_curves,
+    rewind_curves,
+)
 from harness.training.pairs import Pairs, as_messages, read_pairs, short_enough
+from harness.training.placement import Placement, accumulation, filled
+from harness.training.saving import WholeCheckpoints, save_policy
 
 Metrics = dict[str, float]
 OnLog = Callable[[int, Metrics], None]
@@ -49,7 +62,7 @@ class OfflineHyperparameters:
         learning_rate: peak learning rate.
         epochs: passes over the pairs; may be fractional.
         batch_size: pairs for one update, on whatever hardware.
-        micro_batch_size: pairs for one forward pass; divides `batch_size`.
+        micro_batch_size: pairs for one forward pass on a device; divides `batch_size`.
         max_length: longest prompt plus completion, in tokens; longer pairs are left out.
         max_prompt_length: longest prompt, in tokens, generation header included; pairs with a
             longer one are left out; None sets no limit of its own.
@@ -73,11 +86,7 @@ class OfflineHyperparameters:
     optimizer: str = "adamw_torch"
 
     def __post_init__(self) -> None:
-        if self.micro_batch_size < 1 or self.batch_size % self.micro_batch_size:
-            raise UserError(
-                f"a batch of {self.batch_size} pairs cannot be made of micro-batches of "
-                f"{self.micro_batch_size}: choose a divisor."
-            )
+        accumulation(self.batch_size, self.micro_batch_size)
         if not 0 <= self.warmup_ratio < 1:
             raise UserError(f"warmup_ratio is {self.warmup_ratio}: give a share in [0, 1).")
         if self.schedule not in SCHEDULES:
@@ -91,16 +100,18 @@ class Setup:
     """What an algorithm builds its trainer from.
 
     Attributes:
-        policy: the model to train, not shared with anyone.
+        policy: the model to train, not shared with anyone; or its path, where TRL is to load it.
         tokenizer: its tokenizer.
         pairs: the pairs that fit, as messages, with the columns the algorithm asked for.
         arguments: arguments that the configurations of all of TRL's trainers share.
+        adapters: peft's configuration of the adapters to train; None trains all weights.
     """
 
     policy: Any
     tokenizer: PreTrainedTokenizerBase
     pairs: Dataset
     arguments: dict[str, Any]
+    adapters: Any = None
 
 
 class Recorder(TrainerCallback):  # type: ignore[misc]
@@ -110,6 +121,12 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
         self.hand_on = on_log
         self.algorithm = algorithm
         self.history: list[Metrics] = []
+
+    def replay(self, points: Points) -> None:
+        """Take in what a training that was killed had logged."""
+        for step, metrics in points:
+            self.history.append(metrics)
+            self.hand_on(step, metrics)
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Check and pass on what the trainer logs after an update."""
@@ -144,6 +161,7 @@ def train_on_pairs(
     log_every: int,
     device: str,
     columns: tuple[str, ...] = (),
+    place: Placement | None = None,
 ) -> dict[str, float]:
     """Train a policy on pairs and save it to `out_dir/model`.
 
@@ -158,9 +176,11 @@ def train_on_pairs(
         log_every: updates between two log lines (the first update is always logged).
         device: `cpu`, or `cuda` for the first visible GPU.
         columns: further columns of the pairs that the trainer reads.
+        place: how to lay a large model on devices; None trains in this process alone.
 
     Returns:
-        The summary that `train_dpo` describes.
+        The summary that `train_dpo` describes; with a placement also how many pairs fill the last
+        batch up (`repeated`).
 
     Raises:
         TrainingError: no pair is left after the length filter, or the training stopped early.
@@ -175,26 +195,70 @@ def train_on_pairs(
             f"(prompts: {hyper.max_prompt_length or 'no limit'}): raise it or check the "
             "completions."
         )
-    messages = [{**as_messages(row), **{name: row[name] for name in columns}} for row in kept]
+    used = kept if place is None else filled(kept, hyper.batch_size, seed)
+    messages = [{**as_messages(row), **{name: row[name] for name in columns}} for row in used]
     with quiet(), tempfile.TemporaryDirectory() as scratch:
-        policy = load_model(model_path, "causal")
-        arguments = _arguments(hyper, scratch, seed, log_every, device)
-        trainer = build(Setup(policy, tokenizer, Dataset.from_list(messages), arguments))
-        trainer.add_callback(recorder)
-        trainer.remove_callback(PrinterCallback)
-        trainer.train()
+        processes = 1 if place is None else PartialState().num_processes
+        arguments = _arguments(hyper, scratch, seed, log_every, device, processes)
+        if place is None:
+            policy = load_model(model_path, "causal")
+            trainer = build(Setup(policy, tokenizer, Dataset.from_list(messages), arguments))
+            _train(trainer, recorder)
+            policy.config.use_cache = True  # switched off by the trainer
+            policy.save_pretrained(out_dir / "model")
+            tokenizer.save_pretrained(out_dir / "model")
+        else:
+            arguments |= place.arguments()
+            data, adapters = _shared(messages, place.work), place.adapters()
+            trainer = build(Setup(str(model_path), tokenizer, data, arguments, adapters))
+            _train_on(trainer, recorder, place.work)
+            save_policy(trainer, tokenizer, model_path, out_dir / "model", place)
         steps = int(trainer.state.global_step)
         _check_finished(steps, len(kept), hyper)
-        policy.config.use_cache = True  # switched off by the trainer
-        policy.save_pretrained(out_dir / "model")
-        tokenizer.save_pretrained(out_dir / "model")
     return {
         "pairs": len(rows),
         "too_long": len(rows) - len(kept),
         "trained_pairs": len(kept),
+        **({} if place is None else {"repeated": len(used) - len(kept)}),
         "steps": steps,
         **_first_and_last(recorder.history),
     }
+
+
+def _train(trainer: Trainer, recorder: Recorder, checkpoint: str | None = None) -> None:
+    trainer.add_callback(recorder)
+    trainer.remove_callback(PrinterCallback)
+    trainer.train(resume_from_checkpoint=checkpoint)
+
+
+def _train_on(trainer: Trainer, recorder: Recorder, work: Path) -> None:
+    """Train from the last whole checkpoint on, or from the start where there is none."""
+    checkpoint, done = last_checkpoint(work)
+    writes = trainer.is_world_process_zero()
+    PartialState().wait_for_everyone()  # nobody marks a new checkpoint before all have looked
+    recorder.replay(rewind_curves(work, done) if writes else read_curves(work, done))
+    hand_on = recorder.hand_on
+
+    def keep(step: int, metrics: Metrics) -> None:
+        # TRL counts tokens from where a process began, not from where the training did.
+        told = {name: value for name, value in metrics.items() if name != "num_tokens"}
+        if writes:
+            append_point(work, step, told)
+        hand_on(step, told)
+
+    recorder.hand_on = keep
+    trainer.add_callback(WholeCheckpoints(work))
+    _train(trainer, recorder, None if checkpoint is None else str(checkpoint))
+
+
+def _shared(messages: list[dict[str, Any]], work: Path) -> Dataset:
+    """Return the pairs from files that all processes read, as the precomputed reference needs."""
+    with PartialState().main_process_first():
+        folder, growing = work / "pairs", work / "pairs.new"
+        if not folder.exists():
+            Dataset.from_list(messages).save_to_disk(growing)
+            growing.rename(folder)
+        return load_from_disk(str(folder))
 
 
 def _first_and_last(history: list[Metrics]) -> Metrics:
@@ -208,7 +272,12 @@ def _first_and_last(history: list[Metrics]) -> Metrics:
 
 
 def _arguments(
-    hyper: OfflineHyperparameters, scratch: str, seed: int, log_every: int, device: str
+    hyper: OfflineHyperparameters,
+    scratch: str,
+    seed: int,
+    log_every: int,
+    device: str,
+    processes: int,
 ) -> dict[str, Any]:
     return {
         "output_dir": scratch,
@@ -221,7 +290,9 @@ def _arguments(
         "optim": hyper.optimizer,
         "num_train_epochs": hyper.epochs,
         "per_device_train_batch_size": hyper.micro_batch_size,
-        "gradient_accumulation_steps": hyper.batch_size // hyper.micro_batch_size,
+        "gradient_accumulation_steps": accumulation(
+            hyper.batch_size, hyper.micro_batch_size, processes
+        ),
         "max_length": hyper.max_length,
         "use_cpu": device == "cpu",
         "bf16": False,

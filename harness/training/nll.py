@@ -55,5 +55,6 @@ class DPOWithNLLTrainer(DPOTrainer):  # type: ignore[misc]
         chosen, _ = log_probabilities.sum(dim=1).chunk(2)  # TRL stacks chosen over rejected
         lengths, _ = inputs["completion_mask"].sum(dim=1).chunk(2)
         nll = -(chosen / lengths**self.divisions).mean()
-        self._metrics["train"]["nll_loss"].append(nll.item())
+        everywhere = self.accelerator.gather(nll.detach())
+        self._metrics["train"]["nll_loss"].append(everywhere.mean().item())
         return loss + self.weight * nll

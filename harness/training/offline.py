@@ -17,6 +17,7 @@ from harness.training.dpo import DPOHyperparameters, train_dpo
 from harness.training.loop import OfflineHyperparameters, OnLog, TrainingError
 from harness.training.orpo import ORPOHyperparameters, train_orpo
 from harness.training.pairs import Pairs
+from harness.training.placement import Placement
 from harness.training.simpo import SimPOHyperparameters, train_simpo
 from harness.training.sppo import SPPOHyperparameters, train_sppo
 
@@ -66,6 +67,7 @@ def train(
     on_log: OnLog,
     log_every: int = 1,
     device: str = "cpu",
+    place: Placement | None = None,
 ) -> dict[str, float]:
     """Train a policy by the algorithm of its hyperparameters and save it to `out_dir/model`.
 
@@ -80,6 +82,7 @@ def train(
         on_log: called with the number of finished updates and their metrics.
         log_every: updates between two calls of `on_log` (the first update is always logged).
         device: `cpu`, or `cuda` for the first visible GPU.
+        place: how to lay a large model on devices; None trains in this process alone.
 
     Returns:
         The summary that `train_dpo` describes.
@@ -93,6 +96,7 @@ def train(
         "on_log": on_log,
         "log_every": log_every,
         "device": device,
+        "place": place,
     }
     match hyper:
         case DPOHyperparameters():

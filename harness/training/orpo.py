@@ -26,6 +26,7 @@ from harness.training.loop import (
     train_on_pairs,
 )
 from harness.training.pairs import Pairs
+from harness.training.placement import Placement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,7 @@ def train_orpo(
     on_log: OnLog,
     log_every: int = 1,
     device: str = "cpu",
+    place: Placement | None = None,
 ) -> dict[str, float]:
     """Train a policy with ORPO and save it to `out_dir/model`.
 
@@ -61,6 +63,7 @@ def train_orpo(
         on_log: called with the number of finished updates and their metrics.
         log_every: updates between two calls of `on_log` (the first update is always logged).
         device: `cpu`, or `cuda` for the first visible GPU.
+        place: how to lay a large model on devices; None trains in this process alone.
 
     Returns:
         The summary that `train_dpo` describes.
@@ -77,6 +80,7 @@ def train_orpo(
             args=ORPOConfig(**setup.arguments, beta=hyper.odds_weight, remove_unused_columns=False),
             train_dataset=setup.pairs,
             processing_class=setup.tokenizer,
+            peft_config=setup.adapters,
         )
 
     return train_on_pairs(
@@ -89,4 +93,5 @@ def train_orpo(
         seed=seed,
         log_every=log_every,
         device=device,
+        place=place,
     )

@@ -25,6 +25,7 @@ from harness.training.loop import (
     train_on_pairs,
 )
 from harness.training.pairs import Pairs
+from harness.training.placement import Placement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,7 @@ def train_simpo(
     on_log: OnLog,
     log_every: int = 1,
     device: str = "cpu",
+    place: Placement | None = None,
 ) -> dict[str, float]:
     """Train a policy with SimPO and save it to `out_dir/model`.
 
@@ -62,6 +64,7 @@ def train_simpo(
         on_log: called with the number of finished updates and their metrics.
         log_every: updates between two calls of `on_log` (the first update is always logged).
         device: `cpu`, or `cuda` for the first visible GPU.
+        place: how to lay a large model on devices; None trains in this process alone.
 
     Returns:
         The summary that `train_dpo` describes.
@@ -85,6 +88,7 @@ def train_simpo(
             ),
             train_dataset=setup.pairs,
             processing_class=setup.tokenizer,
+            peft_config=setup.adapters,
         )
 
     return train_on_pairs(
@@ -97,4 +101,5 @@ def train_simpo(
         seed=seed,
         log_every=log_every,
         device=device,
+        place=place,
     )

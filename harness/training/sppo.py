@@ -43,13 +43,14 @@ from harness.training.loop import (
     train_on_pairs,
 )
 from harness.training.pairs import SIDES, Pairs, read_pairs
+from harness.training.placement import Placement
 
 Collator = Callable[[list[dict[str, Any]]], dict[str, Any]]
 
 WIN_PROBABILITIES = ("p_chosen", "p_rejected")
 
 # Difference of summed log-probabilities that rounding can make, in nats; targets are hundreds.
-STEP_ZERO_TOLERANCE = 1e-2
+STEP_ZERO_TOLERANCE = {"float32": 1e-2, "bfloat16": 2.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +79,7 @@ def train_sppo(
     on_log: OnLog,
     log_every: int = 1,
     device: str = "cpu",
+    place: Placement | None = None,
 ) -> dict[str, float]:
     """Train a policy with SPPO and save it to `out_dir/model`.
 
@@ -92,6 +94,7 @@ def train_sppo(
         on_log: called with the number of finished updates and their metrics.
         log_every: updates between two calls of `on_log` (the first update is always logged).
         device: `cpu`, or `cuda` for the first visible GPU.
+        place: how to lay a large model on devices; None trains in this process alone.
 
     Returns:
         The summary that `train_dpo` describes.
@@ -119,6 +122,7 @@ def train_sppo(
             ),
             train_dataset=setup.pairs,
             processing_class=setup.tokenizer,
+            peft_config=setup.adapters,
         )
 
     return train_on_pairs(
@@ -127,10 +131,16 @@ def train_sppo(
         out_dir,
         hyper,
         build,
-        _Recorder(on_log, hyper.beta, expect_agreement=same),
+        _Recorder(
+            on_log,
+            hyper.beta,
+            expect_agreement=same,
+            tolerance=STEP_ZERO_TOLERANCE["float32" if place is None else place.dtype],
+        ),
         seed=seed,
         log_every=log_every,
         device=device,
+        place=place,
         columns=WIN_PROBABILITIES,
     )
 
@@ -169,8 +179,8 @@ class SoftSPPOTrainer(DPOTrainer):  # type: ignore[misc]
         return loss
 
     def _correct(self, name: str, values: torch.Tensor) -> None:
-        """Replace what TRL has just noted for this micro-batch."""
-        self._metrics["train"][name][-1] = values.mean().item()
+        """Replace what TRL has just noted for this micro-batch, on all devices together."""
+        self._metrics["train"][name][-1] = self.accelerator.gather(values).mean().item()
 
 
 def _with_probabilities(collate: Collator) -> Collator:
@@ -188,14 +198,22 @@ def _with_probabilities(collate: Collator) -> Collator:
 class _Recorder(Recorder):
     """Also checks that policy and reference agree before training."""
 
-    def __init__(self, on_log: OnLog, beta: float, *, expect_agreement: bool) -> None:
+    def __init__(
+        self,
+        on_log: OnLog,
+        beta: float,
+        *,
+        expect_agreement: bool,
+        tolerance: float = STEP_ZERO_TOLERANCE["float32"],
+    ) -> None:
         super().__init__(on_log, "SPPO")
         self.beta = beta
         self.expect_agreement = expect_agreement
+        self.tolerance = tolerance
 
     def check_first(self, metrics: Metrics) -> None:
         apart = max(abs(metrics[f"rewards/{side}"]) for side in SIDES) / self.beta
-        if self.expect_agreement and apart > STEP_ZERO_TOLERANCE:
+        if self.expect_agreement and apart > self.tolerance:
             raise TrainingError(
                 f"policy and reference differ by {apart:.4f} nats before the first SPPO update "
                 "although they are one checkpoint: rebuild the checkpoint and report this."

@@ -1,0 +1,105 @@
+"""The hardware that a profile trains large models on, and how they are laid on it.
+
+Without this section everything is trained in the worker's own process in float32, as the embedded
+world is. With it training runs under `accelerate`. What changes numbers (the number format, the
+implementation of attention, LoRA, and that last batches are filled up) is part of a stage's
+identity; how many devices there are, how they share a batch and what they keep in memory is not.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from harness.catalogue.hyperparameters import Count, Positive
+from harness.catalogue.recipe import Algorithm, Strict
+from harness.project import PACKAGE
+
+
+class Lora(Strict):
+    """Low-rank adapters, trained instead of the weights and merged into them at the end."""
+
+    rank: Count
+    """Rank of each adapter."""
+    alpha: Positive
+    """Scale; an adapter's product is multiplied by alpha / rank."""
+    targets: tuple[str, ...] | Literal["all-linear"]
+    """Names of the layers that get one, or all linear layers."""
+
+
+class RolloutServer(Strict):
+    """A vLLM server that generates online rollouts, on devices of its own."""
+
+    port: int = Field(ge=1, le=65535)
+    """Port on this machine."""
+    group_port: int = Field(ge=1, le=65535)
+    """Port over which the trainer sends the server its weights."""
+    devices: tuple[int, ...] = Field(min_length=1)
+    """Numbers of the GPUs it runs on; training must not use them."""
+    gpu_memory: float = Field(gt=0, le=1)
+    """Share of their memory that it takes."""
+    start_s: Count
+    """Seconds that it may take to start."""
+
+
+class Hardware(Strict):
+    """What a profile's training runs on, and how."""
+
+    accelerate: str
+    """A configuration of `accelerate`: one of those that are shipped (`one-gpu.yaml`, `fsdp.yaml`,
+    `zero3.yaml`, `cpu-two-processes.yaml`), or a path to a file."""
+    devices: Count
+    """Processes, one for each device."""
+    micro_batch: Count | dict[Algorithm, Count]
+    """Pairs, or online rollouts, for one forward pass on each device; in all or by algorithm."""
+    gradient_checkpointing: bool
+    """Compute activations again instead of keeping them."""
+    checkpoint_every: Count
+    """Updates between two checkpoints, from which a training that was killed goes on."""
+    attention: Literal["eager", "sdpa", "flash_attention_2"]
+    """Implementation of attention; Gemma-2 needs `eager` for its soft-capping."""
+    lora: Lora | None = None
+    """Adapters; null trains all weights."""
+    rollouts: RolloutServer | None = None
+    """What generates online rollouts; null lets the trainer do it."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Hardware:
+        if self.rollouts and self.rollouts.port == self.rollouts.group_port:
+            raise ValueError("`rollouts` uses one port twice; give `group_port` another")
+        return self
+
+    def micro_batch_of(self, algorithm: str) -> int | None:
+        """Return the micro-batch of an algorithm, None where only others have one."""
+        if isinstance(self.micro_batch, int):
+            return self.micro_batch
+        return {str(name): size for name, size in self.micro_batch.items()}.get(algorithm)
+
+    def numerics(self, dtype: str) -> dict[str, Any]:
+        """Return what changes the numbers of a training on pairs, for its stage's settings.
+
+        Args:
+            dtype: number format of the profile.
+        """
+        return {
+            "dtype": dtype,
+            "attention": self.attention,
+            "lora": None if self.lora is None else self.lora.model_dump(mode="json"),
+            "last_batch": "filled",
+        }
+
+
+def shipped_configurations() -> list[str]:
+    """Return the names of the configurations of `accelerate` that are shipped."""
+    return sorted(path.name for path in _SHIPPED.glob("*.yaml"))
+
+
+def configuration_file(name: str) -> Path:
+    """Return where a configuration of `accelerate` lies; a path that is not shipped as it is."""
+    shipped = _SHIPPED / name
+    return shipped if Path(name).name == name and shipped.is_file() else Path(name).expanduser()
+
+
+_SHIPPED = PACKAGE / "training" / "accelerate"

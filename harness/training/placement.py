@@ -1,0 +1,150 @@
+"""How a training is laid on devices, for models too large for the ways of the embedded world.
+
+The model. An update averages the gradient over a batch of B pairs. On D devices with m pairs in a
+forward pass, each device accumulates B / (m D) passes, so that the batch, and with it the result up
+to rounding, is the same however it is cut. That needs every micro-batch to be full: the pairs are
+filled up to whole batches by some of them, drawn again by the stage's seed (`filled`). Libraries
+repeat pairs too, but up to the micro-batches of all devices, so that the hardware would show.
+
+Numbers. Weights, gradients and moments are float32; with `bfloat16` the forward and backward
+passes run under autocast. An update of 1e-7 would vanish in a bfloat16 weight, whose neighbours
+are a part in 256 apart. It is what DeepSpeed's ZeRO-3 does in the authors' code, with its float32
+master weights, and TRL's default. The trained policy is saved in the profile's format, as theirs.
+
+Attention is the profile's: Gemma-2's soft-capping is there in the eager implementation.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from harness.errors import UserError
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lora:
+    """Low-rank adapters, merged into the weights at the end.
+
+    Attributes:
+        rank: rank of each adapter.
+        alpha: scale; an adapter's product is multiplied by alpha / rank.
+        targets: names of the layers that get one, or `all-linear`.
+    """
+
+    rank: int
+    alpha: float
+    targets: Sequence[str] | Literal["all-linear"] = "all-linear"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """How a training is laid on devices.
+
+    Attributes:
+        work: folder of checkpoints, curves and prepared data, which outlives a crash.
+        checkpoint_every: updates between two checkpoints.
+        dtype: number format of the forward and backward passes, and of the trained policy.
+        attention: implementation of attention, by transformers' name.
+        gradient_checkpointing: compute activations again instead of keeping them.
+        lora: adapters; None trains all weights.
+    """
+
+    work: Path
+    checkpoint_every: int
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    attention: str = "eager"
+    gradient_checkpointing: bool = False
+    lora: Lora | None = None
+
+    def loading(self) -> dict[str, Any]:
+        """Return the arguments by which TRL loads the policy, once it knows all others.
+
+        Sharded training must be set up before a model is loaded, so the trainer loads it.
+        """
+        return {
+            "dtype": "float32",
+            "attn_implementation": self.attention,
+            "device_map": None,  # the experimental trainers would spread it over all GPUs
+            "use_safetensors": True,
+            "local_files_only": True,
+        }
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of TRL's trainers that differ from those of the embedded world."""
+        return {
+            "output_dir": str(self.work),
+            "bf16": self.dtype == "bfloat16",
+            "gradient_checkpointing": self.gradient_checkpointing,
+            "save_strategy": "steps",
+            "save_steps": self.checkpoint_every,
+            "model_init_kwargs": self.loading(),
+        }
+
+    def adapters(self) -> Any:
+        """Return the adapters as peft's configuration, None where there are none.
+
+        Raises:
+            UserError: peft is not installed.
+        """
+        if self.lora is None:
+            return None
+        try:
+            from peft import LoraConfig
+        except ImportError as error:
+            raise UserError(
+                f"`lora` needs the library peft ({error}): install it with "
+                "`pip install eva-harness[lora]`, or train all weights."
+            ) from error
+        targets = self.lora.targets
+        return LoraConfig(
+            r=self.lora.rank,
+            lora_alpha=self.lora.alpha,
+            target_modules=targets if isinstance(targets, str) else list(targets),
+            lora_dropout=0.0,
+            bias="none",
+            task_type="CAUSAL_LM",
+        )
+
+
+def accumulation(batch: int, micro_batch: int, devices: int = 1) -> int:
+    """Return the forward passes of each device in an update.
+
+    Args:
+        batch: pairs for one update, over all devices.
+        micro_batch: pairs for one forward pass on a device.
+        devices: number of devices.
+
+    Raises:
+        UserError: the batch cannot be divided so.
+    """
+    passes, rest = divmod(batch, micro_batch * devices) if micro_batch > 0 else (0, 0)
+    if rest or passes < 1:
+        on, choice = "", "choose a divisor"
+        if devices > 1:
+            on = f" on each of {devices} devices"
+            choice = "choose a micro-batch that divides a device's share, or fewer devices"
+        raise UserError(
+            f"a batch of {batch} pairs cannot be made of micro-batches of {micro_batch}{on}: "
+            f"{choice}."
+        )
+    return passes
+
+
+def filled(rows: Sequence[Row], batch: int, seed: int) -> list[Row]:
+    """Return rows filled up to whole batches.
+
+    Args:
+        rows: at least one.
+        batch: rows of a batch.
+        seed: decides which rows are there twice.
+    """
+    missing = -len(rows) % batch
+    order = random.Random(seed).sample(range(len(rows)), len(rows))
+    again = [order[i % len(rows)] for i in range(missing)]
+    return [*rows, *(rows[i] for i in again)]
