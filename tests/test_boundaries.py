@@ -28,8 +28,8 @@ LAYERS = (
     {"micro"},  # implements the creator of `eva` and the judgments of `evaluation`
     {"stand_in"},  # makes small models as `micro` does, in the forms that `models` reads
     {"trainer"},  # turns recipes into stages that call all of the above
-    {"report", "tracking"},
-    {"sweep"},
+    {"report", "tracking", "cost"},
+    {"sweep", "export"},
     {"cli"},
 )
 """Parts of the package, bottom first; a part imports from layers below its own only."""
@@ -54,8 +54,10 @@ HEAVY = ("torch", "transformers", "trl", "mlflow", "datasets", "optuna", "pandas
 LIGHT = (
     "harness.catalogue",
     "harness.cli",
+    "harness.cost",
     "harness.creators",
     "harness.engine",
+    "harness.export",
     "harness.prompts",
     "harness.report",
     "harness.statistics",

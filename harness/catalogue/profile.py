@@ -179,6 +179,15 @@ class Benchmark(Strict):
         return self.items if isinstance(self.items, int) else self.items[score]
 
 
+class PricedFor(Strict):
+    """The GPUs that a profile is meant for; they change no number, and plans are priced for them."""
+
+    gpu: str
+    """Kind of GPU, by its name in the cost model."""
+    gpus: Count
+    """How many of them a stage holds."""
+
+
 class Profile(Strict):
     """The scale a recipe runs at."""
 
@@ -196,6 +205,8 @@ class Profile(Strict):
     """Number format of models."""
     stand_ins: StandIns | None = None
     """What its models, data and endpoints are made from, where they are stand-ins."""
+    priced_for: PricedFor | None = None
+    """The GPUs it is meant for; null where it needs none."""
     x: Count
     """Prompts of one iteration."""
     prompts: Prompts

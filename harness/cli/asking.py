@@ -78,6 +78,17 @@ def all_profiles() -> Mapping[str, Profile]:
     return load_profiles()
 
 
+def named_profile(name: str) -> Profile:
+    """Return a profile by its name.
+
+    Raises:
+        UserError: There is no such profile.
+    """
+    from harness.catalogue.profile import find_profile
+
+    return find_profile(all_profiles(), name)
+
+
 def found(table: str, profile: str) -> tuple[Table, Profile]:
     """Return a table and a profile by their names.
 

@@ -100,6 +100,7 @@ def run_figure(
 
     from harness.cli.output import console
     from harness.cli.plan_command import headline, show_plan, summarise
+    from harness.cli.pricing import PriceAsked
     from harness.cli.report_writing import Format
     from harness.cli.run_command import execute, print_failures
     from harness.cli.tracking_commands import tracker_of
@@ -112,7 +113,7 @@ def run_figure(
 
     runs = runnable_figure(name, profile, parse_seeds(seeds), rows)
     if dry_run:
-        show_plan(runs, jobs, as_json)
+        show_plan(runs, jobs, as_json, PriceAsked())
         return
     plan, store = Plan(runs.targets), Store(store_dir())
     summary = summarise(runs, plan, store, jobs)

@@ -3,43 +3,76 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from harness.cli.pricing import PriceAsked
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.cli.together import Together
+    from harness.cost.pricing import Price
     from harness.report.cells import Cell
     from harness.store import Store
     from harness.trainer.table_runs import TableRuns
 
 
-def show_group_plan(together: Together, jobs: int | None, as_json: bool) -> None:
-    """Print the plan of several tables.
+def show_group_plan(together: Together, jobs: int | None, as_json: bool, asked: PriceAsked) -> None:
+    """Print the plan of several tables, with its price if it has one.
+
+    Args:
+        together: The tables.
+        jobs: Number of workers; one per core where not given.
+        as_json: Print JSON instead of tables.
+        asked: What was asked about the price.
 
     Raises:
-        UserError: `jobs` is less than 1.
+        UserError: `jobs` is less than 1, or an option of the price is wrong.
+        HarnessError: The price passes a limit.
     """
-    from harness.cli.output import console, print_json
-    from harness.cli.plan_command import print_progress
+    from harness.cli.output import print_json
+    from harness.cli.pricing import end_if_over, figures_beside, price_of_plan, with_price
     from harness.cli.together import summarise
     from harness.engine import Plan
     from harness.project import store_dir
     from harness.store import Store
 
-    summary = summarise(together, Plan(together.targets), Store(store_dir()), jobs)
+    seeds = together.tables[0].seeds
+    figures, lacking = figures_beside(together.group, together.profile, seeds)
+    targets = [stage for figure in figures for stage in figure.targets]
+    plan, store = Plan([*together.targets, *targets]), Store(store_dir())
+    price = price_of_plan(plan, together.profile, store, asked)
+    summary = with_price(summarise(together, plan, store, jobs), price)
+    if price is not None:
+        summary["figures"] = [figure.id for figure in figures]
+        summary["left_out"] += [{"figure": name, "reasons": [why]} for name, why in lacking.items()]
     if as_json:
         print_json(summary)
-        return
+    else:
+        _print_plan(together, summary, price, lacking)
+    end_if_over(price, asked)
+
+
+def _print_plan(
+    together: Together, summary: dict[str, Any], price: Price | None, lacking: Mapping[str, str]
+) -> None:
+    """Print the plan of several tables; `lacking` says why rows of figures are left out."""
+    from harness.cli.output import console
+    from harness.cli.plan_command import print_progress
+
     out = console()
     out.print(headline(summary), soft_wrap=True)
     _print_tables(out, summary)
+    if summary.get("figures"):
+        out.print(f"\nwith the figures: {', '.join(summary['figures'])}", soft_wrap=True)
     _print_left_out(out, together)
+    for name, reason in lacking.items():
+        out.print(f"left out: {name}: {reason}", soft_wrap=True)
     skipping = " --skip-unsupported" if together.left_out else ""
-    print_progress(out, summary, f"{together.group}{skipping}")
+    print_progress(out, summary, f"{together.group}{skipping}", price)
 
 
 def headline(summary: dict[str, Any]) -> str:
@@ -112,7 +145,7 @@ def run_group(
     from harness.store import Store
 
     if dry_run:
-        show_group_plan(together, jobs, as_json)
+        show_group_plan(together, jobs, as_json, PriceAsked())
         return
     out = console(stderr=as_json)
     plan, store = Plan(together.targets), Store(store_dir())

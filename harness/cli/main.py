@@ -22,6 +22,7 @@ from harness.cli import (
     engine_command,
     error_rates_command,
     evaluate_commands,
+    export_command,
     micro_commands,
     plan_command,
     prompts_command,
@@ -88,6 +89,7 @@ verify_command.register(app)
 error_rates_command.register(app)
 prompts_command.register(app)
 calibrate_command.register(app)
+export_command.register(app)
 app.add_typer(engine_command.app, name="engine")
 app.add_typer(micro_commands.app, name="micro")
 app.add_typer(sweep_commands.app, name="sweep")

@@ -21,10 +21,19 @@ from harness.cli.options import (
     parse_names,
     parse_seeds,
 )
+from harness.cli.pricing import (
+    BudgetOption,
+    GpuOption,
+    GpusOption,
+    MaxGpuHoursOption,
+    PriceAsked,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from harness.catalogue.profile import Profile
+    from harness.cost.pricing import Price
     from harness.engine import Plan
     from harness.store import Stage, State, Store
     from harness.trainer.figure_runs import FigureRuns
@@ -43,47 +52,67 @@ def plan(
     seeds: SeedsOption = DEFAULT_SEEDS,
     jobs: JobsOption = None,
     skip_unsupported: SkipUnsupportedOption = False,
+    gpu: GpuOption = None,
+    gpus: GpusOption = None,
+    max_gpu_hours: MaxGpuHoursOption = None,
+    budget_usd: BudgetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a run would compute: stages done, missing, failed, and the time left."""
-    from harness.cli.asking import planned
-    from harness.cli.figure_commands import is_figure, runnable_figure
+    """Show what a run would compute: stages done, missing, failed, and the time left.
 
-    asked = parse_seeds(seeds)
+    For a profile with models from outside the embedded world it shows the price instead of the
+    time: GPU hours, dollars and disk, and what they assume. `all` then takes in the figures, and
+    leaves out what the profile cannot run. The exit code is 1 if a limit is passed.
+    """
+    from harness.cli.asking import named_profile, planned
+    from harness.cli.figure_commands import is_figure, runnable_figure
+    from harness.cli.pricing import has_price
+
+    asked, priced = parse_seeds(seeds), PriceAsked(gpu, gpus, max_gpu_hours, budget_usd)
     if is_figure(table):
-        show_plan(runnable_figure(table, profile, asked, rows), jobs, as_json)
+        show_plan(runnable_figure(table, profile, asked, rows), jobs, as_json, priced)
         return
     if not one_table(table, rows, skip_unsupported):
         from harness.cli.group_commands import show_group_plan
         from harness.cli.together import planned_together
 
-        together = planned_together(table, profile, asked, skip_unsupported=skip_unsupported)
-        show_group_plan(together, jobs, as_json)
+        skip = skip_unsupported or has_price(named_profile(profile))
+        together = planned_together(table, profile, asked, skip_unsupported=skip)
+        show_group_plan(together, jobs, as_json, priced)
         return
-    show_plan(planned(table, profile, asked, parse_names("--rows", rows)), jobs, as_json)
+    runs = planned(table, profile, asked, parse_names("--rows", rows))
+    show_plan(runs, jobs, as_json, priced)
 
 
-def show_plan(runs: TableRuns | FigureRuns, jobs: int | None, as_json: bool) -> None:
-    """Print the plan of the runs of a table or a figure.
+def show_plan(
+    runs: TableRuns | FigureRuns, jobs: int | None, as_json: bool, asked: PriceAsked
+) -> None:
+    """Print the plan of the runs of a table or a figure, with its price if it has one.
 
     Args:
         runs: The runs.
         jobs: Number of workers; one per core where not given.
         as_json: Print JSON instead of a table.
+        asked: What was asked about its price.
 
     Raises:
-        UserError: `jobs` is less than 1.
+        UserError: `jobs` is less than 1, or an option of the price is wrong.
+        HarnessError: The price passes a limit.
     """
     from harness.cli.output import print_json
+    from harness.cli.pricing import end_if_over, price_of_plan, with_price
     from harness.engine import Plan
     from harness.project import store_dir
     from harness.store import Store
 
-    summary = summarise(runs, Plan(runs.targets), Store(store_dir()), jobs)
+    plan, store = Plan(runs.targets), Store(store_dir())
+    price = price_of_plan(plan, runs.profile, store, asked)
+    summary = with_price(summarise(runs, plan, store, jobs), price)
     if as_json:
         print_json(summary)
     else:
-        _print(summary)
+        _print(summary, price)
+    end_if_over(price, asked)
 
 
 def summarise(
@@ -104,7 +133,7 @@ def summarise(
         "rows": runs.row_ids,
         "runs": len(runs.runs),
         "shared": len(shared_stages(runs)),
-        **progress_of(plan, store, jobs),
+        **progress_of(plan, store, jobs, runs.profile),
     }
 
 
@@ -121,13 +150,16 @@ def state_counts(stages: Iterable[Stage], states: Mapping[str, State]) -> dict[s
     return {"total": len(found)} | {state: found.count(state) for state in STATES}
 
 
-def progress_of(plan: Plan, store: Store, jobs: int | None) -> dict[str, Any]:
+def progress_of(plan: Plan, store: Store, jobs: int | None, profile: Profile) -> dict[str, Any]:
     """Return how far a plan is, how long the rest takes, and what failed, as JSON data.
+
+    How long is told of the embedded profile alone, on which stages were timed; others have a price.
 
     Raises:
         UserError: `jobs` is less than 1.
     """
     from harness.cli.asking import EXPECTED_S, training_stages
+    from harness.cli.pricing import has_price
     from harness.errors import UserError
     from harness.store import available_cores
 
@@ -143,7 +175,9 @@ def progress_of(plan: Plan, store: Store, jobs: int | None) -> dict[str, Any]:
             for kind in dict.fromkeys(stage.kind for stage in plan)
         ],
         "jobs": workers,
-        "estimated_s": round(plan.remaining_s(store, workers, EXPECTED_S), 1),
+        "estimated_s": None
+        if has_price(profile)
+        else round(plan.remaining_s(store, workers, EXPECTED_S), 1),
         "failures": [
             {
                 "stage": stage.label,
@@ -182,29 +216,33 @@ def what_is_left(summary: dict[str, Any]) -> str:
         return "All stages are done."
     workers = counted(summary["jobs"], "worker")
     retried = f" ({stages['failed']} failed before)" if stages["failed"] else ""
+    if summary["estimated_s"] is None:
+        return f"{stages['done']} done, {left} to compute{retried}."
     return (
         f"{stages['done']} done, {left} to compute{retried}: "
         f"about {duration(summary['estimated_s'])} with {workers}."
     )
 
 
-def _print(summary: dict[str, Any]) -> None:
+def _print(summary: dict[str, Any], price: Price | None) -> None:
     from harness.cli.output import console
 
     out = console()
     out.print(headline(summary), soft_wrap=True)
-    print_progress(out, summary, summary["table"])
+    print_progress(out, summary, summary["table"], price)
 
 
-def print_progress(out: Console, summary: dict[str, Any], name: str) -> None:
-    """Print how many stages of each kind are in each state, and which failed.
+def print_progress(out: Console, summary: dict[str, Any], name: str, price: Price | None) -> None:
+    """Print how many stages of each kind are in each state, which failed, and the price.
 
     Args:
         out: Where to.
         summary: The summary of a plan.
         name: What `harness run` computes it by.
+        price: The price of what is left, if it has one.
     """
     from harness.cli.output import grid
+    from harness.cli.pricing import print_price
 
     out.print()
     lines = [*summary["kinds"], {"kind": "all"} | summary["stages"]]
@@ -214,5 +252,7 @@ def print_progress(out: Console, summary: dict[str, Any], name: str) -> None:
     for failure in summary["failures"]:
         where = f"{failure['stage']} ({failure['fingerprint'][:12]})"
         out.print(f"failed: {where}: {failure['reason']}", soft_wrap=True)
+    if price is not None:
+        print_price(out, price)
     if summary["stages"]["done"] < summary["stages"]["total"]:
         out.print(f"\nCompute it: harness run {name} --profile {summary['profile']}")

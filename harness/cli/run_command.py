@@ -22,6 +22,7 @@ from harness.cli.options import (
     parse_names,
     parse_seeds,
 )
+from harness.cli.pricing import BudgetOption, MaxGpuHoursOption, PriceAsked, refuse_over_limits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,14 +68,19 @@ def run(
     fail_fast: FailFastOption = False,
     dry_run: DryRunOption = False,
     skip_unsupported: SkipUnsupportedOption = False,
+    max_gpu_hours: MaxGpuHoursOption = None,
+    budget_usd: BudgetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compute what is missing of a table, track it in MLflow, and report it.
 
     What is done is kept: after Ctrl-C, a failure or with more seeds, the same command goes on.
     Several tables (`all-offline`, `all`) are planned together, so that what they share is computed
-    once; at the end stands a line for each table instead of its report.
+    once; at the end stands a line for each table instead of its report. If the estimate of what is
+    left (`harness plan`) passes a limit, nothing is started.
     """
+    limits = PriceAsked(max_gpu_hours=max_gpu_hours, budget_usd=budget_usd)
+    refuse_over_limits(table, profile, rows, seeds, limits, skip_unsupported=skip_unsupported)
     if not one_table(table, rows, skip_unsupported):
         from harness.cli.group_commands import run_group
         from harness.cli.together import planned_together
@@ -100,7 +106,7 @@ def run(
         return
     runs = planned(table, profile, parse_seeds(seeds), parse_names("--rows", rows))
     if dry_run:
-        show_plan(runs, jobs, as_json)
+        show_plan(runs, jobs, as_json, limits)
         return
     out = console(stderr=as_json)
     plan, store = Plan(runs.targets), Store(store_dir())

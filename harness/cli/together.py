@@ -142,5 +142,5 @@ def summarise(together: Together, plan: Plan, store: Store, jobs: int | None) ->
             "stages": sum(len(own) for own in alone),
             "training_stages": sum(len(training_stages(own)) for own in alone),
         },
-        **progress_of(plan, store, jobs),
+        **progress_of(plan, store, jobs, together.profile),
     }

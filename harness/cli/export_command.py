@@ -1,0 +1,59 @@
+"""`export`: a trained policy as a Hugging Face folder with a card and its lineage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli.options import DEFAULT_PROFILE, JsonOption, ProfileOption
+
+NameArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run's id, or a row, as `table4/eva-a_min`.")
+]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="ID", min=0, help="The seed.")]
+OutputOption = Annotated[
+    Path, typer.Option("--output", metavar="DIR", help="A new or empty folder.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    example = "Example: harness export table4/eva-a_min --seed 0 --output my-policy"
+    app.command("export", epilog=example)(export)
+
+
+def export(
+    run: NameArgument,
+    output: OutputOption,
+    profile: ProfileOption = DEFAULT_PROFILE,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a trained policy as a folder that transformers loads, with a card and its lineage.
+
+    The folder has weights as safetensors, configuration, tokenizer, README.md (what it is and what
+    it scores) and lineage.json (every stage behind it).
+    """
+    from harness.catalogue.profile import find_profile
+    from harness.cli.asking import all_profiles, all_tables
+    from harness.cli.output import console, print_json
+    from harness.export.folder import export as write
+    from harness.export.policy import find_policy
+    from harness.project import project_root, store_dir
+    from harness.store import Store
+
+    scale = find_profile(all_profiles(), profile)
+    policy = find_policy(run, all_tables(), scale, seed)
+    target = output.expanduser()
+    files = write(policy, Store(store_dir()), target, project_root())
+    if as_json:
+        told = {"run": policy.run.run_id, "profile": profile, "seed": seed}
+        print_json({**told, "output": str(target), "files": dict(files)})
+        return
+    console().print(
+        f"{policy.title}: {len(files) + 1} files in {target}; load it with "
+        f"AutoModelForCausalLM.from_pretrained({str(target)!r})",
+        soft_wrap=True,
+    )

@@ -1,0 +1,147 @@
+"""What every kind of stage's cost is made of: lengths of texts, bytes, and timed work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from harness.catalogue.profile import Profile
+from harness.cost.assumptions import Assumptions
+from harness.cost.calls import Calls, calls
+from harness.cost.gpu_time import GpuTime
+from harness.cost.hardware import Hardware
+from harness.cost.shapes import Shape, shape_of
+from harness.cost.sizes import Prompts, Sizes, base_policy
+from harness.store.stage import Stage
+
+
+@dataclass(frozen=True)
+class StageCost:
+    """What a stage costs.
+
+    Attributes:
+        gpu_s: GPU seconds, over all GPUs; None where a model's shape is not known.
+        calls: requests to endpoints.
+        kept: bytes it leaves in the store.
+        passing: bytes it needs besides while it runs.
+        unknown: why the GPU seconds are not known.
+    """
+
+    gpu_s: float | None = 0.0
+    calls: tuple[Calls, ...] = ()
+    kept: float = 0.0
+    passing: float = 0.0
+    unknown: str | None = None
+
+
+class UnknownTimeError(Exception):
+    """The time of a model's work cannot be told; the message says why."""
+
+
+class Costing:
+    """Prices parts of stages: for a profile, on some hardware, with some assumptions.
+
+    Attributes:
+        profile: the profile that the stages were planned for.
+        assumed: what is assumed.
+        sizes: how many prompts stages have.
+    """
+
+    def __init__(self, profile: Profile, hardware: Hardware | None, assumed: Assumptions) -> None:
+        """Price for a profile; without hardware GPU time is nothing."""
+        self.profile = profile
+        self.assumed = assumed
+        self.sizes = Sizes()
+        self._gpu = GpuTime(hardware, assumed.gpu) if hardware else None
+
+    def prompt_tokens(self, prompts: Prompts) -> float:
+        """Return the mean tokens of prompts, the chat template's included."""
+        t = self.assumed.tokens
+        if not prompts.total:
+            return float(t.prompt + t.overhead)
+        all_of_them = prompts.human * t.prompt + prompts.evolved * t.evolved_prompt
+        return all_of_them / prompts.total + t.overhead
+
+    def answer_tokens(self, prompts: Prompts, limit: int | None = None) -> float:
+        """Return the mean tokens of answers to prompts, at most a limit."""
+        t = self.assumed.tokens
+        if not prompts.total:
+            return float(t.answer)
+        mean = (prompts.human * t.answer + prompts.evolved * t.evolved_answer) / prompts.total
+        return mean if limit is None else min(mean, limit)
+
+    def text_bytes(self, rows: float, tokens: float) -> float:
+        """Return the bytes of so many rows with texts of a mean length."""
+        return rows * (tokens * self.assumed.disk.token + self.assumed.disk.row)
+
+    def asking(self, asked: tuple[Calls, ...], kept: float) -> StageCost:
+        """Return the cost of requests, which are kept so that none is paid twice."""
+        return StageCost(0.0, asked, kept + self.reply_bytes(asked))
+
+    def reply_bytes(self, asked: tuple[Calls, ...]) -> float:
+        """Return the bytes of requests and replies."""
+        tokens = sum(call.prompt_tokens + call.completion_tokens for call in asked)
+        return tokens * self.assumed.disk.token
+
+    def rewrites(self, model: str, children: float) -> Calls:
+        """Return the requests for so many rewrites, those asked for again included."""
+        creator, length = self.assumed.creator, self.assumed.tokens.evolved_prompt
+        requests = children * (1 + creator.retried)
+        return calls("CREATOR", model, requests, creator.instructions + length, length)
+
+    def timed(
+        self, work: Callable[[GpuTime], float], kept: float, passing: float = 0.0, *asked: Calls
+    ) -> StageCost:
+        """Return the cost of a stage with work for GPUs, its start included."""
+        if self._gpu is None:
+            return StageCost(0.0, asked, kept, passing)
+        try:
+            return StageCost(work(self._gpu) + self._gpu.starting(), asked, kept, passing)
+        except UnknownTimeError as why:
+            return StageCost(None, asked, kept, passing, str(why))
+
+    def policy(self, stage: Stage) -> Shape:
+        """Return the shape of a stage's policy.
+
+        Raises:
+            UnknownTimeError: it is not known, or does not fit.
+        """
+        return self.shape(base_policy(stage))
+
+    def shape(self, identity: str) -> Shape:
+        """Return the shape of a model by its identity.
+
+        Raises:
+            UnknownTimeError: it is not known, or does not fit.
+        """
+        name = identity.partition("@")[0]
+        shape = shape_of(identity)
+        if shape is None:
+            raise UnknownTimeError(f"the shape of {name} is not known")
+        if self._gpu is not None and not self._gpu.fits(shape):
+            raise UnknownTimeError(f"{name} does not fit on one {self._gpu.hardware.name}")
+        return shape
+
+    def parameters(self, stage: Stage) -> float:
+        """Return the parameters of a stage's policy; 0 where they are not known."""
+        shape = shape_of(base_policy(stage))
+        return 0.0 if shape is None else float(shape.parameters)
+
+    def rewarding(
+        self, gpu: GpuTime, identity: str, answers: float, n: int, prompt: float, answer: float
+    ) -> float:
+        """Return the GPU seconds of rewards.
+
+        Args:
+            gpu: the hardware.
+            identity: the reward model's.
+            answers: all answers.
+            n: answers to a prompt that are compared two by two, in both orders; 0 where each is
+                scored by itself.
+            prompt: tokens of a prompt.
+            answer: tokens of an answer.
+        """
+        shape = self.shape(identity)
+        if n == 0:
+            return gpu.scoring(shape, answers, prompt + answer)
+        return gpu.scoring(shape, answers * (n - 1), prompt + 2 * answer)

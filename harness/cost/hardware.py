@@ -1,0 +1,76 @@
+"""GPUs: their data sheets, and the choice of some of them for a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from harness.catalogue.documents import nearest, read_document
+from harness.catalogue.profile import Profile
+from harness.catalogue.recipe import Strict
+from harness.errors import UserError
+
+FILE = Path(__file__).with_name("gpus.yaml")
+
+
+class Gpu(Strict):
+    """A GPU's data sheet."""
+
+    flops: float
+    """Dense bf16 operations in a second, at most."""
+    bandwidth: float
+    """Bytes of its memory read in a second, at most."""
+    memory: float
+    """Bytes of memory."""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What a plan is priced for: so many GPUs of a kind, all of which a stage holds while it runs.
+
+    Attributes:
+        name: the GPU's name.
+        gpu: its data sheet.
+        count: how many.
+    """
+
+    name: str
+    gpu: Gpu
+    count: int
+
+
+@cache
+def known_gpus() -> Mapping[str, Gpu]:
+    """Return the GPUs that are known, by name."""
+    data = read_document(FILE).data
+    return {name: Gpu.model_validate(sheet) for name, sheet in data["gpus"].items()}
+
+
+def hardware_of(
+    profile: Profile, gpu: str | None = None, count: int | None = None
+) -> Hardware | None:
+    """Return the hardware that a profile is priced for; None where it names no GPU.
+
+    Args:
+        profile: the profile.
+        gpu: another kind of GPU than the profile's.
+        count: another number of them.
+
+    Raises:
+        UserError: there is no such GPU, or not one of them.
+    """
+    named = profile.priced_for
+    name = gpu or (named.gpu if named else None)
+    if name is None:
+        return None
+    if name not in known_gpus():
+        raise UserError(
+            f"no data sheet of a GPU `{name}` is known{nearest(name, known_gpus())}; known are "
+            f"{', '.join(known_gpus())}"
+        )
+    number = count if count is not None else (named.gpus if named else 1)
+    if number < 1:
+        raise UserError(f"`--gpus {number}` is no number of GPUs; give 1 or more")
+    return Hardware(name, known_gpus()[name], number)

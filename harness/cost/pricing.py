@@ -1,0 +1,216 @@
+"""What a plan costs: the sum over its distinct stages that are not done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.catalogue.profile import Profile
+from harness.cost.assumptions import Assumptions, assumptions, listed
+from harness.cost.calls import Calls, price_of
+from harness.cost.costing import Costing, StageCost
+from harness.cost.hardware import Hardware
+from harness.cost.shapes import shape_of
+from harness.cost.stage_cost import stage_cost
+from harness.creators.access import Role
+from harness.evaluation.judging.prices import read_prices
+from harness.store.stage import Stage
+
+HOUR = 3600.0
+GB = 1e9
+MODELS = ("policy", "reward_model", "ranker")
+"""Settings of stages that are identities of models, which are downloaded."""
+
+
+@dataclass(frozen=True)
+class KindCost:
+    """What the stages of one kind cost together.
+
+    Attributes:
+        kind: the kind.
+        stages: how many are left to compute.
+        gpu_hours: of those whose time is known.
+        unknown: stages whose time is not.
+        kept: bytes they leave.
+    """
+
+    kind: str
+    stages: int
+    gpu_hours: float
+    unknown: int
+    kept: float
+
+
+@dataclass(frozen=True)
+class Price:
+    """What is left of a plan costs.
+
+    Attributes:
+        hardware: the GPUs it is priced for; None for none.
+        kinds: by kind of stage, in the plan's order.
+        calls: by role and model.
+        models: bytes of each model that has to be there, None where its shape is not known.
+        passing: the most bytes that a stage needs besides while it runs.
+        unknown: why the time of some stages is not known, each reason once.
+        assumed: what was assumed.
+    """
+
+    hardware: Hardware | None
+    kinds: tuple[KindCost, ...]
+    calls: tuple[Calls, ...]
+    models: Mapping[str, float | None]
+    passing: float
+    unknown: tuple[str, ...]
+    assumed: Assumptions
+
+    @property
+    def gpu_hours(self) -> float:
+        """GPU hours of the stages whose time is known."""
+        return sum(kind.gpu_hours for kind in self.kinds)
+
+    @property
+    def wall_hours(self) -> float | None:
+        """Hours if one stage runs after the other, each on all GPUs; None without GPUs."""
+        return None if self.hardware is None else self.gpu_hours / self.hardware.count
+
+    @property
+    def usd(self) -> float:
+        """Dollars of the requests whose model has a price."""
+        return sum(usd for usd in (call.usd for call in self.calls) if usd is not None)
+
+    @property
+    def unpriced(self) -> tuple[Calls, ...]:
+        """The requests whose model has no price."""
+        return tuple(call for call in self.calls if call.usd is None)
+
+    @property
+    def disk(self) -> float:
+        """Bytes: what stages leave, the models, and the most that is needed in passing."""
+        models = sum(size for size in self.models.values() if size is not None)
+        return sum(kind.kept for kind in self.kinds) + models + self.passing
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as JSON data: totals, their parts, and what they assume."""
+        hardware = self.hardware
+        return {
+            "hardware": None
+            if hardware is None
+            else {"gpu": hardware.name, "gpus": hardware.count, **hardware.gpu.model_dump()},
+            "gpu_hours": {
+                "known": self.gpu_hours,
+                "complete": not self.unknown,
+                "unknown": list(self.unknown),
+                "wall_hours": self.wall_hours,
+                "by_kind": {
+                    kind.kind: {
+                        "stages": kind.stages,
+                        "gpu_hours": kind.gpu_hours,
+                        "unknown": kind.unknown,
+                        "gb": kind.kept / GB,
+                    }
+                    for kind in self.kinds
+                },
+            },
+            "usd": {
+                "known": self.usd,
+                "complete": not self.unpriced,
+                "calls": [_call_json(call) for call in self.calls],
+                "prices": read_prices().origin,
+            },
+            "disk_gb": {
+                "total": self.disk / GB,
+                "kept": sum(kind.kept for kind in self.kinds) / GB,
+                "in_passing": self.passing / GB,
+                "models": {
+                    name: None if size is None else size / GB for name, size in self.models.items()
+                },
+            },
+            "uncertainty": self.assumed.uncertainty.model_dump(),
+            "assumptions": {
+                name: {"value": value, "source": source}
+                for name, (value, source) in listed().items()
+            },
+        }
+
+
+def _call_json(call: Calls) -> dict[str, Any]:
+    price = price_of(call.role, call.model)
+    return {
+        "role": call.role.lower(),
+        "model": call.model,
+        "requests": round(call.requests),
+        "prompt_tokens": round(call.prompt_tokens),
+        "completion_tokens": round(call.completion_tokens),
+        "usd_per_million": None if price is None else [price.prompt, price.completion],
+        "usd": call.usd,
+    }
+
+
+def price(
+    stages: Iterable[Stage],
+    profile: Profile,
+    hardware: Hardware | None,
+    done: Iterable[str] = (),
+    assumed: Assumptions | None = None,
+) -> Price:
+    """Price the stages that are left of a plan.
+
+    Args:
+        stages: the plan's stages; one that is there twice costs once.
+        profile: the profile that they were planned for.
+        hardware: the GPUs.
+        done: fingerprints of the stages that are done, which cost nothing.
+        assumed: what is assumed; the package's by default.
+
+    Raises:
+        KeyError: a stage is of a kind that only the embedded world has.
+    """
+    assumed = assumed or assumptions()
+    finished = set(done)
+    left = list({s.fingerprint: s for s in stages if s.fingerprint not in finished}.values())
+    costing = Costing(profile, hardware, assumed)
+    priced = [(stage, stage_cost(costing, stage)) for stage in left]
+    kinds = dict.fromkeys(stage.kind for stage in left)
+    return Price(
+        hardware=hardware,
+        kinds=tuple(_of_kind(kind, [c for s, c in priced if s.kind == kind]) for kind in kinds),
+        calls=_together([call for _, cost in priced for call in cost.calls]),
+        models=_models(left, assumed),
+        passing=max((cost.passing for _, cost in priced), default=0.0),
+        unknown=tuple(dict.fromkeys(cost.unknown for _, cost in priced if cost.unknown)),
+        assumed=assumed,
+    )
+
+
+def _of_kind(kind: str, costs: Sequence[StageCost]) -> KindCost:
+    known = [cost.gpu_s for cost in costs if cost.gpu_s is not None]
+    return KindCost(
+        kind,
+        len(costs),
+        sum(known) / HOUR,
+        len(costs) - len(known),
+        sum(cost.kept for cost in costs),
+    )
+
+
+def _together(found: Iterable[Calls]) -> tuple[Calls, ...]:
+    """Return requests added up by role and model."""
+    summed: dict[tuple[Role, str], Calls] = {}
+    for call in found:
+        key = (call.role, call.model)
+        summed[key] = summed[key] + call if key in summed else call
+    return tuple(summed.values())
+
+
+def _models(stages: Iterable[Stage], assumed: Assumptions) -> dict[str, float | None]:
+    """Return the bytes of each model that the stages load from outside the store."""
+    found: dict[str, float | None] = {}
+    for stage in stages:
+        for setting in MODELS:
+            identity = stage.settings.get(setting)
+            if isinstance(identity, str):
+                shape = shape_of(identity)
+                size = None if shape is None else shape.parameters * float(assumed.disk.parameter)
+                found[identity.partition("@")[0]] = size
+    return found

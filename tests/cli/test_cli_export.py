@@ -1,0 +1,234 @@
+"""`export` writes what the store has, no more and no less, and says where it comes from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from tiny_gemma import build_tiny_gemma
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from harness.cli.asking import all_profiles, all_tables, planned
+from harness.engine import Plan
+from harness.export.card import card_of
+from harness.export.licence import head_of, licence_of
+from harness.export.policy import find_policy
+from harness.models.policy import generate
+from harness.store import Stage, Store
+
+EVIL = "judge | <b>x</b>\n# [click](http://evil)"
+
+
+def fill(folders: Path, *, judged: bool = True) -> tuple[Store, Stage]:
+    """Store every stage of row `dpo-1`, seed 0, as if it had run; return the training stage.
+
+    The policy is a tiny Gemma-2 with random weights, and each benchmark scores 1, 2 and 3.
+    """
+    (run,) = planned("table4", "micro", (0,), ["dpo-1"]).runs.values()
+    store = Store(folders / "store")
+    for stage in Plan(run.targets):
+        if stage.kind == "judge" and not judged:
+            continue
+        with store.writing(stage) as output:
+            if stage.kind == "train":
+                build_tiny_gemma(output / "model", seed=3)
+                (output / "log.json").write_text("{}")
+                (output / "model" / "training_args.bin").write_bytes(b"a pickle")
+            if stage.kind == "judge":
+                rows = [
+                    {"prompt_id": f"q{i}", "column": column, "value": float(i + 1)}
+                    for column in ("ah_wr", "ah_len", "ae_lc", "ae_wr", "mt_avg", "mt_t1", "mt_t2")
+                    for i in range(3)
+                ]
+                pq.write_table(pa.Table.from_pylist(rows), output / "scores.parquet")
+    return store, run.training[-1]
+
+
+def test_the_exported_policy_answers_as_the_one_in_the_store(
+    call: Callable[..., Any], folders: Path, tmp_path: Path
+) -> None:
+    """Plain transformers classes load the folder; logits and sampled answers are the same."""
+    store, training = fill(folders)
+    out = tmp_path / "policy"
+    result = call("export", "table4/dpo-1", "--seed", "0", "--output", str(out))
+    assert result.exit_code == 0, result.stderr
+    inside = store.open(training.fingerprint) / "model"
+    ids = AutoTokenizer.from_pretrained(out)("a b c d", return_tensors="pt").input_ids
+    exported, stored = (AutoModelForCausalLM.from_pretrained(path) for path in (out, inside))
+    with torch.no_grad():
+        assert torch.equal(exported(ids).logits, stored(ids).logits)
+    answers = [
+        generate(
+            path,
+            [[{"role": "user", "content": "a b c"}]],
+            n=4,
+            temperature=1.0,
+            top_p=1.0,
+            max_new_tokens=8,
+            batch_size=4,
+            seed=0,
+        )
+        for path in (out, inside)
+    ]
+    assert answers[0] == answers[1]
+    assert any(answer.text for answer in answers[0][0])
+
+
+def test_the_folder_has_a_checkpoint_and_nothing_that_could_run_code(
+    call: Callable[..., Any], folders: Path, tmp_path: Path
+) -> None:
+    fill(folders)
+    call("export", "dpo-h1", "--output", str(tmp_path / "policy"))
+    assert {path.name for path in (tmp_path / "policy").iterdir()} == {
+        "README.md",
+        "chat_template.jinja",
+        "config.json",
+        "generation_config.json",
+        "lineage.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+
+
+def test_files_are_copies_that_the_store_does_not_share(
+    call: Callable[..., Any], folders: Path, tmp_path: Path
+) -> None:
+    store, training = fill(folders)
+    out = tmp_path / "policy"
+    call("export", "dpo-h1", "--output", str(out))
+    inside = store.open(training.fingerprint) / "model" / "model.safetensors"
+    assert not os.path.samefile(out / "model.safetensors", inside)
+    (out / "model.safetensors").write_bytes(b"changed")
+    store.verify(training.fingerprint)
+
+
+def test_the_lineage_names_every_stage_and_the_digest_of_every_file(
+    call: Callable[..., Any], folders: Path, tmp_path: Path
+) -> None:
+    """Behind one DPO iteration stand prompts, generate, annotate, pair and train, inputs first."""
+    _, training = fill(folders)
+    out = tmp_path / "policy"
+    call("export", "table4/dpo-1", "--output", str(out))
+    lineage = json.loads((out / "lineage.json").read_text())
+    stages = lineage["stages"]
+    assert [s["kind"] for s in stages] == ["prompts", "generate", "annotate", "pair", "train"]
+    assert stages[-1]["fingerprint"] == lineage["trained_by"] == training.fingerprint
+    known: set[str] = set()
+    for stage in stages:
+        assert set(stage["inputs"].values()) <= known
+        known.add(stage["fingerprint"])
+        assert stage["provenance"]["versions"]["torch"] == metadata.version("torch")
+    found = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in out.iterdir()
+        if path.name != "lineage.json"
+    }
+    assert {name: file["sha256"] for name, file in lineage["files"].items()} == found
+    assert lineage["seed"] == 0
+    assert set(lineage["judged_by"]) == {"arena_hard", "alpaca_eval", "mt_bench"}
+    assert lineage["rows"][0] == "table4/dpo-1"
+
+
+def test_the_card_has_the_scores_with_their_interval_and_judge(
+    call: Callable[..., Any], folders: Path, tmp_path: Path
+) -> None:
+    """1, 2 and 3: mean 2, standard error 1/sqrt(3), t(2) = 4.303, so 2 ± 2.484."""
+    fill(folders)
+    call("export", "dpo-h1", "--output", str(tmp_path / "policy"))
+    card = (tmp_path / "policy" / "README.md").read_text()
+    assert "| arena\\_hard | ah\\_wr | 2 | -0.4841 to 4.484 | 3 | micro-2/oracle |" in card
+    assert head_of(card)["tags"] == ["eva", "dpo", "scale:toy"]
+    assert "base_model" not in head_of(card)
+    assert "no use outside the harness" in card
+
+
+def test_a_policy_that_was_not_judged_has_no_score(
+    call: Callable[..., Any], folders: Path, tmp_path: Path
+) -> None:
+    fill(folders, judged=False)
+    result = call("export", "dpo-h1", "--output", str(tmp_path / "policy"))
+    assert result.exit_code == 0, result.stderr
+    card = (tmp_path / "policy" / "README.md").read_text()
+    assert card.count("| not run | – | – |") == 13
+
+
+def test_texts_in_a_card_stay_texts(folders: Path) -> None:
+    """A creator's name with a line break, a heading, a link and a tag is one line of plain text."""
+    store, _ = fill(folders)
+    policy = find_policy("dpo-h1", all_tables(), all_profiles()["micro"], 0)
+    creator = policy.profile.creator.model_copy(update={"source": EVIL})
+    evil = replace(policy, profile=policy.profile.model_copy(update={"creator": creator}))
+    (line,) = [line for line in card_of(evil, store).splitlines() if "evil" in line]
+    assert line.startswith("- **creator:** judge \\| \\<b\\>x\\</b\\>")
+    assert "\\[click\\](http://evil)" in line
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (("table4/dpo-1",), "is not finished"),
+        (("table4/base",), "has no row"),
+        (("table1/base",), "base model"),
+        (("nonsense",), "there is no run"),
+        (("table8/evolve-25",), "has"),
+        (("table4/dpo-1", "--profile", "single"), "there is no profile"),
+    ],
+)
+def test_what_cannot_be_exported_is_said_in_one_sentence(
+    call: Callable[..., Any], tmp_path: Path, asked: tuple[str, ...], why: str
+) -> None:
+    out = tmp_path / "policy"
+    result = call("export", *asked, "--output", str(out))
+    assert result.exit_code == 2
+    assert why in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not out.exists()
+
+
+def test_a_folder_with_something_in_it_is_left_alone(
+    call: Callable[..., Any], folders: Path, tmp_path: Path
+) -> None:
+    fill(folders)
+    out = tmp_path / "policy"
+    out.mkdir()
+    (out / "mine.txt").write_text("mine")
+    result = call("export", "dpo-h1", "--output", str(out))
+    assert result.exit_code == 2
+    assert "is not empty" in result.stderr
+    assert [path.name for path in out.iterdir()] == ["mine.txt"]
+
+
+def test_a_broken_policy_leaves_no_folder(
+    call: Callable[..., Any], folders: Path, tmp_path: Path
+) -> None:
+    store, training = fill(folders)
+    weights = store.path(training.fingerprint) / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\0\0")
+    result = call("export", "dpo-h1", "--output", str(tmp_path / "policy"))
+    assert result.exit_code == 1
+    assert "is broken" in result.stderr
+    assert not list(tmp_path.glob("*policy*"))
+
+
+def test_a_licence_is_taken_from_a_card_only_where_it_is_a_name(tmp_path: Path) -> None:
+    card = tmp_path / "README.md"
+    card.write_text("---\nlicense: apache-2.0\n---\nText")
+    assert (licence := licence_of(str(tmp_path))) is not None
+    assert licence.name == "apache-2.0"
+    card.write_text('---\nlicense: "mit](http://evil)"\n---\nText')
+    assert licence_of(str(tmp_path)) is None
+    assert licence_of(str(tmp_path / "nowhere")) is None
+    gemma = licence_of("google/gemma-2-9b-it@0123456789abcdef0123456789abcdef01234567")
+    assert gemma is not None
+    assert (gemma.name, gemma.link) == ("gemma", "https://ai.google.dev/gemma/terms")

@@ -1,0 +1,66 @@
+"""A planner of the paper's profile whose assets lie nowhere, and the parts of the cost model."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.catalogue.profile import Profile, load_profiles
+from harness.cost.assumptions import assumptions
+from harness.cost.costing import Costing
+from harness.cost.hardware import Hardware, hardware_of
+from harness.trainer.plan import Planner
+
+
+class NamedAssets:
+    """Identities made of a profile's names, as on a machine where nothing is downloaded."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+
+    def policy(self) -> str:
+        return f"{self._profile.policy}@not-downloaded"
+
+    def reward_model(self, role: str) -> str:
+        return f"{self._profile.reward_models[role]}@not-downloaded"  # type: ignore[index]
+
+    def prompts(self) -> str:
+        return "nowhere"
+
+    def creator(self, method: str) -> str:
+        return f"nobody/{method}"
+
+    def benchmark(self, name: str) -> str:
+        known = name.replace("_", "-")
+        return f"{'lm-eval' if name == 'downstream' else known}@not-downloaded"
+
+    def judge(self, name: str) -> str:
+        return name
+
+
+@pytest.fixture(autouse=True)
+def _list_prices(monkeypatch: pytest.MonkeyPatch) -> None:
+    for role in ("CREATOR", "SCORER", "JUDGE"):
+        monkeypatch.delenv(f"HARNESS_{role}_PRICE", raising=False)
+
+
+@pytest.fixture(scope="session")
+def paper() -> Profile:
+    return load_profiles()["paper"]
+
+
+@pytest.fixture
+def planner(paper: Profile) -> Planner:
+    return Planner(paper, NamedAssets(paper))
+
+
+@pytest.fixture
+def h100s(paper: Profile) -> Hardware:
+    """Eight H100."""
+    found = hardware_of(paper)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def costing(paper: Profile, h100s: Hardware) -> Costing:
+    return Costing(paper, h100s, assumptions())

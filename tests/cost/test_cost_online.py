@@ -1,0 +1,127 @@
+"""The steps of an online run are counted as the stream itself takes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.catalogue.profile import Profile
+from harness.catalogue.recipe import Recipe
+from harness.cost.costing import Costing
+from harness.cost.hardware import Hardware
+from harness.cost.online import count_steps
+from harness.cost.pricing import price
+from harness.cost.stage_cost import stage_cost
+from harness.engine import Plan
+from harness.eva.evolving import Prompt, Rewrite
+from harness.eva.minibatch import StreamSettings
+from harness.eva.stream import PromptStream
+from harness.trainer.plan import Planner
+
+SMALL: dict[str, Any] = {
+    "minibatch": 8, "capacity": 64, "metric": "a_avg", "n_new": 4, "n_new_bootstrap": 2,
+    "ratio_evol": 0.5, "evolve_share": 0.5,
+}  # fmt: skip
+
+
+class Willing:
+    """A creator that always rewrites."""
+
+    def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
+        return Rewrite(f"{prompt} {rng.integers(10**9)}", "deepening")
+
+
+def simulated(s: StreamSettings, x: int, steps: int) -> list[tuple[int, int]]:
+    """Return children and scored prompts of each step of a real stream."""
+    rng = np.random.default_rng(0)
+    human = [Prompt(f"h{i}", f"human {i}") for i in range(x)]
+    stream = PromptStream(s, human, Willing(), 0, quality=len)
+    found = []
+    for _ in range(steps):
+        batch = stream.draw()
+        fed = stream.feed(rng.random((len(batch.prompts), 2)), lambda p: rng.random((len(p), 2)))
+        found.append((len(fed.children), fed.scored))
+    return found
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"ratio_evol": 0.25},
+        {"n_new": 8, "n_new_bootstrap": 4},
+        {"warm_up_steps": 6},
+        {"child_score": "parent"},
+        {"rescore_every": 5},
+        {"buffer_holds": "evolved_and_human"},
+        {"evolve_share": 0.25},
+    ],
+)
+def test_steps_are_counted_as_the_stream_takes_them(changed: dict[str, Any]) -> None:
+    """In every segment of 10 steps, over warm-up, mix-up and bootstrap."""
+    s, x = StreamSettings(**SMALL | changed), 120
+    steps = simulated(s, x, 60)
+    for first in range(1, 60, 10):
+        children, scored = (
+            sum(column) for column in zip(*steps[first - 1 : first + 9], strict=True)
+        )
+        found = count_steps(s, x, first, first + 9, evolves=True)
+        assert (found.children, found.scored) == (children, scored)
+        assert (found.steps, found.trained, found.judged) == (10, 80, 0)
+
+
+def test_human_prompts_alone_are_not_evolved() -> None:
+    found = count_steps(StreamSettings(**SMALL), 120, 1, 10, evolves=False)
+    assert (found.trained, found.children, found.scored) == (80, 0, 0)
+
+
+def test_a_tree_asks_for_its_levels_and_has_the_upper_ones_judged() -> None:
+    """Depth 3: of each chosen prompt 4 + 4 + 4 rewrites, of which the first 8 are scored."""
+    s = StreamSettings(**SMALL | {"shape": "tree", "tree_depth": 3})
+    found = count_steps(s, 120, 1, 1, evolves=True)
+    assert (found.children, found.judged) == (48, 32)
+
+
+def online_stages(planner: Planner, size: int, prompts: str = "eva") -> list[Any]:
+    recipe = Recipe.model_validate(
+        {"algorithm": "rloo", "chain": (), "online": {"prompts": prompts, "size": size}}
+    )
+    run = planner.run(f"rloo-{prompts}-{size}x", recipe, 0)
+    return [stage for stage in Plan(run.targets) if stage.kind == "online"]
+
+
+def test_the_creator_is_asked_about_48_000_times_to_3x(
+    planner: Planner, paper: Profile, h100s: Hardware
+) -> None:
+    """Warm-up 200 steps and mix-up 2,100 with 16 rewrites each, bootstrap to 3,750 with 8.
+
+    2,300 x 16 + 1,450 x 8 = 48,400 rewrites, and a tenth of them asked for again.
+    """
+    found = price(online_stages(planner, 3), paper, h100s)
+    (call,) = found.calls
+    assert call.requests == pytest.approx(48_400 * 1.1)
+
+
+def test_checkpoints_of_one_run_cost_what_the_longest_does(
+    planner: Planner, paper: Profile, h100s: Hardware
+) -> None:
+    one, three = online_stages(planner, 1), online_stages(planner, 3)
+    together, alone = (price(stages, paper, h100s) for stages in (one + three, three))
+    assert together.gpu_hours == pytest.approx(alone.gpu_hours)
+    assert together.usd == alone.usd
+
+
+def test_a_segment_keeps_policy_and_moments_and_asks_nobody_on_human_prompts(
+    planner: Planner, costing: Costing
+) -> None:
+    """9.24 billion parameters at 2 + 8 bytes: 92 GB for each segment."""
+    stage = online_stages(planner, 1, "human")[0]
+    found = stage_cost(costing, stage)
+    assert found.calls == ()
+    assert found.kept == 10 * 9_241_705_984
+    assert found.gpu_s is not None
+    evolving = stage_cost(costing, online_stages(planner, 1)[0])
+    assert evolving.gpu_s is not None
+    assert evolving.gpu_s > found.gpu_s

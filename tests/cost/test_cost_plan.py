@@ -1,0 +1,180 @@
+"""Laws of a plan's price: a sum over distinct stages that are left, and how it meets limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from harness.catalogue.profile import Profile
+from harness.catalogue.recipe import Recipe
+from harness.cost.assumptions import listed
+from harness.cost.costing import Costing
+from harness.cost.hardware import Hardware, hardware_of, known_gpus
+from harness.cost.limits import Limits, over_limits
+from harness.cost.pricing import Price, price
+from harness.cost.stage_cost import stage_cost
+from harness.engine import Plan
+from harness.errors import UserError
+from harness.store.stage import Stage
+from harness.trainer.plan import Planner
+
+EVA = {"algorithm": "dpo", "chain": ("human", "eva")}
+
+
+def stages(planner: Planner, seeds: Iterable[int] = (0,), **recipe: object) -> list[Stage]:
+    declared = Recipe.model_validate({**EVA, **recipe})
+    runs = [planner.run("a", declared, seed) for seed in seeds]
+    return list(Plan([stage for run in runs for stage in run.targets]))
+
+
+def totals(price: Price) -> tuple[float, float, float]:
+    kept = sum(kind.kept for kind in price.kinds)
+    return price.gpu_hours, price.usd, kept
+
+
+def test_a_price_is_the_sum_over_distinct_stages(
+    planner: Planner, paper: Profile, h100s: Hardware, costing: Costing
+) -> None:
+    plan = stages(planner)
+    costs = [stage_cost(costing, stage) for stage in plan]
+    found = price(plan + plan[:5], paper, h100s)
+    assert found.gpu_hours == pytest.approx(sum(c.gpu_s or 0.0 for c in costs) / 3600)
+    assert found.usd == pytest.approx(sum(k.usd or 0.0 for c in costs for k in c.calls), abs=1e-3)
+    assert sum(kind.stages for kind in found.kinds) == len(plan)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 7, 13, 100])
+def test_what_is_done_costs_nothing_and_the_rest_its_own(
+    planner: Planner, paper: Profile, h100s: Hardware, cut: int
+) -> None:
+    """However a plan is cut, the two parts cost together what the whole does."""
+    plan = stages(planner)
+    ids = [stage.fingerprint for stage in plan]
+    whole = totals(price(plan, paper, h100s))
+    first = totals(price(plan, paper, h100s, done=ids[cut:]))
+    rest = totals(price(plan, paper, h100s, done=ids[:cut]))
+    assert [a + b for a, b in zip(first, rest, strict=True)] == pytest.approx(whole, abs=1e-3)
+
+
+def test_a_finished_plan_costs_nothing(planner: Planner, paper: Profile, h100s: Hardware) -> None:
+    plan = stages(planner)
+    found = price(plan, paper, h100s, done=[stage.fingerprint for stage in plan])
+    assert totals(found) == (0.0, 0.0, 0.0)
+    assert found.disk == 0.0
+    assert over_limits(found, Limits(0.0, 0.0)) is None
+
+
+def test_rows_that_share_stages_cost_less_than_each_by_itself(
+    planner: Planner, paper: Profile, h100s: Hardware
+) -> None:
+    """Two metrics share the first iteration, and so its GPU hours."""
+    one = stages(planner)
+    other = stages(planner, creator={"metric": "a_avg"})
+    together = price([*one, *other], paper, h100s)
+    alone = [price(plan, paper, h100s) for plan in (one, other)]
+    shared = price(
+        [s for s in one if s.fingerprint in {o.fingerprint for o in other}], paper, h100s
+    )
+    assert shared.gpu_hours > 0
+    assert together.gpu_hours == pytest.approx(sum(p.gpu_hours for p in alone) - shared.gpu_hours)
+
+
+def test_more_seeds_never_cost_less(planner: Planner, paper: Profile, h100s: Hardware) -> None:
+    """And each further seed costs what the first does: seeds share nothing."""
+    prices = [totals(price(stages(planner, range(n)), paper, h100s)) for n in (1, 2, 3)]
+    for number, found in enumerate(prices, start=1):
+        assert found == pytest.approx([number * part for part in prices[0]], rel=1e-6)
+
+
+def test_more_gpus_take_less_time_and_more_gpu_hours(planner: Planner, paper: Profile) -> None:
+    """Work is split evenly, while all GPUs wait for a stage's start."""
+    plan = stages(planner)
+    one, eight = (price(plan, paper, hardware_of(paper, count=n)) for n in (1, 8))
+    assert one.wall_hours is not None
+    assert eight.wall_hours is not None
+    assert eight.wall_hours < one.wall_hours
+    assert eight.gpu_hours > one.gpu_hours
+
+
+def test_a_faster_gpu_takes_fewer_hours(planner: Planner, paper: Profile) -> None:
+    plan = stages(planner)
+    a100, h100 = (
+        price(plan, paper, hardware_of(paper, name)) for name in ("a100-80gb", "h100-80gb")
+    )
+    assert h100.gpu_hours < a100.gpu_hours
+
+
+def test_a_model_of_unknown_shape_is_unknown_and_not_zero(
+    planner: Planner, paper: Profile, h100s: Hardware
+) -> None:
+    own = paper.model_copy(update={"policy": "somebody/own-model"})
+    plan = stages(Planner(own, type(planner.assets)(own)))
+    found = price(plan, own, h100s)
+    assert found.unknown == ("the shape of somebody/own-model is not known",)
+    unknown = {kind.kind for kind in found.kinds if kind.unknown}
+    assert unknown == {"generate", "train", "answer"}
+    assert found.models["somebody/own-model"] is None
+    assert not found.as_json()["gpu_hours"]["complete"]
+    assert "cannot be held" in str(over_limits(found, Limits(gpu_hours=1e9)))
+
+
+def test_a_model_that_does_not_fit_is_said_so(planner: Planner, paper: Profile) -> None:
+    small = hardware_of(paper, "l40s-48gb")
+    found = price(stages(planner, reward_model="pointwise_large"), paper, small)
+    assert found.unknown == ("Skywork/Skywork-Reward-Gemma-2-27B does not fit on one l40s-48gb",)
+
+
+def test_without_a_price_dollars_are_unknown_and_not_zero(
+    planner: Planner, paper: Profile, h100s: Hardware
+) -> None:
+    creator = paper.creator.model_copy(update={"source": "my-own-creator"})
+    own = paper.model_copy(update={"creator": creator})
+    found = price(stages(Planner(own, planner.assets)), own, h100s)
+    (call,) = found.unpriced
+    assert call.model == "my-own-creator"
+    assert call.usd is None
+    assert found.usd > 0  # the judges'
+    assert "HARNESS_CREATOR_PRICE" in str(over_limits(found, Limits(usd=1e9)))
+
+
+def test_a_users_price_goes_before_the_lists(
+    planner: Planner, paper: Profile, h100s: Hardware, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = [stage for stage in stages(planner) if stage.kind == "evolve"]
+    monkeypatch.setenv("HARNESS_CREATOR_PRICE", "0,0")
+    assert price(plan, paper, h100s).usd == 0.0
+    monkeypatch.setenv("HARNESS_CREATOR_PRICE", "much")
+    with pytest.raises(UserError, match="HARNESS_CREATOR_PRICE"):
+        _ = price(plan, paper, h100s).usd
+
+
+def test_a_limit_is_kept_by_its_own_price_and_passed_by_less(
+    planner: Planner, paper: Profile, h100s: Hardware
+) -> None:
+    found = price(stages(planner), paper, h100s)
+    hours, usd = found.gpu_hours, found.usd
+    assert over_limits(found, Limits(hours, usd)) is None
+    assert "GPU hours" in str(over_limits(found, Limits(gpu_hours=hours * (1 - 1e-9))))
+    assert "--budget-usd" in str(over_limits(found, Limits(usd=usd * (1 - 1e-9))))
+    assert str(over_limits(found, Limits(0.0, 0.0))).count(";") >= 2
+    with pytest.raises(UserError, match="--budget-usd -1"):
+        Limits(usd=-1.0)
+
+
+def test_without_gpus_there_are_no_gpu_hours(planner: Planner, paper: Profile) -> None:
+    bare = paper.model_copy(update={"priced_for": None})
+    found = price(stages(planner), bare, hardware_of(bare))
+    assert found.gpu_hours == 0.0
+    assert found.as_json()["hardware"] is None
+    assert found.usd > 0
+    with pytest.raises(UserError, match="h100-80gb"):
+        hardware_of(bare, "h100-80g")
+    with pytest.raises(UserError, match="--gpus 0"):
+        hardware_of(paper, count=0)
+
+
+def test_every_assumption_has_its_source() -> None:
+    assert listed()
+    assert [name for name, (_, source) in listed().items() if not source] == []
+    assert known_gpus()
