@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.catalogue.profile import load_profiles
+from harness.catalogue.load import load_tables
+from harness.catalogue.profile import load_profiles, table_unsupported
 from harness.evaluation import benchmark_alpaca_own, benchmark_arena_hard, benchmark_mt_bench
 from harness.evaluation.benchmark_alpaca_own import OwnAlpacaEval
 from harness.evaluation.benchmark_kinds import ArenaHard, Benchmark, MtBench
@@ -57,3 +58,16 @@ def test_a_reply_is_on_the_subject_and_drawn_by_its_number() -> None:
     assert all(f"{sentence}." in " ".join(SUBJECTS["bread"]) for sentence in said.split(". ")[:-1])
     assert said == reply("Explain how bread works.", 5)
     assert len({reply("Explain how bread works.", number) for number in range(20)}) > 5
+
+
+def test_the_profile_offers_what_the_papers_does_but_for_table_9() -> None:
+    """Table 9's tasks are lm-evaluation-harness's own and cannot be made up."""
+    profiles, tables = load_profiles(), load_tables()
+    paper, stand_in = profiles["paper"], profiles["stand-in"]
+    same = ("algorithms", "arms", "train_modes", "rewriter", "selection", "pairs")
+    assert all(getattr(paper, name) == getattr(stand_in, name) for name in same)
+    assert set(paper.reward_models) == set(stand_in.reward_models)
+    assert paper.creator.methods == stand_in.creator.methods
+    assert set(paper.benchmarks) - set(stand_in.benchmarks) == {"downstream"}
+    lacking = {name for name, table in tables.items() if table_unsupported(table, stand_in)}
+    assert lacking == {"table9", "reward-models"}
