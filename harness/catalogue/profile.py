@@ -180,7 +180,7 @@ class Benchmark(Strict):
 
 
 class PricedFor(Strict):
-    """The GPUs that a profile is meant for; they change no number, and plans are priced for them."""
+    """The GPUs a profile is meant for; they change no number, and plans are priced for them."""
 
     gpu: str
     """Kind of GPU, by its name in the cost model."""

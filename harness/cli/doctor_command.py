@@ -2,31 +2,108 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from harness.cli.options import JsonOption
 
+if TYPE_CHECKING:
+    from harness.catalogue.profile import Profile
+    from harness.cli.needs import Need
+
+OneProfileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--profile", metavar="NAME", help="Everything that one profile needs, a line each."
+    ),
+]
+OnlineOption = Annotated[
+    bool,
+    typer.Option("--online", help="With --profile: also ask the hub and the endpoints."),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the verb to the command line."""
-    app.command("doctor", epilog="Example: harness doctor")(doctor)
+    app.command("doctor", epilog="Example: harness doctor --profile paper")(doctor)
 
 
-def doctor(as_json: JsonOption = False) -> None:
+def doctor(
+    profile: OneProfileOption = None, online: OnlineOption = False, as_json: JsonOption = False
+) -> None:
     """Say what this machine can run, and what is missing for each profile.
 
-    Fails if no profile can run here. Keys are only looked for; their values are never shown.
+    Fails if no profile can run here, or the one that is named. Nobody is asked over the network
+    without --online. Keys are only looked for; their values are never shown.
+    """
+    from harness.cli.asking import named_profile
+    from harness.errors import UserError
+
+    if profile is not None:
+        _one_profile(named_profile(profile), online=online, as_json=as_json)
+        return
+    if online:
+        raise UserError("`--online` asks about one profile; name it with `--profile`")
+    _all_profiles(as_json=as_json)
+
+
+def _one_profile(profile: Profile, *, online: bool, as_json: bool) -> None:
+    """Print what one profile needs; end with exit code 1 if anything is missing.
+
+    Raises:
+        Exit: Something is missing.
+    """
+    from harness.cli.machine import inspect_machine
+    from harness.cli.needs import needs_of, ready
+    from harness.cli.needs_online import online_needs
+    from harness.cli.output import print_json
+    from harness.cli.pricing import has_price
+
+    needs = needs_of(profile, inspect_machine())
+    if online and has_price(profile):
+        needs += online_needs(profile)
+    can_run = ready(needs)
+    if as_json:
+        told = {"profile": profile.name, "scale": profile.scale, "ready": can_run}
+        print_json({**told, "needs": [need.as_json() for need in needs]})
+    else:
+        _print_needs(profile, needs)
+    if not can_run:
+        raise typer.Exit(1)
+
+
+def _print_needs(profile: Profile, needs: list[Need]) -> None:
+    """Print a line for each need, those that are missing last."""
+    from harness.cli.output import console, counted
+
+    out, order = console(), ("met", "advised", "missing")
+    for state in order:
+        for need in needs:
+            if need.state == state:
+                out.print(f"{state:8} {need.line}", soft_wrap=True)
+    missing = sum(need.state == "missing" for need in needs)
+    if missing:
+        out.print(f"\n{profile.name} cannot run here: {counted(missing, 'thing')} missing.")
+    else:
+        out.print(f"\n{profile.name} can run here.")
+
+
+def _all_profiles(*, as_json: bool) -> None:
+    """Print what this machine has, and whether each profile can run.
+
+    Raises:
+        Exit: None can.
     """
     from harness.cli.asking import all_profiles, all_tables
-    from harness.cli.machine import inspect_machine, missing_for
+    from harness.cli.machine import inspect_machine
+    from harness.cli.needs import needs_of
     from harness.cli.output import print_json
 
     tables, machine = all_tables(), inspect_machine()
     profiles = []
     for profile in all_profiles().values():
-        missing = missing_for(profile, machine)
+        missing = [n.line for n in needs_of(profile, machine) if n.state == "missing"]
         tables_here = [] if missing else [t.id for t in tables.values() if _runs(t, profile)]
         profiles.append(
             {
@@ -54,7 +131,7 @@ def _runs(table: Any, profile: Any) -> bool:
 
 
 def _print(found: dict[str, Any]) -> None:
-    from harness.cli.output import console, grid
+    from harness.cli.output import console, counted, grid
 
     out, machine = console(), found["machine"]
     yes = {True: "yes", False: "no"}
@@ -85,7 +162,10 @@ def _print(found: dict[str, Any]) -> None:
             profile["scale"],
             str(profile["threads"]),
             "ready" if profile["ready"] else "not ready",
-            ", ".join(profile["tables"]) if profile["ready"] else "\n".join(profile["missing"]),
+            ", ".join(profile["tables"])
+            if profile["ready"]
+            else f"{counted(len(profile['missing']), 'thing')}: "
+            f"harness doctor --profile {profile['profile']}",
         )
         for profile in found["profiles"]
     ]

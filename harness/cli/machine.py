@@ -7,25 +7,17 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.errors import HarnessError
 from harness.project import work_dir
 from harness.store import available_cores
 
-if TYPE_CHECKING:
-    from harness.catalogue.profile import Profile
-
 ENGINES = ("torch", "transformers", "trl", "vllm", "sglang", "ray", "alpaca-eval", "lm-eval")
 KEYS = ("OPENAI_API_KEY", "GEMINI_API_KEY", "HF_TOKEN")
-GPU_ENGINES = ("vllm", "sglang")
-
-DISK_GB = 1.0
-"""Free disk below which a full run of the embedded world may not fit."""
-
 _GB = 1e9
 
 
@@ -53,39 +45,6 @@ def inspect_machine() -> dict[str, Any]:
         "world": _world(),
         "mlflow_uri": shown(chosen_uri(work)),
     }
-
-
-def missing_for(profile: Profile, machine: Mapping[str, Any]) -> list[str]:
-    """Return what a profile needs and a machine does not have; empty if it can run there."""
-    missing: list[str] = []
-    needed = {"torch", "transformers", "trl"}
-    if profile.engine in machine["engines"]:
-        needed.add(profile.engine)
-    missing += [
-        f"`{name}` is not installed" for name in sorted(needed) if machine["engines"][name] is None
-    ]
-    if profile.engine in GPU_ENGINES and not machine["gpus"]:
-        missing.append(f"`{profile.engine}` needs a GPU")
-    missing += [
-        f"the key {key} is not set" for key in _keys_of(profile) if not machine["keys"][key]
-    ]
-    if profile.policy == "world" and machine["world"]["problem"]:
-        missing.append(machine["world"]["problem"])
-    if machine["disk_free_gb"] < DISK_GB:
-        missing.append(f"less than {DISK_GB:g} GB of disk is free for {machine['work_dir']}")
-    return missing
-
-
-def _keys_of(profile: Profile) -> list[str]:
-    """Return the keys that a profile's creator and judges ask for."""
-    models = [profile.creator.source, *(b.judge for b in profile.benchmarks.values())]
-    wanted = {
-        "OPENAI_API_KEY": any(model.startswith("gpt-") for model in models),
-        "GEMINI_API_KEY": any(model.startswith("gemini-") for model in models),
-        # The gemma weights are handed out to accounts that accepted their licence.
-        "HF_TOKEN": profile.policy.startswith("google/gemma"),
-    }
-    return [key for key, asked in wanted.items() if asked]
 
 
 def _memory() -> tuple[float, float | None]:

@@ -127,6 +127,20 @@ class Costing:
         shape = shape_of(base_policy(stage))
         return 0.0 if shape is None else float(shape.parameters)
 
+    def training_forwards(self, passes: float, *, lora: bool, reference: bool) -> float:
+        """Return how many forward passes a training costs.
+
+        Args:
+            passes: passes over the data.
+            lora: whether only adapters are trained.
+            reference: whether a reference is evaluated, once before training.
+        """
+        hardware = self.profile.hardware
+        again = self.assumed.gpu.checkpointing
+        if hardware is not None:
+            again = hardware.gradient_checkpointing
+        return passes * (2 + (not lora) + again) + reference
+
     def rewarding(
         self, gpu: GpuTime, identity: str, answers: float, n: int, prompt: float, answer: float
     ) -> float:

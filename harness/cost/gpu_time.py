@@ -5,9 +5,10 @@ computes one token of each; the slower of the two is the step's time. B is what 
 beside the weights, at most what an engine takes at a time and what there is to do. Prompts are read
 first, as in scoring.
 
-Scoring and training. Operations over the share of the peak that is reached. A training step costs
-three forward passes of the policy, a fourth where activations are computed again, and one of the
-reference where there is one.
+Scoring and training. Operations over the share of the peak that is reached. A training pass costs
+as much as three forward passes of the policy: one forward, one back to the activations, one to the
+weights. A fourth comes in where activations are computed again, and one goes where only adapters
+are trained.
 
 Work is split evenly over the GPUs; a model is whole on each of them, except in training, where
 sharding is part of the share reached.
@@ -69,19 +70,15 @@ class GpuTime:
         operations = sequences * length * shape.forward_flops(length)
         return operations / (self.hardware.gpu.flops * self.use.scoring)
 
-    def training(
-        self, shape: Shape, sequences: float, length: float, passes: float, *, reference: float
-    ) -> float:
+    def training(self, shape: Shape, sequences: float, length: float, forwards: float) -> float:
         """Return the GPU seconds of a training.
 
         Args:
             shape: the policy.
             sequences: sequences in one pass.
             length: tokens of a sequence.
-            passes: passes over all of them.
-            reference: passes of the reference.
+            forwards: how many forward passes over them it costs, all in all.
         """
-        forwards = passes * (4 if self.use.checkpointing else 3) + reference
         operations = sequences * length * shape.forward_flops(length) * forwards
         return operations / (self.hardware.gpu.flops * self.use.training)
 

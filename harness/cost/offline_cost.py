@@ -74,11 +74,15 @@ def train_cost(c: Costing, stage: Stage) -> StageCost:
     longest = cast(int, s["max_length"])
     prompt = min(c.prompt_tokens(pairs), cast(int, s["max_prompt_length"] or longest))
     length = min(prompt + c.answer_tokens(pairs), longest)
-    reference = 1 if s["algorithm"] in WITH_REFERENCE else 0
+    numerics = cast(dict[str, Any], s.get("numerics", {}))
+    forwards = c.training_forwards(
+        cast(float, s["epochs"]),
+        lora=numerics.get("lora") is not None,
+        reference=s["algorithm"] in WITH_REFERENCE,
+    )
 
     def work(gpu: GpuTime) -> float:
-        passes, sequences = cast(float, s["epochs"]), 2.0 * pairs.total
-        return gpu.training(c.policy(stage), sequences, length, passes, reference=reference)
+        return gpu.training(c.policy(stage), 2.0 * pairs.total, length, forwards)
 
     disk, size = c.assumed.disk, c.parameters(stage)
     return c.timed(work, size * disk.parameter, size * disk.checkpoint)

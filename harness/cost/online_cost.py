@@ -62,4 +62,5 @@ def _time(c: Costing, gpu: GpuTime, stage: Stage, did: Stretch) -> float:
     for model in filter(None, (s["reward_model"], s["ranker"])):
         seconds += c.rewarding(gpu, str(model), sum(rollouts), 0, prompt, answer)
     length = min(prompt + answer, int(hyper["max_length"]))
-    return seconds + gpu.training(policy, rollouts[0], length, 1, reference=1)
+    forwards = c.training_forwards(1, lora=False, reference=True)
+    return seconds + gpu.training(policy, rollouts[0], length, forwards)

@@ -71,6 +71,22 @@ def is_missing(identity: str) -> bool:
     return revision == NOT_DOWNLOADED
 
 
+def place_of(model: str) -> Path | None:
+    """Return where a model lies on this machine, None where it does not; no file is read.
+
+    Args:
+        model: its name on the hub, with a commit after an `@` if the profile pins one.
+
+    Raises:
+        UserError: it is no name on the hub, or what stands after the `@` is no commit.
+    """
+    name, pinned = _parted(model)
+    folder = models_dir() / name
+    if pinned is None and _complete(folder):
+        return folder
+    return _snapshot(name, pinned)
+
+
 def folder_of(identity: str) -> Path:
     """Return where the files of a model lie, after checking that they are those it means.
 

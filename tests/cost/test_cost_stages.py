@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import pytest
 
+from harness.catalogue.hardware import Hardware as Trained
+from harness.catalogue.profile import Profile
 from harness.catalogue.recipe import Recipe
+from harness.cost.assumptions import assumptions
 from harness.cost.costing import Costing
 from harness.cost.gpu_time import GpuTime
+from harness.cost.hardware import Hardware
 from harness.cost.shapes import known_shapes, shape_of
 from harness.cost.stage_cost import BY_KIND, stage_cost
 from harness.engine import Plan
@@ -118,7 +122,27 @@ def test_sppo_has_six_epochs_of_shorter_pairs_and_orpo_no_reference(
     assert stage_cost(costing, orpo).gpu_s == pytest.approx(4 * unit + START)
 
 
-def test_answers_are_bound_by_memory_or_by_computing(costing: Costing, h100s: object) -> None:
+def test_adapters_and_kept_activations_save_a_pass_each(
+    planner: Planner, paper: Profile, h100s: Hardware
+) -> None:
+    """Two epochs of 4 passes and the reference are 9; of adapters 7, with kept activations 5."""
+    whole = only(chain(planner, "human"), "train")
+    unit = 20_000 * 645 * flops(645) / (989e12 * 0.35)
+    lora = {"rank": 16, "alpha": 32.0, "targets": "all-linear"}
+    adapters = Stage(
+        whole.kind, whole.version, {**whole.settings, "numerics": {"lora": lora}}, whole.inputs
+    )
+    kept = Trained(
+        accelerate="one-gpu.yaml", devices=1, micro_batch=1, gradient_checkpointing=False,
+        checkpoint_every=50, attention="eager",
+    )  # fmt: skip
+    for hardware, stage, forwards in ((None, adapters, 7), (kept, whole, 7), (kept, adapters, 5)):
+        profile = paper.model_copy(update={"hardware": hardware})
+        found = stage_cost(Costing(profile, h100s, assumptions()), stage)
+        assert found.gpu_s == pytest.approx(forwards * unit + START)
+
+
+def test_answers_are_bound_by_memory_or_by_computing(costing: Costing, h100s: Hardware) -> None:
     """A batch of one reads 18.5 GB for a token; of 150, that fit, keys and values besides.
 
     0.9 x 80 GB less the weights leaves 53.5 GB; a sequence of 195 + 450 tokens holds 221.9 MB, so
@@ -127,7 +151,7 @@ def test_answers_are_bound_by_memory_or_by_computing(costing: Costing, h100s: ob
     """
     shape = shape_of("google/gemma-2-9b-it")
     assert shape is not None
-    gpu = GpuTime(h100s, costing.assumed.gpu)  # type: ignore[arg-type]
+    gpu = GpuTime(h100s, costing.assumed.gpu)
     reading = gpu.scoring(shape, 8, 195)
     one = gpu.generating(shape, 8, 195, 450, at_once=8) - reading
     weights = (18_483_411_968 + 344_064 * 420) / (3.35e12 * 0.6)

@@ -108,6 +108,31 @@ class Endpoint:
             raise LostError(f"{self.host} sent no completion for {request.label}")
         return dict(raw)
 
+    def models(self) -> list[str]:
+        """Return the models that the endpoint says it has.
+
+        Raises:
+            HarnessError: It cannot be reached, does not take the key, or does not say.
+        """
+        import openai
+
+        try:
+            return [self._quoted(model.id) for model in self._client.models.list()]
+        except openai.APIStatusError as error:
+            if error.status_code in (401, 403):
+                raise UserError(
+                    f"{self.host} does not accept the key in {self.key_variable} "
+                    f"(HTTP {error.status_code}); set a key that may use it"
+                ) from None
+            raise HarnessError(
+                f"{self.host} does not list its models (HTTP {error.status_code})"
+            ) from None
+        except (openai.OpenAIError, ValueError) as error:
+            cause = type(error.__cause__ or error).__name__
+            raise HarnessError(
+                f"{self.host} cannot be reached ({cause}); is the server running?"
+            ) from None
+
     @property
     def _key(self) -> str | None:
         # Read anew each time, so that no object of this project holds it.

@@ -1,0 +1,197 @@
+"""What profiles with models from outside need besides packages and GPUs: files, keys, disk.
+
+A file is looked for where a run would look, and not opened. Where a model is served and whether
+there is a key is read from the environment, as a run reads it.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.cli.needs import Need, disk, package
+from harness.errors import HarnessError
+
+if TYPE_CHECKING:
+    from harness.catalogue.profile import Profile
+    from harness.creators.access import Role
+
+GB = 1e9
+
+
+def outside_needs(profile: Profile, machine: Mapping[str, Any]) -> Iterator[Need]:
+    """Yield what a profile needs, in the order in which a run would ask for it."""
+    yield from _extras(profile)
+    models = list(models_of(profile))
+    lacking = []
+    for model in models:
+        need = _model(model)
+        lacking += [model] if need.state != "met" else []
+        yield need
+    if lacking and machine["hub_offline"]:
+        yield Need("hub", "advised", "HF_HUB_OFFLINE is set", "unset it while you download")
+    yield _disk(profile, machine, lacking)
+    yield _prompts(profile)
+    yield from _benchmarks(profile)
+    for role, model, required in endpoints_of(profile):
+        yield _endpoint(role, model, required=required)
+    yield from _calibrations(profile)
+
+
+def models_of(profile: Profile) -> list[str]:
+    """Return the models that a profile loads itself, each once."""
+    return list(dict.fromkeys([profile.policy, *profile.reward_models.values()]))
+
+
+def endpoints_of(profile: Profile) -> list[tuple[Role, str, bool]]:
+    """Return role and model of everybody a profile asks, and whether it cannot do without.
+
+    Prompts are scored only where best-of-n trees grow, which no table of the paper asks for.
+    """
+    from harness.trainer.real_benchmarks import DOWNSTREAM
+
+    judges = [b.judge for name, b in profile.benchmarks.items() if name != DOWNSTREAM]
+    found: list[tuple[Role, str, bool]] = [("CREATOR", profile.creator.source, True)]
+    found += [("JUDGE", judge, True) for judge in dict.fromkeys(judges)]
+    if profile.creator.scorer is not None:
+        found.append(("SCORER", profile.creator.scorer, False))
+    return found
+
+
+def _extras(profile: Profile) -> Iterator[Need]:
+    """Yield the packages that only some profiles need."""
+    from harness.trainer.real_benchmarks import DOWNSTREAM
+
+    if "alpaca_eval" in profile.benchmarks:
+        yield package("alpaca-eval", "by the benchmark alpaca_eval", "alpaca")
+    if DOWNSTREAM in profile.benchmarks:
+        yield package("lm-eval", f"by the benchmark {DOWNSTREAM}", "lm-eval")
+    hardware = profile.hardware
+    if hardware is None:
+        return
+    if hardware.lora is not None:
+        yield package("peft", "to train adapters", "lora")
+    from harness.training.launched import configuration
+
+    try:
+        found = configuration(hardware)
+    except HarnessError as error:
+        yield Need(f"accelerate with {hardware.accelerate}", "missing", str(error))
+    else:
+        yield Need(f"accelerate with {hardware.accelerate}", "met", f"{found.kind}: {found.path}")
+
+
+def _model(model: str) -> Need:
+    from harness.trainer.model_places import NOT_DOWNLOADED, download_line, place_of
+
+    name, at, commit = model.partition("@")
+    try:
+        place = place_of(model)
+    except HarnessError as error:
+        return Need(f"model {model}", "missing", str(error), "correct the profile")
+    if place is not None:
+        return Need(f"model {name}", "met", str(place))
+    do = f"type {download_line(f'{name}@{commit if at else NOT_DOWNLOADED}')}"
+    return Need(f"model {name}", "missing", "not on this machine", do)
+
+
+def _disk(profile: Profile, machine: Mapping[str, Any], lacking: list[str]) -> Need:
+    """Return the disk for what is to be downloaded, and for one training of the policy."""
+    from harness.cost.assumptions import assumptions
+    from harness.cost.shapes import shape_of
+
+    each = assumptions().disk
+    sizes = [shape_of(model) for model in lacking]
+    gb = sum(shape.parameters * each.parameter for shape in sizes if shape is not None) / GB
+    policy = shape_of(profile.policy)
+    if policy is not None:
+        gb += policy.parameters * (each.parameter + each.checkpoint) / GB
+    more = (
+        " for the models that are missing and one training; "
+        f"`harness plan all --profile {profile.name}` says what all takes"
+    )
+    return disk(machine, gb, more)
+
+
+def _prompts(profile: Profile) -> Need:
+    prompts = profile.prompts
+    local = Path(prompts.source)
+    if local.suffix in (".jsonl", ".parquet") or local.is_dir():
+        if local.exists():
+            return Need("prompts", "met", str(local))
+        return Need("prompts", "missing", f"there is no {local}", "correct `prompts.source`")
+    named = f"{prompts.source} at {str(prompts.revision)[:12]}"
+    if _cached(prompts.source, str(prompts.revision)):
+        return Need("prompts", "met", f"{named}, in the cache of data sets")
+    return Need(
+        "prompts", "missing", f"{named} is not on this machine",
+        f"type `harness prompts --profile {profile.name}`, which fetches them",
+    )  # fmt: skip
+
+
+def _cached(source: str, revision: str) -> bool:
+    """Return whether a data set of the hub is in the cache of prepared data sets."""
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface").expanduser()
+    cache = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets").expanduser()
+    # <cache>/<owner>___<name, spelled its own way>/<configuration>/<version>/<commit>
+    owner = source.partition("/")[0]
+    return any(cache.glob(f"{glob.escape(owner)}___*/*/*/{revision}"))
+
+
+def _benchmarks(profile: Profile) -> Iterator[Need]:
+    from harness.trainer.real_benchmarks import KINDS, fetch_line, folder_of
+
+    for name, benchmark in profile.benchmarks.items():
+        if name not in KINDS:
+            continue
+        place = benchmark.files or KINDS[name].name
+        folder = folder_of(place)
+        if folder.is_dir():
+            yield Need(f"benchmark {name}", "met", str(folder))
+        else:
+            do = f"type {fetch_line(place)}"
+            yield Need(f"benchmark {name}", "missing", f"no files at {folder}", do)
+
+
+def _endpoint(role: Role, model: str, *, required: bool) -> Need:
+    """Return whether a model can be asked, as far as can be told without asking it."""
+    from harness.creators.access import access_to
+    from harness.evaluation.judging.endpoint import Endpoint
+
+    what = f"{role.lower()} {model}"
+    try:
+        access = access_to(role, model)
+        endpoint = Endpoint(access.url, access.key_variable)
+    except HarnessError as error:
+        return Need(what, "missing" if required else "advised", *_two_parts(str(error)))
+    key = "with" if os.environ.get(access.key_variable) else "without"
+    price = "price unknown"
+    if access.price is not None:
+        price = f"${access.price.prompt:g} and ${access.price.completion:g} a million tokens"
+    return Need(what, "met", f"{endpoint.address}, {key} a key in {access.key_variable}; {price}")
+
+
+def _two_parts(sentence: str) -> tuple[str, str]:
+    """Return what is wrong, and what to do, of a sentence that says both."""
+    what, _, do = sentence.partition("; ")
+    return what, do
+
+
+def _calibrations(profile: Profile) -> Iterator[Need]:
+    from harness.evaluation.calibration_record import states
+    from harness.project import calibrations_dir
+
+    for name, found in states(profile, calibrations_dir()).items():
+        if found is not None and found.passed:
+            yield Need(f"calibration of {name}", "met", found.text)
+            continue
+        yield Need(
+            f"calibration of {name}", "advised",
+            "not done, so that scores are reported as not calibrated" if found is None
+            else found.text,
+            f"type `harness calibrate --profile {profile.name} --benchmark {name}` with --data, "
+            "--answers and --published",
+        )  # fmt: skip

@@ -1,0 +1,257 @@
+"""`doctor --profile` says all that one profile needs, in a line each, and asks nobody unasked."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.catalogue.profile import load_profiles
+from harness.cli import machine, needs
+from harness.evaluation.calibration_record import Calibration, record_path
+
+PAPER = ("doctor", "--profile", "paper")
+KEY = "sk-very-secret-0123456789"
+VARIABLES = [
+    *("OPENAI_API_KEY", "GEMINI_API_KEY", "HARNESS_VLLM_PYTHON", "HARNESS_SGLANG_PYTHON"),
+    *(f"HARNESS_{r}_{w}" for r in ("CREATOR", "JUDGE", "SCORER") for w in ("URL", "KEY", "PRICE")),
+]
+MODELS = [
+    "google/gemma-2-9b-it",
+    "RLHFlow/ArmoRM-Llama3-8B-v0.1",
+    "Skywork/Skywork-Reward-Gemma-2-27B",
+    "llm-blender/PairRM-hf",
+    "RLHFlow/pair-preference-model-LLaMA3-8B",
+]
+H100 = {"name": "NVIDIA H100 80GB HBM3", "memory_gb": 86}
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine with nothing on it but this project."""
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HARNESS_MODELS", str(tmp_path / "models"))
+    monkeypatch.setenv("HARNESS_BENCHMARKS", str(tmp_path / "benchmarks"))
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "datasets"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(machine, "_gpus", list)
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("somebody was asked over the network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+def by_what(found: dict[str, Any]) -> dict[str, dict[str, str]]:
+    return {need["what"]: need for need in found["needs"]}
+
+
+@pytest.mark.usefixtures("no_network")
+def test_a_bare_machine_lacks_all_of_it_and_is_told_what_to_type(says: Callable[..., Any]) -> None:
+    found = says("doctor_profile", *PAPER, code=1)
+    assert not found["ready"]
+    needs = by_what(found)
+    typed = {
+        "engine vllm": "HARNESS_VLLM_PYTHON",
+        "model google/gemma-2-9b-it": "hf download google/gemma-2-9b-it",
+        "prompts": "harness prompts --profile paper",
+        "benchmark arena_hard": "harness evaluate fetch arena-hard",
+        "benchmark alpaca_eval": "harness evaluate fetch alpaca-eval",
+        "benchmark mt_bench": "harness evaluate fetch mt-bench",
+        "creator gemini-1.5-pro": "GEMINI_API_KEY",
+        "judge gpt-4-1106-preview": "OPENAI_API_KEY",
+        "judge gpt-4": "HARNESS_JUDGE_URL",
+        "judge gemini-1.5-flash": "GEMINI_API_KEY",
+        **{f"model {model}": f"hf download {model}" for model in MODELS},
+    }
+    for what, do in typed.items():
+        assert needs[what]["state"] == "missing", what
+        assert do in needs[what]["do"], what
+    gemma = needs["model google/gemma-2-9b-it"]["do"]
+    assert "https://huggingface.co/google/gemma-2-9b-it" in gemma
+    assert "hf auth login" in gemma
+    assert needs["GPU"]["found"] == "none here, 8 with 80 GB needed"
+    assert needs["calibration of mt_bench"]["state"] == "advised"
+    assert "harness calibrate --profile paper" in needs["calibration of mt_bench"]["do"]
+
+
+def test_people_read_a_line_for_each(call: Callable[..., Any]) -> None:
+    result = call(*PAPER)
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    missing = [line for line in lines if line.startswith("missing ")]
+    assert lines[-1] == f"paper cannot run here: {len(missing)} things missing."
+    assert any("engine vllm" in line and "HARNESS_VLLM_PYTHON" in line for line in missing)
+
+
+def test_the_embedded_profile_can_run(says: Callable[..., Any], call: Callable[..., Any]) -> None:
+    found = says("doctor_profile", "doctor", "--profile", "micro")
+    assert found["ready"]
+    assert "embedded world" in by_what(found)
+    assert "micro can run here." in call("doctor", "--profile", "micro").stdout
+
+
+def test_a_machine_with_everything_is_ready(
+    says: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, folders: Path
+) -> None:
+    """Files where a run looks for them, an engine, keys, and 8 GPUs; calibrations are advice."""
+    for model in MODELS:
+        folder = tmp_path / "models" / model
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+        (folder / "model.safetensors").write_bytes(b"")
+    for name in ("arena-hard", "alpaca-eval", "mt-bench"):
+        (tmp_path / "benchmarks" / name).mkdir(parents=True)
+    revision = load_profiles()["paper"].prompts.revision
+    data = tmp_path / "datasets" / "snorkelai___snorkel-mistral-pair_rm" / "default" / "0.0.0"
+    (data / str(revision)).mkdir(parents=True)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("GEMINI_API_KEY", KEY)
+    monkeypatch.setattr(machine, "_gpus", lambda: [H100] * 8)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Free", (), {"free": 1e12}))
+    real = metadata.version
+    ours = {"alpaca-eval": "0.6.6", "lm-eval": "0.4.13", "vllm": "0.30.0"}
+    monkeypatch.setattr(metadata, "version", lambda name: ours.get(name) or real(name))
+    found = says("doctor_profile", *PAPER)
+    assert found["ready"]
+    states = {need["state"] for need in found["needs"]}
+    assert states == {"met", "advised"}
+    assert KEY not in json.dumps(found)
+    assert "with a key in OPENAI_API_KEY" in by_what(found)["judge gpt-4"]["found"]
+    # Seven GPUs are not eight, and small ones do not count.
+    monkeypatch.setattr(machine, "_gpus", lambda: [H100] * 7)
+    assert by_what(says("doctor_profile", *PAPER, code=1))["GPU"]["state"] == "missing"
+    small = {"name": "NVIDIA L40S", "memory_gb": 48}
+    monkeypatch.setattr(machine, "_gpus", lambda: [small] * 8)
+    assert by_what(says("doctor_profile", *PAPER, code=1))["GPU"]["state"] == "missing"
+
+
+def test_a_wrong_engine_variable_is_explained(
+    says: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARNESS_VLLM_PYTHON", "/nowhere/python")
+    engine = by_what(says("doctor_profile", *PAPER, code=1))["engine vllm"]
+    assert "/nowhere/python" in engine["found"]
+    assert engine["do"] == "correct HARNESS_VLLM_PYTHON"
+
+
+def test_an_endpoint_of_ones_own_needs_no_sellers_key(
+    says: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARNESS_CREATOR_URL", "http://127.0.0.1:8000/v1")
+    creator = by_what(says("doctor_profile", *PAPER, code=1))["creator gemini-1.5-pro"]
+    assert creator["state"] == "met"
+    assert "http://127.0.0.1:8000/v1, without a key in HARNESS_CREATOR_KEY" in creator["found"]
+    monkeypatch.setenv("HARNESS_CREATOR_URL", "http://me:secret@127.0.0.1:8000/v1")
+    found = says("doctor_profile", *PAPER, code=1)
+    assert by_what(found)["creator gemini-1.5-pro"]["state"] == "missing"
+    assert "secret" not in json.dumps(found)
+
+
+def test_a_passed_calibration_is_met(says: Callable[..., Any], folders: Path) -> None:
+    done = Calibration(
+        "paper", "mt_bench", "gpt-4", None, "a-model", "mt_avg", 8.5, 8.5, 80, 0.0, -0.1, 0.1, 0.2,
+        True, "2026-01-01T00:00:00Z", {},
+    )  # fmt: skip
+    path = record_path(folders / "calibrations", "paper", "mt_bench", "gpt-4")
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(done.as_json()))
+    needs = by_what(says("doctor_profile", *PAPER, code=1))
+    assert needs["calibration of mt_bench"]["state"] == "met"
+    assert needs["calibration of arena_hard"]["state"] == "advised"
+
+
+class _Models(http.server.BaseHTTPRequestHandler):
+    """An endpoint that lists one model to whoever has the key."""
+
+    def do_GET(self) -> None:
+        right = self.headers["Authorization"] == f"Bearer {KEY}" and self.path == "/v1/models"
+        self.send_response(200 if right else 401)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        body = {"object": "list", "data": [{"id": "gpt-4", "object": "model"}]}
+        self.wfile.write(json.dumps(body if right else {"error": "no"}).encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Models)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/v1"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_online_endpoints_and_hub_are_asked(
+    says: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, endpoint: str
+) -> None:
+    """The judge's endpoint has gpt-4 alone; the hub hides one model and hands out the others."""
+    from huggingface_hub.errors import GatedRepoError
+
+    def auth_check(name: str) -> None:
+        if name.startswith("google/"):
+            raise GatedRepoError.__new__(GatedRepoError)
+
+    monkeypatch.setattr("huggingface_hub.auth_check", auth_check)
+    monkeypatch.setenv("HARNESS_JUDGE_URL", endpoint)
+    monkeypatch.setenv("HARNESS_JUDGE_KEY", KEY)
+    needs = by_what(says("doctor_profile", *PAPER, "--online", code=1))
+    assert needs["endpoint of the judge gpt-4"]["state"] == "met"
+    other = needs["endpoint of the judge gpt-4-1106-preview"]
+    assert other["state"] == "missing"
+    assert "does not have it" in other["found"]
+    assert "accept its licence" in needs["hub, google/gemma-2-9b-it"]["do"]
+    assert needs["hub, llm-blender/PairRM-hf"]["state"] == "met"
+    monkeypatch.setenv("HARNESS_JUDGE_KEY", "sk-another-key-0000")
+    found = says("doctor_profile", *PAPER, "--online", code=1)
+    wrong = by_what(found)["endpoint of the judge gpt-4"]
+    assert wrong["state"] == "missing"
+    assert "HARNESS_JUDGE_KEY (HTTP 401)" in wrong["found"]
+    assert "another-key" not in json.dumps(found)
+
+
+def test_an_endpoint_that_is_not_there_is_said_so(
+    says: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setattr("huggingface_hub.auth_check", lambda name: None)
+    monkeypatch.setenv("HARNESS_JUDGE_URL", f"http://127.0.0.1:{port}/v1")
+    needs = by_what(says("doctor_profile", *PAPER, "--online", code=1))
+    assert "cannot be reached" in needs["endpoint of the judge gpt-4"]["found"]
+
+
+def test_online_needs_a_profile(call: Callable[..., Any]) -> None:
+    result = call("doctor", "--online")
+    assert result.exit_code == 2
+    assert "--profile" in result.stderr
+
+
+def test_a_need_is_met_or_says_what_to_do() -> None:
+    """A broken world and a full disk, the needs of the embedded profile that can fail."""
+    found = machine.inspect_machine() | {"disk_free_gb": 0.1}
+    found["world"] = {"version": "micro-2", "problem": "theta0 is not what it was"}
+    profile = load_profiles()["micro"]
+    missing = {n.what: n for n in needs.needs_of(profile, found) if n.state != "met"}
+    assert set(missing) == {"embedded world", "disk"}
+    assert all(need.do for need in missing.values())
+    assert not needs.ready(list(missing.values()))
