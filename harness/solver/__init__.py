@@ -1,7 +1,7 @@
 """Engines: what the policy's answers come from, behind one interface.
 
     transformers    in this process, with our own sampling loop           (`local`)
-    vllm            in this process, where it is installed beside us      (`in_process`)
+    vllm            in this process, where it is installed beside us      (`in_process`, `guard`)
                     or as a server in an environment of its own           (`served`, `keeper`)
     sglang          as a server in an environment of its own
     endpoint        any server that speaks OpenAI's completions           (`completions`)

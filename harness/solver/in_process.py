@@ -1,7 +1,8 @@
 """The vllm engine in this process: for an environment where it is installed beside the training.
 
 Requests are handed over all at once and vLLM batches them as it likes; answers are taken as they
-are finished. vLLM computes in processes that it starts itself and that end with the block.
+are finished. vLLM computes in processes that it starts itself; they end with the block, and with
+this process if that is killed (`guard`).
 
 `HARNESS_VLLM_ARGS` holds further arguments, as for a server.
 """
@@ -16,6 +17,7 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.solver.completions import until_stop
 from harness.solver.environment import Installed
+from harness.solver.guard import guarded
 from harness.solver.rendering import Renderer
 from harness.solver.request import Answered, Asked, Sample, Sampling
 from harness.solver.served import NO_CUT, vllm_arguments
@@ -42,19 +44,20 @@ def vllm_engine(
 
     arguments = vllm_arguments(folder, "policy", dtype, renderer.context) + installed.arguments
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser())
-    try:
-        engine = LLMEngine.from_engine_args(
-            EngineArgs.from_cli_args(parser.parse_args(arguments)), enable_multiprocessing=True
-        )
-    except (RuntimeError, ValueError) as error:
-        [why, *_] = str(error).splitlines() or [repr(error)]
-        raise HarnessError(
-            f"the engine {installed.identity} could not start on {folder}: {why}"
-        ) from error
-    try:
-        yield VllmEngine(engine, renderer, installed.identity)
-    finally:
-        engine.engine_core.shutdown()
+    with guarded():
+        try:
+            engine = LLMEngine.from_engine_args(
+                EngineArgs.from_cli_args(parser.parse_args(arguments)), enable_multiprocessing=True
+            )
+        except (RuntimeError, ValueError) as error:
+            [why, *_] = str(error).splitlines() or [repr(error)]
+            raise HarnessError(
+                f"the engine {installed.identity} could not start on {folder}: {why}"
+            ) from error
+        try:
+            yield VllmEngine(engine, renderer, installed.identity)
+        finally:
+            engine.engine_core.shutdown()
 
 
 class VllmEngine:

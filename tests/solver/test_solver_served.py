@@ -7,8 +7,9 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 from harness.errors import HarnessError, UserError
 from harness.solver.completions import CompletionsEngine
+from harness.solver.guard import descendants, guarded
 from harness.solver.opening import Place, opening
 from harness.solver.request import Sample, seed_of
 from harness.solver.solver import Solver
@@ -203,6 +205,46 @@ def test_the_server_and_its_children_end_when_we_are_killed(
     assert not lives(child)
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_processes_that_a_library_started_end_when_we_are_killed(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    """A process starts another, which starts a third, both in sessions of their own."""
+    code = (
+        "import subprocess, sys, time\n"
+        f"sys.path[:] = {sys.path!r}\n"
+        "from harness.solver.guard import descendants, guarded\n"
+        "third = 'import time; time.sleep(600)'\n"
+        "second = ('import subprocess, sys, time; '\n"
+        "    f'print(subprocess.Popen([sys.executable, \"-c\", {third!r}]).pid, flush=True); '\n"
+        "    'time.sleep(600)')\n"
+        "with guarded():\n"
+        "    child = subprocess.Popen([sys.executable, '-c', second], start_new_session=True,\n"
+        "        stdout=subprocess.PIPE, text=True)\n"
+        "    print(child.pid, int(child.stdout.readline()), flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    victim = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert victim.stdout is not None
+    started = [int(word) for word in victim.stdout.readline().split()]
+    assert set(started) < descendants(victim.pid)
+    wait_until_held(victim.pid, started)
+    victim.send_signal(number)
+    victim.wait(30)
+    for process in started:
+        wait_for_end(process)
+
+
+def test_guarded_processes_outlive_a_block_that_ends_well() -> None:
+    """The guard ends with the block; what was started in it is its starter's business."""
+    with guarded():
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        wait_until_held(os.getpid(), [child.pid])
+    assert child.poll() is None
+    child.kill()
+    child.wait()
+
+
 def test_an_endpoint_is_reached_with_its_key_and_by_the_policys_name(
     policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,6 +276,24 @@ def test_an_endpoint_is_reached_with_its_key_and_by_the_policys_name(
     last = fake_vllm()[-1]
     assert last["key"] == "Bearer sk-solver"
     assert last["top_k"] == -1
+
+
+def wait_until_held(process: int, started: list[int]) -> None:
+    """Wait until the guard among a process's children has descriptors of some processes."""
+    guard = next(
+        number
+        for number in descendants(process)
+        if b"guard.main" in Path(f"/proc/{number}/cmdline").read_bytes()
+    )
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        told = ""
+        for path in Path(f"/proc/{guard}/fdinfo").iterdir():
+            with suppress(FileNotFoundError):  # it was closed meanwhile
+                told += path.read_text()
+        if all(f"Pid:\t{number}\n" in told for number in started):
+            return
+    raise AssertionError("the guard does not see them")
 
 
 def lives(process: int) -> bool:

@@ -1,0 +1,246 @@
+"""Tokens per second of the engines, on one random model, in one run.
+
+Makes a Gemma-2 of a given shape with random weights and a tokenizer of made-up words, and has it
+answer the same prompts by
+
+- `ours`: the transformers engine, which reads each prompt once for all its answers;
+- `generate`: plain `model.generate`, padded batches of the same size;
+- `vllm`: where it is installed (`HARNESS_VLLM_PYTHON`, or beside us), as stages use it.
+
+Loading is not counted; a first batch warms up. Answers have all the same length but for the few
+that end by chance, and what is counted is the tokens that came. Prints one JSON object.
+
+    python benchmarks/generation.py                                   # tiny, on a CPU, in a minute
+    python benchmarks/generation.py --shape gemma-2-9b --tokens 512   # 20 GB on disk, one large GPU
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import Gemma2Config, Gemma2ForCausalLM, PreTrainedTokenizerFast
+
+from harness.models.loading import batches_by_length, fastest_device, pad
+from harness.quiet import silence
+from harness.solver.environment import installed
+from harness.solver.local import TransformersEngine, transformers_engine
+from harness.solver.opening import opening
+from harness.solver.rendering import Renderer
+from harness.solver.request import Answered, Asked, Engine, Sampling
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "tiny": {
+        "vocab_size": 4000,
+        "hidden_size": 128,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "intermediate_size": 512,
+        "query_pre_attn_scalar": 32,
+        "max_position_embeddings": 1024,
+    },
+    "gemma-2-2b": {
+        "vocab_size": 256000,
+        "hidden_size": 2304,
+        "num_hidden_layers": 26,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "intermediate_size": 9216,
+        "query_pre_attn_scalar": 256,
+        "max_position_embeddings": 8192,
+    },
+    "gemma-2-9b": {
+        "vocab_size": 256000,
+        "hidden_size": 3584,
+        "num_hidden_layers": 42,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 256,
+        "intermediate_size": 14336,
+        "query_pre_attn_scalar": 256,
+        "max_position_embeddings": 8192,
+    },
+}
+SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>", "user", "model"]
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}<start_of_turn> {{ m['role'] }} {{ m['content'] }} "
+    "<end_of_turn> {% endfor %}{% if add_generation_prompt %}<start_of_turn> model{% endif %}"
+)
+SHORTEST, LONGEST = 16, 256
+"""Words of a prompt, evenly spread."""
+
+
+def make_model(folder: Path, shape: str, dtype: torch.dtype) -> None:
+    """Write a random model and its tokenizer."""
+    torch.manual_seed(0)
+    config = Gemma2Config(**SHAPES[shape], pad_token_id=0, eos_token_id=1, bos_token_id=2)
+    torch.set_default_dtype(dtype)
+    with torch.device(fastest_device()):
+        Gemma2ForCausalLM(config).save_pretrained(folder)
+    torch.set_default_dtype(torch.float32)
+    words = [f"w{i}" for i in range(config.vocab_size - len(SPECIAL))]
+    vocabulary = {word: i for i, word in enumerate(SPECIAL + words)}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<bos>",
+        eos_token="<eos>",
+        pad_token="<pad>",
+        unk_token="<unk>",
+        additional_special_tokens=["<start_of_turn>", "<end_of_turn>"],
+        chat_template=TEMPLATE,
+    ).save_pretrained(folder)
+
+
+def prompts(count: int) -> list[list[dict[str, str]]]:
+    """Return conversations of several lengths."""
+    spread = [SHORTEST + (LONGEST - SHORTEST) * i // max(1, count - 1) for i in range(count)]
+    texts = [" ".join(f"w{(7 * i + j) % 3000}" for j in range(n)) for i, n in enumerate(spread)]
+    return [[{"role": "user", "content": text}] for text in texts]
+
+
+class PlainGenerate:
+    """`model.generate` on padded batches, as a script would call it."""
+
+    def __init__(self, engine: TransformersEngine, renderer: Renderer, batch_size: int) -> None:
+        self._model = engine.model
+        self._renderer = renderer
+        self._batch_size = batch_size
+
+    @torch.inference_mode()
+    def tokens(self, asked: Sequence[Asked], sampling: Sampling) -> int:
+        """Answer prompts and return how many tokens came."""
+        n, count = len(asked[0].seeds), 0
+        size = max(1, self._batch_size // n)
+        for batch in batches_by_length([one.tokens for one in asked], size):
+            ids, mask = pad(
+                self._renderer.tokenizer,
+                [asked[i].tokens for i in batch],
+                "left",
+                str(self._model.device),
+            )
+            output = self._model.generate(
+                input_ids=ids,
+                attention_mask=mask,
+                do_sample=True,
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                top_k=0,
+                num_return_sequences=n,
+                max_new_tokens=asked[0].room,
+                eos_token_id=list(sampling.stops),
+                pad_token_id=0,
+            )[:, ids.shape[1] :]
+            ends = torch.isin(output, torch.tensor([0, *sampling.stops], device=output.device))
+            count += int((ends.cumsum(1) == 0).sum())
+        return count
+
+
+def engine_tokens(engine: Engine) -> Callable[[Sequence[Asked], Sampling], int]:
+    """Return what has an engine answer and returns how many tokens came."""
+
+    def tokens(asked: Sequence[Asked], sampling: Sampling) -> int:
+        answered: Answered = {}
+        engine.answer(asked, sampling, answered.update)
+        return sum(sample.n_tokens for own in answered.values() for sample in own)
+
+    return tokens
+
+
+def measured(
+    tokens: Callable[[Sequence[Asked], Sampling], int], asked: Sequence[Asked], sampling: Sampling
+) -> dict[str, float]:
+    """Return tokens, seconds and tokens per second."""
+    tokens(asked[-1:], sampling)
+    start = time.perf_counter()
+    count = tokens(asked, sampling)
+    seconds = time.perf_counter() - start
+    return {"tokens": count, "s": round(seconds, 3), "tokens_per_s": round(count / seconds, 1)}
+
+
+@contextmanager
+def model_folder(given: Path | None) -> Iterator[Path]:
+    """Yield the folder for the model: the one given, or one that is removed afterwards."""
+    if given is not None:
+        given.mkdir(parents=True, exist_ok=True)
+        yield given
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        yield Path(scratch)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shape", choices=SHAPES, default="tiny")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"))
+    parser.add_argument("--prompts", type=int, default=32)
+    parser.add_argument("--samples", type=int, default=6)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--batch-size", type=int, default=96, help="answers at once")
+    parser.add_argument("--folder", type=Path, help="where the model is written; kept")
+    given = parser.parse_args()
+    silence()
+    dtype = given.dtype or ("bfloat16" if torch.cuda.is_available() else "float32")
+    found: dict[str, Any] = {
+        "shape": given.shape,
+        "dtype": dtype,
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "threads": torch.get_num_threads(),
+        "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
+        "prompts": given.prompts,
+        "samples": given.samples,
+        "max_new_tokens": given.tokens,
+        "batch_size": given.batch_size,
+    }
+    with model_folder(given.folder) as folder:
+        make_model(folder, given.shape, getattr(torch, dtype))
+        renderer = Renderer(folder)
+        asked = renderer.asked(
+            prompts(given.prompts), n=given.samples, seed=0, max_new_tokens=given.tokens
+        )
+        sampling = Sampling(0.7, 0.9, renderer.stops)
+        with transformers_engine(
+            folder, renderer, dtype=dtype, batch_size=given.batch_size
+        ) as engine:
+            found["ours"] = measured(engine_tokens(engine), asked, sampling)
+            plain = PlainGenerate(engine, renderer, given.batch_size)
+            found["generate"] = measured(plain.tokens, asked, sampling)
+            del plain
+        vllm = installed("vllm")
+        if vllm is None:
+            found["vllm"] = "not installed"
+        else:
+            opened = opening(
+                vllm.identity,
+                folder,
+                dtype=dtype,
+                batch_size=len(asked) * given.samples,
+                log=folder / "engine.log",
+            )
+            with opened(renderer) as server:
+                found["vllm"] = {
+                    "identity": vllm.identity,
+                    "as": "server" if vllm.python else "in process",
+                    **measured(engine_tokens(server), asked, sampling),
+                }
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
