@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 
 from harness.catalogue.hyperparameters import Count, Positive
 from harness.catalogue.recipe import Algorithm, Strict
+from harness.errors import UserError
 from harness.project import PACKAGE
 
 
@@ -88,6 +89,23 @@ class Hardware(Strict):
             "attention": self.attention,
             "lora": None if self.lora is None else self.lora.model_dump(mode="json"),
             "last_batch": "filled",
+        }
+
+    def online_numerics(self, dtype: str) -> dict[str, Any]:
+        """Return what changes the numbers of online training, for its stage's settings.
+
+        Args:
+            dtype: number format of the profile.
+
+        Raises:
+            UserError: adapters are asked for, which online training has not.
+        """
+        if self.lora is not None:
+            raise UserError("online training has no adapters: take `hardware.lora` out.")
+        return {
+            "dtype": dtype,
+            "attention": self.attention,
+            "rollouts": "vllm" if self.rollouts else "transformers",
         }
 
 

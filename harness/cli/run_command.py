@@ -156,13 +156,15 @@ def execute(
     """
     from harness.cli.asking import EXPECTED_S
     from harness.cli.live import progress
-    from harness.cli.output import console
+    from harness.cli.output import console, note
     from harness.engine import LocalEngine, Tally
     from harness.project import work_dir
-    from harness.trainer.outside_assets import refuse_missing
+    from harness.trainer.outside_assets import gaps, refuse_missing
     from harness.trainer.steps import FUNCTIONS
 
     refuse_missing(plan.pending(store))
+    for gap in gaps(plan.pending(store)):
+        note(gap)
     tally = Tally(plan, store, jobs, EXPECTED_S)
     tracker.start(tables)
     try:
@@ -176,7 +178,8 @@ def execute(
                 store,
                 FUNCTIONS,
                 work_dir() / "logs",
-                jobs=jobs,
+                # Stages of large models use all devices at once.
+                jobs=jobs if tables[0].profile.hardware is None else 1,
                 fail_fast=fail_fast,
                 on_event=on_event,
                 preload=needed_modules(plan.pending(store)),

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from harness.micro import world
+from harness.report.creation import stage_summary
 from harness.store import Manifest, Stage, Store
 from harness.trainer.reward_plan import reward_models_named
 
@@ -27,7 +29,8 @@ class Origin:
     Attributes:
         policies: Base policies.
         prompts: Sources of human prompts.
-        reward_models: Reward models that annotate.
+        reward_models: Reward models that annotate; of published ones that have annotated, with
+            whether their weights were ever verified.
         creators: What evolves prompts; empty where nothing evolves.
         judges: Judge of each benchmark that the columns read, by benchmark.
         commits: Commits of the code behind the stages that are done, `(changed)` where the
@@ -91,7 +94,7 @@ def origin_of_stages(
     return Origin(
         policies=_settings(stages, None, "policy"),
         prompts=_settings(stages, "prompts", "source"),
-        reward_models=tuple(reward_models_named(stages)),
+        reward_models=tuple(_with_weights(reward_models_named(stages), stages, store)),
         creators=_settings(stages, None, "creator"),
         judges=dict(judges or {}),
         commits=_distinct(map(_commit, manifests)),
@@ -101,6 +104,20 @@ def origin_of_stages(
         stages_done=len(done),
         finished=max((manifest["finished"] for manifest in manifests), default=None),
     )
+
+
+def _with_weights(names: Iterable[str], stages: Iterable[Stage], store: Store) -> Iterator[str]:
+    """Yield reward models with what their annotations say of a published model's weights."""
+    said: dict[str, str] = {}
+    for stage in stages:
+        name = stage.settings.get("reward_model")
+        if stage.kind != "annotate" or name is None or world.has(str(name)) or name in said:
+            continue
+        if store.status(stage.fingerprint) == "done":
+            weights = stage_summary(store, stage).get("weights")
+            said |= {} if weights is None else {str(name): str(weights)}
+    for name in names:
+        yield f"{name} (weights: {said[name]})" if name in said else name
 
 
 def behind(targets: Iterable[Stage]) -> Iterator[Stage]:

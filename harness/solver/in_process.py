@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UserError
 from harness.solver.completions import until_stop
 from harness.solver.environment import Installed
 from harness.solver.guard import guarded
@@ -36,7 +36,7 @@ def vllm_engine(
         dtype: number format, `float32` or `bfloat16`.
 
     Raises:
-        HarnessError: vLLM could not start.
+        HarnessError: vLLM could not start, or does not take the arguments in the environment.
     """
     from vllm.engine.arg_utils import EngineArgs
     from vllm.utils.argparse_utils import FlexibleArgumentParser
@@ -44,11 +44,16 @@ def vllm_engine(
 
     arguments = vllm_arguments(folder, "policy", dtype, renderer.context) + installed.arguments
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser())
+    try:
+        chosen = EngineArgs.from_cli_args(parser.parse_args(arguments))
+    except SystemExit as error:  # the parser has said what it does not take
+        raise UserError(
+            f"HARNESS_VLLM_ARGS holds arguments that {installed.identity} does not take: "
+            f"{' '.join(installed.arguments)}"
+        ) from error
     with guarded():
         try:
-            engine = LLMEngine.from_engine_args(
-                EngineArgs.from_cli_args(parser.parse_args(arguments)), enable_multiprocessing=True
-            )
+            engine = LLMEngine.from_engine_args(chosen, enable_multiprocessing=True)
         except (RuntimeError, ValueError) as error:
             [why, *_] = str(error).splitlines() or [repr(error)]
             raise HarnessError(

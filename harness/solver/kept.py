@@ -71,7 +71,7 @@ class KeptAnswers:
     def _take(self, found: dict[str, Any], wanted: dict[int, int]) -> bool:
         try:
             position, answers = found["position"], [_sample(a) for a in found["answers"]]
-        except (KeyError, TypeError):
+        except (KeyError, TypeError, ValueError):
             return False
         if wanted.get(position) != len(answers):
             return False
@@ -91,7 +91,12 @@ def _as_json(sample: Sample) -> dict[str, Any]:
 
 
 def _sample(found: dict[str, Any]) -> Sample:
-    return Sample(**{k: tuple(v) if isinstance(v, list) else v for k, v in found.items()})
+    return Sample(
+        text=str(found["text"]),
+        n_tokens=int(found["n_tokens"]),
+        tokens=tuple(found.get("tokens", ())),
+        log_probabilities=tuple(found.get("log_probabilities", ())),
+    )
 
 
 def _line(content: dict[str, Any]) -> bytes:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from harness.catalogue.profile import Benchmark
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
-from harness.trainer.real_benchmarks import is_benchmark
+from harness.trainer.lm_eval_steps import scorer_of, task_settings
+from harness.trainer.real_benchmarks import is_benchmark, is_lm_eval
 from harness.trainer.real_judging import judging_settings
 from harness.trainer.scorer_steps import rating_settings
 
@@ -55,6 +56,8 @@ def _judged(
     planner: Planner, label: str, name: str, benchmark: Benchmark, policy: Stage | None, seed: int
 ) -> Stage:
     identity = planner.assets.benchmark(name)
+    if is_lm_eval(identity):
+        return _lm_eval(planner, label, identity, policy)
     settings: dict[str, Json] = {
         "benchmark": identity,
         "temperature": benchmark.temperature,  # type: ignore[dict-item]
@@ -71,4 +74,12 @@ def _judged(
         "judge": planner.assets.judge(benchmark.judge),
         **(judging_settings(identity) if is_benchmark(identity) else {}),
     }
+    return planner.stage("judge", judge, {"answers": answers}, label)
+
+
+def _lm_eval(planner: Planner, label: str, identity: str, policy: Stage | None) -> Stage:
+    """Return the stage that scores table 9's tasks, whose sampling is the tasks' own."""
+    settings = task_settings(identity, planner.profile)
+    answers = planner.stage("answer", settings, planner.with_policy(settings, policy), label)
+    judge: dict[str, Json] = {"benchmark": identity, "judge": scorer_of(identity)}
     return planner.stage("judge", judge, {"answers": answers}, label)

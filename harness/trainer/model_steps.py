@@ -28,7 +28,8 @@ from harness.trainer.files import (
     write_json,
     write_rows,
 )
-from harness.trainer.real_benchmarks import is_benchmark
+from harness.trainer.lm_eval_steps import run_tasks, score_tasks
+from harness.trainer.real_benchmarks import is_benchmark, is_lm_eval
 from harness.trainer.real_judging import judge_answers
 
 if TYPE_CHECKING:
@@ -153,7 +154,8 @@ def rewrite_stage(ctx: StageContext) -> None:
     from harness.micro.language import REVISE
 
     rows = read_rows(ctx.inputs["pairs"] / "pairs.parquet")
-    asked = [[*user(row["prompt"]), assistant(row["chosen"]), *user(REVISE)] for row in rows]
+    told = user(str(ctx.settings.get("instruction", REVISE)))
+    asked = [[*user(row["prompt"]), assistant(row["chosen"]), *told] for row in rows]
     with answering(ctx) as ask:
         answers = ask(asked, n=1, seed=ctx.seed)
     revised = [answer.text for (answer,) in answers]
@@ -233,6 +235,9 @@ def _train_launched(
 
 def answer_stage(ctx: StageContext) -> None:
     """Answer a benchmark, turn by turn; writes `answers.parquet`."""
+    if is_lm_eval(str(ctx.settings["benchmark"])):
+        run_tasks(ctx)
+        return
     items = benchmark_items(str(ctx.settings["benchmark"]))
     conversations = {item.item_id: user(item.turn_1) for item in items}
     rows: Rows = []
@@ -302,6 +307,9 @@ def judge_stage(ctx: StageContext) -> None:
     """Judge answers; writes `judgments.parquet`, `scores.parquet` and `summary.json`."""
     if is_benchmark(str(ctx.settings["benchmark"])):
         judge_answers(ctx)
+        return
+    if is_lm_eval(str(ctx.settings["benchmark"])):
+        score_tasks(ctx)
         return
     from harness.micro.exact_match import EXACT_MATCH
     from harness.micro.judge import JUDGE, Answer

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.catalogue.hyperparameters import OnlineTraining
+from harness.catalogue.profile import Profile
 from harness.catalogue.recipe import Online, Recipe
 from harness.errors import UserError
 from harness.eva.minibatch import StreamSettings
@@ -132,7 +133,18 @@ def _settings(
         "missing_eos_penalty": hyper.missing_eos_penalty,
         "training": training_settings(hyper, online, x),
         "seed": seed,
+        **_numerics(planner.profile),
     }
+
+
+def _numerics(profile: Profile) -> dict[str, Json]:
+    """Return how large models compute; nothing where the embedded world's ways hold."""
+    told: dict[str, Json] = {}
+    if profile.dtype != "float32":
+        told["dtype"] = profile.dtype  # the reward models'
+    if profile.hardware is not None:
+        told["numerics"] = profile.hardware.online_numerics(profile.dtype)
+    return told
 
 
 def training_settings(hyper: OnlineTraining, online: Online, x: int) -> dict[str, Json]:

@@ -10,14 +10,22 @@ so in the benchmark's identity (`harness.trainer.real_benchmarks`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from harness.catalogue.profile import Profile
 from harness.errors import UserError
 from harness.micro import world
+from harness.store.fingerprint import Json
 from harness.store.stage import Stage
 from harness.trainer.model_places import NOT_DOWNLOADED, download_line, identity_of, is_missing
-from harness.trainer.real_benchmarks import benchmark_identity, fetch_line, is_benchmark
+from harness.trainer.real_benchmarks import (
+    NOT_INSTALLED,
+    benchmark_identity,
+    fetch_line,
+    is_benchmark,
+    is_lm_eval,
+    kind_of,
+)
 
 WORLD = "world"
 
@@ -94,6 +102,42 @@ def refuse_missing(stages: Iterable[Stage]) -> None:
 
         for settings in pools.values():
             read_pool(settings)
+
+
+def gaps(stages: Iterable[Stage]) -> list[str]:
+    """Return which scores of stages will not be available here, and why, in a sentence for each.
+
+    What lacks is no reason to refuse: the rest is computed, and once it is there the same command
+    computes these scores alone.
+    """
+    found: dict[str, None] = {}
+    for stage in stages:
+        benchmark = str(stage.settings.get("benchmark", ""))
+        if stage.kind != "judge" or not (is_benchmark(benchmark) or is_lm_eval(benchmark)):
+            continue
+        found |= dict.fromkeys(_gaps_of(benchmark, stage.settings))
+    return list(found)
+
+
+def _gaps_of(benchmark: str, settings: Mapping[str, Json]) -> Iterator[str]:
+    if is_lm_eval(benchmark):
+        if benchmark.endswith(f"@{NOT_INSTALLED}"):
+            yield "table 9's tasks will not be available: install the extra `lm-eval`"
+        return
+    name = kind_of(benchmark).name
+    lacks_package = settings.get("package") == NOT_INSTALLED
+    if name == "alpaca-eval" and lacks_package:
+        yield "AlpacaEval will not be available: install the extra `alpaca`"
+    elif name == "alpaca-eval" and settings.get("length_control", "") is None:
+        yield (
+            "AlpacaEval's length-controlled win rate will not be available: its data df_gamed.csv "
+            "are not beside the benchmark's files; type `harness evaluate fetch alpaca-eval`"
+        )
+    if name == "arena-hard" and lacks_package:
+        yield (
+            "Arena-Hard's lengths in tokens will not be available: its tokenizer needs the package "
+            "`tiktoken`"
+        )
 
 
 def _lacking(stage: Stage) -> Iterator[str]:

@@ -46,6 +46,7 @@ from harness.trainer.human_prompts import prompt_settings
 from harness.trainer.judges_plan import judges_of_answers, judges_of_prompts
 from harness.trainer.online_plan import segments
 from harness.trainer.reward_plan import trained_reward_model
+from harness.trainer.rewriter import rewriter_settings
 
 VERSIONS: Mapping[str, int] = {
     "prompts": 1,
@@ -323,6 +324,7 @@ class _Step:
             return pairs
         generation = self.planner.profile.generation.model_dump()
         settings: dict[str, Json] = {**generation, "n": 1, **self.planner.engine}
+        settings |= rewriter_settings(self.planner.profile)
         role = self.recipe.reward_model_at(self.number)
         inputs = {
             "pairs": pairs,

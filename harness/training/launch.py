@@ -117,15 +117,12 @@ def _say_why(work: Path, error: BaseException) -> None:
     import torch
 
     from harness.errors import HarnessError
+    from harness.training.placement import FULL
 
     if isinstance(error, HarnessError):
         reason = str(error)
     elif isinstance(error, torch.OutOfMemoryError):
-        reason = (
-            "a GPU's memory is full: lower `hardware.micro_batch`, switch on "
-            "`hardware.gradient_checkpointing`, shard over more `hardware.devices` (`fsdp.yaml`, "
-            "`zero3.yaml`), or train adapters (`hardware.lora`)"
-        )
+        reason = FULL
     else:
         return
     try:

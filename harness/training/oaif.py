@@ -23,6 +23,7 @@ from harness.errors import UserError
 from harness.models.loading import load_model
 from harness.training.experimental import OnlineDPOConfig, OnlineDPOTrainer
 from harness.training.online import InSegment, OnlineHyperparameters, clock
+from harness.training.online_placement import OnlinePlacement
 from harness.training.steps import Steps
 
 BLOCKS = True
@@ -44,11 +45,13 @@ def trainer(
     arguments: dict[str, Any],
     hyper: OnlineHyperparameters,
     steps: Steps,
+    place: OnlinePlacement,
 ) -> Any:
     """Return the trainer of one segment (see `harness.training.online.train_segment`).
 
     Raises:
-        UserError: another number of rollouts than 2, or a beta of 0.
+        UserError: another number of rollouts than 2, a beta of 0, or a micro-batch smaller than the
+            rollouts of a step.
     """
     if hyper.rollouts != 2:
         raise UserError(
@@ -57,6 +60,12 @@ def trainer(
         )
     if hyper.beta == 0:
         raise UserError("OAIF's loss has no gradient with `beta: 0`: give a positive one.")
+    rollouts = hyper.minibatch * hyper.rollouts
+    if place.micro_batch not in (None, rollouts):
+        raise UserError(
+            f"OAIF takes all {rollouts} rollouts of a step at once and its micro-batch is "
+            f"{place.micro_batch}: set `hardware.micro_batch` to {rollouts} for `oaif`."
+        )
     return _Trainer(
         model=model,
         ref_model=load_model(reference, "causal"),

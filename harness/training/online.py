@@ -27,16 +27,16 @@ from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback, get_scheduler
 
 from harness.errors import UserError
-from harness.models.loading import (
-    Checkpoint,
-    load_model,
-    load_tokenizer,
-)
+from harness.models.loading import Checkpoint, load_model, load_tokenizer
 from harness.training.loop import OnLog, TrainingError, quiet
 from harness.training.moments import read_moments, write_moments
+from harness.training.online_placement import FULL, OnlinePlacement
 from harness.training.steps import PromptSource, Segment, Steps
 
 OPTIMIZER = "optimizer.safetensors"
+
+PLAIN = OnlinePlacement()
+"""The embedded world's: float32 on the processor, a step's rollouts at once."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,9 @@ class InSegment:
 
 
 def common_arguments(
-    hyper: OnlineHyperparameters, segment: Segment, scratch: str
+    hyper: OnlineHyperparameters, segment: Segment, scratch: str, place: OnlinePlacement
 ) -> dict[str, Any]:
-    """Return the arguments that both trainers take, for a processor, quiet and without files."""
+    """Return the arguments that both trainers take, quiet and without files."""
     return {
         "output_dir": scratch,
         "max_steps": segment.steps,
@@ -123,10 +123,7 @@ def common_arguments(
         "temperature": hyper.temperature,
         "top_p": hyper.top_p,
         "top_k": 0,
-        "use_cpu": True,
-        "bf16": False,
-        "gradient_checkpointing": False,
-        "dataloader_pin_memory": False,
+        **place.arguments(),
         "logging_steps": 1,
         "logging_nan_inf_filter": False,
         "report_to": "none",
@@ -157,6 +154,7 @@ def train_segment(
     seed: int,
     blocks: bool,
     on_log: OnLog,
+    place: OnlinePlacement = PLAIN,
 ) -> None:
     """Train one segment; writes `model/` and `optimizer.safetensors` into `out_dir`.
 
@@ -172,6 +170,7 @@ def train_segment(
         seed: root of the random numbers of all steps.
         blocks: see `Steps`.
         on_log: called with the number of each finished step and its metrics.
+        place: how it is laid on a device; by default in float32 on the processor.
 
     Raises:
         TrainingError: a loss is not finite, or the trainer took other steps than asked for.
@@ -179,16 +178,20 @@ def train_segment(
     steps = Steps(source, segment, seed, blocks=blocks)
     with quiet(), tempfile.TemporaryDirectory() as scratch:
         tokenizer, model = load_tokenizer(policy), load_model(policy, "causal")
+        if place.attention is not None:
+            model.set_attn_implementation(place.attention)
         recorder = _Recorder(on_log, steps, segment, hyper.beta)
-        trainer = make_trainer(
-            model, reference, tokenizer, common_arguments(hyper, segment, scratch), hyper, steps
-        )
+        arguments = common_arguments(hyper, segment, scratch, place)
+        trainer = make_trainer(model, reference, tokenizer, arguments, hyper, steps, place)
         trainer.steps, trainer.segment = steps, segment
         trainer.hyper, trainer.moments = hyper, moments
         trainer.add_callback(recorder)
         trainer.remove_callback(PrinterCallback)
         steps.attach(Checkpoint(trainer.model, tokenizer))
-        trainer.train()
+        try:
+            trainer.train()
+        except torch.OutOfMemoryError as error:
+            raise TrainingError(FULL) from error
         if recorder.logged != segment.steps:
             raise TrainingError(
                 f"the trainer took {recorder.logged} of {segment.steps} steps: report this with "

@@ -26,6 +26,13 @@ from harness.errors import UserError
 
 Row = TypeVar("Row")
 
+FULL = (
+    "a GPU's memory is full: lower `hardware.micro_batch`, switch on "
+    "`hardware.gradient_checkpointing`, shard over more `hardware.devices` (`fsdp.yaml`, "
+    "`zero3.yaml`), or train adapters (`hardware.lora`)"
+)
+"""What to say, and to do, where a training does not fit into memory."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Lora:

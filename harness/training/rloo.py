@@ -23,6 +23,7 @@ from trl.trainer.rloo_config import RLOOConfig
 from trl.trainer.rloo_trainer import RLOOTrainer
 
 from harness.training.online import InSegment, OnlineHyperparameters, clock
+from harness.training.online_placement import OnlinePlacement
 from harness.training.steps import Steps
 
 BLOCKS = False
@@ -46,8 +47,13 @@ def trainer(
     arguments: dict[str, Any],
     hyper: OnlineHyperparameters,
     steps: Steps,
+    place: OnlinePlacement,
 ) -> Any:
-    """Return the trainer of one segment (see `harness.training.online.train_segment`)."""
+    """Return the trainer of one segment (see `harness.training.online.train_segment`).
+
+    Raises:
+        UserError: the micro-batch does not divide the rollouts of a step.
+    """
     # TRL loads the reference from where the policy says it came from.
     model.config._name_or_path = str(reference)
     return _Trainer(
@@ -55,7 +61,7 @@ def trainer(
         reward_funcs=steps.reward,
         args=RLOOConfig(
             **arguments,
-            per_device_train_batch_size=hyper.minibatch * hyper.rollouts,
+            **place.batches(hyper.minibatch * hyper.rollouts),
             num_generations=hyper.rollouts,
             max_completion_length=hyper.max_new_tokens,
         ),

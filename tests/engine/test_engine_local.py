@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from toy_stages import FUNCTIONS, chain_with_gate, toy
@@ -36,6 +37,7 @@ def run(
     jobs: int = 1,
     fail_fast: bool = False,
     on_event: Callable[[Event], None] = lambda event: None,
+    hardware: dict[str, Any] | None = None,
 ) -> Outcome:
     """Run toy stages into the store under a folder."""
     engine = LocalEngine(
@@ -45,6 +47,7 @@ def run(
         jobs=jobs,
         fail_fast=fail_fast,
         on_event=on_event,
+        hardware=hardware,
     )
     return engine.run(Plan(targets))
 
@@ -98,6 +101,18 @@ def test_curves_arrive_live_and_stay_in_the_store(tmp_path: Path) -> None:
     live = [(e.step, e.metrics) for e in events if isinstance(e, StageProgress)]
     kept = [(p.step, p.metrics) for p in Store(tmp_path / "store").progress(stage.fingerprint)]
     assert live == kept == [(0, {"loss": 0.5}), (1, {"loss": 0.25})]
+
+
+def test_a_stage_that_was_killed_finds_its_unfinished_work_and_where_it_runs(
+    tmp_path: Path,
+) -> None:
+    store, stage = Store(tmp_path / "store"), toy("keeps")
+    assert not run(tmp_path, [stage], hardware={"devices": 8}).ok
+    assert store.unfinished(stage.fingerprint).exists()
+    assert run(tmp_path, [stage], hardware={"devices": 2}).ok
+    whole = store.open(stage.fingerprint) / "whole.txt"
+    assert whole.read_text() == "half on {'devices': 2}"
+    assert not store.unfinished(stage.fingerprint).exists()
 
 
 def test_a_failure_costs_its_dependants_only_and_is_tried_again(tmp_path: Path) -> None:

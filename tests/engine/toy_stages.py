@@ -13,7 +13,18 @@ from harness.store import Stage, StageContext
 
 FUNCTIONS = {
     kind: f"toy_stages:{kind}"
-    for kind in ("draw", "total", "raises", "refuses", "dies", "fills", "curve", "gated", "leaves")
+    for kind in (
+        "draw",
+        "total",
+        "raises",
+        "refuses",
+        "dies",
+        "fills",
+        "curve",
+        "gated",
+        "leaves",
+        "keeps",
+    )
 }
 
 
@@ -60,6 +71,17 @@ def curve(ctx: StageContext) -> None:
     """Report a curve of two points."""
     for step, loss in enumerate((0.5, 0.25)):
         ctx.report(step, {"loss": loss})
+
+
+def keeps(ctx: StageContext) -> None:
+    """Die at the first attempt, leaving unfinished work; write that, and the hardware, then."""
+    assert ctx.unfinished is not None
+    half = ctx.unfinished / "half.txt"
+    if not half.exists():
+        ctx.unfinished.mkdir(parents=True)
+        half.write_text("half")
+        dies(ctx)
+    (ctx.output / "whole.txt").write_text(f"{half.read_text()} on {dict(ctx.hardware)}")
 
 
 def gated(ctx: StageContext) -> None:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import math
 from copy import deepcopy
 from dataclasses import fields
 
 import pytest
-from toy_tables import DECLARATION, by_place, judge_of, toy_runs, write_all, write_scores
+from toy_tables import (
+    DECLARATION,
+    PROVENANCE,
+    ToyAssets,
+    by_place,
+    judge_of,
+    toy_runs,
+    write_all,
+    write_scores,
+)
 
 from harness.errors import HarnessError
 from harness.report.cells import Cell, build_cells
+from harness.report.origin import behind, origin_of
+from harness.report.report import assemble
 from harness.report.summary import Summary, summarise
+from harness.report.view import facts
 from harness.store import Store, StoreError
 
 T_1 = math.tan(math.pi * 0.475)
@@ -202,3 +215,17 @@ def test_one_seed_is_not_compared_with_the_paper(store: Store) -> None:
     assert wins == Summary("ah_wr", "toy", 4, 4, None, None, None)
     assert ratings == Summary("mt_avg", "toy", 3, 3, None, None, None)
     assert missing == Summary("gsm8k", "toy", 0, 0, None, None, None)
+
+
+def test_the_report_says_whether_a_published_models_weights_were_verified(store: Store) -> None:
+    """Known once it has annotated; of the embedded world's own models nothing needs to be said."""
+    runs = toy_runs((0,))
+    name = ToyAssets().reward_model("pointwise")
+    asked = ["arena_hard"]
+    assert origin_of(runs, store, asked).reward_models == (name,)
+    (stage, *_) = [s for s in behind(runs.targets) if s.kind == "annotate"]
+    with store.writing(stage, PROVENANCE) as output:
+        (output / "summary.json").write_text(json.dumps({"weights": "unverified"}))
+    assert origin_of(runs, store, asked).reward_models == (f"{name} (weights: unverified)",)
+    report = assemble(runs, build_cells(runs, store), store)
+    assert dict(facts(report))["Reward model"] == f"{name} (weights: unverified)"

@@ -19,8 +19,9 @@ from harness.engine import Plan
 from harness.errors import UserError
 from harness.trainer.assets import assets_of, benchmark_items, resolve
 from harness.trainer.model_places import digest_of_folder, identity_of
-from harness.trainer.outside_assets import refuse_missing
+from harness.trainer.outside_assets import gaps, refuse_missing
 from harness.trainer.real_benchmarks import benchmark_identity
+from harness.trainer.rewriter import INSTRUCTION
 from harness.trainer.table_runs import plan_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "evaluation"))
@@ -206,3 +207,36 @@ def test_the_world_does_not_mix_with_real_models(paper: Profile) -> None:
         assets_of(mixed).reward_model("pointwise")
     with pytest.raises(UserError, match=r"`creator.source` from the embedded world"):
         assets_of(paper).creator("evol_instruct")
+
+
+def test_a_real_policy_is_told_in_words_how_to_revise(paper: Profile) -> None:
+    """The embedded policy's own sentence stays what it is told there, and in no fingerprint."""
+    table = find_table(load_tables(), "table16")
+    told = {
+        name: {
+            stage.settings.get("instruction")
+            for stage in Plan(plan_table(table, profile, [0]).targets)
+            if stage.kind == "rewrite"
+        }
+        for name, profile in {"paper": paper, "micro": load_profiles()["micro"]}.items()
+    }
+    assert told == {"paper": {INSTRUCTION}, "micro": {None}}
+
+
+def test_scores_that_will_not_be_there_are_named_before_a_run(
+    paper: Profile, machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.trainer.real_judging._version", lambda package: "not-installed")
+    monkeypatch.setattr("harness.trainer.real_benchmarks._lm_eval_version", lambda: "not-installed")
+
+    def named(table: str) -> list[str]:
+        plan = Plan(plan_table(find_table(load_tables(), table), paper, [0]).targets)
+        return [gap.partition(" will not be available")[0] for gap in gaps(plan)]
+
+    assert named("table4") == ["Arena-Hard's lengths in tokens", "AlpacaEval"]
+    assert named("table9") == ["table 9's tasks"]
+    monkeypatch.setattr("harness.trainer.real_judging._version", lambda package: "1.0")
+    assert named("table4") == ["AlpacaEval's length-controlled win rate"]
+    write_benchmarks(machine / "benchmarks")
+    (machine / "benchmarks" / "alpaca-eval" / "df_gamed.csv").write_text("difficulties")
+    assert named("table4") == []

@@ -1,0 +1,254 @@
+"""What a DPO step costs at a model's shape, against a bare TRL script, in one run.
+
+Two programs train the same model on the same pairs, each in a process of its own: the harness's
+training (`harness.training.offline.train` with a placement: filled batches, precomputed reference,
+curves) and a script that calls TRL's `DPOTrainer` as its documentation does, with the same
+arguments. Weights are random and pairs are random text: a step's time does not depend on what it
+learns. Checkpoints are left out of both.
+
+Printed as JSON for each: median seconds of a step (the first two are left out), peak memory (of
+the GPU, or resident on the processor), and model FLOP utilisation. A step computes 6 FLOPs for each
+weight and token of chosen and rejected completions with their prompts, padding left out; attention
+scores and activations computed again are not counted. Utilisation is that, a second, over
+`--peak-tflops` (990: dense bfloat16 of an H100 or H200, NVIDIA's data sheet).
+
+    python benchmarks/dpo_step.py --shape tiny                    # on a processor, in a minute
+    python benchmarks/dpo_step.py --shape gemma-2-2b --length 1024 --gradient-checkpointing
+
+The shapes `gemma-2-2b` and `gemma-2-9b` have the published sizes; they need about 16 bytes of
+memory for each weight, 42 and 148 GB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    PreTrainedTokenizerFast,
+    TrainerCallback,
+)
+
+from harness.models.loading import load_tokenizer
+from harness.quiet import silence
+
+SHAPES: dict[str, dict[str, int]] = {
+    "tiny": {
+        "vocab_size": 1000, "hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+        "query_pre_attn_scalar": 16,
+    },
+    "gemma-2-2b": {
+        "vocab_size": 256000, "hidden_size": 2304, "intermediate_size": 9216,
+        "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4,
+        "head_dim": 256, "query_pre_attn_scalar": 256,
+    },
+    "gemma-2-9b": {
+        "vocab_size": 256000, "hidden_size": 3584, "intermediate_size": 14336,
+        "num_hidden_layers": 42, "num_attention_heads": 16, "num_key_value_heads": 8,
+        "head_dim": 256, "query_pre_attn_scalar": 256,
+    },
+}  # fmt: skip
+"""Sizes of gemma-2-2b-it and gemma-2-9b-it as in their `config.json`, and a tiny one."""
+
+SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>", "user", "model"]
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}"
+    "<start_of_turn> {{ 'model' if m['role'] == 'assistant' else m['role'] }} {{ m['content'] }} "
+    "<end_of_turn> {% endfor %}{% if add_generation_prompt %}<start_of_turn> model{% endif %}"
+)
+WORDS = 900
+SKIPPED = 2
+
+
+class Clock(TrainerCallback):  # type: ignore[misc]
+    """Takes the time of every step."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._begun = 0.0
+
+    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+        """Note when a step begins."""
+        self._begun = now()
+
+    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+        """Note how long it took."""
+        self.seconds.append(now() - self._begun)
+
+
+def now() -> float:
+    """Return the time when all that was asked of the GPU is done."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def build(shape: str, folder: Path) -> int:
+    """Write a random model of a shape with a tokenizer; return its number of weights."""
+    vocabulary = {word: i for i, word in enumerate([*SPECIAL, *(f"w{i}" for i in range(WORDS))])}
+    words = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
+    words.pre_tokenizer = WhitespaceSplit()
+    PreTrainedTokenizerFast(
+        tokenizer_object=words, bos_token="<bos>", eos_token="<eos>", pad_token="<pad>",
+        unk_token="<unk>", additional_special_tokens=SPECIAL[4:6], chat_template=TEMPLATE,
+    ).save_pretrained(folder)  # fmt: skip
+    torch.manual_seed(0)
+    model = Gemma2ForCausalLM(
+        Gemma2Config(**SHAPES[shape], pad_token_id=0, eos_token_id=1, bos_token_id=2)
+    )
+    model.to(torch.bfloat16).save_pretrained(folder)
+    return int(model.num_parameters())
+
+
+def random_pairs(count: int, length: int) -> list[dict[str, str]]:
+    """Return pairs of random words: a quarter prompt, three quarters completion."""
+    draw = random.Random(0)
+
+    def words(n: int) -> str:
+        return " ".join(f"w{draw.randrange(WORDS)}" for _ in range(n))
+
+    prompt, rest = length // 4, 3 * length // 4 - 8
+    return [
+        {"prompt": words(prompt), "chosen": words(rest), "rejected": words(rest)}
+        for _ in range(count)
+    ]
+
+
+def by_harness(asked: argparse.Namespace, folder: Path, pairs: Any, clock: Clock) -> None:
+    """Train as a stage would, without a launcher."""
+    from harness.training import loop
+    from harness.training.dpo import DPOHyperparameters, train_dpo
+    from harness.training.placement import Placement
+
+    train = loop._train
+
+    def timed(trainer: Any, *rest: Any) -> None:
+        trainer.add_callback(clock)
+        train(trainer, *rest)
+
+    loop._train = timed
+    hyper = DPOHyperparameters(
+        learning_rate=5e-7, beta=0.05, epochs=1, batch_size=asked.batch,
+        micro_batch_size=asked.micro_batch, max_length=asked.length,
+    )  # fmt: skip
+    place = Placement(
+        work=folder / "work", checkpoint_every=10**6, dtype=asked.dtype, attention="eager",
+        gradient_checkpointing=asked.gradient_checkpointing,
+    )  # fmt: skip
+    (folder / "out").mkdir()
+    train_dpo(
+        folder / "model", folder / "model", pairs, folder / "out", hyper, seed=0,
+        on_log=lambda step, metrics: None, device=device(), place=place,
+    )  # fmt: skip
+
+
+def by_trl(asked: argparse.Namespace, folder: Path, pairs: Any, clock: Clock) -> None:
+    """Train as TRL's documentation does."""
+    from datasets import Dataset
+    from trl import DPOConfig, DPOTrainer
+
+    from harness.training.pairs import as_messages
+
+    trainer = DPOTrainer(
+        model=str(folder / "model"),
+        args=DPOConfig(
+            output_dir=str(folder / "trl"), learning_rate=5e-7, beta=0.05, num_train_epochs=1,
+            per_device_train_batch_size=asked.micro_batch,
+            gradient_accumulation_steps=asked.batch // asked.micro_batch, max_length=asked.length,
+            lr_scheduler_type="cosine", warmup_steps=0.1, bf16=asked.dtype == "bfloat16",
+            gradient_checkpointing=asked.gradient_checkpointing, precompute_ref_log_probs=True,
+            model_init_kwargs={"dtype": "float32", "attn_implementation": "eager"},
+            use_cpu=device() == "cpu", dataloader_pin_memory=device() != "cpu", seed=0,
+            optim="adamw_torch", save_strategy="no", report_to="none", disable_tqdm=True,
+            logging_steps=1,
+        ),
+        train_dataset=Dataset.from_list([as_messages(pair) for pair in pairs]),
+        processing_class=load_tokenizer(folder / "model"),
+        callbacks=[clock],
+    )  # fmt: skip
+    trainer.train()
+
+
+def device() -> str:
+    """Return where the training runs."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def measure(asked: argparse.Namespace, folder: Path, weights: int) -> dict[str, Any]:
+    """Train by one program, in this process, and return what it cost."""
+    pairs, clock = random_pairs(asked.batch * asked.steps, asked.length), Clock()
+    with tempfile.TemporaryDirectory(dir=folder) as own:
+        (Path(own) / "model").symlink_to(folder / "model")
+        {"harness": by_harness, "trl": by_trl}[asked.only](asked, Path(own), pairs, clock)
+    step = statistics.median(clock.seconds[SKIPPED:])
+    # Prompts have a quarter of the words and completions three quarters; both sides are read.
+    flops = 6 * weights * 2 * asked.batch * asked.length
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    if device() == "cuda":
+        peak = torch.cuda.max_memory_allocated()
+    return {
+        "steps": len(clock.seconds),
+        "step_s": round(step, 4),
+        "utilisation": round(flops / step / (asked.peak_tflops * 1e12), 4),
+        "peak_gib": round(peak / 2**30, 2),
+    }
+
+
+def main() -> None:
+    """Measure both and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shape", choices=SHAPES, default="tiny")
+    parser.add_argument("--batch", type=int, default=8, help="pairs of a step")
+    parser.add_argument("--micro-batch", type=int, default=1, help="pairs of a forward pass")
+    parser.add_argument("--length", type=int, default=64, help="tokens of prompt and completion")
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
+    parser.add_argument("--gradient-checkpointing", action="store_true")
+    parser.add_argument("--peak-tflops", type=float, default=990.0)
+    parser.add_argument("--only", choices=["harness", "trl"], help=argparse.SUPPRESS)
+    parser.add_argument("--model", help=argparse.SUPPRESS)
+    parser.add_argument("--weights", type=int, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    silence()
+    torch.set_num_threads(1 if device() == "cpu" else torch.get_num_threads())
+    if asked.only:
+        print(json.dumps(measure(asked, Path(asked.model), asked.weights)))
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        weights = build(asked.shape, Path(scratch) / "model")
+        found: dict[str, Any] = {
+            "shape": asked.shape, "weights": weights, "device": named(), "batch": asked.batch,
+            "micro_batch": asked.micro_batch, "length": asked.length, "dtype": asked.dtype,
+        }  # fmt: skip
+        for program in ("harness", "trl"):
+            own = ["--only", program, "--model", scratch, "--weights", str(weights)]
+            done = subprocess.run(
+                [sys.executable, __file__, *sys.argv[1:], *own], stdout=subprocess.PIPE, check=True
+            )
+            found[program] = json.loads(done.stdout.decode().splitlines()[-1])
+    print(json.dumps(found, indent=1))
+
+
+def named() -> str:
+    """Return the name of the GPU, or `cpu`."""
+    return torch.cuda.get_device_name() if device() == "cuda" else "cpu"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""Laws of hardware: what changes a number is in a stage's identity, and nothing else is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.catalogue.hardware import Hardware, configuration_file
+from harness.catalogue.profile import Profile, find_profile, load_profiles
+from harness.catalogue.recipe import Online, Recipe
+from harness.cli.run_command import hardware_of
+from harness.engine import Plan
+from harness.errors import HarnessError, UserError
+from harness.store import StageContext
+from harness.trainer.assets import WorldAssets
+from harness.trainer.model_steps import train_stage
+from harness.trainer.online_steps import placed
+from harness.trainer.plan import Planner
+from harness.training.online import PLAIN
+
+DPO = Recipe(algorithm="dpo", chain=("human",))
+RLOO = Recipe(algorithm="rloo", online=Online(prompts="human", method="independent"))
+DECLARED: dict[str, Any] = {
+    "accelerate": "cpu-two-processes.yaml",
+    "devices": 2,
+    "micro_batch": 1,
+    "gradient_checkpointing": False,
+    "checkpoint_every": 2,
+    "attention": "eager",
+}
+LORA = {"rank": 8, "alpha": 16, "targets": ["q_proj"]}
+
+
+@pytest.fixture(scope="module")
+def micro() -> Profile:
+    return find_profile(load_profiles(), "micro")
+
+
+def on(micro: Profile, dtype: str = "float32", **changes: Any) -> Profile:
+    hardware = Hardware.model_validate(DECLARED | changes)
+    return micro.model_copy(update={"hardware": hardware, "dtype": dtype})
+
+
+def training(profile: Profile, recipe: Recipe = DPO) -> Any:
+    return Planner(profile, WorldAssets()).run("run", recipe, 0).training[-1]
+
+
+def test_the_embedded_profile_trains_as_it_did(micro: Profile) -> None:
+    assert micro.hardware is None
+    assert hardware_of(micro) == {}
+    assert "numerics" not in training(micro).settings
+    assert not {"numerics", "dtype"} & training(micro, RLOO).settings.keys()
+
+
+def test_large_models_compute_otherwise_and_only_their_training_is_another_stage(
+    micro: Profile,
+) -> None:
+    """In float32 all that comes before the training is what it was."""
+    plain, large = training(micro), training(on(micro))
+    assert large.settings["numerics"] == {
+        "dtype": "float32",
+        "attention": "eager",
+        "lora": None,
+        "last_batch": "filled",
+    }
+    assert large.fingerprint != plain.fingerprint
+    assert large.inputs["pairs"] == plain.inputs["pairs"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"devices": 8},
+        {"micro_batch": 4},
+        {"micro_batch": {"dpo": 2, "rloo": 6}},
+        {"accelerate": "fsdp.yaml"},
+        {"gradient_checkpointing": True},
+        {"checkpoint_every": 100},
+    ],
+)
+@pytest.mark.parametrize("recipe", [DPO, RLOO])
+def test_where_it_runs_is_no_identity(
+    recipe: Recipe, changes: dict[str, Any], micro: Profile
+) -> None:
+    here, there = training(on(micro), recipe), training(on(micro, **changes), recipe)
+    assert here.fingerprint == there.fingerprint
+
+
+@pytest.mark.parametrize("changes", [{"dtype": "bfloat16"}, {"attention": "sdpa"}, {"lora": LORA}])
+def test_what_changes_numbers_is(changes: dict[str, Any], micro: Profile) -> None:
+    assert training(on(micro)).fingerprint != training(on(micro, **changes)).fingerprint
+
+
+def test_who_generates_online_rollouts_is_identity(micro: Profile) -> None:
+    server = {"port": 1, "group_port": 2, "devices": [1], "gpu_memory": 0.5, "start_s": 1}
+    other = server | {"port": 3, "devices": [2, 3], "gpu_memory": 0.9}
+    fingerprints = [
+        training(on(micro, rollouts=rollouts), RLOO).fingerprint
+        for rollouts in (None, server, other)
+    ]
+    assert fingerprints[0] != fingerprints[1] == fingerprints[2]
+    assert len(set(training(on(micro), RLOO).settings["numerics"])) == 3
+
+
+def test_online_adapters_are_the_users_error(micro: Profile) -> None:
+    with pytest.raises(UserError, match="online training has no adapters"):
+        training(on(micro, lora=LORA), RLOO)
+
+
+def test_every_profile_of_real_models_names_a_configuration_and_divides_its_batches() -> None:
+    """The batches of the paper's profile, 64 or 32 pairs over 8 devices."""
+    named = [profile for profile in load_profiles().values() if profile.hardware is not None]
+    assert {"paper", "single-gpu"} <= {profile.name for profile in named}
+    for profile in named:
+        hardware = profile.hardware
+        assert hardware is not None
+        assert configuration_file(hardware.accelerate).is_file()
+        for algorithm in profile.algorithms:
+            micro_batch = hardware.micro_batch_of(algorithm)
+            assert micro_batch is not None
+            batch = getattr(profile.training.of(algorithm), "batch_size", None)
+            if batch is not None:
+                assert batch % (micro_batch * hardware.devices) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"attention": "fast"}, "attention"),
+        ({"micro_batch": 0}, "micro_batch"),
+        ({"lora": {"rank": 8}}, "alpha"),
+        (
+            {
+                "rollouts": {
+                    "port": 1,
+                    "group_port": 1,
+                    "devices": [1],
+                    "gpu_memory": 1,
+                    "start_s": 1,
+                }
+            },
+            "one port twice",
+        ),
+    ],
+)
+def test_a_wrong_declaration_is_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Hardware.model_validate(DECLARED | changes)
+
+
+def test_a_stage_for_hardware_outside_a_run_is_one_sentence(
+    micro: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"prompt": ["a"]}), tmp_path / "pairs.parquet")
+    ctx = StageContext(training(on(micro)).settings, {"pairs": tmp_path}, tmp_path, 1)
+    with pytest.raises(HarnessError, match="nothing says on what hardware"):
+        train_stage(ctx)
+
+
+def test_an_online_stage_is_laid_as_the_profile_says(micro: Profile, tmp_path: Path) -> None:
+    profile = on(micro, dtype="bfloat16", micro_batch={"rloo": 6}, gradient_checkpointing=True)
+    settings = training(profile, RLOO).settings
+    assert settings["dtype"] == "bfloat16"
+    ctx = StageContext(
+        settings, {}, tmp_path, 1, unfinished=tmp_path / "u", hardware=hardware_of(profile)
+    )
+    with placed(ctx, tmp_path, 128) as place:
+        assert (place.dtype, place.attention, place.micro_batch) == ("bfloat16", "eager", 6)
+        assert place.gradient_checkpointing
+        assert place.server is None
+    with placed(
+        StageContext(training(micro, RLOO).settings, {}, tmp_path, 1), tmp_path, 1
+    ) as place:
+        assert place is PLAIN
+
+
+def test_a_plan_on_hardware_has_the_stages_it_had(micro: Profile) -> None:
+    plain = Plan([training(micro)])
+    assert [stage.kind for stage in Plan([training(on(micro))])] == [s.kind for s in plain]

@@ -1,0 +1,303 @@
+"""Laws of training under `accelerate`: several processes, and what is left when they die."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from accelerate.commands.config.config_args import ClusterConfig, load_config_from_file
+from by_hand import Logs
+from test_placement import TEN, assert_same, trained
+
+from harness.catalogue.hardware import Hardware, configuration_file, shipped_configurations
+from harness.errors import HarnessError, UserError
+from harness.store import StoreError, unfinished
+from harness.store.unfinished import held
+from harness.training import launched
+from harness.training.checkpoints import last_checkpoint
+from harness.training.launch import FAILURE, _say_why
+from harness.training.launched import LOG, configuration, train_launched
+from harness.training.processes import guarded, running
+
+LEARNING = {
+    "learning_rate": 1e-3, "lr_scheduler": "linear", "warmup_ratio": 0.0, "epochs": 2,
+    "batch_size": 4, "max_length": 64, "optimizer": "adamw_torch", "weight_decay": 0.0,
+    "max_grad_norm": 1.0, "beta": 0.5,
+}  # fmt: skip
+
+
+def hardware(**changes: Any) -> Hardware:
+    declared: dict[str, Any] = {
+        "accelerate": "cpu-two-processes.yaml",
+        "devices": 2,
+        "micro_batch": 1,
+        "gradient_checkpointing": False,
+        "checkpoint_every": 2,
+        "attention": "eager",
+    }
+    return Hardware.model_validate(declared | changes)
+
+
+def launch(
+    start: Path, folder: Path, on: Hardware, on_log: Any = None, **changes: Any
+) -> tuple[dict[str, float], Logs]:
+    """Train ten pairs in `folder`, as `test_placement.trained` does in this process."""
+    (folder / "out").mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(TEN), folder / "pairs.parquet")
+    logs: Logs = []
+    summary = train_launched(
+        algorithm="dpo",
+        settings={**LEARNING, **changes, "numerics": on.numerics("float32")},
+        hardware=on,
+        policy=start,
+        pairs=folder / "pairs.parquet",
+        output=folder / "out",
+        work=folder / "work",
+        seed=3,
+        on_log=on_log or (lambda step, metrics: logs.append((step, metrics))),
+    )
+    return summary, logs
+
+
+def descendants() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
+
+
+def test_two_processes_go_on_from_one_that_crashed_and_end_as_one_does(
+    policy_path: Path, tmp_path: Path
+) -> None:
+    """Two updates by one process and four by two, against six by one.
+
+    Ten pairs in batches of four leave two over, so the last batch is compared too.
+    """
+    expected, curves = trained(policy_path, tmp_path / "one")
+    with pytest.raises(InterruptedError):
+        trained(policy_path, tmp_path / "two", stop_at=3)
+    summary, logs = launch(policy_path, tmp_path / "two", hardware())
+    assert summary == pytest.approx(expected, abs=1e-4)
+    assert [step for step, _ in logs] == [1, 2, 3, 4, 5, 6]
+    assert logs[:2] == curves[:2]
+    for (_, ours), (_, one) in zip(logs, curves, strict=True):
+        assert ours["loss"] == pytest.approx(one["loss"], rel=1e-4)
+        assert ours["rewards/margins"] == pytest.approx(one["rewards/margins"], abs=1e-4)
+    assert_same(tmp_path / "two", tmp_path / "one", atol=2e-5)
+    assert sorted(path.name for path in (tmp_path / "two" / "out").iterdir()) == ["model"]
+    assert not descendants()
+
+
+@pytest.mark.slow
+def test_a_training_of_which_a_process_was_killed_goes_on(
+    policy_path: Path, tmp_path: Path
+) -> None:
+    """The trainer is killed after the third of forty updates; the second launch ends them."""
+
+    def kill(step: int, metrics: dict[str, float]) -> None:
+        if step == 3:
+            leaves = [process for process in descendants() if not process.children()]
+            os.kill(leaves[0].pid, signal.SIGKILL)
+
+    changes = {"epochs": 40 / 3}
+    with pytest.raises(HarnessError, match="goes on from the last checkpoint"):
+        launch(policy_path, tmp_path / "two", hardware(), kill, **changes)
+    assert not descendants()
+    _, done = last_checkpoint(tmp_path / "two" / "work")
+    assert 2 <= done < 40
+    launch(policy_path, tmp_path / "two", hardware(), **changes)
+    trained(policy_path, tmp_path / "one", **changes)
+    assert_same(tmp_path / "two", tmp_path / "one", atol=5e-5)
+
+
+# What is launched, here a few lines of Python in place of a trainer.
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Launch a program given as text; `sys.argv[1]` is the job's file."""
+
+    def use(program: str) -> None:
+        def command(*args: Any) -> list[str]:
+            return [sys.executable, "-c", program, str(args[-1])]
+
+        monkeypatch.setattr(launched, "_command", command)
+
+    return use
+
+
+def test_a_training_that_dies_is_one_sentence_with_the_end_of_its_log(
+    stand_in: Any, policy_path: Path, tmp_path: Path
+) -> None:
+    stand_in("print('one'); print('two'); print('three'); print('four'); raise SystemExit(7)")
+    with pytest.raises(HarnessError) as failure:
+        launch(policy_path, tmp_path, hardware())
+    said = str(failure.value)
+    assert "exit code 7" in said
+    assert "`two | three | four`" in said
+    assert str(tmp_path / "work" / LOG) in said
+
+
+def test_a_reason_that_a_process_left_is_what_is_said(
+    stand_in: Any, policy_path: Path, tmp_path: Path
+) -> None:
+    stand_in(
+        "import json, pathlib, sys;"
+        "work = pathlib.Path(json.loads(pathlib.Path(sys.argv[1]).read_text())['work']);"
+        """(work / 'failure.json').write_text('{"reason": "too hot"}'); raise SystemExit(1)"""
+    )
+    with pytest.raises(HarnessError, match=r"^too hot$"):
+        launch(policy_path, tmp_path, hardware())
+
+
+def test_the_process_that_fails_first_says_why(tmp_path: Path) -> None:
+    _say_why(tmp_path, ValueError("not foreseen, so its traceback in the log counts"))
+    assert not (tmp_path / FAILURE).exists()
+    _say_why(tmp_path, torch.OutOfMemoryError("CUDA out of memory"))
+    _say_why(tmp_path, HarnessError("the other processes were left alone"))
+    said = json.loads((tmp_path / FAILURE).read_text(encoding="utf-8"))["reason"]
+    assert said.startswith("a GPU's memory is full: lower `hardware.micro_batch`")
+
+
+def test_curves_are_handed_on_while_it_trains_and_everything_is_ended_when_that_fails(
+    stand_in: Any, policy_path: Path, tmp_path: Path
+) -> None:
+    """The program starts another one in a session of its own, as torch's launcher does."""
+    stand_in(
+        "import json, pathlib, subprocess, sys, time;"
+        "work = pathlib.Path(json.loads(pathlib.Path(sys.argv[1]).read_text())['work']);"
+        "sleep = [sys.executable, '-c', 'import time; time.sleep(200)'];"
+        "subprocess.Popen(sleep, start_new_session=True);"
+        "file = (work / 'curves.jsonl').open('a');"
+        """file.write('{"step": 1, "metrics": {"loss": 0.5}}\\n{"st'); file.flush();"""
+        "time.sleep(200)"
+    )
+    seen: list[int] = []
+
+    def stop(step: int, metrics: dict[str, float]) -> None:
+        seen.append(len(descendants()))
+        assert (step, metrics) == (1, {"loss": 0.5})
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        launch(policy_path, tmp_path, hardware(), stop)
+    assert seen == [2]
+    assert not descendants()
+
+
+def test_what_runs_under_a_guard_ends_when_whoever_held_the_folder_was_killed(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "work"
+    hold = (
+        "import sys, time; from pathlib import Path; from harness.store.unfinished import held\n"
+        "with held(Path(sys.argv[1])): print('held', flush=True); time.sleep(200)"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", hold, str(folder)], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    program = "import time; print('up', flush=True); time.sleep(200)"
+    command = guarded(folder, [sys.executable, "-c", program])
+    with running(command, tmp_path / "log") as guard:
+        while "up" not in (tmp_path / "log").read_text(encoding="utf-8"):
+            assert guard.poll() is None
+        [child] = psutil.Process(guard.pid).children()
+        holder.kill()
+        guard.wait(60)
+        assert not child.is_running()
+    holder.wait()
+    holder.stdout.close()
+
+
+def test_a_working_folder_has_one_user(
+    policy_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unfinished, "_PATIENCE_S", 0.0)
+    with held(tmp_path / "work"), pytest.raises(StoreError, match="another process is working"):
+        launch(policy_path, tmp_path, hardware())
+
+
+def test_checkpoints_of_another_layout_are_not_gone_on_from(
+    stand_in: Any, policy_path: Path, tmp_path: Path
+) -> None:
+    stand_in("raise SystemExit(1)")
+    for devices, left in ((2, True), (2, True), (4, False)):
+        if left:
+            (tmp_path / "work" / "checkpoint-2").mkdir(parents=True, exist_ok=True)
+            (tmp_path / "work" / "checkpoint-2" / "whole").touch()
+        with pytest.raises(HarnessError):
+            launch(policy_path, tmp_path, hardware(devices=devices))
+        assert (tmp_path / "work" / "checkpoint-2").exists() == left
+
+
+# What can be wrong before anything is launched.
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"accelerate": "no.yaml"}, r"no accelerate configuration no.yaml: .*fsdp.yaml"),
+        ({"accelerate": "one-gpu.yaml"}, "for one process and `hardware.devices` is 2"),
+        ({"accelerate": "fsdp.yaml", "devices": 1}, "several processes and .* is 1"),
+        ({"accelerate": "zero3.yaml"}, r"needs the library deepspeed.*\[deepspeed\]"),
+        ({"devices": 3}, "4 pairs cannot be made of micro-batches of 1 on each of 3 devices"),
+        ({"micro_batch": {"sppo": 1}}, "names no size for `dpo`"),
+        ({"lora": {"rank": 2, "alpha": 4, "targets": "all-linear"}}, r"needs the library peft"),
+    ],
+)
+def test_what_cannot_be_launched_is_the_users_error(
+    changes: dict[str, Any],
+    message: str,
+    policy_path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(launched, "_installed", lambda name: False)
+    with pytest.raises(UserError, match=message):
+        launch(policy_path, tmp_path, hardware(**changes))
+    assert not (tmp_path / "work").exists()
+
+
+def test_a_file_that_is_no_configuration_is_the_users_error(tmp_path: Path) -> None:
+    for text in ("[1, 2]", "a: {", "num_processes: 2"):
+        (tmp_path / "own.yaml").write_text(text, encoding="utf-8")
+        with pytest.raises(UserError, match="is no accelerate configuration"):
+            configuration(hardware(accelerate=str(tmp_path / "own.yaml")))
+
+
+def test_accelerate_itself_reads_every_shipped_configuration() -> None:
+    kinds = {
+        "cpu-two-processes.yaml": ("MULTI_GPU", 2),
+        "fsdp.yaml": ("FSDP", 8),
+        "one-gpu.yaml": ("NO", 1),
+        "zero3.yaml": ("DEEPSPEED", 8),
+    }
+    assert shipped_configurations() == sorted(kinds)
+    for name, (kind, processes) in kinds.items():
+        read = load_config_from_file(str(configuration_file(name)))
+        assert isinstance(read, ClusterConfig)
+        assert read.distributed_type.value == kind
+        assert read.num_processes == processes
+        if kind != "DEEPSPEED":
+            ours = configuration(hardware(accelerate=name, devices=processes))
+            assert (ours.kind, ours.use_cpu) == (kind, read.use_cpu)
+
+
+def test_the_command_says_what_the_profile_says(tmp_path: Path) -> None:
+    on = hardware(accelerate="fsdp.yaml", devices=8)
+    command = launched._command(configuration(on), on, "bfloat16", tmp_path / "job.json")
+    pairs = dict(itertools.pairwise(command))
+    assert pairs["--num_processes"] == "8"
+    assert pairs["--mixed_precision"] == "bf16"
+    assert pairs["--config_file"].endswith("harness/training/accelerate/fsdp.yaml")
+    assert command[-2:] == ["harness.training.launch", str(tmp_path / "job.json")]
