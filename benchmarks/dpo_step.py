@@ -12,7 +12,7 @@ weight and token of chosen and rejected completions with their prompts, padding 
 scores and activations computed again are not counted. Utilisation is that, a second, over
 `--peak-tflops` (990: dense bfloat16 of an H100 or H200, NVIDIA's data sheet).
 
-    python benchmarks/dpo_step.py --shape tiny                    # on a processor, in a minute
+    python benchmarks/dpo_step.py --batch 2 --steps 5 --length 32 --dtype float32   # a processor
     python benchmarks/dpo_step.py --shape gemma-2-2b --length 1024 --gradient-checkpointing
 
 The shapes `gemma-2-2b` and `gemma-2-9b` have the published sizes; they need about 16 bytes of
@@ -46,6 +46,7 @@ from transformers import (
 
 from harness.models.loading import load_tokenizer
 from harness.quiet import silence
+from harness.training.loop import quiet
 
 SHAPES: dict[str, dict[str, int]] = {
     "tiny": {
@@ -193,7 +194,7 @@ def device() -> str:
 def measure(asked: argparse.Namespace, folder: Path, weights: int) -> dict[str, Any]:
     """Train by one program, in this process, and return what it cost."""
     pairs, clock = random_pairs(asked.batch * asked.steps, asked.length), Clock()
-    with tempfile.TemporaryDirectory(dir=folder) as own:
+    with quiet(), tempfile.TemporaryDirectory(dir=folder) as own:
         (Path(own) / "model").symlink_to(folder / "model")
         {"harness": by_harness, "trl": by_trl}[asked.only](asked, Path(own), pairs, clock)
     step = statistics.median(clock.seconds[SKIPPED:])
