@@ -26,6 +26,7 @@ LAYERS = (
     {"solver"},  # has what `models` loads answer, by whatever engine
     {"training", "creators", "prompts"},  # train what `models` loads; ask what `evaluation` reaches
     {"micro"},  # implements the creator of `eva` and the judgments of `evaluation`
+    {"stand_in"},  # makes small models as `micro` does, in the forms that `models` reads
     {"trainer"},  # turns recipes into stages that call all of the above
     {"report", "tracking", "cost"},
     {"sweep", "export"},
@@ -40,8 +41,8 @@ HOMES = {
     "vllm": {"solver"},
     "sglang": set(),
     "datasets": {"training", "prompts"},
-    "torch": {"models", "solver", "training", "micro"},
-    "transformers": {"models", "solver", "training", "micro"},
+    "torch": {"models", "solver", "training", "micro", "stand_in"},
+    "transformers": {"models", "solver", "training", "micro", "stand_in"},
     "openai": {"evaluation", "solver"},
     "alpaca_eval": {"evaluation"},
     "lm_eval": {"evaluation"},
@@ -66,6 +67,9 @@ LIGHT = (
 
 LIGHT_MODULES = (
     "harness.solver.environment",
+    "harness.stand_in.build",
+    "harness.stand_in.places",
+    "harness.stand_in.serving",
     "harness.tracking",
     "harness.trainer.plan",
     "harness.trainer.table_runs",

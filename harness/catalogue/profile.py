@@ -40,13 +40,27 @@ from harness.errors import UserError
 from harness.project import profiles_dir
 
 
+class StandIns(Strict):
+    """Small stand-ins for models, data and endpoints, made on this machine when first needed."""
+
+    seed: int = Field(ge=0)
+    """Seed of every weight."""
+
+
+MEANINGLESS = (
+    "models, data, creator and judge are small stand-ins, random or made up, so the numbers mean "
+    "nothing"
+)
+"""What is said wherever numbers measured on stand-ins are shown."""
+
+
 class Prompts(Strict):
     """Where human prompts come from."""
 
     source: str
     """A data set of the hub (`owner/name`), or a path to a `.jsonl` or `.parquet` file or to a data
     set's folder, each with a column `prompt`; or `world` for the embedded one. A relative path
-    starts in the folder that the command runs in."""
+    starts in the folder that the command runs in or, if it is not there, in the work folder."""
     revision: str | None = Field(default=None, pattern="^[0-9a-f]{40}$")
     """Commit of a data set of the hub; required there."""
     splits: tuple[str, ...] = ()
@@ -189,6 +203,8 @@ class Profile(Strict):
     """Processor threads of each worker."""
     dtype: Literal["float32", "bfloat16"]
     """Number format of models."""
+    stand_ins: StandIns | None = None
+    """What its models, data and endpoints are made from, where they are stand-ins."""
     priced_for: PricedFor | None = None
     """The GPUs it is meant for; null where it needs none."""
     x: Count
@@ -237,6 +253,11 @@ class Profile(Strict):
         if both:
             raise ValueError(f"the reward model `{both[0]}` is named and trained; do one of them")
         return self
+
+    @property
+    def own_benchmarks(self) -> bool:
+        """Whether its benchmarks are others than those they are called after."""
+        return self.prompts.source == "world" or self.stand_ins is not None
 
     @property
     def scores(self) -> tuple[str, ...]:

@@ -34,8 +34,9 @@ def doctor(
 ) -> None:
     """Say what this machine can run, and what is missing for each profile.
 
-    Fails if no profile can run here, or the one that is named. Nobody is asked over the network
-    without --online. Keys are only looked for; their values are never shown.
+    Fails if no profile can run here (stand-ins, which always can, are not counted), or the one that
+    is named cannot. Nobody is asked over the network without --online. Keys are only looked for;
+    their values are never shown.
     """
     from harness.cli.asking import named_profile
     from harness.errors import UserError
@@ -93,7 +94,7 @@ def _all_profiles(*, as_json: bool) -> None:
     """Print what this machine has, and whether each profile can run.
 
     Raises:
-        Exit: None can.
+        Exit: None can whose numbers mean something.
     """
     from harness.cli.asking import all_profiles, all_tables
     from harness.cli.machine import inspect_machine
@@ -120,7 +121,8 @@ def _all_profiles(*, as_json: bool) -> None:
         print_json(found)
     else:
         _print(found)
-    if not any(profile["ready"] for profile in profiles):
+    stand_ins = {p.name for p in all_profiles().values() if p.stand_ins is not None}
+    if not any(profile["ready"] and profile["profile"] not in stand_ins for profile in profiles):
         raise typer.Exit(1)
 
 

@@ -65,6 +65,8 @@ def needs_of(profile: Profile, machine: Mapping[str, Any]) -> list[Need]:
     needs = list(_packages(profile))
     if profile.policy == WORLD:
         return [*needs, _world(machine), disk(machine, EMBEDDED_DISK_GB)]
+    if profile.stand_ins is not None:
+        return [*needs, _stand_ins(profile.stand_ins.seed), disk(machine, EMBEDDED_DISK_GB)]
     from harness.cli.needs_outside import outside_needs
 
     return [*_gpus(profile, machine), *needs, *outside_needs(profile, machine)]
@@ -140,6 +142,21 @@ def _gpus(profile: Profile, machine: Mapping[str, Any]) -> Iterator[Need]:
             "GPU", "missing", found,
             "run on such a machine (`nvidia-smi` lists what it has), or choose a smaller profile",
         )  # fmt: skip
+
+
+def _stand_ins(seed: int) -> Need:
+    """Return the need of the stand-ins, which are made by the first command that wants them."""
+    from harness.stand_in.places import check, folders, missing
+
+    lacking = missing(seed)
+    if lacking:
+        return Need("stand-ins", "met", f"{len(lacking)} are made when first needed")
+    try:
+        for name, folder in folders().items():
+            check(name, folder)
+    except HarnessError as error:
+        return Need("stand-ins", "missing", str(error), "delete it")
+    return Need("stand-ins", "met", "made, and all digests are right")
 
 
 def _world(machine: Mapping[str, Any]) -> Need:

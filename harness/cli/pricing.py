@@ -63,10 +63,10 @@ class PriceAsked:
 
 
 def has_price(profile: Profile) -> bool:
-    """Return whether a profile's plans have a price: its models come from outside."""
+    """Return whether a profile's plans have a price: its models come from outside, and are real."""
     from harness.trainer.creators import WORLD
 
-    return profile.policy != WORLD
+    return profile.policy != WORLD and profile.stand_ins is None
 
 
 def price_of_plan(

@@ -87,6 +87,8 @@ def report(
         raise UserError(f"`--json` and `--format {form}` contradict each other; leave one out")
     if (table is None) != every:
         raise UserError("name one table, or ask for every one with `--all`")
+    if publish:
+        _refuse_stand_ins(profile)
     form = Format.json if as_json else form or Format.terminal
     if table is not None and is_figure(table):
         if form not in (Format.terminal, Format.markdown, Format.json) or published or output:
@@ -149,6 +151,20 @@ def _one(
 
         note(f"published in {publish_table(runs, cells, store, results_dir())}")
     write_report(runs, cells, store, form, output=output)
+
+
+def _refuse_stand_ins(profile: str) -> None:
+    """Refuse to publish what was measured on stand-ins.
+
+    Raises:
+        UserError: it was, or there is no such profile.
+    """
+    from harness.catalogue.profile import MEANINGLESS, find_profile
+    from harness.cli.asking import all_profiles
+    from harness.errors import UserError
+
+    if find_profile(all_profiles(), profile).stand_ins is not None:
+        raise UserError(f"at the profile `{profile}` {MEANINGLESS}; publish another profile's")
 
 
 def _several(group: str, profile: str, asked: Sequence[int] | None) -> list[Report]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -186,11 +187,21 @@ def execute(
                 threads=tables[0].profile.threads,
                 hardware=hardware_of(tables[0].profile),
             )
-            return engine.run(plan)
+            with _endpoints(tables[0].profile):
+                return engine.run(plan)
     except BaseException:
         # What is stored is safe; the next run or sync writes what MLflow lacks.
         tracker.close(timeout_s=2.0)
         raise
+
+
+def _endpoints(profile: Profile) -> AbstractContextManager[object]:
+    """Serve what a profile's stages ask over HTTP, where that is a stand-in."""
+    if profile.stand_ins is None:
+        return nullcontext()
+    from harness.stand_in.serving import endpoints
+
+    return endpoints()
 
 
 def hardware_of(profile: Profile) -> dict[str, Any]:

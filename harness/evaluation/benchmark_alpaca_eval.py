@@ -49,11 +49,15 @@ def judge_name(model: str, annotator: str = OWN_ANNOTATOR) -> str:
     return annotator if model == OWN_JUDGE else f"{annotator}/{model}"
 
 
-def read_inputs(data: Path) -> Inputs:
+def read_inputs(data: Path, count: int | None = INSTRUCTIONS) -> Inputs:
     """Read the reference outputs from a folder.
 
+    Args:
+        data: The folder.
+        count: How many instructions there must be; None takes any number.
+
     Raises:
-        UserError: The file is absent or does not hold the 805 instructions once each.
+        UserError: The file is absent or does not hold that many instructions once each.
     """
     names = ("reference_gpt4_1106_preview_outputs.json", "model_outputs.json")
     folders = ("", "alpaca_eval/", "results/gpt4_1106_preview/")
@@ -66,9 +70,10 @@ def read_inputs(data: Path) -> Inputs:
     texts = [_text(record, "instruction", path) for record in records]
     for record in records:
         _text(record, "output", path)
-    if len(set(texts)) != INSTRUCTIONS or len(texts) != INSTRUCTIONS:
+    wanted = len(texts) if count is None else count
+    if len(set(texts)) != wanted or len(texts) != wanted:
         raise UserError(
-            f"{path} has {len(set(texts))} different instructions; AlpacaEval has {INSTRUCTIONS}"
+            f"{path} has {len(set(texts))} different instructions; AlpacaEval has {wanted}"
         )
     questions = (Question(str(i), "", (text,)) for i, text in enumerate(texts))
     return Inputs(tuple(questions), tuple(records))

@@ -45,6 +45,8 @@ def pool_settings(prompts: Prompts) -> dict[str, Json]:
         UserError: The source is neither a file nor a data set at a commit, or cannot be read.
     """
     path = Path(prompts.source)
+    if not path.exists() and (work_dir() / path).exists():
+        path = work_dir() / path
     if path.suffix in (".jsonl", ".parquet") or path.is_dir():
         name = _keep(read_local(path, prompts.splits))
         return {"source": f"local@{name[:DIGITS]}", "pool": {"digest": name}}

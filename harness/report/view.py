@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.catalogue.profile import benchmark_of
+from harness.catalogue.profile import MEANINGLESS, benchmark_of
 from harness.catalogue.schema import Column
 from harness.report.assumptions import GROUPS
 from harness.report.cells import Cell, State
@@ -85,6 +85,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ("Question", table.question),
         ("Source", table.place),
         ("Profile", profile.name),
+        *((("Meaning", f"none: {MEANINGLESS}"),) if profile.stand_ins is not None else ()),
         ("Scale", SCALES[profile.scale]),
         ("Seeds", seeds),
         ("Intervals", _intervals(report)),
@@ -169,7 +170,7 @@ def _caption(report: Report, column: Column) -> str:
     how = f"({benchmark.items_of(column.reads)} {counted}, judge {report.origin.judges[name]})"
     known = profile.by_construction(column.reads)
     direction += "" if known is None else f"; by construction here: {known}"
-    stand_in = profile.prompts.source == "world"
+    stand_in = profile.own_benchmarks
     if profile.scale == "paper" and not stand_in:
         return f"{column.metric}, in {column.unit} {how}; {direction}"
     where = f"stand-in for {column.benchmark}" if stand_in else f"at scale {profile.scale}"
@@ -179,7 +180,7 @@ def _caption(report: Report, column: Column) -> str:
     what, _, opponent = column.metric.partition(" against ")
     against = ""
     if benchmark.against is not None and what.endswith("win rate"):
-        # The embedded world's own answers, which no model gave.
+        # Made for the benchmark, and given by no model.
         ours = "the profile's fixed answers" if stand_in else benchmark.against
         against = f" against {ours}"
     theirs = f"; the paper's is against {opponent}" if opponent else ""

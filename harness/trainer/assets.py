@@ -80,9 +80,19 @@ class WorldAssets:
 
 
 def assets_of(profile: Profile) -> Assets:
-    """Return the assets of a profile: the embedded world's where its policy is from there."""
+    """Return the assets of a profile: the embedded world's where its policy is from there.
+
+    Stand-ins that are not there yet are made here, because only then they have identities.
+
+    Raises:
+        HarnessError: stand-ins cannot be made, or were changed.
+    """
     if profile.policy == "world":
         return WorldAssets()
+    if profile.stand_ins is not None:
+        from harness.stand_in.places import make_ready
+
+        make_ready(profile.stand_ins.seed)
     from harness.trainer.outside_assets import OutsideAssets
 
     return OutsideAssets(profile)

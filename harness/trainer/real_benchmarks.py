@@ -118,6 +118,13 @@ def is_benchmark(identity: str) -> bool:
     return identity.partition("@")[0].rpartition("/")[2] in BY_NAME
 
 
+def has_own_annotator(identity: str) -> bool:
+    """Return whether the judge's words are in the folder, so that no package is needed."""
+    from harness.evaluation.benchmark_alpaca_own import FILE_NAME
+
+    return (folder_of(identity) / FILE_NAME).is_file()
+
+
 def is_lm_eval(identity: str) -> bool:
     """Return whether an identity is that of table 9's tasks."""
     return identity.partition("@")[0] == LM_EVAL
@@ -199,6 +206,8 @@ def _stamp(folder: Path) -> _Stamp:
 def _read(name: str, folder: Path, stamp: _Stamp) -> Benchmark:
     """Read a benchmark's files; those read before are not read again unless they changed."""
     del stamp  # part of the key only
+    from harness.evaluation.benchmark_alpaca_own import FILE_NAME as ANNOTATOR
+    from harness.evaluation.benchmark_alpaca_own import OwnAlpacaEval
     from harness.evaluation.benchmark_kinds import AlpacaEval, ArenaHard, MtBench
     from harness.evaluation.benchmark_length_control import FILE_NAME, LengthControl
 
@@ -206,6 +215,8 @@ def _read(name: str, folder: Path, stamp: _Stamp) -> Benchmark:
         return ArenaHard(folder)
     if name == "mt-bench":
         return MtBench(folder)
+    if (folder / ANNOTATOR).is_file():
+        return OwnAlpacaEval(folder)
     data = folder / FILE_NAME
     return AlpacaEval(folder, LengthControl(data if data.is_file() else None))
 

@@ -24,6 +24,7 @@ from harness.trainer.model_places import DIGITS
 from harness.trainer.real_benchmarks import (
     NOT_INSTALLED,
     benchmark_of_identity,
+    has_own_annotator,
     kind_of,
 )
 
@@ -68,7 +69,7 @@ def judging_settings(identity: str) -> dict[str, Json]:
         identity: the benchmark's.
     """
     name = kind_of(identity).name
-    if name not in PACKAGES:
+    if name not in PACKAGES or has_own_annotator(identity):
         return {}
     settings: dict[str, Json] = {"package": _version(PACKAGES[name])}
     if name == "alpaca-eval":
@@ -86,7 +87,7 @@ def judge_answers(ctx: StageContext) -> None:
     identity, model = str(ctx.settings["benchmark"]), str(ctx.settings["judge"])
     benchmark, kind = benchmark_of_identity(identity), kind_of(identity)
     said: dict[str, Any] = {"benchmark": identity, "judge": model}
-    if kind.name == "alpaca-eval" and ctx.settings["package"] == NOT_INSTALLED:
+    if kind.name == "alpaca-eval" and ctx.settings.get("package") == NOT_INSTALLED:
         write_nothing(ctx.output, said, dict.fromkeys(kind.columns.values(), LACKING_PACKAGE))
         return
     from harness.evaluation.benchmark_kinds import Judge

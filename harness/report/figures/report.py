@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.catalogue.figures import Figure, RewardsFigure, SharesFigure
-from harness.catalogue.profile import benchmark_of
+from harness.catalogue.profile import MEANINGLESS, benchmark_of
 from harness.report.figures.drawing import Drawing
 from harness.report.figures.kinds import KINDS, Data, Kind, shown
 from harness.report.figures.point import Point
@@ -42,6 +42,7 @@ class FigureReport:
         scale: Its scale.
         seeds: Root seeds asked for.
         stand_in: Whether the profile has other benchmarks in the places of the paper's.
+        meaning: What the numbers mean, where that is nothing; None elsewhere.
         data: The values of single prompts behind it.
         points: Its numbers, computed from the data.
         origin: Where the data come from.
@@ -52,6 +53,7 @@ class FigureReport:
     scale: str
     seeds: tuple[int, ...]
     stand_in: bool
+    meaning: str | None
     data: Data
     points: tuple[Point, ...]
     origin: Origin
@@ -115,6 +117,7 @@ class FigureReport:
             ("Question", self.figure.question),
             ("Source", f"{source.paper}, section {source.section}, figure {source.figure}"),
             ("Profile", self.profile),
+            *([] if self.meaning is None else [("Meaning", self.meaning)]),
             ("Scale", _COMPARED[self.scale]),
             ("Seeds", ", ".join(map(str, self.seeds))),
             ("Intervals", self._intervals()),
@@ -197,7 +200,8 @@ def assemble_figure(runs: FigureRuns, store: Store) -> FigureReport:
         profile=profile.name,
         scale=profile.scale,
         seeds=runs.seeds,
-        stand_in=profile.prompts.source == "world",
+        stand_in=profile.own_benchmarks,
+        meaning=None if profile.stand_ins is None else f"none: {MEANINGLESS}",
         data=data,
         points=points,
         origin=origin_of(runs, store, _benchmarks(runs, data)),
