@@ -201,12 +201,19 @@ class CompletionsEngine:
                     f"the endpoint at {self._url} does not accept the key in "
                     f"{self._key_variable} (HTTP {status}): set one that may use it."
                 )
+            if self._server is None or status < 500:
+                return HarnessError(
+                    f"the engine at {self._url} refused {what} (HTTP {status}: "
+                    f"{self._quoted(error.message)})"
+                )
+        if self._server is not None and not self._given_up:
+            # What computes dies before what listens, which then answers with an error for a while.
+            if self._server.dies(_TO_DIE_S):
+                return self._server.died("in the middle")
             return HarnessError(
-                f"the engine at {self._url} refused {what} (HTTP {status}: "
-                f"{self._quoted(error.message)})"
+                f"the engine {self._server.name} failed in the middle; its last words: "
+                f"{self._server.last_words()} (all of them in {self._server.log})"
             )
-        if self._server is not None and not self._given_up and self._server.dies(_TO_DIE_S):
-            return self._server.died("in the middle")
         cause = type(error.__cause__ or error).__name__
         return HarnessError(
             f"the engine at {self._url} cannot be reached, or the connection broke off ({cause}): "

@@ -7,6 +7,7 @@ killed. What it prints goes to a file, whose last line is quoted when it dies.
 from __future__ import annotations
 
 import http.client
+import re
 import socket
 import subprocess
 import sys
@@ -26,6 +27,8 @@ START_S = 1800.0
 
 _LOOK_S = 0.2
 _LONGEST_QUOTE = 300
+_RAISED = re.compile(r"((?:\w+\.)*\w+(?:Error|Exception): .+)")
+_HARMLESS = re.compile(r"\b(?:INFO|WARNING)\b")
 _START = "import sys; sys.path[0] = sys.argv.pop(1); from harness.solver import keeper; "
 _START += "sys.exit(keeper.main(sys.argv[1:]))"
 
@@ -68,12 +71,16 @@ class Server:
         )
 
     def last_words(self) -> str:
-        """Return the last line that the process printed, the last that tells of an error if any."""
+        """Return the line that says why: the first that names an exception, or else the last one.
+
+        What follows the first exception are those that it caused in other processes.
+        """
         text = self.log.read_text(encoding="utf-8", errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        errors = [line for line in lines if "Error" in line]
-        [last] = (errors or lines)[-1:] or ["nothing"]
-        return last[:_LONGEST_QUOTE]
+        raised = [
+            m[1] for line in lines if not _HARMLESS.search(line) and (m := _RAISED.search(line))
+        ]
+        return [*raised[:1], *lines[::-1], "nothing"][0][:_LONGEST_QUOTE]
 
     def wait_until_healthy(self, limit_s: float = START_S) -> None:
         """Wait until the server answers `GET /health`.

@@ -1,6 +1,7 @@
 """The laws of served engines on a real vLLM server: minutes, and only where it is installed.
 
-    HARNESS_VLLM_PYTHON=.../bin/python HARNESS_VLLM_ARGS=--enforce-eager \
+    HARNESS_VLLM_PYTHON=.../bin/python \
+        HARNESS_VLLM_ARGS="--enforce-eager --no-enable-chunked-prefill" \
         VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=1 \
         python -m pytest -m slow tests/solver/test_solver_real_vllm.py
 
@@ -10,6 +11,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +22,12 @@ from tiny_gemma import build_tiny_gemma
 from harness.solver.environment import identity
 from harness.solver.opening import opening
 from harness.solver.parity import measure
-from harness.solver.solver import Solver
+from harness.solver.rendering import Renderer
+from harness.solver.solver import Opened, Solver
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(
         "HARNESS_VLLM_PYTHON" not in os.environ, reason="HARNESS_VLLM_PYTHON names no vLLM"
     ),
@@ -54,11 +58,17 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-def test_answers_depend_on_their_seeds_alone(policy: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def opened(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    """Yield what gives the one server of this file, which takes minutes to start."""
+    log = tmp_path_factory.mktemp("log") / "engine.log"
+    start = opening(identity("vllm"), policy, dtype="float32", batch_size=8, log=log)
+    with start(Renderer(policy)) as engine:
+        yield lambda renderer: nullcontext(engine)
+
+
+def test_answers_depend_on_their_seeds_alone(policy: Path, opened: Opened, tmp_path: Path) -> None:
     """Asked twice, with other prompts beside them, and with kept answers taken up."""
-    opened = opening(
-        identity("vllm"), policy, dtype="float32", batch_size=8, log=tmp_path / "engine.log"
-    )
     with Solver(policy, opened, tmp_path) as solver:
         first = solver.answer(CONVERSATIONS, **SAMPLING)
         assert solver.answer(CONVERSATIONS, **SAMPLING, part="again") == first
@@ -70,10 +80,7 @@ def test_answers_depend_on_their_seeds_alone(policy: Path, tmp_path: Path) -> No
     assert not any({1, 5} & set(sample.tokens) for sample in samples)
 
 
-def test_engine_and_trainer_agree(policy: Path, tmp_path: Path) -> None:
-    opened = opening(
-        identity("vllm"), policy, dtype="float32", batch_size=32, log=tmp_path / "engine.log"
-    )
+def test_engine_and_trainer_agree(policy: Path, opened: Opened) -> None:
     found = measure(policy, opened, dtype="float32", texts=TEXTS, n=6)
     assert found.tokens > 500
     assert found.mean_difference < 1e-5

@@ -19,6 +19,7 @@ from harness.errors import HarnessError, UserError
 from harness.solver.completions import CompletionsEngine
 from harness.solver.guard import descendants, guarded
 from harness.solver.opening import Place, opening
+from harness.solver.process import Server
 from harness.solver.request import Sample, seed_of
 from harness.solver.solver import Solver
 
@@ -170,6 +171,36 @@ def test_the_server_and_its_children_end_with_the_block(
     monkeypatch.setenv("FAKE_CHILD", str(tmp_path / "child"))
     answers(policy_path, tmp_path / "keep")
     assert not lives(int((tmp_path / "child").read_text()))
+
+
+def test_the_first_exception_in_the_log_is_quoted(tmp_path: Path) -> None:
+    """The others are what it caused; a warning that names one is none; else the last line."""
+    log = tmp_path / "log"
+    lines = [
+        "WARNING the limit of files can cause errors like `OSError: [Errno 24] Too many`",
+        "(Worker pid=1) ERROR 11-21 Traceback (most recent call last):",
+        "(Worker pid=1) ERROR 11-21 torch.OutOfMemoryError: the GPU is full",
+        "(EngineCore pid=2) ERROR 11-21 RuntimeError: a worker failed, see above",
+        'INFO: "POST /v1/completions HTTP/1.1" 500 Internal Server Error',
+        "",
+    ]
+    server = Server("vllm", 1, log, subprocess.Popen(["true"], stdin=subprocess.PIPE))
+    server.stop()
+    log.write_text("\n".join(lines))
+    assert server.last_words() == "torch.OutOfMemoryError: the GPU is full"
+    log.write_text("one\ntwo\n\n")
+    assert server.last_words() == "two"
+    log.write_text("")
+    assert server.last_words() == "nothing"
+
+
+def test_a_server_that_answers_with_an_error_is_quoted(
+    policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What computes has died, and what listens answers 500 and then ends too."""
+    monkeypatch.setenv("FAKE_FAILS_AFTER", "4")
+    with pytest.raises(HarnessError, match=r"vllm 0.30.0 died in the middle .* the core is lost"):
+        answers(policy_path, tmp_path / "keep")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

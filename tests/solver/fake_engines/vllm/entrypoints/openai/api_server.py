@@ -7,6 +7,7 @@ equal answers. Environment variables make it misbehave:
 - `FAKE_NOT_READY`: questions after its health that it answers with 503 first;
 - `FAKE_DIES_AT_START`: it ends before it listens;
 - `FAKE_DIES_AFTER`: answers after which it ends;
+- `FAKE_FAILS_AFTER`: answers after which it says 500, and ends a moment later;
 - `FAKE_KILLS` and `FAKE_KILLS_AFTER`: process that it kills after so many answers;
 - `FAKE_ADDS_BOS`: it puts a second BOS before the prompt;
 - `FAKE_CHILD`: file that it writes the process id of a child to, which sleeps.
@@ -72,6 +73,12 @@ class Handler(BaseHTTPRequestHandler):
             if Handler.answers == int(os.environ.get("FAKE_KILLS_AFTER", "-1")):
                 os.kill(int(os.environ["FAKE_KILLS"]), signal.SIGKILL)
             Handler.answers += 1
+            failed = Handler.answers > int(os.environ.get("FAKE_FAILS_AFTER", "1000000"))
+        if failed:
+            print("RuntimeError: the core is lost", flush=True)
+            self.reply(500, {"error": {"message": "see above"}})
+            threading.Timer(0.2, os._exit, [0]).start()
+            return
         self.reply(200, completion(body))
 
     def reply(self, status: int, content: dict) -> None:
