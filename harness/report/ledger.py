@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from harness.report.claims import counts
 from harness.report.verdicts import Verdict
+from harness.report.view import probability
 
 HEAD = (
     "claim",
@@ -68,20 +69,13 @@ def line(verdict: Verdict) -> Line:
         verdict=verdict.text,
         margin=NONE if verdict.margin is None else f"{verdict.margin:+.2f}",
         interval=NONE if low is None or high is None else f"{low:.2f} to {high:.2f}",
-        p=probability(verdict.p),
-        adjusted=probability(verdict.p_adjusted),
+        p=NONE if verdict.p is None else probability(verdict.p),
+        adjusted=NONE if verdict.p_adjusted is None else probability(verdict.p_adjusted),
         detectable=NONE if verdict.detectable is None else f"{verdict.detectable:.2f}",
         paper=NONE if paper is None else paper if isinstance(paper, str) else ", ".join(paper),
         noise={True: "yes", False: "no", None: NONE}[verdict.paper_within_noise],
         statement=verdict.statement,
     )
-
-
-def probability(value: float | None) -> str:
-    """Return a probability as text."""
-    if value is None:
-        return NONE
-    return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def totals(verdicts: Sequence[Verdict]) -> str:

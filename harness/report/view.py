@@ -242,6 +242,11 @@ def signed(value: float, decimals: int) -> str:
     return f"{value + 0.0:+.{decimals}f}"
 
 
+def probability(value: float) -> str:
+    """Return a probability as text."""
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
 def state(cell: Cell) -> str:
     """Return what a cell without numbers is."""
     return state_words(cell.state, len(cell.runs), len(cell.seeds))

@@ -9,6 +9,7 @@ from harness.report.view import (
     NO_COMPARISON,
     Block,
     plain,
+    probability,
     row_names,
     signed,
     state_words,
@@ -79,7 +80,7 @@ def _agreement_block(study: Study) -> Block:
                 signed(found.rho, 2),
                 f"{signed(found.low, 2)} to {signed(found.high, 2)}",
                 f"{signed(found.things_low, 2)} to {signed(found.things_high, 2)}",
-                f"{found.p_value:.3f}",
+                probability(found.p_value),
             )
         )
     notes = (

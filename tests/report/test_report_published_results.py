@@ -19,6 +19,7 @@ FOLDERS = list(published_folders(results_dir()))
 def test_the_published_tables_are_those_expected() -> None:
     assert [f"{folder.parent.name}/{folder.name}" for folder in FOLDERS] == [
         "micro/controls",
+        "micro/reward-models",
         "micro/table1",
         "micro/table10",
         "micro/table11",
