@@ -119,10 +119,14 @@ def is_benchmark(identity: str) -> bool:
 
 
 def has_own_annotator(identity: str) -> bool:
-    """Return whether the judge's words are in the folder, so that no package is needed."""
+    """Return whether the judge's words are in the folder, so that no package is needed.
+
+    In AlpacaEval's own place they count for nothing: its scores are its own annotator's.
+    """
     from harness.evaluation.benchmark_alpaca_own import FILE_NAME
 
-    return (folder_of(identity) / FILE_NAME).is_file()
+    place = identity.partition("@")[0]
+    return place not in BY_NAME and (folder_of(place) / FILE_NAME).is_file()
 
 
 def is_lm_eval(identity: str) -> bool:
@@ -186,11 +190,11 @@ def fetch_line(place: str) -> str:
 
 
 def _read_at(place: str) -> Benchmark:
-    return _read(kind_of(place).name, folder_of(place), _stamp(folder_of(place)))
+    return _read(place, folder_of(place), _stamp(folder_of(place)))
 
 
 def _digest(place: str) -> str:
-    return _digest_at(kind_of(place).name, folder_of(place), _stamp(folder_of(place)))
+    return _digest_at(place, folder_of(place), _stamp(folder_of(place)))
 
 
 _Stamp = tuple[tuple[str, int, int], ...]
@@ -203,27 +207,27 @@ def _stamp(folder: Path) -> _Stamp:
 
 
 @lru_cache(maxsize=8)
-def _read(name: str, folder: Path, stamp: _Stamp) -> Benchmark:
+def _read(place: str, folder: Path, stamp: _Stamp) -> Benchmark:
     """Read a benchmark's files; those read before are not read again unless they changed."""
     del stamp  # part of the key only
-    from harness.evaluation.benchmark_alpaca_own import FILE_NAME as ANNOTATOR
     from harness.evaluation.benchmark_alpaca_own import OwnAlpacaEval
     from harness.evaluation.benchmark_kinds import AlpacaEval, ArenaHard, MtBench
     from harness.evaluation.benchmark_length_control import FILE_NAME, LengthControl
 
+    name = kind_of(place).name
     if name == "arena-hard":
         return ArenaHard(folder)
     if name == "mt-bench":
         return MtBench(folder)
-    if (folder / ANNOTATOR).is_file():
+    if has_own_annotator(place):
         return OwnAlpacaEval(folder)
     data = folder / FILE_NAME
     return AlpacaEval(folder, LengthControl(data if data.is_file() else None))
 
 
 @lru_cache(maxsize=8)
-def _digest_at(name: str, folder: Path, stamp: _Stamp) -> str:
-    return _read(name, folder, stamp).digest[:DIGITS]
+def _digest_at(place: str, folder: Path, stamp: _Stamp) -> str:
+    return _read(place, folder, stamp).digest[:DIGITS]
 
 
 def _lm_eval_version() -> str:

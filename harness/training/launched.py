@@ -81,7 +81,7 @@ def configuration(hardware: Hardware) -> Configuration:
     if kind == "DEEPSPEED" and not _installed("deepspeed"):
         raise UserError(
             f"{path.name} needs the library deepspeed: install it with "
-            "`pip install eva-harness[deepspeed]`, or use fsdp.yaml."
+            "`python -m pip install -e '.[deepspeed]'`, or use fsdp.yaml."
         )
     return Configuration(path, kind, use_cpu)
 
@@ -130,8 +130,8 @@ def train_launched(
     numerics = settings["numerics"]
     if numerics["lora"] is not None and not _installed("peft"):
         raise UserError(
-            "`lora` needs the library peft: install it with `pip install eva-harness[lora]`, or "
-            "train all weights."
+            "`lora` needs the library peft: install it with `python -m pip install -e '.[lora]'`, "
+            "or train all weights."
         )
     job = Job(
         algorithm=algorithm,

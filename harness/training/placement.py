@@ -106,7 +106,7 @@ class Placement:
         except ImportError as error:
             raise UserError(
                 f"`lora` needs the library peft ({error}): install it with "
-                "`pip install eva-harness[lora]`, or train all weights."
+                "`python -m pip install -e '.[lora]'`, or train all weights."
             ) from error
         targets = self.lora.targets
         return LoraConfig(

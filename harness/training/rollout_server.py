@@ -100,7 +100,7 @@ def check(server: RolloutServer) -> None:
     if find_spec("vllm") is None or find_spec("requests") is None:
         raise UserError(
             "`hardware.rollouts` needs the library vllm in the environment of the training: "
-            "install it with `pip install eva-harness[vllm]`, or let the trainer generate by "
+            "install it with `python -m pip install -e '.[vllm]'`, or let the trainer generate by "
             "leaving `rollouts` out."
         )
     for name, port in (("port", server.port), ("group_port", server.group_port)):

@@ -20,7 +20,7 @@ from harness.errors import UserError
 from harness.trainer.assets import assets_of, benchmark_items, resolve
 from harness.trainer.model_places import digest_of_folder, identity_of
 from harness.trainer.outside_assets import gaps, refuse_missing
-from harness.trainer.real_benchmarks import benchmark_identity
+from harness.trainer.real_benchmarks import benchmark_identity, has_own_annotator
 from harness.trainer.rewriter import INSTRUCTION
 from harness.trainer.table_runs import plan_table
 
@@ -187,6 +187,23 @@ def test_a_benchmark_is_what_its_files_say(machine: Path, paper: Profile) -> Non
     assert benchmark_identity("mt_bench", declared) != identity
     with pytest.raises(UserError, match="are not those that this run was planned with"):
         benchmark_items(identity)
+
+
+def test_words_of_ones_own_count_for_nothing_in_the_benchmarks_own_place(
+    machine: Path, paper: Profile
+) -> None:
+    """The same folder under a name of its own, as a profile's `files` gives it, is judged by them."""
+    write_benchmarks(machine / "benchmarks")
+    words = {"name": "mine", "system": "s", "prompt": "{instruction} {output_1} {output_2}"}
+    folder = machine / "benchmarks" / "alpaca-eval"
+    (folder / "annotator.json").write_text(json.dumps(words))
+    copied = machine / "benchmarks" / "mine" / "alpaca-eval"
+    copied.parent.mkdir()
+    copied.symlink_to(folder, target_is_directory=True)
+    declared = paper.benchmarks["alpaca_eval"]
+    assert not has_own_annotator(benchmark_identity("alpaca_eval", declared))
+    mine = declared.model_copy(update={"files": "mine/alpaca-eval"})
+    assert has_own_annotator(benchmark_identity("alpaca_eval", mine))
 
 
 def test_a_part_of_a_benchmark_is_not_the_benchmark(machine: Path, paper: Profile) -> None:

@@ -238,5 +238,5 @@ def test_adapters_without_peft_are_one_clear_error(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "peft", None)
     place = Placement(work=tmp_path, checkpoint_every=1, lora=Lora(rank=1, alpha=1.0))
-    with pytest.raises(UserError, match=r"`pip install eva-harness\[lora\]`"):
+    with pytest.raises(UserError, match=r"pip install -e '\.\[lora\]'"):
         place.adapters()
