@@ -154,7 +154,7 @@ def test_a_server_without_vllm_is_the_users_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rollout_server, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"needs the library vllm .*eva-harness\[vllm\]"):
+    with pytest.raises(UserError, match=r"needs the library vllm .*-e '\.\[vllm\]'"):
         rollout_server.check(SERVER)
 
 
