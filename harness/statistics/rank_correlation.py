@@ -40,8 +40,8 @@ PERMUTATIONS = 50_000
 """Random pairings of the permutation test; up to eight things have fewer, and all are tried."""
 
 DECIMALS = 9
-"""Decimals to which means are ranked. Sums are rounded differently with other threads, and two means
-that are one number must stay a tie."""
+"""Decimals to which means are ranked. Other threads round sums differently, and two means that are
+one number must stay a tie."""
 
 
 @dataclass(frozen=True)
