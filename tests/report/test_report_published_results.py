@@ -72,6 +72,7 @@ def test_every_published_table_is_on_the_page_with_a_trace_of_each_run() -> None
     assert behind <= set(contents.traces)
     page = as_html(contents)
     assert all(f'id="{folder.name}"' in page for folder in FOLDERS)
+    assert "Does one measure predict another?" in page
 
 
 def test_one_recipe_under_two_names_is_dealt_from_every_published_table() -> None:
