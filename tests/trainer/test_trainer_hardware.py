@@ -88,6 +88,15 @@ def test_where_it_runs_is_no_identity(
     assert here.fingerprint == there.fingerprint
 
 
+def test_several_devices_draw_rollouts_otherwise_than_one_and_alike_however_many(
+    micro: Profile,
+) -> None:
+    one, two, eight = (training(on(micro, devices=n), RLOO) for n in (1, 2, 8))
+    assert "draws" not in one.settings["numerics"]
+    assert two.settings["numerics"]["draws"] == "by rollout"
+    assert one.fingerprint != two.fingerprint == eight.fingerprint
+
+
 @pytest.mark.parametrize("changes", [{"dtype": "bfloat16"}, {"attention": "sdpa"}, {"lora": LORA}])
 def test_what_changes_numbers_is(changes: dict[str, Any], micro: Profile) -> None:
     assert training(on(micro)).fingerprint != training(on(micro, **changes)).fingerprint
@@ -169,13 +178,12 @@ def test_an_online_stage_is_laid_as_the_profile_says(micro: Profile, tmp_path: P
     ctx = StageContext(
         settings, {}, tmp_path, 1, unfinished=tmp_path / "u", hardware=hardware_of(profile)
     )
-    with placed(ctx, tmp_path, 128) as place:
+    with placed(ctx) as (place, work):
         assert (place.dtype, place.attention, place.micro_batch) == ("bfloat16", "eager", 6)
         assert place.gradient_checkpointing
         assert place.server is None
-    with placed(
-        StageContext(training(micro, RLOO).settings, {}, tmp_path, 1), tmp_path, 1
-    ) as place:
+        assert (place.shared, work) == (False, None)
+    with placed(StageContext(training(micro, RLOO).settings, {}, tmp_path, 1)) as (place, _):
         assert place is PLAIN
 
 
