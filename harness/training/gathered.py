@@ -203,13 +203,17 @@ def _partitioned_moments(trainer: Any) -> Iterator[tuple[str, torch.Tensor | Non
 def _set_partitioned_moments(trainer: Any, file: Any) -> None:
     from deepspeed.utils import safe_set_full_optimizer_state
 
+    step = float(file.get_tensor("0.step"))
+    for flat in trainer.model_wrapped.optimizer.fp32_partitioned_groups_flat:
+        # Before its first step the optimiser has no state.
+        _inner(trainer).state[flat] = {
+            "step": torch.tensor(step),
+            **{name: torch.zeros_like(flat) for name in MOMENTS},
+        }
     for index, _, parameter in _numbered(trainer):
         for name in MOMENTS:
             value = file.get_tensor(f"{index}.{name}").to(parameter.device)
             safe_set_full_optimizer_state(parameter, value, name)
-    step = float(file.get_tensor("0.step"))
-    for kept in _inner(trainer).state.values():
-        kept["step"] = torch.full_like(kept["step"], step)
 
 
 def _steps_taken(trainer: Any) -> float:

@@ -3,9 +3,9 @@
 On one device it is trained in this process, on several by a process for each under `accelerate`,
 of which the first one draws the prompts of all (`shared_steps`). The rollouts of a step are cut
 into as many shares; the number of devices divides them. Weights are float32, with bfloat16 under
-autocast as offline (`placement`). RLOO can cut a share into micro-batches, all of which see the same
-rollouts and together take one optimiser step; online DPO rolls out and learns in one pass, so a
-share of its mini-batch is taken whole.
+autocast as offline (`placement`). RLOO can cut a share into micro-batches, all of which see the
+same rollouts and together take one optimiser step; online DPO rolls out and learns in one pass, so
+a share of its mini-batch is taken whole.
 
 Rollouts come from the trainer's own model, or from a vLLM server (`rollout_server`) through TRL's
 integration: TRL sends it the weights before each step. TRL decides how requests are put.

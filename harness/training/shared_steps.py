@@ -3,8 +3,8 @@
 Only the first process has a `PromptSource`. It draws the prompts of a step and tells the others;
 every process rolls out and learns from its share of the batch, which is cut by rows in the order of
 the batch. The rollouts of all are gathered in that order, and the first process rewards them and
-ends the step, with rollouts of rewrites by all processes if the source asks for some. So the stream,
-the buffer and the creator move on once a step, and see what they would see of one process.
+ends the step, with rollouts of rewrites by all processes if the source asks for some. So the
+stream, the buffer and the creator move on once a step, and see what they would of one process.
 """
 
 from __future__ import annotations

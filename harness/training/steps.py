@@ -18,7 +18,6 @@ from harness.models.loading import Checkpoint, stop_token_ids
 from harness.training.loop import Metrics, TrainingError
 from harness.training.shared_policy import SharedPolicy
 
-
 Row = TypeVar("Row")
 
 

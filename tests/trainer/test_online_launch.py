@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,10 @@ from harness.catalogue.hardware import Hardware
 from harness.catalogue.profile import Profile, find_profile, load_profiles
 from harness.catalogue.recipe import Online, Recipe
 from harness.cli.run_command import hardware_of
-from harness.errors import HarnessError, UserError
+from harness.errors import HarnessError
 from harness.store import Stage, StageContext
-from harness.trainer import online_launch
 from harness.trainer.assets import assets_of
 from harness.trainer.files import read_rows
-from harness.trainer.online_launch import launch_segment
 from harness.trainer.online_steps import online_stage, train_here
 from harness.trainer.plan import Planner
 from harness.trainer.steps import prompts_stage
@@ -126,3 +126,48 @@ def test_two_processes_train_as_one_does(algorithm: str, micro_batch: int, tmp_p
     start = load_file(tmp_path / "two" / "1" / "model" / "model.safetensors")
     end = load_file(tmp_path / "two" / "2" / "model" / "model.safetensors")
     assert max(float((value - start[key]).abs().max()) for key, value in end.items()) > 1e-3
+
+
+def first_segment(folder: Path, profile: Profile, name: str) -> StageContext:
+    """Return the first segment of RLOO, its prompts drawn."""
+    [stage, _] = segments(profile, "rloo")
+    if not (folder / "prompts").exists():
+        prompts_stage(context(stage.inputs["prompts"], {}, folder / "prompts", profile))
+    ctx = context(stage, {"prompts": folder / "prompts"}, folder / name, profile)
+    ctx.unfinished = folder / "work"
+    return ctx
+
+
+def test_why_it_failed_is_said_by_who_launched_it(tmp_path: Path) -> None:
+    """24 rollouts are 12 for each of two devices, and 5 do not divide them."""
+    ctx = first_segment(tmp_path, profile_on(2, 5), "out")
+    with pytest.raises(HarnessError, match="24 pairs cannot be made of micro-batches of 5 on each"):
+        online_stage(ctx)
+    assert not psutil.Process().children(recursive=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [True, False])
+def test_a_segment_that_was_killed_starts_again(first: bool, tmp_path: Path) -> None:
+    """One of the two processes is killed after the first step; the second launch ends as one."""
+    profile = profile_on(2, 2)
+    ctx = first_segment(tmp_path, profile, "killed")
+
+    def kill(step: int, metrics: Any) -> None:
+        leaves = [p for p in psutil.Process().children(recursive=True) if not p.children()]
+        [chosen] = [p for p in leaves if (p.environ().get("RANK") == "0") is first]
+        os.kill(chosen.pid, signal.SIGKILL)
+
+    ctx.on_report = kill
+    with pytest.raises(HarnessError, match="launched ended with exit code"):
+        online_stage(ctx)
+    assert not psutil.Process().children(recursive=True)
+    again = first_segment(tmp_path, profile, "again")
+    steps: list[int] = []
+    again.on_report = lambda step, metrics: steps.append(step)
+    online_stage(again)
+    assert steps == [1, 2]
+    whole = first_segment(tmp_path, profile, "whole")
+    train_here(whole, OnlinePlacement(attention="eager", shared=True))
+    for name in ("stream.json", "summary.json"):
+        assert (again.output / name).read_text() == (whole.output / name).read_text()

@@ -19,6 +19,7 @@ from harness.trainer.model_steps import train_stage
 from harness.trainer.online_steps import placed
 from harness.trainer.plan import Planner
 from harness.training.online import PLAIN
+from harness.training.online_placement import OnlinePlacement
 
 DPO = Recipe(algorithm="dpo", chain=("human",))
 RLOO = Recipe(algorithm="rloo", online=Online(prompts="human", method="independent"))
@@ -36,6 +37,11 @@ LORA = {"rank": 8, "alpha": 16, "targets": ["q_proj"]}
 @pytest.fixture(scope="module")
 def micro() -> Profile:
     return find_profile(load_profiles(), "micro")
+
+
+@pytest.fixture(scope="module")
+def paper() -> Profile:
+    return find_profile(load_profiles(), "paper")
 
 
 def on(micro: Profile, dtype: str = "float32", **changes: Any) -> Profile:
@@ -132,6 +138,19 @@ def test_every_profile_of_real_models_names_a_configuration_and_divides_its_batc
             batch = getattr(profile.training.of(algorithm), "batch_size", None)
             if batch is not None:
                 assert batch % (micro_batch * hardware.devices) == 0
+
+
+def test_the_papers_online_steps_are_shared_by_its_gpus(paper: Profile) -> None:
+    """Eight GPUs have six of RLOO's 48 rollouts each, and a pair of OAIF's 16."""
+    assert paper.hardware is not None
+    for algorithm, share in (("rloo", 6), ("oaif", 2)):
+        rollouts = Online().minibatch * paper.training.of(algorithm).rollouts
+        micro_batch = paper.hardware.micro_batch_of(algorithm)
+        place = OnlinePlacement(devices=paper.hardware.devices, micro_batch=micro_batch)
+        assert place.share(rollouts) == share
+        assert micro_batch is not None
+        passes = place.batches(rollouts)["gradient_accumulation_steps"]
+        assert passes * micro_batch == share
 
 
 @pytest.mark.parametrize(
