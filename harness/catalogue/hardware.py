@@ -4,6 +4,7 @@ Without this section everything is trained in the worker's own process in float3
 world is. With it training runs under `accelerate`. What changes numbers (the number format, the
 implementation of attention, LoRA, and that last batches are filled up) is part of a stage's
 identity; how many devices there are, how they share a batch and what they keep in memory is not.
+Online, one device and several differ, because several draw rollouts otherwise.
 """
 
 from __future__ import annotations
@@ -102,11 +103,14 @@ class Hardware(Strict):
         """
         if self.lora is not None:
             raise UserError("online training has no adapters: take `hardware.lora` out.")
-        return {
+        told = {
             "dtype": dtype,
             "attention": self.attention,
             "rollouts": "vllm" if self.rollouts else "transformers",
         }
+        # One process draws a step's rollouts from one sequence of random numbers; several draw each
+        # rollout from its own, so that there may be any number of them.
+        return told | ({"draws": "by rollout"} if self.devices > 1 else {})
 
 
 def shipped_configurations() -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,6 +34,7 @@ from harness.trainer.model_steps import SCORING_BATCH, assistant, load_reader, u
 from harness.trainer.online_plan import stream_settings
 from harness.training.loop import Metrics
 from harness.training.online import OnlineHyperparameters
+from harness.training.shared_policy import SharedPolicy
 
 STREAM = "stream.json"
 """The stream's state and the costs so far, written at the end of each segment."""
@@ -114,7 +116,7 @@ class Source:
         self._step = _Step(rewards, ranks, tokens / ended.size, float(ended.mean()))
         return rewards
 
-    def finish(self, policy: Checkpoint) -> Metrics:
+    def finish(self, policy: Checkpoint | SharedPolicy) -> Metrics:
         """End the step: evolve, fill the buffer, and say what happened."""
         assert self._batch is not None
         batch, step = self._batch, self._step
@@ -183,12 +185,15 @@ class Source:
             }
         return told
 
-    def _rolled_out(self, policy: Checkpoint, prompts: Sequence[Prompt]) -> NDArray[np.float64]:
+    def _rolled_out(
+        self, policy: Checkpoint | SharedPolicy, prompts: Sequence[Prompt]
+    ) -> NDArray[np.float64]:
         """Roll prompts out with the policy as it is, and return the rewards that rank them."""
         h, step = self._hyper, self.stream.step
         texts = [prompt.prompt for prompt in prompts]
-        completions = generate(
-            policy,
+        shared = isinstance(policy, SharedPolicy)
+        roll_out = policy.generate if shared else partial(generate, policy)
+        completions = roll_out(
             [user(text) for text in texts],
             n=h.rollouts,
             temperature=h.temperature,

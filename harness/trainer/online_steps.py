@@ -21,6 +21,7 @@ from harness.store.stage import StageContext
 from harness.store.unfinished import held
 from harness.trainer.assets import resolve
 from harness.trainer.files import PROMPT_SCHEMA, write_json, write_rows
+from harness.trainer.online_launch import launch_segment
 from harness.trainer.online_source import STREAM, Source
 from harness.training.online import OPTIMIZER, PLAIN, OnlineHyperparameters, train_segment
 from harness.training.online_placement import OnlinePlacement, one_device
@@ -40,51 +41,73 @@ TRAINED_SCHEMA = pa.schema(
 
 
 def online_stage(ctx: StageContext) -> None:
-    """Train one segment of a continual run; see the module for what it writes."""
+    """Train one segment of a continual run; see the module for what it writes.
+
+    It is trained in this process; where the profile has hardware of several devices, by a process
+    for each under `accelerate`.
+    """
+    with placed(ctx) as (place, work):
+        if place.shared:
+            assert work is not None
+            launch_segment(ctx, place, work)
+        else:
+            train_here(ctx, place)
+
+
+def train_here(ctx: StageContext, place: OnlinePlacement, *, decides: bool = True) -> None:
+    """Do this process's part of a segment.
+
+    Args:
+        ctx: the stage's settings, inputs and output.
+        place: how it is laid on devices.
+        decides: whether this is the process that draws, rewards and writes.
+    """
     s = ctx.settings
     before = ctx.inputs.get("before")
     hyper = OnlineHyperparameters(**cast(dict[str, Any], s["training"]))
     segment = Segment(cast(int, s["first_step"]), cast(int, s["last_step"]))
-    source = Source(ctx, hyper)
+    # First, because it loads models that are not to be spread over the processes.
+    source = Source(ctx, hyper) if decides else None
     reference = resolve(str(s["policy"]))
-    policy = before / "model" if before else reference
     algorithm = _algorithm(str(s["algorithm"]))
-    with placed(ctx, policy, hyper.max_length) as place:
-        train_segment(
-            algorithm.trainer,
-            policy=policy,
-            reference=reference,
-            moments=before / OPTIMIZER if before else None,
-            out_dir=ctx.output,
-            hyper=hyper,
-            segment=segment,
-            source=source,
-            seed=source.seed,
-            blocks=algorithm.BLOCKS,
-            on_log=ctx.report,
-            place=place,
-        )
-    write_rows(ctx.output / "trained.parquet", source.trained, TRAINED_SCHEMA)
-    write_json(ctx.output / "summary.json", source.summary())
-    write_json(ctx.output / STREAM, source.stream.state() | {"costs": source.costs})
+    train_segment(
+        algorithm.trainer,
+        policy=_policy(ctx),
+        reference=reference,
+        moments=before / OPTIMIZER if before else None,
+        out_dir=ctx.output,
+        hyper=hyper,
+        segment=segment,
+        source=source,
+        seed=cast(int, s["seed"]),
+        blocks=algorithm.BLOCKS,
+        on_log=ctx.report,
+        place=place,
+    )
+    if source is not None:
+        write_rows(ctx.output / "trained.parquet", source.trained, TRAINED_SCHEMA)
+        write_json(ctx.output / "summary.json", source.summary())
+        write_json(ctx.output / STREAM, source.stream.state() | {"costs": source.costs})
 
 
 @contextmanager
-def placed(ctx: StageContext, policy: Path, max_length: int) -> Iterator[OnlinePlacement]:
+def placed(ctx: StageContext) -> Iterator[tuple[OnlinePlacement, Path | None]]:
     """Yield how the stage is laid on this machine, with a server for rollouts while it lasts.
 
     Args:
-        ctx: the stage's settings and the hardware.
-        policy: checkpoint that a server loads.
-        max_length: longest prompt and rollout together, in tokens.
+        ctx: the stage's settings and inputs, and the hardware.
+
+    Yields:
+        How it is laid, and a working folder that this process holds; None where none is needed.
 
     Raises:
-        UserError: several GPUs are visible, or a server cannot be started.
+        UserError: more GPUs are visible than the hardware has, or a server cannot be started.
         HarnessError: the settings ask for hardware and nothing says which.
+        StoreError: another process is working in the folder.
     """
     numerics = cast(dict[str, Any] | None, ctx.settings.get("numerics"))
     if numerics is None:
-        yield PLAIN
+        yield PLAIN, None
         return
     if ctx.unfinished is None or "training" not in ctx.hardware:
         raise HarnessError(
@@ -92,25 +115,39 @@ def placed(ctx: StageContext, policy: Path, max_length: int) -> Iterator[OnlineP
             "`harness run` with a profile that has `hardware`"
         )
     hardware = Hardware.model_validate(ctx.hardware["training"])
+    shared = hardware.devices > 1
     place = OnlinePlacement(
-        device=one_device(),
+        device="cuda" if shared else one_device(),
+        devices=hardware.devices,
         dtype=numerics["dtype"],
         attention=numerics["attention"],
         micro_batch=hardware.micro_batch_of(str(ctx.settings["algorithm"])),
         gradient_checkpointing=hardware.gradient_checkpointing,
+        shared=shared,
     )
-    if hardware.rollouts is None:
-        yield place
+    if hardware.rollouts is None and not shared:
+        yield place, None
         return
-    from harness.training.rollout_server import rollout_server
+    with held(ctx.unfinished) as work:
+        if hardware.rollouts is None:
+            yield place, work
+            return
+        from harness.training.rollout_server import rollout_server
 
-    with (
-        held(ctx.unfinished) as work,
-        rollout_server(
-            hardware.rollouts, policy, work, dtype=place.dtype, max_length=max_length
-        ) as server,
-    ):
-        yield replace(place, server=server)
+        with rollout_server(
+            hardware.rollouts,
+            _policy(ctx),
+            work,
+            dtype=place.dtype,
+            max_length=cast(dict[str, int], ctx.settings["training"])["max_length"],
+        ) as server:
+            yield replace(place, server=server), work
+
+
+def _policy(ctx: StageContext) -> Path:
+    """Return the checkpoint that the segment starts from."""
+    before = ctx.inputs.get("before")
+    return before / "model" if before else resolve(str(ctx.settings["policy"]))
 
 
 def _algorithm(name: str) -> Any:

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -68,16 +69,26 @@ class Job:
 def main(path: Path) -> int:
     """Do a process's part of a job; return its exit code."""
     job = Job.read(path)
-    threading.Thread(target=_end_with_launcher, args=(Path(job.work),), daemon=True).start()
+    return do(Path(job.work), lambda: _train(job))
+
+
+def do(work: Path, train: Callable[[], dict[str, float] | None]) -> int:
+    """Do a process's part of a job under the eyes of its launcher; return its exit code.
+
+    Args:
+        work: working folder, held by the process that launched the job.
+        train: does it; returns the summary in the first process, None in the others.
+    """
+    threading.Thread(target=_end_with_launcher, args=(work,), daemon=True).start()
     try:
-        summary = _train(job)
+        summary = train()
     except BaseException as error:  # noqa: BLE001 (said to the launcher, whatever it is)
         traceback.print_exc()
-        _say_why(Path(job.work), error)
+        _say_why(work, error)
         return 1
     if summary is not None:
         text = json.dumps(summary, indent=1) + "\n"
-        (Path(job.work) / SUMMARY).write_text(text, encoding="utf-8")
+        (work / SUMMARY).write_text(text, encoding="utf-8")
     return 0
 
 

@@ -153,10 +153,31 @@ def train_launched(
     )
     with held(work):
         _prepare(work, job, file, hardware)
-        command = _command(file, hardware, numerics["dtype"], work / JOB)
-        with running(command, work / LOG) as process:
-            _follow(process, work / CURVES, on_log)
-        return _outcome(process, work)
+        return launch(file, hardware, numerics["dtype"], work, "harness.training.launch", on_log)
+
+
+def launch(
+    file: Configuration, hardware: Hardware, dtype: str, work: Path, module: str, on_log: OnLog
+) -> dict[str, float]:
+    """Run the job that lies in a working folder, which this process holds, and follow it.
+
+    Args:
+        file: configuration of `accelerate`.
+        hardware: how many processes.
+        dtype: number format of the forward and backward passes.
+        work: working folder with the job and, as far as they go, the curves.
+        module: what each process runs, with the job's file as its argument.
+        on_log: called with each point of the curves.
+
+    Returns:
+        The summary that the job left.
+
+    Raises:
+        HarnessError: the job failed; the message has its reason, or the end of its log.
+    """
+    with running(_command(file, hardware, dtype, module, work / JOB), work / LOG) as process:
+        _follow(process, work / CURVES, on_log)
+    return _outcome(process, work)
 
 
 def _prepare(work: Path, job: Job, file: Configuration, hardware: Hardware) -> None:
@@ -174,7 +195,9 @@ def _prepare(work: Path, job: Job, file: Configuration, hardware: Hardware) -> N
     job.write(work / JOB)
 
 
-def _command(file: Configuration, hardware: Hardware, dtype: str, job: Path) -> list[str]:
+def _command(
+    file: Configuration, hardware: Hardware, dtype: str, module: str, job: Path
+) -> list[str]:
     """Return the command that launches a job."""
     return [
         *(sys.executable, "-m", "accelerate.commands.launch"),
@@ -182,7 +205,7 @@ def _command(file: Configuration, hardware: Hardware, dtype: str, job: Path) -> 
         *("--num_processes", str(hardware.devices)),
         *("--mixed_precision", "bf16" if dtype == "bfloat16" else "no"),
         *("--main_process_port", "0"),  # any that is free
-        *("--module", "harness.training.launch", str(job)),
+        *("--module", module, str(job)),
     ]
 
 

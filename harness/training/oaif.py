@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError
-from harness.models.loading import load_model
+from harness.models.loading import load_model, pad, tokenize
 from harness.training.experimental import OnlineDPOConfig, OnlineDPOTrainer
-from harness.training.online import InSegment, OnlineHyperparameters, clock
+from harness.training.online import InSegment, Load, OnlineHyperparameters, clock
 from harness.training.online_placement import OnlinePlacement
 from harness.training.steps import Steps
 
@@ -35,11 +35,26 @@ class _Trainer(InSegment, OnlineDPOTrainer):  # type: ignore[misc]
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
         """Take one step on the prompts that the source draws."""
-        return super().training_step(model, {"prompt": self.steps.begin()}, num_items_in_batch)
+        prompts = self.steps.mine(self.steps.begin())
+        return super().training_step(model, {"prompt": prompts}, num_items_in_batch)
+
+
+class _SharedTrainer(_Trainer):
+    """The trainer of several processes, whose rollouts have random numbers of their own."""
+
+    def _generate(self, model: Any, prompts: Any, images: Any = None) -> tuple[Any, ...]:
+        ids = 2 * tokenize(self.processing_class, prompts, add_generation_prompt=True)
+        device = str(self.accelerator.device)
+        completions = self.steps.sample(ids)
+        return (
+            *pad(self.processing_class, ids, "left", device),
+            *pad(self.processing_class, completions, "right", device),
+            None,
+        )
 
 
 def trainer(
-    model: Any,
+    load: Load,
     reference: Path,
     tokenizer: Any,
     arguments: dict[str, Any],
@@ -50,8 +65,8 @@ def trainer(
     """Return the trainer of one segment (see `harness.training.online.train_segment`).
 
     Raises:
-        UserError: another number of rollouts than 2, a beta of 0, or a micro-batch smaller than the
-            rollouts of a step.
+        UserError: another number of rollouts than 2, a beta of 0, devices that do not divide the
+            prompts of a step, or a micro-batch smaller than a device's share of its rollouts.
     """
     if hyper.rollouts != 2:
         raise UserError(
@@ -60,23 +75,25 @@ def trainer(
         )
     if hyper.beta == 0:
         raise UserError("OAIF's loss has no gradient with `beta: 0`: give a positive one.")
-    rollouts = hyper.minibatch * hyper.rollouts
+    prompts = place.share(hyper.minibatch)
+    rollouts = prompts * hyper.rollouts
     if place.micro_batch not in (None, rollouts):
         raise UserError(
-            f"OAIF takes all {rollouts} rollouts of a step at once and its micro-batch is "
-            f"{place.micro_batch}: set `hardware.micro_batch` to {rollouts} for `oaif`."
+            f"OAIF takes all {rollouts} rollouts of a step on a device at once and its micro-batch "
+            f"is {place.micro_batch}: set `hardware.micro_batch` to {rollouts} for `oaif`."
         )
-    return _Trainer(
-        model=model,
+    args = OnlineDPOConfig(
+        **arguments,
+        per_device_train_batch_size=prompts,
+        max_new_tokens=hyper.max_new_tokens,
+        max_length=hyper.max_length,
+        missing_eos_penalty=None,  # the source's rewards have it already
+    )
+    return (_SharedTrainer if place.shared else _Trainer)(
+        model=load(),
         ref_model=load_model(reference, "causal"),
         reward_funcs=steps.reward,
-        args=OnlineDPOConfig(
-            **arguments,
-            per_device_train_batch_size=hyper.minibatch,
-            max_new_tokens=hyper.max_new_tokens,
-            max_length=hyper.max_length,
-            missing_eos_penalty=None,  # the source's rewards have it already
-        ),
+        args=args,
         train_dataset=clock(hyper.minibatch),
         processing_class=tokenizer,
     )

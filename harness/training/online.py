@@ -28,9 +28,12 @@ from transformers import PrinterCallback, TrainerCallback, get_scheduler
 
 from harness.errors import UserError
 from harness.models.loading import Checkpoint, load_model, load_tokenizer
+from harness.training.gathered import GivenMoments, save_moments, save_weights
 from harness.training.loop import OnLog, TrainingError, quiet
 from harness.training.moments import read_moments, write_moments
 from harness.training.online_placement import FULL, OnlinePlacement
+from harness.training.shared_policy import SharedPolicy
+from harness.training.shared_steps import SharedSteps
 from harness.training.steps import PromptSource, Segment, Steps
 
 OPTIMIZER = "optimizer.safetensors"
@@ -140,6 +143,10 @@ def clock(rows: int) -> Dataset:
 
 MakeTrainer = Callable[..., Any]
 
+Load = Callable[[], Any]
+"""Loads the policy; called when TRL's arguments are made, because libraries that spread weights
+over processes learn of it from these, and spread them while they are loaded."""
+
 
 def train_segment(
     make_trainer: MakeTrainer,
@@ -150,13 +157,15 @@ def train_segment(
     out_dir: Path,
     hyper: OnlineHyperparameters,
     segment: Segment,
-    source: PromptSource,
+    source: PromptSource | None,
     seed: int,
     blocks: bool,
     on_log: OnLog,
     place: OnlinePlacement = PLAIN,
 ) -> None:
     """Train one segment; writes `model/` and `optimizer.safetensors` into `out_dir`.
+
+    Where the placement has several processes each of them calls this, and the first one writes.
 
     Args:
         make_trainer: makes the algorithm's trainer (`rloo.trainer` or `oaif.trainer`).
@@ -166,28 +175,38 @@ def train_segment(
         out_dir: existing folder.
         hyper: hyperparameters.
         segment: which steps of the run.
-        source: chooses prompts and takes rewards.
+        source: chooses prompts and takes rewards; None in all processes but the first.
         seed: root of the random numbers of all steps.
         blocks: see `Steps`.
-        on_log: called with the number of each finished step and its metrics.
+        on_log: called in the first process with the number of each finished step and its metrics.
         place: how it is laid on a device; by default in float32 on the processor.
 
     Raises:
         TrainingError: a loss is not finite, or the trainer took other steps than asked for.
     """
-    steps = Steps(source, segment, seed, blocks=blocks)
-    with quiet(), tempfile.TemporaryDirectory() as scratch:
-        tokenizer, model = load_tokenizer(policy), load_model(policy, "causal")
+    kind = SharedSteps if place.shared else Steps
+    steps = kind(source, segment, seed, blocks=blocks)  # type: ignore[arg-type]
+
+    def load() -> Any:
+        model = load_model(policy, "causal")
         if place.attention is not None:
             model.set_attn_implementation(place.attention)
+        return model
+
+    with quiet(), tempfile.TemporaryDirectory() as scratch:
+        tokenizer = load_tokenizer(policy)
         recorder = _Recorder(on_log, steps, segment, hyper.beta)
         arguments = common_arguments(hyper, segment, scratch, place)
-        trainer = make_trainer(model, reference, tokenizer, arguments, hyper, steps, place)
+        trainer = make_trainer(load, reference, tokenizer, arguments, hyper, steps, place)
         trainer.steps, trainer.segment = steps, segment
-        trainer.hyper, trainer.moments = hyper, moments
+        trainer.hyper, trainer.moments = hyper, None if place.shared else moments
         trainer.add_callback(recorder)
         trainer.remove_callback(PrinterCallback)
-        steps.attach(Checkpoint(trainer.model, tokenizer))
+        if place.shared:
+            trainer.add_callback(GivenMoments(trainer, policy, moments))
+            steps.attach(_shared(trainer, tokenizer, hyper, place))
+        else:
+            steps.attach(Checkpoint(trainer.model, tokenizer))
         try:
             trainer.train()
         except torch.OutOfMemoryError as error:
@@ -197,10 +216,28 @@ def train_segment(
                 f"the trainer took {recorder.logged} of {segment.steps} steps: report this with "
                 "the settings used."
             )
+        if place.shared:
+            save_weights(trainer, tokenizer, policy, out_dir / "model")
+            save_moments(trainer, out_dir / OPTIMIZER)
+            return
+        model = trainer.model
         model.config.use_cache = True  # switched off by the trainers
         model.save_pretrained(out_dir / "model")
         tokenizer.save_pretrained(out_dir / "model")
         write_moments(trainer.optimizer, out_dir / OPTIMIZER)
+
+
+def _shared(
+    trainer: Any, tokenizer: Any, hyper: OnlineHyperparameters, place: OnlinePlacement
+) -> SharedPolicy:
+    return SharedPolicy(
+        trainer,
+        tokenizer,
+        share=place.share(hyper.minibatch * hyper.rollouts),
+        temperature=hyper.temperature,
+        top_p=hyper.top_p,
+        max_new_tokens=hyper.max_new_tokens,
+    )
 
 
 class _Recorder(TrainerCallback):  # type: ignore[misc]
@@ -225,6 +262,8 @@ class _Recorder(TrainerCallback):  # type: ignore[misc]
                 "rewards."
             )
         self.logged += 1
+        if not state.is_world_process_zero:
+            return
         told = {name: float(logs[key]) for key, name in LOGGED.items() if key in logs}
         if "rewards/chosen" in logs:
             # TRL's own figure for online DPO counts padding. Its implicit rewards do not: they are

@@ -22,7 +22,7 @@ from typing import Any
 from trl.trainer.rloo_config import RLOOConfig
 from trl.trainer.rloo_trainer import RLOOTrainer
 
-from harness.training.online import InSegment, OnlineHyperparameters, clock
+from harness.training.online import InSegment, Load, OnlineHyperparameters, clock
 from harness.training.online_placement import OnlinePlacement
 from harness.training.steps import Steps
 
@@ -36,12 +36,21 @@ class _Trainer(InSegment, RLOOTrainer):  # type: ignore[misc]
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         prompts = self.steps.begin()
         inputs = [{"prompt": prompt} for prompt in prompts for _ in range(self.num_generations)]
-        outputs: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        outputs: dict[str, Any] = super()._generate_and_score_completions(self.steps.mine(inputs))
         return outputs
 
 
+class _SharedTrainer(_Trainer):
+    """The trainer of several processes, whose rollouts have random numbers of their own."""
+
+    def _generate_single_turn(self, prompt_ids: Any, images: Any, multimodal_fields: Any) -> Any:
+        if self.use_vllm:
+            return super()._generate_single_turn(prompt_ids, images, multimodal_fields)
+        return self.steps.sample(prompt_ids)
+
+
 def trainer(
-    model: Any,
+    load: Load,
     reference: Path,
     tokenizer: Any,
     arguments: dict[str, Any],
@@ -52,19 +61,21 @@ def trainer(
     """Return the trainer of one segment (see `harness.training.online.train_segment`).
 
     Raises:
-        UserError: the micro-batch does not divide the rollouts of a step.
+        UserError: the devices or the micro-batch do not divide the rollouts of a step.
     """
+    args = RLOOConfig(
+        **arguments,
+        **place.batches(hyper.minibatch * hyper.rollouts),
+        num_generations=hyper.rollouts,
+        max_completion_length=hyper.max_new_tokens,
+    )
+    model = load()
     # TRL loads the reference from where the policy says it came from.
     model.config._name_or_path = str(reference)
-    return _Trainer(
+    return (_SharedTrainer if place.shared else _Trainer)(
         model=model,
         reward_funcs=steps.reward,
-        args=RLOOConfig(
-            **arguments,
-            **place.batches(hyper.minibatch * hyper.rollouts),
-            num_generations=hyper.rollouts,
-            max_completion_length=hyper.max_new_tokens,
-        ),
+        args=args,
         train_dataset=clock(hyper.minibatch),
         processing_class=tokenizer,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 
 from harness.models.loading import Checkpoint, stop_token_ids
 from harness.training.loop import Metrics, TrainingError
+from harness.training.shared_policy import SharedPolicy
+
+Row = TypeVar("Row")
 
 
 class PromptSource(Protocol):
@@ -37,7 +40,7 @@ class PromptSource(Protocol):
         """
         ...
 
-    def finish(self, policy: Checkpoint) -> Metrics:
+    def finish(self, policy: Checkpoint | SharedPolicy) -> Metrics:
         """End the step, with the policy that rolled out, and return what to log of it."""
         ...
 
@@ -81,7 +84,7 @@ class Steps:
         self._step = segment.first - 1
         self._prompts = 0
 
-    def attach(self, policy: Checkpoint) -> None:
+    def attach(self, policy: Checkpoint | SharedPolicy) -> None:
         """Say which policy rolls out; it is the one that is being trained."""
         self._policy = policy
         self._stops = frozenset(stop_token_ids(policy.tokenizer))
@@ -95,6 +98,10 @@ class Steps:
         self._prompts = len(texts)
         return [[{"role": "user", "content": text}] for text in texts]
 
+    def mine(self, rows: list[Row]) -> list[Row]:
+        """Return those rows of a step that this process computes: all of them."""
+        return rows
+
     def reward(self, prompts: Any, completions: Any, completion_ids: Any, **_: Any) -> list[float]:
         """Reward the step's rollouts and end the step: a reward function as TRL calls it."""
         stops = [[token in self._stops for token in ids] for ids in completion_ids]
@@ -102,9 +109,7 @@ class Steps:
         tokens = sum(row.index(True) + 1 if any(row) else len(row) for row in stops)
         self.length = tokens / len(stops)
         texts = [completion[0]["content"].strip() for completion in completions]
-        shape = (-1, self._prompts) if self._blocks else (self._prompts, -1)
-        order: NDArray[np.int64] = np.arange(len(texts)).reshape(shape)
-        order = order.T if self._blocks else order
+        order = self._order(len(texts))
         grouped = [[texts[i] for i in row] for row in order]
         rewards = np.empty(len(texts))
         rewards[order] = self._source.reward(grouped, ended[order], tokens)
@@ -117,3 +122,9 @@ class Steps:
         self.metrics = self._source.finish(self._policy)
         model.train(training)
         return [float(reward) for reward in rewards]
+
+    def _order(self, rows: int) -> NDArray[np.int64]:
+        """Return where each prompt's rollouts lie among the rows, P x N."""
+        shape = (-1, self._prompts) if self._blocks else (self._prompts, -1)
+        order: NDArray[np.int64] = np.arange(rows).reshape(shape)
+        return order.T if self._blocks else order

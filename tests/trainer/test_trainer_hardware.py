@@ -19,6 +19,7 @@ from harness.trainer.model_steps import train_stage
 from harness.trainer.online_steps import placed
 from harness.trainer.plan import Planner
 from harness.training.online import PLAIN
+from harness.training.online_placement import OnlinePlacement
 
 DPO = Recipe(algorithm="dpo", chain=("human",))
 RLOO = Recipe(algorithm="rloo", online=Online(prompts="human", method="independent"))
@@ -36,6 +37,11 @@ LORA = {"rank": 8, "alpha": 16, "targets": ["q_proj"]}
 @pytest.fixture(scope="module")
 def micro() -> Profile:
     return find_profile(load_profiles(), "micro")
+
+
+@pytest.fixture(scope="module")
+def paper() -> Profile:
+    return find_profile(load_profiles(), "paper")
 
 
 def on(micro: Profile, dtype: str = "float32", **changes: Any) -> Profile:
@@ -88,6 +94,15 @@ def test_where_it_runs_is_no_identity(
     assert here.fingerprint == there.fingerprint
 
 
+def test_several_devices_draw_rollouts_otherwise_than_one_and_alike_however_many(
+    micro: Profile,
+) -> None:
+    one, two, eight = (training(on(micro, devices=n), RLOO) for n in (1, 2, 8))
+    assert "draws" not in one.settings["numerics"]
+    assert two.settings["numerics"]["draws"] == "by rollout"
+    assert one.fingerprint != two.fingerprint == eight.fingerprint
+
+
 @pytest.mark.parametrize("changes", [{"dtype": "bfloat16"}, {"attention": "sdpa"}, {"lora": LORA}])
 def test_what_changes_numbers_is(changes: dict[str, Any], micro: Profile) -> None:
     assert training(on(micro)).fingerprint != training(on(micro, **changes)).fingerprint
@@ -123,6 +138,19 @@ def test_every_profile_of_real_models_names_a_configuration_and_divides_its_batc
             batch = getattr(profile.training.of(algorithm), "batch_size", None)
             if batch is not None:
                 assert batch % (micro_batch * hardware.devices) == 0
+
+
+def test_the_papers_online_steps_are_shared_by_its_gpus(paper: Profile) -> None:
+    """Eight GPUs have six of RLOO's 48 rollouts each, and a pair of OAIF's 16."""
+    assert paper.hardware is not None
+    for algorithm, share in (("rloo", 6), ("oaif", 2)):
+        rollouts = Online().minibatch * paper.training.of(algorithm).rollouts
+        micro_batch = paper.hardware.micro_batch_of(algorithm)
+        place = OnlinePlacement(devices=paper.hardware.devices, micro_batch=micro_batch)
+        assert place.share(rollouts) == share
+        assert micro_batch is not None
+        passes = place.batches(rollouts)["gradient_accumulation_steps"]
+        assert passes * micro_batch == share
 
 
 @pytest.mark.parametrize(
@@ -169,13 +197,12 @@ def test_an_online_stage_is_laid_as_the_profile_says(micro: Profile, tmp_path: P
     ctx = StageContext(
         settings, {}, tmp_path, 1, unfinished=tmp_path / "u", hardware=hardware_of(profile)
     )
-    with placed(ctx, tmp_path, 128) as place:
+    with placed(ctx) as (place, work):
         assert (place.dtype, place.attention, place.micro_batch) == ("bfloat16", "eager", 6)
         assert place.gradient_checkpointing
         assert place.server is None
-    with placed(
-        StageContext(training(micro, RLOO).settings, {}, tmp_path, 1), tmp_path, 1
-    ) as place:
+        assert (place.shared, work) == (False, None)
+    with placed(StageContext(training(micro, RLOO).settings, {}, tmp_path, 1)) as (place, _):
         assert place is PLAIN
 
 

@@ -89,6 +89,13 @@ def test_a_micro_batch_that_cannot_be_is_the_users_error(start: Path, tmp_path: 
         train(oaif, start, tmp_path / "out", OnlinePlacement(micro_batch=2))
 
 
+def test_devices_that_do_not_divide_a_step_are_the_users_error(start: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="2 prompts or rollouts of a step cannot be shared by 3"):
+        train(oaif, start, tmp_path / "out", OnlinePlacement(devices=3))
+    with pytest.raises(UserError, match="micro-batches of 3 on each of 2 devices"):
+        OnlinePlacement(devices=2, micro_batch=3).batches(8)
+
+
 def test_a_full_gpu_says_what_helps(
     start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,209 @@
+"""A policy that several processes train, and that rolls prompts out with all of them.
+
+Its weights may be spread over the processes, so none of them can generate alone. The first process
+asks for rollouts (`generate`) while the others wait for what it asks (`follow`); each generates its
+share, and everybody gets all of it.
+
+What decides a rollout are its own random numbers, derived from a root, the place of its prompt and
+the number of the rollout. So rollouts do not depend on how many processes there are, up to
+rounding in the forward pass, which now and then tips a draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from trl.models.utils import unwrap_model_for_generation
+
+from harness.models.decoding import next_tokens
+from harness.models.loading import Conversation, pad, stop_token_ids, tokenize
+from harness.models.policy import Completion
+from harness.training import ranks
+
+Draw = tuple[int, int, int]
+"""Root of the random numbers, place of the prompt, number of the rollout."""
+
+
+class SharedPolicy:
+    """The policy of a trainer, as all processes of the training have it.
+
+    Attributes:
+        tokenizer: the policy's tokenizer.
+    """
+
+    def __init__(self, trainer: Any, tokenizer: Any, *, share: int, **sampling: Any) -> None:
+        """Take a trainer's policy.
+
+        Args:
+            trainer: one of TRL's online trainers.
+            tokenizer: the policy's tokenizer.
+            share: rollouts that a process generates together.
+            sampling: `temperature`, `top_p` and `max_new_tokens` of a step's rollouts.
+        """
+        self.tokenizer = tokenizer
+        self._trainer = trainer
+        self._share = share
+        self._sampling = sampling
+        self._stops = stop_token_ids(tokenizer)
+
+    @property
+    def model(self) -> Any:
+        """The model that is trained; what lays it on devices may replace it."""
+        return self._trainer.model
+
+    def generate(
+        self,
+        conversations: Sequence[Conversation],
+        *,
+        n: int,
+        temperature: float,
+        top_p: float,
+        max_new_tokens: int,
+        batch_size: int,
+        seed: int,
+    ) -> list[list[Completion]]:
+        """Roll conversations out with all processes; the first one calls this.
+
+        Args:
+            conversations: P conversations, each ending with a user message.
+            n: completions for each conversation.
+            temperature: divides the logits; 0 for the most likely token.
+            top_p: nucleus mass, in (0, 1].
+            max_new_tokens: longest completion, in tokens.
+            batch_size: most sequences that a process generates together.
+            seed: root of all draws.
+
+        Returns:
+            P lists of n completions, in the order of `conversations`.
+        """
+        request = {
+            "conversations": [[dict(message) for message in c] for c in conversations],
+            "n": n,
+            "seed": seed,
+            "together": min(batch_size, self._share),
+            "temperature": temperature,
+            "top_p": top_p,
+            "max_new_tokens": max_new_tokens,
+        }
+        return self._roll_out(ranks.of_first(request))
+
+    def dismiss(self, answer: Any) -> None:
+        """Let the others go on, with what the first process has for them."""
+        ranks.of_first({"answer": answer})
+
+    def follow(self) -> Any:
+        """Take part in what the first process asks for, and return what it dismisses with."""
+        while "answer" not in (request := ranks.of_first()):
+            self._roll_out(request)
+        return request["answer"]
+
+    def sample(self, prompts: Sequence[Sequence[int]], draws: Sequence[Draw]) -> list[list[int]]:
+        """Roll out this process's rows of a step; every process calls this with as many.
+
+        Args:
+            prompts: B token ids of prompts.
+            draws: where the random numbers of each come from.
+
+        Returns:
+            B rollouts with the token that ends the turn, where there is one.
+        """
+        return self._sampled(prompts, draws, **self._sampling)
+
+    def _roll_out(self, request: dict[str, Any]) -> list[list[Completion]]:
+        n, seed, together = request["n"], request["seed"], request["together"]
+        ids = tokenize(self.tokenizer, request["conversations"], add_generation_prompt=True)
+        rows = [(ids[i], (seed, i, j)) for i in range(len(ids)) for j in range(n)]
+        # Everybody has to have as many, as forward passes over spread weights are made together.
+        filled = rows + rows[-1:] * (-len(rows) % ranks.count())
+        own = ranks.mine(filled)
+        sampled: list[list[int]] = []
+        for first in range(0, len(own), together):
+            prompts, draws = zip(*own[first : first + together], strict=True)
+            sampled += self._sampled(
+                prompts, draws, **{name: request[name] for name in self._sampling}
+            )
+        completions = [self._completion(tokens) for tokens in ranks.of_all(sampled)[: len(rows)]]
+        return [completions[i : i + n] for i in range(0, len(rows), n)]
+
+    def _completion(self, tokens: list[int]) -> Completion:
+        kept = tokens[:-1] if tokens and tokens[-1] in self._stops else tokens
+        text = self.tokenizer.decode(
+            kept, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return Completion(str(text).strip(), len(kept))
+
+    def _sampled(
+        self,
+        prompts: Sequence[Sequence[int]],
+        draws: Sequence[Draw],
+        *,
+        temperature: float,
+        top_p: float,
+        max_new_tokens: int,
+    ) -> list[list[int]]:
+        accelerator, training = self._trainer.accelerator, self.model.training
+        device = str(accelerator.device)
+        ids, mask = pad(self.tokenizer, prompts, "left", device)
+        uniforms = np.stack([np.random.default_rng(draw).random(max_new_tokens) for draw in draws])
+        drawn = Drawn(uniforms, ids.shape[1], temperature, top_p)
+        config = GenerationConfig(
+            max_new_tokens=max_new_tokens,
+            do_sample=False,  # `Drawn` leaves one token to choose
+            pad_token_id=self.tokenizer.pad_token_id,
+            eos_token_id=self._stops,
+            use_cache=True,  # switched off by the trainers
+            disable_compile=True,
+        )
+        self.model.eval()
+        with (
+            unwrap_model_for_generation(
+                self._trainer.model_wrapped,
+                accelerator,
+                gradient_checkpointing_kwargs=self._trainer.args.gradient_checkpointing_kwargs,
+            ) as model,
+            torch.no_grad(),
+        ):
+            output = model.generate(
+                input_ids=ids,
+                attention_mask=mask,
+                generation_config=config,
+                logits_processor=LogitsProcessorList([drawn]),
+                synced_gpus=ranks.count() > 1,
+            )
+        self.model.train(training)
+        return [self._until_the_end(row) for row in output[:, ids.shape[1] :].tolist()]
+
+    def _until_the_end(self, tokens: list[int]) -> list[int]:
+        ends = [i for i, token in enumerate(tokens) if token in self._stops]
+        return tokens[: ends[0] + 1] if ends else tokens
+
+
+class Drawn(LogitsProcessor):  # type: ignore[misc]
+    """Draws each row's next token with its own random numbers, and leaves only that one."""
+
+    def __init__(
+        self, uniforms: NDArray[np.float64], start: int, temperature: float, top_p: float
+    ) -> None:
+        """Begin a generation.
+
+        Args:
+            uniforms: B x M numbers in [0, 1), one for each token.
+            start: length of the padded prompts, in tokens.
+            temperature: divides the logits; 0 takes the most likely token.
+            top_p: nucleus mass, in (0, 1].
+        """
+        self._uniforms = torch.from_numpy(uniforms)
+        self._start = start
+        self._temperature = temperature
+        self._top_p = top_p
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Return B x V scores that are 0 for the token drawn and minus infinity for the rest."""
+        uniforms = self._uniforms[:, input_ids.shape[1] - self._start].to(scores.device)
+        tokens = next_tokens(scores, self._temperature, self._top_p, uniforms)
+        return torch.full_like(scores, -torch.inf).scatter(1, tokens[:, None], 0.0)

@@ -1,0 +1,173 @@
+"""Laws of online segments in several processes: one stream, and the numbers of one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from harness.catalogue.hardware import Hardware
+from harness.catalogue.profile import Profile, find_profile, load_profiles
+from harness.catalogue.recipe import Online, Recipe
+from harness.cli.run_command import hardware_of
+from harness.errors import HarnessError
+from harness.store import Stage, StageContext
+from harness.trainer.assets import assets_of
+from harness.trainer.files import read_rows
+from harness.trainer.online_steps import online_stage, train_here
+from harness.trainer.plan import Planner
+from harness.trainer.steps import prompts_stage
+from harness.training.online_placement import OnlinePlacement
+
+EVA = {"buffer": 0.5, "n_new": 2, "n_new_bootstrap": 2, "minibatch": 4, "warm_up": 0.25}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shipped_world() -> Iterator[None]:
+    """The world that ships with the package."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("HARNESS_WORLD", raising=False)
+        yield
+
+
+def profile_on(devices: int, micro_batch: int) -> Profile:
+    """The embedded profile with 16 prompts an iteration, two segments, and hardware."""
+    micro = find_profile(load_profiles(), "micro")
+    training = micro.training.model_copy(
+        update={
+            name: getattr(micro.training, name).model_copy(update={"segments": 2})
+            for name in ("rloo", "oaif")
+        }
+    )
+    hardware = Hardware(
+        accelerate="cpu-two-processes.yaml",
+        devices=devices,
+        micro_batch=micro_batch,
+        gradient_checkpointing=False,
+        checkpoint_every=1,
+        attention="eager",
+    )
+    return micro.model_copy(
+        update={"x": 16, "benchmarks": {}, "training": training, "hardware": hardware}
+    )
+
+
+def segments(profile: Profile, algorithm: str) -> list[Stage]:
+    recipe = Recipe(algorithm=algorithm, online=Online(**EVA))  # type: ignore[arg-type]
+    run = Planner(profile, assets_of(profile)).run("run", recipe, 0)
+    return [stage for stage in run.training if stage.kind == "online"]
+
+
+def context(stage: Stage, inputs: dict[str, Path], folder: Path, profile: Profile) -> StageContext:
+    folder.mkdir(parents=True)
+    return StageContext(
+        stage.settings,
+        inputs,
+        folder,
+        stage.seed,
+        unfinished=folder.parent / f"{folder.name}-work",
+        hardware=hardware_of(profile),
+    )
+
+
+def run_in(folder: Path, profile: Profile, algorithm: str, train: Any) -> list[dict[str, Any]]:
+    """Train both segments in `folder`; return the curves."""
+    curves: list[dict[str, Any]] = []
+    before: dict[str, Path] = {}
+    for number, stage in enumerate(segments(profile, algorithm), start=1):
+        prompts = stage.inputs["prompts"]
+        drawn = context(prompts, {}, folder / f"prompts-{number}", profile)
+        prompts_stage(drawn)
+        ctx = context(stage, {"prompts": drawn.output, **before}, folder / str(number), profile)
+        ctx.on_report = lambda step, metrics: curves.append({"step": step, **metrics})
+        train(ctx)
+        before = {"before": ctx.output}
+    return curves
+
+
+@pytest.mark.parametrize(("algorithm", "micro_batch"), [("rloo", 2), ("oaif", 4)])
+def test_two_processes_train_as_one_does(algorithm: str, micro_batch: int, tmp_path: Path) -> None:
+    """Two segments of two steps: prompts, buffer and costs are equal, weights up to rounding.
+
+    The last steps draw from the buffer, so what is trained on depends on the rollouts before.
+    """
+    profile = profile_on(2, micro_batch)
+    one = OnlinePlacement(attention="eager", shared=True)
+    expected = run_in(tmp_path / "one", profile, algorithm, lambda ctx: train_here(ctx, one))
+    curves = run_in(tmp_path / "two", profile, algorithm, online_stage)
+    assert not psutil.Process().children(recursive=True)
+    assert [point["step"] for point in curves] == [1, 2, 3, 4]
+    for ours, theirs in zip(curves, expected, strict=True):
+        if algorithm == "rloo":  # a mean over micro-batches of their means over tokens
+            assert ours.pop("entropy") == pytest.approx(theirs.pop("entropy"), rel=0.1)
+        assert ours == pytest.approx(theirs, rel=1e-3, abs=2e-4)
+    for number in ("1", "2"):
+        first, second = tmp_path / "one" / number, tmp_path / "two" / number
+        assert {path.name for path in first.iterdir()} == {path.name for path in second.iterdir()}
+        for name in ("stream.json", "summary.json"):
+            assert json.loads((first / name).read_text()) == json.loads((second / name).read_text())
+        assert read_rows(first / "trained.parquet") == read_rows(second / "trained.parquet")
+        for name, atol in (("model/model.safetensors", 1e-4), ("optimizer.safetensors", 1e-4)):
+            theirs = load_file(first / name)
+            ours = load_file(second / name)
+            assert theirs.keys() == ours.keys()
+            for key, value in ours.items():
+                torch.testing.assert_close(value, theirs[key], atol=atol, rtol=1e-3)
+    rows = read_rows(tmp_path / "two" / "2" / "trained.parquet")
+    assert any(row["generation"] > 0 for row in rows)
+    start = load_file(tmp_path / "two" / "1" / "model" / "model.safetensors")
+    end = load_file(tmp_path / "two" / "2" / "model" / "model.safetensors")
+    assert max(float((value - start[key]).abs().max()) for key, value in end.items()) > 1e-3
+
+
+def first_segment(folder: Path, profile: Profile, name: str) -> StageContext:
+    """Return the first segment of RLOO, its prompts drawn."""
+    [stage, _] = segments(profile, "rloo")
+    if not (folder / "prompts").exists():
+        prompts_stage(context(stage.inputs["prompts"], {}, folder / "prompts", profile))
+    ctx = context(stage, {"prompts": folder / "prompts"}, folder / name, profile)
+    ctx.unfinished = folder / "work"
+    return ctx
+
+
+def test_why_it_failed_is_said_by_who_launched_it(tmp_path: Path) -> None:
+    """24 rollouts are 12 for each of two devices, and 5 do not divide them."""
+    ctx = first_segment(tmp_path, profile_on(2, 5), "out")
+    with pytest.raises(HarnessError, match="24 pairs cannot be made of micro-batches of 5 on each"):
+        online_stage(ctx)
+    assert not psutil.Process().children(recursive=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [True, False])
+def test_a_segment_that_was_killed_starts_again(first: bool, tmp_path: Path) -> None:
+    """One of the two processes is killed after the first step; the second launch ends as one."""
+    profile = profile_on(2, 2)
+    ctx = first_segment(tmp_path, profile, "killed")
+
+    def kill(step: int, metrics: Any) -> None:
+        leaves = [p for p in psutil.Process().children(recursive=True) if not p.children()]
+        [chosen] = [p for p in leaves if (p.environ().get("RANK") == "0") is first]
+        os.kill(chosen.pid, signal.SIGKILL)
+
+    ctx.on_report = kill
+    with pytest.raises(HarnessError, match="launched ended with exit code"):
+        online_stage(ctx)
+    assert not psutil.Process().children(recursive=True)
+    again = first_segment(tmp_path, profile, "again")
+    steps: list[int] = []
+    again.on_report = lambda step, metrics: steps.append(step)
+    online_stage(again)
+    assert steps == [1, 2]
+    whole = first_segment(tmp_path, profile, "whole")
+    train_here(whole, OnlinePlacement(attention="eager", shared=True))
+    for name in ("stream.json", "summary.json"):
+        assert (again.output / name).read_text() == (whole.output / name).read_text()
