@@ -18,10 +18,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from harness.catalogue.claims import Compare
-from harness.catalogue.schema import PROMPT_SCORES, Table
+from harness.catalogue.schema import PROMPT_SCORES, ScoreId, Table
 from harness.report.cells import Cell
 from harness.report.evidence import Evidence
 from harness.report.scores import Measured
@@ -110,7 +110,8 @@ def one_recipe_twice(
     if half < 2:
         return []
     rng = np.random.default_rng(root)
-    scores = sorted({score for _, _, score in measured})
+    # A study's measures of reward models are no scores, and no claim is about them.
+    scores = sorted({score for _, _, score in measured} & {*get_args(ScoreId)})
     table = _two_names(scores)
     verdicts = []
     for run in sorted({run for run, _, _ in measured}):

@@ -50,7 +50,8 @@ others are corrected within their table and reach far fewer.
 
 Simulated: all declared tables, every row with the same true mean. One recipe under two names: the
 published scores, whose seeds are dealt to two names without one in common, {deals} times; the deals
-of one table share its seeds and so are not independent of one another. Commit: {commit}.
+of one table share its seeds and so are not independent of one another. Five seeds leave each name
+two, and the share of one table alone says little. Commit: {commit}.
 """
 
 
@@ -183,9 +184,15 @@ def lines(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
         (f"simulated, {len(entry['tables'])} tables", str(entry["seeds"]), entry)
         for entry in found["simulated"]
     ]
+    twice = found["one_recipe_twice"]
+    if len(twice) > 1:
+        counts = ("judged", "decided", "primary_judged", "primary_decided")
+        all_ = {count: sum(entry[count] for entry in twice) for count in counts}
+        seeds = sorted({len(entry["seeds"]) for entry in twice})
+        rows.append(("one recipe under two names, all tables", ", ".join(map(str, seeds)), all_))
     rows += [
         (f"one recipe under two names, {entry['table']}", str(len(entry["seeds"])), entry)
-        for entry in found["one_recipe_twice"]
+        for entry in twice
     ]
     return [
         (

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 REPORT, PAGE, SCORES, DIGESTS = "report.json", "report.md", "scores.parquet", "digests.json"
 
+OF_STUDY = "study"
+"""Where the digests name the stages of a table's study, beside those of its runs."""
+
 
 def publish(table_runs: TableRuns, cells: Sequence[Cell], store: Store, results_dir: Path) -> Path:
     """Write `results/<profile>/<table>/`, in place of what was published before.
@@ -159,7 +162,7 @@ def _fingerprints(table_runs: TableRuns, store: Store) -> dict[str, dict[str, st
     study = [] if table_runs.study is None else table_runs.study.targets
     for stage in study:
         if store.status(stage.fingerprint) == "done":
-            found.setdefault("study", {})[stage.label] = stage.fingerprint
+            found.setdefault(OF_STUDY, {})[stage.label] = stage.fingerprint
     return found
 
 

@@ -14,6 +14,7 @@ from harness.report.online import OnlineCost
 from harness.report.origin import Origin
 from harness.report.published import Published
 from harness.report.report import Report
+from harness.report.reward_study import Study
 from harness.report.summary import Summary
 
 
@@ -50,7 +51,7 @@ def restored(published: Published, table: Table, profile: Profile) -> Report:
             creations=tuple(Creation(**creation) for creation in data["creation"]),
             online=tuple(OnlineCost(**cost) for cost in data["online"]),
             curves={},
-            study=None,
+            study=Study.from_json(data["study"]) if "study" in data else None,
             origin=_origin(data["origin"]),
             assumptions=tuple(Assumption(**assumption) for assumption in data["assumptions"]),
             calibrations={},

@@ -132,6 +132,23 @@ class Study:
         """Return the findings as JSON data."""
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Study:
+        """Return the study that `as_json` wrote.
+
+        Raises:
+            KeyError, TypeError: it was written in another form.
+        """
+        from harness.statistics.rank_correlation import RankCorrelation
+
+        models = (StudiedModel(**{**m, "measures": _tuples(m["measures"])}) for m in data["models"])
+        agreements = (
+            Agreement(a["first"], a["second"], a["found"] and RankCorrelation(**a["found"]))
+            for a in data["agreements"]
+        )
+        own = {"models": models, "agreements": agreements, "seeds": data["seeds"]}
+        return cls(**{**data, **{name: tuple(values) for name, values in own.items()}})
+
 
 def read_study(table_runs: TableRuns, store: Store) -> Measured:
     """Read the values of a table's study that are there; empty where it has none.
@@ -287,6 +304,12 @@ def _numbers(values: ScoreMatrix) -> WithInterval:
 
     found = mean_interval(values)
     return found.mean, found.low, found.high
+
+
+def _tuples(measures: Mapping[str, Sequence[float]] | None) -> dict[str, WithInterval] | None:
+    if measures is None:
+        return None
+    return {name: (mean, low, high) for name, (mean, low, high) in measures.items()}
 
 
 def _agreements(matrices: Mapping[str, Sequence[ScoreMatrix]]) -> list[Agreement]:

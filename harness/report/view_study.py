@@ -15,7 +15,7 @@ from harness.report.view import (
     state_words,
 )
 
-_CALLED = {"accuracy": "accuracy", "best_of_n": "best of {n}", "gain": "gain"}
+CALLED = {"accuracy": "accuracy", "best_of_n": "best of {n}", "gain": "gain"}
 
 
 def study_blocks(report: Report) -> list[Block]:
@@ -66,7 +66,7 @@ def _agreement_block(study: Study) -> Block:
     rows = []
     for agreement in study.agreements:
         measures = (agreement.first, agreement.second)
-        name = " and ".join(_CALLED[measure].format(n=study.n) for measure in measures)
+        name = " and ".join(CALLED[measure].format(n=study.n) for measure in measures)
         found = agreement.found
         if found is None:
             words = f"{done}/{len(study.models)} reward models"

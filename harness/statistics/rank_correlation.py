@@ -39,6 +39,10 @@ LEAST = 4
 PERMUTATIONS = 50_000
 """Random pairings of the permutation test; up to eight things have fewer, and all are tried."""
 
+DECIMALS = 9
+"""Decimals to which means are ranked. Other threads round sums differently, and two means that are
+one number must stay a tie."""
+
 
 @dataclass(frozen=True)
 class RankCorrelation:
@@ -90,7 +94,7 @@ def rank_correlation(
     if len(first) < LEAST:
         return None
     left, right = _stacked(first), _stacked(second)
-    means = left.mean(axis=(1, 2)), right.mean(axis=(1, 2))
+    means = left.mean(axis=(1, 2)).round(DECIMALS), right.mean(axis=(1, 2)).round(DECIMALS)
     rho = spearman(*(list(map(float, side)) for side in means))
     if rho is None:
         return None
@@ -113,7 +117,7 @@ def _resampled(values: FloatArray, rng: np.random.Generator) -> FloatArray:
     by_seed = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=DRAWS) / seeds
     by_prompt = rng.multinomial(prompts, np.full(prompts, 1 / prompts), size=DRAWS) / prompts
     over_prompts = np.einsum("ksp,dp->dks", values, by_prompt, optimize=True)
-    return np.asarray(np.einsum("dks,ds->dk", over_prompts, by_seed))
+    return np.asarray(np.einsum("dks,ds->dk", over_prompts, by_seed).round(DECIMALS))
 
 
 def _rhos(left: FloatArray, right: FloatArray) -> FloatArray:

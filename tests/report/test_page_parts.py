@@ -118,7 +118,7 @@ def test_a_finding_tells_better_from_worse_by_the_column(
             )
         cells.append(known)
     found = finding(replace(report, cells=tuple(cells)), [])
-    assert found == f"in Arena-Hard v0.1, WR (%), {said}"
+    assert found == f"In Arena-Hard v0.1, WR (%), {said}"
 
 
 def test_a_finding_without_numbers_gives_the_reason(store: Store) -> None:
@@ -142,7 +142,7 @@ def test_a_table_without_claims_still_has_a_finding(store: Store) -> None:
     runs = toy_runs(seeds=[0, 1, 2])
     write_all(store, runs)
     assert said_of(runs, store) == (
-        "in Arena-Hard v0.1, WR (%), 3 of 3 rows are better than the baseline."
+        "In Arena-Hard v0.1, WR (%), 3 of 3 rows are better than the baseline."
     )
 
 

@@ -96,3 +96,17 @@ def test_a_broken_file_is_a_sentence(tmp_path: Path, text: str) -> None:
 
 def test_nothing_measured_is_nothing(tmp_path: Path) -> None:
     assert read(tmp_path) is None
+
+
+def test_several_tables_are_also_counted_together() -> None:
+    def entry(table: str, seeds: int, judged: int, decided: int) -> dict[str, object]:
+        primary = {"primary_judged": 10, "primary_decided": 1}
+        return {"table": table, "seeds": list(range(seeds)), "judged": judged,
+                "decided": decided, **primary}  # fmt: skip
+
+    found = {"simulated": [], "one_recipe_twice": [entry("a", 5, 100, 6), entry("b", 10, 300, 2)]}
+    all_, *single = lines(found)
+    assert all_[0] == "one recipe under two names, all tables"
+    assert all_[1:] == ("5, 10", "400", "8", "2.0%", "20", "2", "10.0%")
+    assert [row[0] for row in single] == [f"one recipe under two names, {t}" for t in "ab"]
+    assert len(lines({"simulated": [], "one_recipe_twice": [entry("a", 5, 100, 6)]})) == 1

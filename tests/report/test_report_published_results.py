@@ -9,9 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from harness.catalogue.load import load_tables
+from harness.catalogue.profile import load_profiles
 from harness.errors import HarnessError
 from harness.project import results_dir
-from harness.report.published import check, published_folders
+from harness.report.aa import one_recipe_twice
+from harness.report.published import check, published_folders, read_published
 
 FOLDERS = list(published_folders(results_dir()))
 
@@ -56,3 +59,26 @@ def test_one_changed_score_is_found(tmp_path: Path) -> None:
     pq.write_table(changed, folder / "scores.parquet")
     with pytest.raises(HarnessError, match=r"scores\.parquet"):
         check(folder)
+
+
+def test_every_published_table_is_on_the_page_with_a_trace_of_each_run() -> None:
+    from harness.report.page.from_results import from_results
+    from harness.report.page.page import as_html
+
+    profile = load_profiles()["micro"]
+    contents = from_results(list(load_tables().values()), profile, results_dir())
+    assert len(contents.sections) == len(FOLDERS)
+    behind = {run for folder in FOLDERS for run, *_ in read_published(folder).measured}
+    assert behind <= set(contents.traces)
+    page = as_html(contents)
+    assert all(f'id="{folder.name}"' in page for folder in FOLDERS)
+    assert "Does one measure predict another?" in page
+
+
+def test_one_recipe_under_two_names_is_dealt_from_every_published_table() -> None:
+    """Measures of reward models, which a study publishes beside its scores, are none of them."""
+    for folder in FOLDERS:
+        published = read_published(folder)
+        seeds = published.report["seeds"]
+        dealt = one_recipe_twice(published.measured, seeds, deals=1, root=0)
+        assert bool(dealt) == (len(seeds) >= 4)

@@ -139,6 +139,17 @@ def test_the_numbers_are_those_derived_by_hand(store: Store) -> None:
     assert rhos["best_of_n", "gain"] == pytest.approx(1.0)
 
 
+def test_a_study_comes_back_from_what_was_published(store: Store) -> None:
+    runs = planned((0, 1))
+    write_study(store, runs)
+    study = found(runs, store)
+    assert Study.from_json(json.loads(json.dumps(study.as_json()))) == study
+    lacking = study_of(planned((0, 1, 2)), store)
+    assert lacking is not None
+    assert not lacking.whole
+    assert Study.from_json(json.loads(json.dumps(lacking.as_json()))) == lacking
+
+
 def test_a_table_without_a_study_has_none(store: Store) -> None:
     runs = toy_runs()
     assert study_of(runs, store) is None

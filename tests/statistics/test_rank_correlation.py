@@ -77,6 +77,19 @@ def test_prompts_in_another_order_are_the_same_prompts() -> None:
     assert rank_correlation([left[0], turned, *left[2:]], right) == rank_correlation(left, right)
 
 
+def test_means_that_are_one_number_are_a_tie_however_they_are_rounded() -> None:
+    """Of six things on a grid of ten values, many tie; 1e-13 is far below what scores resolve."""
+    rng = np.random.default_rng(0)
+    grid = rng.integers(0, 2, size=(2, 6, 3, 20)).astype(float)
+
+    def correlated(noise: float) -> RankCorrelation | None:
+        moved = grid + noise * rng.standard_normal(grid.shape)
+        left, right = ([ScoreMatrix.of(matrix) for matrix in side] for side in moved)
+        return rank_correlation(left, right)
+
+    assert correlated(1e-13) == correlated(0.0)
+
+
 def test_the_same_data_give_the_same_numbers() -> None:
     left, right = things([1.0, 2.0, 3.0, 4.0], 3.0), things([2.0, 1.0, 3.0, 4.0], 3.0, draw=1)
     assert rank_correlation(left, right) == rank_correlation(left, right)

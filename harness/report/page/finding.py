@@ -13,8 +13,10 @@ from harness.catalogue.claims import Qualitative, places
 from harness.catalogue.schema import Column
 from harness.report.cells import Cell
 from harness.report.report import Report
+from harness.report.reward_study import Study
 from harness.report.verdicts import Verdict
 from harness.report.view import our_decimals, plain, signed
+from harness.report.view_study import CALLED
 
 
 def finding(report: Report, verdicts: Sequence[Verdict]) -> str:
@@ -30,7 +32,8 @@ def finding(report: Report, verdicts: Sequence[Verdict]) -> str:
         return _sentence(_nothing(primary))
     rows = _rows(report, column)
     if primary is None:
-        return _sentence(rows)
+        said = rows if report.study is None else f"{_study(report.study)}; {rows}"
+        return _sentence(said[:1].upper() + said[1:])
     if primary.margin is None:
         return _sentence(f"Not decided, because {primary.reason}: {_quoted(primary)}; {rows}")
     word = primary.text[:1].upper() + primary.text[1:]
@@ -75,6 +78,20 @@ def _margins(primary: Verdict, decimals: int) -> str:
         noise = {True: ", within its own noise", False: "", None: ""}[primary.paper_within_noise]
         parts.append(f"the paper's {steps}{noise}")
     return "; ".join(parts)
+
+
+def _study(study: Study) -> str:
+    """Return which measures of reward models predict which."""
+    if not study.whole:
+        return "not every reward model has its numbers"
+    said = [
+        f"{CALLED[a.first].format(n=study.n)} and {CALLED[a.second].format(n=study.n)}: "
+        f"ρ = {signed(a.found.rho, 2)}, 95% from {signed(a.found.low, 2)} to "
+        f"{signed(a.found.high, 2)}"
+        for a in study.agreements
+        if a.found is not None
+    ]
+    return f"Over {len(study.models)} reward models, {', '.join(said)}"
 
 
 def _rows(report: Report, column: Column) -> str:

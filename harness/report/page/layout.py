@@ -19,6 +19,7 @@ from harness.report.page.finding import finding
 from harness.report.page.provenance import SeedTrace, Traces
 from harness.report.report import Report
 from harness.report.view_details import cost_block, detail_blocks
+from harness.report.view_study import study_blocks
 
 DRAWN_AFTER = 2
 """Figures of a row that stand before its drawing: ours and our gain."""
@@ -109,6 +110,7 @@ class TableLayout:
     has_numbers: bool
     blocks: tuple[ColumnBlock, ...]
     facts: list[tuple[str, str]]
+    study: list[view.Block]
     summary: view.Block
     details: list[view.Block]
     cost: view.Block | None
@@ -140,6 +142,7 @@ def table_layout(section: Section, traces: Traces) -> TableLayout:
         has_numbers=section.has_numbers,
         blocks=tuple(_blocks(report, traces)),
         facts=[fact for fact in view.facts(report) if fact[0] not in ("Question", "Source")],
+        study=study_blocks(report),
         summary=view.summary_block(report),
         details=detail_blocks(report) if section.has_numbers else [],
         cost=None if section.costs is None else cost_block(report, section.costs),

@@ -22,6 +22,7 @@ from harness.report.curves import draw_curves
 from harness.report.publish import PAGE, REPORT
 from harness.report.published import is_table
 from harness.report.report import Report
+from harness.report.reward_study_plot import draw_study
 
 _HEADING = re.compile(r"^# +(.+)$", re.MULTILINE)
 _PICTURE = re.compile(r"!\[((?:[^\]\\]|\\.)*)\]\(([\w.-]+\.svg)\)")
@@ -54,13 +55,16 @@ class Picture:
 
 def drawn(report: Report) -> list[Picture]:
     """Return the figures of a table's report, drawn now."""
-    if not report.curves:
-        return []
-    ((title, file, alt),) = view.figures(report)
+    pictures = []
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / file
-        draw_curves(report.curves, path)
-        return [Picture(title, alt, path.read_bytes(), "drawn from the curves in the store")]
+        for title, file, alt in view.figures(report):
+            path = Path(folder) / file
+            if file == view.STUDY and report.study is not None:
+                draw_study(report.study, path)
+            else:
+                draw_curves(report.curves, path)
+            pictures.append(Picture(title, alt, path.read_bytes(), "drawn from the store"))
+    return pictures
 
 
 def beside(folder: Path) -> list[Picture]:

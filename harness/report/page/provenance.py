@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from harness.report.origin import behind, origin_of_stages
-from harness.report.publish import DIGESTS
+from harness.report.publish import DIGESTS, OF_STUDY
 from harness.report.published import Published
 from harness.store import Store
 
@@ -110,7 +110,8 @@ def trace_published(published: Published, traces: Traces) -> None:
     rows = {row["id"]: row["runs"].values() for row in report["rows"]}
     _serve(report["table"], rows, report["profile"], traces)
     stages = json.loads((published.folder / DIGESTS).read_text(encoding="utf-8"))["stages"]
-    for name, fingerprints in stages.items():
+    of_runs = {name: found for name, found in stages.items() if name != OF_STUDY}
+    for name, fingerprints in of_runs.items():
         run_id, _, seed = name.split("/")
         trace, number = traces[run_id], int(seed.removeprefix("seed"))
         trace.policies = _joined(trace.policies, origin["policies"])
