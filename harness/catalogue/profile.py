@@ -329,7 +329,17 @@ def table_unsupported(
         for column in table.columns
         for reason in unsupported(table.recipe_of(row, column), [column], profile)
     ]
-    return list(dict.fromkeys(reasons))
+    return list(dict.fromkeys(reasons + _study_unsupported(table, profile, rows)))
+
+
+def _study_unsupported(table: Table, profile: Profile, rows: Sequence[Row] | None) -> list[str]:
+    """Return why a profile cannot measure the reward models of a table that studies them."""
+    if table.study is None or profile.prompts.source == "world":
+        return []
+    recipes = [table.recipe_of(row, table.columns[0]) for row in rows or table.rows]
+    if all(recipe.is_base for recipe in recipes):
+        return []
+    return [f"`{profile.name}` has no held-out pairs and no oracle to measure reward models with"]
 
 
 def roles_of(recipe: Recipe) -> list[RewardRole]:

@@ -158,6 +158,12 @@ def answerer_of(asked: Asked, benchmark: Benchmark, ledger: Ledger) -> Answerer 
     from harness.evaluation.judging.endpoint import Endpoint
     from harness.evaluation.judging.prices import Price, parse_price
 
+    nowhere = asked.answers is None and asked.model_base_url is None
+    if nowhere and asked.model is not None and not Path(asked.model).is_dir():
+        raise UserError(
+            f"There is no folder {asked.model}; give the folder of a local model with --model, "
+            "an endpoint that has it with --model-base-url, or its answers with --answers"
+        )
     is_local = asked.answers is None and asked.model is not None and Path(asked.model).is_dir()
     if (asked.answers is None) == (asked.model_base_url is None and not is_local):
         raise UserError(

@@ -116,10 +116,12 @@ def _conversation(question: Question, said: list[str]) -> list[dict[str, str]]:
 
 
 def _digest(checkpoint: Path) -> str:
-    """Return the sha256 of a checkpoint's files, by name."""
-    names = sorted(p for p in checkpoint.iterdir() if p.suffix in (".json", ".safetensors"))
+    """Return the sha256 of a checkpoint's files that decide what it answers, by name."""
+    from harness.trainer.model_places import READ_BY_LOADERS
+
+    names = sorted(p for p in checkpoint.iterdir() if p.suffix in READ_BY_LOADERS)
     if not any(path.suffix == ".safetensors" for path in names):
-        raise UserError(f"{checkpoint} holds no weights; give the folder of a checkpoint")
+        raise UserError(f"{checkpoint} holds no safetensors; give the folder of a checkpoint")
     found = hashlib.sha256()
     for path in names:
         found.update(path.name.encode() + b"\0")

@@ -60,6 +60,7 @@ def _print_plan(
     together: Together, summary: dict[str, Any], price: Price | None, lacking: Mapping[str, str]
 ) -> None:
     """Print the plan of several tables; `lacking` says why rows of figures are left out."""
+    from harness.cli.options import again
     from harness.cli.output import console
     from harness.cli.plan_command import print_progress
 
@@ -72,7 +73,8 @@ def _print_plan(
     for name, reason in lacking.items():
         out.print(f"left out: {name}: {reason}", soft_wrap=True)
     skipping = " --skip-unsupported" if together.left_out else ""
-    print_progress(out, summary, f"{together.group}{skipping}", price)
+    asked = again(together.group, together.profile.name, summary["seeds"])
+    print_progress(out, summary, f"{asked}{skipping}", price)
 
 
 def headline(summary: dict[str, Any]) -> str:
@@ -179,6 +181,7 @@ def _write_cells(cells: Sequence[Sequence[Cell]]) -> None:
 
 def _print_closing(out: Console, together: Together, cells: Sequence[Sequence[Cell]]) -> None:
     """Print a line for each table: how much of it has numbers, and how its gains point."""
+    from harness.cli.options import again
     from harness.cli.output import grid
 
     lines = [
@@ -189,7 +192,8 @@ def _print_closing(out: Console, together: Together, cells: Sequence[Sequence[Ce
     out.print()
     out.print(grid(headings, lines, right="13"))
     _print_left_out(out, together)
-    out.print("\nMore: harness report TABLE, harness claims TABLE, harness ui")
+    of_table = again("TABLE", together.profile.name)
+    out.print(f"\nMore: harness report {of_table}, harness claims {of_table}, harness ui")
 
 
 def closing(cells: Sequence[Cell]) -> tuple[str, str, str]:

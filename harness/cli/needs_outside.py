@@ -142,18 +142,23 @@ def _cached(source: str, revision: str) -> bool:
 
 
 def _benchmarks(profile: Profile) -> Iterator[Need]:
-    from harness.trainer.real_benchmarks import KINDS, fetch_line, folder_of
+    from harness.trainer.real_benchmarks import KINDS, benchmark_identity, fetch_line, folder_of
 
     for name, benchmark in profile.benchmarks.items():
         if name not in KINDS:
             continue
         place = benchmark.files or KINDS[name].name
         folder = folder_of(place)
-        if folder.is_dir():
-            yield Need(f"benchmark {name}", "met", str(folder))
+        what = f"benchmark {name}"
+        if not folder.is_dir():
+            yield Need(what, "missing", f"no files at {folder}", f"type {fetch_line(place)}")
+            continue
+        try:
+            benchmark_identity(name, benchmark)
+        except HarnessError as error:
+            yield Need(what, "missing", *_two_parts(str(error)))
         else:
-            do = f"type {fetch_line(place)}"
-            yield Need(f"benchmark {name}", "missing", f"no files at {folder}", do)
+            yield Need(what, "met", str(folder))
 
 
 def _endpoint(role: Role, model: str, *, required: bool) -> Need:

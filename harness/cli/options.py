@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -106,6 +107,24 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     if twice:
         raise UserError(f"`--seeds {text}` names seed {twice[0]} twice; name it once")
     return tuple(sorted(seeds))
+
+
+def again(name: str, profile: str, seeds: Sequence[int] = (), rows: Sequence[str] = ()) -> str:
+    """Return what stands behind a verb to ask for the same once more, without what is the default.
+
+    Args:
+        name: The table, figure or group.
+        profile: Name of the profile.
+        seeds: Distinct ascending seeds; none where the verb knows those last asked for.
+        rows: Ids of rows; none where all are asked for.
+    """
+    from harness.report.view import seeds_text
+
+    said = [name]
+    said += [] if profile == DEFAULT_PROFILE else ["--profile", profile]
+    said += ["--rows", ",".join(rows)] if rows else []
+    text = seeds_text(seeds) if seeds else DEFAULT_SEEDS
+    return " ".join(said + ([] if text == DEFAULT_SEEDS else ["--seeds", text]))
 
 
 def parse_names(option: str, text: str | None) -> tuple[str, ...] | None:

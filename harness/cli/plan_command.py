@@ -17,6 +17,7 @@ from harness.cli.options import (
     SeedsOption,
     SkipUnsupportedOption,
     TablesArgument,
+    again,
     one_table,
     parse_names,
     parse_seeds,
@@ -111,8 +112,16 @@ def show_plan(
     if as_json:
         print_json(summary)
     else:
-        _print(summary, price)
+        _print(summary, price, again(runs.id, runs.profile.name, runs.seeds, _rows_asked(runs)))
     end_if_over(price, asked)
+
+
+def _rows_asked(runs: TableRuns | FigureRuns) -> list[str]:
+    """Return the rows that a command must name; none where they are all there are."""
+    from harness.trainer.table_runs import TableRuns
+
+    some = isinstance(runs, TableRuns) and len(runs.rows) < len(runs.table.rows)
+    return runs.row_ids if some else []
 
 
 def summarise(
@@ -224,21 +233,21 @@ def what_is_left(summary: dict[str, Any]) -> str:
     )
 
 
-def _print(summary: dict[str, Any], price: Price | None) -> None:
+def _print(summary: dict[str, Any], price: Price | None, asked: str) -> None:
     from harness.cli.output import console
 
     out = console()
     out.print(headline(summary), soft_wrap=True)
-    print_progress(out, summary, summary["table"], price)
+    print_progress(out, summary, asked, price)
 
 
-def print_progress(out: Console, summary: dict[str, Any], name: str, price: Price | None) -> None:
+def print_progress(out: Console, summary: dict[str, Any], asked: str, price: Price | None) -> None:
     """Print how many stages of each kind are in each state, which failed, and the price.
 
     Args:
         out: Where to.
         summary: The summary of a plan.
-        name: What `harness run` computes it by.
+        asked: What `harness run` computes it by.
         price: The price of what is left, if it has one.
     """
     from harness.cli.output import grid
@@ -255,4 +264,4 @@ def print_progress(out: Console, summary: dict[str, Any], name: str, price: Pric
     if price is not None:
         print_price(out, price)
     if summary["stages"]["done"] < summary["stages"]["total"]:
-        out.print(f"\nCompute it: harness run {name} --profile {summary['profile']}")
+        out.print(f"\nCompute it: harness run {asked}", soft_wrap=True)

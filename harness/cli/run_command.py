@@ -18,6 +18,7 @@ from harness.cli.options import (
     SeedsOption,
     SkipUnsupportedOption,
     TablesArgument,
+    again,
     one_table,
     parse_names,
     parse_seeds,
@@ -121,7 +122,7 @@ def run(
     write_report(runs, cells, store, Format.json if as_json else Format.terminal, details=False)
     if not as_json:
         out.print(
-            f"\nMore: harness report {runs.table.id} (distances, assumptions), "
+            f"\nMore: harness report {again(runs.id, runs.profile.name)} (distances, assumptions), "
             "harness ui (curves and rows side by side)"
         )
     if outcome is not None and not outcome.ok:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
@@ -38,6 +39,11 @@ END_OF_TURN = "<end_of_turn>"
 FIRST_IS_BETTER = "FIRST_IS_BETTER"
 """Name of the output in the configuration of a pairwise sequence classifier (`id2label`); a
 pointwise one, which has the same shape, is told apart by it."""
+
+VOCABULARIES = (
+    "tokenizer.json", "*.model", "*.tiktoken", "vocab.json", "vocab.txt", "tekken.json"
+)  # fmt: skip
+"""Names of files that hold a tokenizer's vocabulary."""
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 """Number formats that models run in."""
@@ -121,13 +127,30 @@ def from_folder(kind: Any, path: Path, dtype: str = "float32") -> Any:
     (Gemma-2's soft-capping, DeBERTa's positions).
 
     Raises:
-        HarnessError: no checkpoint at `path`.
+        HarnessError: no checkpoint at `path`, or one whose weights cannot be read or are not all
+            there, which transformers would fill up at random.
     """
     weight_files(path)
     silence_progress_bars()
-    return kind.from_pretrained(
-        path, dtype=DTYPES[dtype], use_safetensors=True, local_files_only=True
-    )
+    try:
+        model, said = kind.from_pretrained(
+            path,
+            dtype=DTYPES[dtype],
+            use_safetensors=True,
+            local_files_only=True,
+            output_loading_info=True,
+        )
+    except SafetensorError as error:
+        raise UserError(
+            f"the weights at {path} cannot be read ({error}): complete the download."
+        ) from error
+    missing = sorted(said["missing_keys"])
+    if missing:
+        raise UserError(
+            f"the weights at {path} lack {missing[0]} ({len(missing)} tensors are missing): "
+            "complete the download, or check that it is the model that its config.json names."
+        )
+    return model
 
 
 def fastest_device() -> str:
@@ -147,6 +170,12 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
         HarnessError: no checkpoint at `path`, or one without a readable tokenizer.
     """
     weight_files(path)
+    if not any(found for name in VOCABULARIES for found in Path(path).glob(name)):
+        # transformers makes one without a vocabulary out of the configuration alone.
+        raise UserError(
+            f"there is no tokenizer at {path}: complete the download, or put the tokenizer files "
+            "there that were published with the model."
+        )
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             path, local_files_only=True, trust_remote_code=False
@@ -173,9 +202,18 @@ def tokenize(
     *,
     add_generation_prompt: bool,
 ) -> list[list[int]]:
-    """Render conversations with the chat template and return their token ids."""
+    """Render conversations with the chat template and return their token ids.
+
+    Raises:
+        UserError: the tokenizer has no chat template.
+    """
     if not conversations:
         return []
+    if not tokenizer.chat_template:
+        raise UserError(
+            f"the tokenizer at {tokenizer.name_or_path} has no chat template, so how the model is "
+            "asked is not known: take the tokenizer files of the instruction-tuned model."
+        )
     texts = tokenizer.apply_chat_template(
         [[dict(message) for message in conversation] for conversation in conversations],
         tokenize=False,

@@ -59,7 +59,7 @@ def _parts(report: Report, details: bool) -> Iterator[RenderableType]:
         yield from block_lines(block)
     reasons = view.failures(report)
     if reasons:
-        yield Text("\nFailed", style="bold")
+        yield Text("\nMissing", style="bold")
         yield from (Padding(Text(reason, style="red"), (0, 0, 0, 2)) for reason in reasons)
     if details:
         for block in detail_blocks(report):

@@ -28,7 +28,8 @@ class Topics:
 
     Attributes:
         names: The topics, in a fixed order.
-        stage_of: Returns the stage that tells the topics of the prompts that a stage holds.
+        stage_of: Returns the stage that tells the topics of the prompts that a stage holds, or
+            of those that it answers.
         read: Returns prompt id and topic of each prompt, or answer, from that stage's folder.
     """
 
@@ -50,6 +51,8 @@ def topics_of(profile: Profile) -> Topics | None:
     from harness.trainer.scorer_steps import topic_settings
 
     def stage_of(prompts: Stage) -> Stage:
+        # A model is asked about the prompts, for which nobody need have answered them.
+        prompts = prompts.inputs["prompts"] if prompts.kind == "generate" else prompts
         label = f"{prompts.label} · topics"
         return Stage(
             "topics", VERSIONS["topics"], topic_settings(scorer), {"prompts": prompts}, label

@@ -123,3 +123,19 @@ def test_verify_fails_with_the_difference(
     result = call("verify")
     assert result.exit_code == 1
     assert "digests.json is missing" in result.stderr
+
+
+@pytest.mark.parametrize("profile", ["stand-in", "single-gpu", "paper"])
+def test_every_profile_has_a_ledger(says: Callable[..., Any], profile: str) -> None:
+    """None of these has an oracle, so that the study of reward models is not run on them."""
+    ledger = says("claims", "--profile", profile)
+    assert len(ledger) == 146
+    assert {claim["verdict"] for claim in ledger} == {"not_run", "not_testable"}
+
+
+def test_a_study_of_reward_models_needs_the_oracle_that_only_the_world_has(
+    says: Callable[..., Any],
+) -> None:
+    """The row of the largest reward model names one that `paper` has; its accuracy is nowhere."""
+    for claim in says("claims", "reward-models", "--profile", "paper"):
+        assert claim["verdict"] == "not_run"

@@ -115,6 +115,8 @@ def test_a_machine_with_everything_is_ready(
         (folder / "model.safetensors").write_bytes(b"")
     for name in ("arena-hard", "alpaca-eval", "mt-bench"):
         (tmp_path / "benchmarks" / name).mkdir(parents=True)
+    read = "harness.trainer.real_benchmarks.benchmark_identity"
+    monkeypatch.setattr(read, lambda name, declared: f"{name}@read")
     revision = load_profiles()["paper"].prompts.revision
     data = tmp_path / "datasets" / "snorkelai___snorkel-mistral-pair_rm" / "default" / "0.0.0"
     (data / str(revision)).mkdir(parents=True)
@@ -138,6 +140,17 @@ def test_a_machine_with_everything_is_ready(
     small = {"name": "NVIDIA L40S", "memory_gb": 48}
     monkeypatch.setattr(machine, "_gpus", lambda: [small] * 8)
     assert by_what(says("doctor_profile", *PAPER, code=1))["GPU"]["state"] == "missing"
+
+
+def test_a_benchmark_that_a_run_would_refuse_is_missing(
+    says: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Its folder is there, and no questions are in it."""
+    folder = tmp_path / "benchmarks" / "mt-bench"
+    folder.mkdir(parents=True)
+    found = by_what(says("doctor_profile", *PAPER, code=1))["benchmark mt_bench"]
+    assert found["state"] == "missing"
+    assert str(folder) in found["found"] + found["do"]
 
 
 def test_a_wrong_engine_variable_is_explained(

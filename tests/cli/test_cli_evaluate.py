@@ -173,6 +173,11 @@ def test_a_local_model_answers_once(
     with stand_in() as server:
         again = call(*command[:-1], server.url)
     assert again.exit_code == 0
+    # What the model is told decides its answers as well.
+    template = data / "tiny" / "chat_template.jinja"
+    template.write_text(template.read_text() + " ")
+    with stand_in() as server:
+        assert call(*command[:-1], server.url).exit_code != 0
 
 
 def test_a_folder_without_a_model_is_one_sentence(call: Callable[..., Any], data: Path) -> None:
@@ -181,7 +186,7 @@ def test_a_folder_without_a_model_is_one_sentence(call: Callable[..., Any], data
         "--judge-base-url", "http://127.0.0.1:9/v1",
     )  # fmt: skip
     assert result.exit_code == 2
-    assert "holds no weights; give the folder of a checkpoint" in result.stderr
+    assert "holds no safetensors; give the folder of a checkpoint" in result.stderr
 
 
 def test_a_budget_that_is_used_up_is_exit_code_1_and_one_sentence(

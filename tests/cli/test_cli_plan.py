@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from harness.cli.asking import planned
 from harness.engine import Plan
 from harness.store import Store
@@ -31,6 +33,22 @@ def test_a_dry_run_is_the_plan(says: Callable[..., Any], folders: Path) -> None:
     asked = ("table4", "--rows", "eva-a_min", "--seeds", "0,2")
     assert says("plan", "run", *asked, "--dry-run") == says("plan", "plan", *asked)
     assert not folders.exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "again"),
+    [
+        ("table4", "table4"),
+        ("table4 --rows eva-a_min --seeds 0", "table4 --rows dpo-1,eva-a_min --seeds 0"),
+        ("figure10 --profile paper --seeds 0,2", "figure10 --profile paper --seeds 0,2"),
+        ("all-offline --seeds 1-2", "all-offline --seeds 1-2"),
+    ],
+)
+def test_a_plan_ends_with_the_command_that_computes_just_that(
+    call: Callable[..., Any], asked: str, again: str
+) -> None:
+    last = call("plan", *asked.split()).stdout.splitlines()[-1]
+    assert last == f"Compute it: harness run {again}"
 
 
 def test_baselines_join_the_rows_asked_for(says: Callable[..., Any]) -> None:

@@ -238,7 +238,10 @@ def test_a_missing_folder_says_how_to_get_one(tmp_path: Path) -> None:
 def test_a_missing_tokenizer_is_one_clear_error(kind: str, tmp_path: Path) -> None:
     path = KINDS[kind](tmp_path)
     (path / "tokenizer.json").unlink()
-    with pytest.raises(UserError, match=r"the tokenizer at .* (cannot be loaded|does not know)"):
+    with pytest.raises(
+        UserError,
+        match=r"the tokenizer at .* (cannot be loaded|does not know)|there is no tokenizer at ",
+    ):
         load(kind, path)
 
 

@@ -15,7 +15,7 @@ from toy_figures import (
     write_stage,
     write_stages,
 )
-from toy_tables import ToyAssets
+from toy_tables import PROVENANCE, ToyAssets
 
 from harness.micro.operations import CATEGORIES, OPERATIONS
 from harness.report.cells import build_cells
@@ -27,6 +27,7 @@ from harness.report.figures.shares import read_share_data
 from harness.report.scores import read_rows, read_scores
 from harness.store import Stage, Store, StoreError
 from harness.trainer.figure_runs import plan_figure
+from harness.trainer.files import write_rows
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +52,13 @@ def one(report: FigureReport, **place: str) -> Point:
         p for p in report.points if all(getattr(p, name) == at for name, at in place.items())
     )
     return point
+
+
+def _one_prompt(folder: Path) -> Path:
+    """Return a file of human prompts from outside the embedded world."""
+    file = folder / "prompts.jsonl"
+    file.write_text('{"prompt": "What is a mean?"}\n', encoding="utf-8")
+    return file
 
 
 def test_a_gain_is_the_cell_s_of_its_table(store: Store) -> None:
@@ -222,9 +230,7 @@ def test_a_profile_without_a_scorer_has_no_topics_and_one_with_it_waits_for_them
     store: Store, tmp_path: Path
 ) -> None:
     profile = toy_profile()
-    file = tmp_path / "prompts.jsonl"
-    file.write_text('{"prompt": "What is a mean?"}\n', encoding="utf-8")
-    elsewhere = profile.prompts.model_copy(update={"source": str(file)})
+    elsewhere = profile.prompts.model_copy(update={"source": str(_one_prompt(tmp_path))})
     tables, figures = declared()
     waiting = profile.model_copy(update={"prompts": elsewhere})
     alone = profile.creator.model_copy(update={"scorer": None})
@@ -236,6 +242,28 @@ def test_a_profile_without_a_scorer_has_no_topics_and_one_with_it_waits_for_them
         assert report.missing == [f"not available: {reason}"]
         report = assemble_figure(plan_figure(figures[name], tables, waiting, (0,)), store)
         assert {point.state for point in report.points} == {"not_run"}
+
+
+def test_topics_told_by_a_model_are_of_the_prompts_and_need_the_rewards_beside_them(
+    store: Store, tmp_path: Path
+) -> None:
+    """The stage of topics is done first: without rewards there is nothing to show of it."""
+    profile = toy_profile()
+    elsewhere = profile.prompts.model_copy(update={"source": str(_one_prompt(tmp_path))})
+    tables, figures = declared()
+    waiting = profile.model_copy(update={"prompts": elsewhere})
+    runs = plan_figure(figures["figure12"], tables, waiting, (0,))
+    (telling,) = (stage for stage in runs.targets if stage.kind == "topics")
+    assert {stage.kind for stage in telling.inputs.values()} == {"prompts"}
+    topics = [{"prompt_id": prompt, "topic": "math"} for prompt in PROMPTS]
+    with store.writing(telling, PROVENANCE) as output:
+        write_rows(output / "topics.parquet", topics)
+    assert states(assemble_figure(runs, store)) == {"not_run": 27}
+    write_stages(store, runs, ["annotate"])
+    data = read_reward_data(runs, store)
+    assert set(data.by_seed[0].topics) == {"math"}
+    (behind,) = data.stages.values()
+    assert store.manifest(behind["annotate 1"])["kind"] == "annotate"
 
 
 def test_a_row_that_cannot_run_leaves_its_figure_without_numbers(store: Store) -> None:

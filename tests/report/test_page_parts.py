@@ -135,7 +135,7 @@ def test_a_finding_of_one_seed_concludes_nothing(store: Store) -> None:
     said = said_of(runs, store)
     assert said.startswith("Undecided (toy)")
     assert "one seed: how much seeds differ is unknown" in said
-    assert "nothing is concluded from the gains of 3 rows with one seed" in said
+    assert "nothing is concluded from the gain of 3 rows with one seed" in said
 
 
 def test_a_table_without_claims_still_has_a_finding(store: Store) -> None:

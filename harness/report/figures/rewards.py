@@ -136,7 +136,7 @@ def read_reward_data(runs: FigureRuns, store: Store) -> RewardData:
         reason = f"`{runs.profile.name}` has no scorer that sorts prompts by topic"
         return RewardData(runs.seeds, Found("not_available", 0, reason), {}, (), {})
     stages = _stages(runs, figure)
-    last = {seed: _telling(stage, told) for seed, stage in stages.items()}
+    last = {seed: _last(stage, told, store) for seed, stage in stages.items()}
     done = {s: stages[s] for s, t in last.items() if store.status(t.fingerprint) == "done"}
     by_seed = {seed: _read(store, stage, told) for seed, stage in done.items()}
     names: tuple[str, ...] = ()
@@ -145,8 +145,10 @@ def read_reward_data(runs: FigureRuns, store: Store) -> RewardData:
         names = (*told.names, *([NO_TOPIC] if unread else []))
     run_id = runs.places[figure.row][1].run
     behind = {
-        f"{run_id}/{runs.profile.name}/seed{seed}": {f"annotate {figure.iteration}": t.fingerprint}
-        for seed, t in done.items()
+        f"{run_id}/{runs.profile.name}/seed{seed}": {
+            f"annotate {figure.iteration}": stage.fingerprint
+        }
+        for seed, stage in done.items()
     }
     return RewardData(runs.seeds, found_of(list(last.values()), store), by_seed, names, behind)
 
@@ -174,9 +176,9 @@ def found_of(stages: Sequence[Stage], store: Store) -> Found:
     return Found("partial" if done else "not_run", done)
 
 
-def _telling(rewards: Stage, told: Topics | None) -> Stage:
-    """Return the stage that must be done: the rewards', or that of topics, which are told later."""
-    if told is None:
+def _last(rewards: Stage, told: Topics | None, store: Store) -> Stage:
+    """Return what a seed waits for: its rewards, or the topics, which a model may tell apart."""
+    if told is None or store.status(rewards.fingerprint) != "done":
         return rewards
     answers = rewards.inputs["completions"]
     topics = told.stage_of(answers)

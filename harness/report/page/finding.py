@@ -104,7 +104,8 @@ def _rows(report: Report, column: Column) -> str:
     if not done:
         return f"{where} none of the {len(cells)} rows with a baseline has a gain yet"
     if len(report.seeds) == 1:
-        return f"{where} nothing is concluded from the gains of {len(done)} rows with one seed"
+        rows = _counted(len(done), "row")
+        return f"{where} nothing is concluded from the gain of {rows} with one seed"
     sign = -1 if column.direction == "lower" else 1
     sides = [sign * _side(cell) for cell in done]
     words = ("above", "below") if column.direction == "none" else ("better than", "worse than")
