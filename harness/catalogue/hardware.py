@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from harness.catalogue.hyperparameters import Count, Positive
+from harness.catalogue.hyperparameters import Count
 from harness.catalogue.recipe import Algorithm, Strict
 from harness.errors import UserError
 from harness.project import PACKAGE
@@ -24,7 +24,7 @@ class Lora(Strict):
 
     rank: Count
     """Rank of each adapter."""
-    alpha: Positive
+    alpha: Count
     """Scale; an adapter's product is multiplied by alpha / rank."""
     targets: tuple[str, ...] | Literal["all-linear"]
     """Names of the layers that get one, or all linear layers."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -46,16 +46,18 @@ def list_tables(as_json: JsonOption = False) -> None:
     if as_json:
         print_json([*listed, *figures])
         return
-    headings = ("table", "kind", "rows", "columns", "paper values", "runs on", "title")
+    headings = ("table", "rows", "columns", "printed", "runs on", "title")
     lines = [
-        (*(str(item[key]) for key in ("id", "kind", "rows", "columns", "paper_values")),
-         ", ".join(item["runnable"]) or "not yet", tables[item["id"]].title)
+        (*(str(item[key]) for key in ("id", "rows", "columns", "paper_values")),
+         profiles_in_short(dict.fromkeys(item["runnable"], 1), 1, profiles),
+         tables[item["id"]].title)
         for item in listed
     ]  # fmt: skip
     out = console()
-    out.print(grid(headings, lines, right="234"))
+    out.print(grid(headings, lines, right="123"))
     drawn = [
-        (item["id"], item["drawn"], str(item["rows"]), _rows_on(item),
+        (item["id"], item["drawn"], str(item["rows"]),
+         profiles_in_short(item["rows_runnable"], item["rows"], profiles),
          all_figures()[item["id"]].title)
         for item in figures
     ]  # fmt: skip
@@ -65,12 +67,22 @@ def list_tables(as_json: JsonOption = False) -> None:
         out.print("\nnot yet: no profile can run it; `harness run TABLE` says what is missing.")
 
 
-def _rows_on(item: Mapping[str, Any]) -> str:
-    """Return the profiles that can run a figure's rows, with how many where not all."""
-    can = {name: rows for name, rows in item["rows_runnable"].items() if rows}
-    told = [name if rows == item["rows"] else f"{name} ({rows} of {item['rows']} rows)"
-            for name, rows in can.items()]  # fmt: skip
-    return ", ".join(told) or "not yet"
+def profiles_in_short(can: Mapping[str, int], whole: int, profiles: Collection[str]) -> str:
+    """Return in few words which profiles can run something: `all`, `all but NAME`, or their names.
+
+    Args:
+        can: How many of its rows each profile can run.
+        whole: How many rows it has.
+        profiles: All profiles.
+    """
+    part = {n: f" ({rows} of {whole} rows)" for n, rows in can.items() if 0 < rows < whole}
+    lacking = [name for name in profiles if can.get(name, 0) < whole]
+    if not lacking:
+        return "all"
+    if len(lacking) == 1 and len(profiles) > 2:
+        return f"all but {lacking[0]}{part.get(lacking[0], '')}"
+    named = (f"{name}{part.get(name, '')}" for name in profiles if can.get(name))
+    return ", ".join(named) or "not yet"
 
 
 def runnable(table: Table, profiles: Mapping[str, Profile]) -> list[str]:

@@ -45,7 +45,7 @@ class Lora:
     """
 
     rank: int
-    alpha: float
+    alpha: int
     targets: Sequence[str] | Literal["all-linear"] = "all-linear"
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from harness.catalogue.profile import unsupported
 from harness.cli.asking import all_profiles, all_tables
+from harness.cli.catalogue_commands import profiles_in_short
 from harness.cli.wording import in_short
 
 
@@ -123,3 +124,17 @@ def test_validate_names_the_problems_of_tables_and_profiles_at_once(
     assert result.exit_code == 2
     assert "table4.yaml:2" in result.stderr
     assert "micro.yaml:2" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("can", "words"),
+    [
+        ({"a": 3, "b": 3, "c": 3}, "all"),
+        ({"a": 3, "c": 3}, "all but b"),
+        ({"a": 3, "b": 1, "c": 3}, "all but b (1 of 3 rows)"),
+        ({"a": 3, "b": 2}, "a, b (2 of 3 rows)"),
+        ({"b": 0}, "not yet"),
+    ],
+)
+def test_profiles_are_named_in_few_words(can: dict[str, int], words: str) -> None:
+    assert profiles_in_short(can, 3, ("a", "b", "c")) == words

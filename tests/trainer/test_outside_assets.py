@@ -192,7 +192,7 @@ def test_a_benchmark_is_what_its_files_say(machine: Path, paper: Profile) -> Non
 def test_words_of_ones_own_count_for_nothing_in_the_benchmarks_own_place(
     machine: Path, paper: Profile
 ) -> None:
-    """The same folder under a name of its own, as a profile's `files` gives it, is judged by them."""
+    """The same folder under a name of its own, as a profile has in `files`, is judged by them."""
     write_benchmarks(machine / "benchmarks")
     words = {"name": "mine", "system": "s", "prompt": "{instruction} {output_1} {output_2}"}
     folder = machine / "benchmarks" / "alpaca-eval"

@@ -216,7 +216,7 @@ def test_adapters_end_as_an_ordinary_checkpoint(
 ) -> None:
     """Only the layers with adapters differ from the start, by a product of the adapters' rank."""
     pytest.importorskip("peft")
-    lora = Lora(rank=2, alpha=4.0, targets=("q_proj", "v_proj"))
+    lora = Lora(rank=2, alpha=4, targets=("q_proj", "v_proj"))
     trained(policy_path, tmp_path, algorithm=algorithm, learning_rate=1e-2, place={"lora": lora})
     start = load_file(policy_path / "model.safetensors")
     merged = weights(tmp_path)
@@ -237,6 +237,6 @@ def test_adapters_without_peft_are_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "peft", None)
-    place = Placement(work=tmp_path, checkpoint_every=1, lora=Lora(rank=1, alpha=1.0))
+    place = Placement(work=tmp_path, checkpoint_every=1, lora=Lora(rank=1, alpha=1))
     with pytest.raises(UserError, match=r"pip install -e '\.\[lora\]'"):
         place.adapters()
