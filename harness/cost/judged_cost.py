@@ -71,7 +71,7 @@ def topics_cost(c: Costing, stage: Stage) -> StageCost:
 def _about_prompts(c: Costing, stage: Stage, each: Asked, questions: int) -> StageCost:
     prompts = c.sizes.of(stage)
     requests, prompt = questions * prompts.total, each.instructions + c.prompt_tokens(prompts)
-    asked = calls("JUDGE", str(stage.settings["judge"]), requests, prompt, each.reply)
+    asked = calls("SCORER", str(stage.settings["judge"]), requests, prompt, each.reply)
     return c.asking((asked,), c.text_bytes(requests, 0))
 
 
