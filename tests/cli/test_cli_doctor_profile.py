@@ -16,6 +16,7 @@ import pytest
 from harness.catalogue.profile import load_profiles
 from harness.cli import machine, needs
 from harness.evaluation.calibration_record import Calibration, record_path
+from harness.training import launched
 
 PAPER = ("doctor", "--profile", "paper")
 KEY = "sk-very-secret-0123456789"
@@ -74,7 +75,7 @@ def test_a_bare_machine_lacks_all_of_it_and_is_told_what_to_type(says: Callable[
         "creator gemini-1.5-pro": "GEMINI_API_KEY",
         "judge gpt-4-1106-preview": "OPENAI_API_KEY",
         "judge gpt-4": "HARNESS_JUDGE_URL",
-        "judge gemini-1.5-flash": "GEMINI_API_KEY",
+        "scorer gemini-1.5-flash": "GEMINI_API_KEY",
         **{f"model {model}": f"hf download {model}" for model in MODELS},
     }
     for what, do in typed.items():
@@ -125,6 +126,7 @@ def test_a_machine_with_everything_is_ready(
     real = metadata.version
     ours = {"alpaca-eval": "0.6.6", "lm-eval": "0.4.13", "vllm": "0.30.0"}
     monkeypatch.setattr(metadata, "version", lambda name: ours.get(name) or real(name))
+    monkeypatch.setattr(launched, "_installed", lambda name: True)  # deepspeed
     found = says("doctor_profile", *PAPER)
     assert found["ready"]
     states = {need["state"] for need in found["needs"]}
