@@ -168,7 +168,7 @@ def _endpoint(role: Role, model: str, *, required: bool) -> Need:
         access = access_to(role, model)
         endpoint = Endpoint(access.url, access.key_variable)
     except HarnessError as error:
-        return Need(what, "missing" if required else "advised", *_two_parts(str(error)))
+        return Need(what, "missing" if required else "advised", *two_parts(str(error)))
     key = "with" if os.environ.get(access.key_variable) else "without"
     price = "price unknown"
     if access.price is not None:
@@ -176,7 +176,7 @@ def _endpoint(role: Role, model: str, *, required: bool) -> Need:
     return Need(what, "met", f"{endpoint.address}, {key} a key in {access.key_variable}; {price}")
 
 
-def _two_parts(sentence: str) -> tuple[str, str]:
+def two_parts(sentence: str) -> tuple[str, str]:
     """Return what is wrong, and what to do, of a sentence that says both."""
     what, _, do = sentence.partition("; ")
     return what, do

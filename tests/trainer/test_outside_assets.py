@@ -243,8 +243,8 @@ def test_a_real_policy_is_told_in_words_how_to_revise(paper: Profile) -> None:
 def test_scores_that_will_not_be_there_are_named_before_a_run(
     paper: Profile, machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.trainer.real_judging._version", lambda package: "not-installed")
-    monkeypatch.setattr("harness.trainer.real_benchmarks._lm_eval_version", lambda: "not-installed")
+    for module in ("real_judging", "real_benchmarks"):
+        monkeypatch.setattr(f"harness.trainer.{module}.version_of", lambda package: "not-installed")
 
     def named(table: str) -> list[str]:
         plan = Plan(plan_table(find_table(load_tables(), table), paper, [0]).targets)
@@ -252,7 +252,7 @@ def test_scores_that_will_not_be_there_are_named_before_a_run(
 
     assert named("table4") == ["Arena-Hard's lengths in tokens", "AlpacaEval"]
     assert named("table9") == ["table 9's tasks"]
-    monkeypatch.setattr("harness.trainer.real_judging._version", lambda package: "1.0")
+    monkeypatch.setattr("harness.trainer.real_judging.version_of", lambda package: "1.0")
     assert named("table4") == ["AlpacaEval's length-controlled win rate"]
     write_benchmarks(machine / "benchmarks")
     (machine / "benchmarks" / "alpaca-eval" / "df_gamed.csv").write_text("difficulties")
