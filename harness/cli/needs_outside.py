@@ -58,6 +58,8 @@ def endpoints_of(profile: Profile) -> list[tuple[Role, str, bool]]:
     for name, benchmark in profile.benchmarks.items():
         if name != DOWNSTREAM:
             found["SCORER" if benchmark.of_prompts else "JUDGE", benchmark.judge] = True
+    if profile.engine == "endpoint":
+        found["SOLVER", profile.policy.partition("@")[0]] = True
     if profile.creator.scorer is not None:
         found.setdefault(("SCORER", profile.creator.scorer), False)
     return [(role, model, required) for (role, model), required in found.items()]

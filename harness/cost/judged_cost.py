@@ -49,8 +49,7 @@ def judge_cost(c: Costing, stage: Stage) -> StageCost:
     """Return the cost of a judge's verdicts on a benchmark."""
     identity = str(stage.settings["benchmark"])
     if is_lm_eval(identity):
-        # Where no stage before this one has the answers, this one makes them.
-        return StageCost() if "answers" in stage.inputs else _tasks(c, stage)
+        return StageCost()  # the answers were scored by the package that asked for them
     name, lengths = _judged(c, identity)
     requests = cast(int, c.profile.benchmarks[name].items) * REQUESTS[name]
     prompt = lengths.instructions + lengths.question + lengths.answer + lengths.reference

@@ -22,7 +22,11 @@ PAPER = ("doctor", "--profile", "paper")
 KEY = "sk-very-secret-0123456789"
 VARIABLES = [
     *("OPENAI_API_KEY", "GEMINI_API_KEY", "HARNESS_VLLM_PYTHON", "HARNESS_SGLANG_PYTHON"),
-    *(f"HARNESS_{r}_{w}" for r in ("CREATOR", "JUDGE", "SCORER") for w in ("URL", "KEY", "PRICE")),
+    *(
+        f"HARNESS_{role}_{what}"
+        for role in ("CREATOR", "JUDGE", "SCORER", "SOLVER")
+        for what in ("URL", "KEY", "PRICE")
+    ),
 ]
 MODELS = [
     "google/gemma-2-9b-it",
@@ -161,6 +165,17 @@ def test_an_endpoint_of_ones_own_needs_no_sellers_key(
     found = says("doctor_profile", *PAPER, code=1)
     assert by_what(found)["creator gemini-1.5-pro"]["state"] == "missing"
     assert "secret" not in json.dumps(found)
+
+
+def test_a_policy_behind_an_endpoint_is_looked_for_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    paper = load_profiles()["paper"]
+    profile = paper.model_copy(update={"engine": "endpoint", "policy": f"a/b@{'0' * 40}"})
+    found = {n.what: n for n in needs.needs_of(profile, machine.inspect_machine())}
+    assert found["solver a/b"].state == "missing"
+    assert "HARNESS_SOLVER_URL" in found["solver a/b"].do
+    monkeypatch.setenv("HARNESS_SOLVER_URL", "http://127.0.0.1:8000/v1")
+    found = {n.what: n for n in needs.needs_of(profile, machine.inspect_machine())}
+    assert found["solver a/b"].state == "met"
 
 
 def test_a_passed_calibration_is_met(says: Callable[..., Any], folders: Path) -> None:
