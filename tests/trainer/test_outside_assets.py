@@ -146,7 +146,9 @@ def test_a_download_that_broke_off_is_none(machine: Path) -> None:
     assert identity_of("own/model").startswith("own/model@files-")
 
 
-def test_the_hubs_cache_is_known_by_its_commit(machine: Path) -> None:
+def test_the_hubs_cache_is_known_by_its_commit(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The cache's layout: `refs/main` holds the commit, which is a folder of `snapshots`."""
     cached = machine / "hub" / "models--own--model"
     snapshot = write_model(cached / "snapshots" / COMMIT)
@@ -154,9 +156,18 @@ def test_the_hubs_cache_is_known_by_its_commit(machine: Path) -> None:
     (cached / "refs" / "main").write_text(COMMIT)
     assert identity_of("own/model") == f"own/model@{COMMIT}"
     assert resolve(f"own/model@{COMMIT}") == snapshot
+    write_model(machine / "here" / "own" / "model")  # a folder that happens to be called so
+    monkeypatch.chdir(machine / "here")
+    assert resolve(f"own/model@{COMMIT}") == snapshot
     write_model(machine / "models" / "own" / "model")
     assert identity_of("own/model").startswith("own/model@files-")
     assert identity_of(f"own/model@{COMMIT}") == f"own/model@{COMMIT}"
+
+
+def test_a_folder_may_have_a_name_that_the_hub_refuses(machine: Path) -> None:
+    assert identity_of("own/a--b") == "own/a--b@not-downloaded"
+    write_model(machine / "models" / "own" / "a--b")
+    assert identity_of("own/a--b").startswith("own/a--b@files-")
 
 
 def test_a_pinned_commit_is_known_before_it_is_there(machine: Path) -> None:
