@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -80,6 +79,7 @@ def check(
 
 
 def _measured(profile: Profile, identity: str, policy: Path | None, tolerance: float | None) -> Any:
+    from harness.project import work_dir
     from harness.solver.opening import opening
     from harness.solver.parity import measure
     from harness.trainer.answers import place_of
@@ -87,13 +87,13 @@ def _measured(profile: Profile, identity: str, policy: Path | None, tolerance: f
 
     base = assets_of(profile).policy() if policy is None else policy.name
     folder = resolve(base) if policy is None else policy
-    with TemporaryDirectory() as scratch:
-        opened = opening(
-            identity,
-            folder,
-            dtype=profile.dtype,
-            batch_size=profile.generation.batch_size,
-            log=Path(scratch) / "engine.log",
-            place=place_of(base.partition("@")[0]) if identity == "endpoint" else None,
-        )
-        return measure(folder, opened, dtype=profile.dtype, tolerance=tolerance)
+    work_dir().mkdir(parents=True, exist_ok=True)
+    opened = opening(
+        identity,
+        folder,
+        dtype=profile.dtype,
+        batch_size=profile.generation.batch_size,
+        log=work_dir() / "engine-check.log",
+        place=place_of(base.partition("@")[0]) if identity == "endpoint" else None,
+    )
+    return measure(folder, opened, dtype=profile.dtype, tolerance=tolerance)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from harness.cli.needs import Need
-from harness.cli.needs_outside import endpoints_of, models_of
+from harness.cli.needs import Need, State
+from harness.cli.needs_outside import endpoints_of, models_of, two_parts
 from harness.errors import HarnessError
 
 if TYPE_CHECKING:
@@ -56,16 +56,16 @@ def _at_its_endpoint(role: Role, model: str, *, required: bool) -> Need:
     from harness.creators.access import access_to
     from harness.evaluation.judging.endpoint import Endpoint
 
-    what, lacking = f"endpoint of the {role.lower()} {model}", "missing" if required else "advised"
+    what = f"endpoint of the {role.lower()} {model}"
+    lacking: State = "missing" if required else "advised"
     try:
         access = access_to(role, model)
         endpoint = Endpoint(access.url, access.key_variable, TIMEOUT_S)
         there = endpoint.models()
     except HarnessError as error:
-        found, _, do = str(error).partition("; ")
-        return Need(what, lacking, found, do)  # type: ignore[arg-type]
+        return Need(what, lacking, *two_parts(str(error)))
     # Some sellers list a model as `models/NAME`.
     if model in {name.removeprefix("models/") for name in there}:
         return Need(what, "met", f"{endpoint.host} has it")
     do = f"serve it there, or name another endpoint in HARNESS_{role}_URL"
-    return Need(what, lacking, f"{endpoint.host} does not have it", do)  # type: ignore[arg-type]
+    return Need(what, lacking, f"{endpoint.host} does not have it", do)

@@ -49,16 +49,20 @@ def models_of(profile: Profile) -> list[str]:
 def endpoints_of(profile: Profile) -> list[tuple[Role, str, bool]]:
     """Return role and model of everybody a profile asks, and whether it cannot do without.
 
-    Prompts are scored only where best-of-n trees grow, which no table of the paper asks for.
+    A profile's scorer beside its judge of prompts sorts them by topic and reads the candidates of
+    best-of-n trees; figures ask for the one and no table of the paper for the other.
     """
     from harness.trainer.real_benchmarks import DOWNSTREAM
 
-    judges = [b.judge for name, b in profile.benchmarks.items() if name != DOWNSTREAM]
-    found: list[tuple[Role, str, bool]] = [("CREATOR", profile.creator.source, True)]
-    found += [("JUDGE", judge, True) for judge in dict.fromkeys(judges)]
+    found: dict[tuple[Role, str], bool] = {("CREATOR", profile.creator.source): True}
+    for name, benchmark in profile.benchmarks.items():
+        if name != DOWNSTREAM:
+            found["SCORER" if benchmark.of_prompts else "JUDGE", benchmark.judge] = True
+    if profile.engine == "endpoint":
+        found["SOLVER", profile.policy.partition("@")[0]] = True
     if profile.creator.scorer is not None:
-        found.append(("SCORER", profile.creator.scorer, False))
-    return found
+        found.setdefault(("SCORER", profile.creator.scorer), False)
+    return [(role, model, required) for (role, model), required in found.items()]
 
 
 def _extras(profile: Profile) -> Iterator[Need]:
@@ -171,7 +175,7 @@ def _endpoint(role: Role, model: str, *, required: bool) -> Need:
         access = access_to(role, model)
         endpoint = Endpoint(access.url, access.key_variable)
     except HarnessError as error:
-        return Need(what, "missing" if required else "advised", *_two_parts(str(error)))
+        return Need(what, "missing" if required else "advised", *two_parts(str(error)))
     key = "with" if os.environ.get(access.key_variable) else "without"
     price = "price unknown"
     if access.price is not None:
@@ -179,7 +183,7 @@ def _endpoint(role: Role, model: str, *, required: bool) -> Need:
     return Need(what, "met", f"{endpoint.address}, {key} a key in {access.key_variable}; {price}")
 
 
-def _two_parts(sentence: str) -> tuple[str, str]:
+def two_parts(sentence: str) -> tuple[str, str]:
     """Return what is wrong, and what to do, of a sentence that says both."""
     what, _, do = sentence.partition("; ")
     return what, do

@@ -251,7 +251,7 @@ def print_progress(out: Console, summary: dict[str, Any], asked: str, price: Pri
         price: The price of what is left, if it has one.
     """
     from harness.cli.output import grid
-    from harness.cli.pricing import print_price
+    from harness.cli.price_printing import print_price
 
     out.print()
     lines = [*summary["kinds"], {"kind": "all"} | summary["stages"]]

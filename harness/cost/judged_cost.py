@@ -49,8 +49,7 @@ def judge_cost(c: Costing, stage: Stage) -> StageCost:
     """Return the cost of a judge's verdicts on a benchmark."""
     identity = str(stage.settings["benchmark"])
     if is_lm_eval(identity):
-        # Where no stage before this one has the answers, this one makes them.
-        return StageCost() if "answers" in stage.inputs else _tasks(c, stage)
+        return StageCost()  # the answers were scored by the package that asked for them
     name, lengths = _judged(c, identity)
     requests = cast(int, c.profile.benchmarks[name].items) * REQUESTS[name]
     prompt = lengths.instructions + lengths.question + lengths.answer + lengths.reference
@@ -71,7 +70,7 @@ def topics_cost(c: Costing, stage: Stage) -> StageCost:
 def _about_prompts(c: Costing, stage: Stage, each: Asked, questions: int) -> StageCost:
     prompts = c.sizes.of(stage)
     requests, prompt = questions * prompts.total, each.instructions + c.prompt_tokens(prompts)
-    asked = calls("JUDGE", str(stage.settings["judge"]), requests, prompt, each.reply)
+    asked = calls("SCORER", str(stage.settings["judge"]), requests, prompt, each.reply)
     return c.asking((asked,), c.text_bytes(requests, 0))
 
 

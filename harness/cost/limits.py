@@ -29,11 +29,6 @@ class Limits:
             if value is not None and not 0.0 <= value < float("inf"):
                 raise UserError(f"`{option} {value:g}` is no limit; give a number, 0 or more")
 
-    @property
-    def given(self) -> bool:
-        """Whether there is any limit."""
-        return self.gpu_hours is not None or self.usd is not None
-
 
 def over_limits(price: Price, limits: Limits) -> str | None:
     """Return in a sentence which limits a price passes, or cannot be held against; None if none.

@@ -16,11 +16,10 @@ from harness.cost.stage_cost import stage_cost
 from harness.creators.access import Role
 from harness.evaluation.judging.prices import read_prices
 from harness.store.stage import Stage
+from harness.trainer.outside_assets import MODELS
 
 HOUR = 3600.0
 GB = 1e9
-MODELS = ("policy", "reward_model", "ranker")
-"""Settings of stages that are identities of models, which are downloaded."""
 
 
 @dataclass(frozen=True)

@@ -191,12 +191,13 @@ def preference(reply: Reply, swapped: bool) -> float | None:
     """Return 2 where a reply ranks the model's answer first, 1 the reference's, None unreadable."""
     try:
         ranked = json.loads(reply.tool_arguments or "")["ordered_models"]
-        names = [entry["model"] for entry in sorted(ranked, key=lambda entry: entry["rank"])]
+        ranks = {entry["model"]: entry["rank"] for entry in ranked}
+        first, second = (ranks.pop(name) for name in NAMES)
+        if ranks or first == second:
+            return None
+        first_is_better = first < second
     except (ValueError, KeyError, TypeError):
         return None
-    if sorted(names) != sorted(NAMES):
-        return None
-    first_is_better = names[0] == NAMES[0]
     return 2.0 if first_is_better == swapped else 1.0
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import HarnessError, UserError
@@ -79,7 +78,8 @@ class CompletionsEngine:
         import openai
 
         try:
-            names = [str(model.id) for model in self._client.models.list()]
+            with self._client() as client:
+                names = [str(model.id) for model in client.models.list()]
         except openai.OpenAIError as error:
             raise self._failure(error, "the list of its models") from None
         if self._model not in names:
@@ -104,12 +104,12 @@ class CompletionsEngine:
         wanted = ((one, sample) for one in todo for sample in range(len(one.seeds)))
         answers: dict[int, dict[int, Sample]] = {one.position: {} for one in todo}
         running: dict[Future[Sample], tuple[Asked, int]] = {}
-        pool = ThreadPoolExecutor(self._concurrency, "answers")
+        client, pool = self._client(), ThreadPoolExecutor(self._concurrency, "answers")
         self._given_up = False
         try:
             while True:
                 while len(running) < self._concurrency and (next_one := next(wanted, None)):
-                    running[pool.submit(self._sample, *next_one, sampling)] = next_one
+                    running[pool.submit(self._sample, client, *next_one, sampling)] = next_one
                 if not running:
                     break
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -121,16 +121,15 @@ class CompletionsEngine:
                         deliver({one.position: [own[i] for i in range(len(own))]})
         finally:
             self._given_up = True
-            self._client.close()  # breaks off what is still under way after a failure
-            del self._client
+            client.close()  # breaks off what is still under way after a failure
             pool.shutdown(cancel_futures=True)
 
-    def _sample(self, one: Asked, sample: int, sampling: Sampling) -> Sample:
+    def _sample(self, client: openai.OpenAI, one: Asked, sample: int, sampling: Sampling) -> Sample:
         """Request one answer."""
         import openai
 
         try:
-            reply = self._client.completions.create(
+            reply = client.completions.create(
                 model=self._model,
                 prompt=list(one.tokens),
                 n=1,
@@ -173,7 +172,6 @@ class CompletionsEngine:
             scores = tuple(map(float, told[: len(tokens)]))
         return Sample(self._renderer.text(tokens), len(tokens), tokens, scores)
 
-    @cached_property
     def _client(self) -> openai.OpenAI:
         import openai
 

@@ -4,9 +4,9 @@
 
 vLLM in process computes in processes of its own, which go on, and hold the GPU, when the process
 that started them is killed. The guard looks after the descendants of a process while that lives,
-and ends them when the pipe to its standard input breaks without a word, which is how the operating
-system tells of a death. It holds them by descriptors, so no other process that got the same number
-later is ever meant.
+and ends them when it dies before it has said a word on the guard's standard input. That the pipe
+breaks would not tell: forked descendants hold its other end as well. The guard holds all of them by
+descriptors, so no other process that got the same number later is ever meant.
 """
 
 from __future__ import annotations
@@ -46,11 +46,13 @@ def guarded() -> Iterator[None]:
 def main(process: int) -> None:
     """Look after the descendants of a process until it says a word or dies."""
     held: dict[int, int] = {}
-    while not select.select([sys.stdin], [], [], _LOOK_S)[0]:
-        for number in descendants(process) - held.keys() - {os.getpid()}:
-            with suppress(ProcessLookupError):
-                held[number] = os.pidfd_open(number)
-    if os.read(0, 1):
+    with suppress(ProcessLookupError):  # it is gone already, and nothing was started
+        alive = os.pidfd_open(process)
+        while not select.select([0, alive], [], [], _LOOK_S)[0]:
+            for number in descendants(process) - held.keys() - {os.getpid()}:
+                with suppress(ProcessLookupError):
+                    held[number] = os.pidfd_open(number)
+    if select.select([0], [], [], 0)[0] and os.read(0, 1):
         return
     for sent in (signal.SIGTERM, signal.SIGKILL):
         for descriptor in held.values():

@@ -98,11 +98,6 @@ def folder_of(identity: str) -> Path:
         HarnessError: a file cannot be read.
     """
     name, _, revision = identity.partition("@")
-    if is_missing(identity):
-        raise UserError(
-            f"the model `{name}` is not on this machine; type {download_line(identity)}, and plan "
-            "the run again"
-        )
     if revision.startswith(LOCAL):
         folder = models_dir() / name
         if not _complete(folder):
@@ -117,9 +112,13 @@ def folder_of(identity: str) -> Path:
                 f"{LOCAL}{found}, then {revision}); put them back, or plan the run again"
             )
         return folder
-    from harness.models.hub import local_folder
-
-    return local_folder(name, revision or None)
+    snapshot = _snapshot(name, revision) if _COMMIT.fullmatch(revision) else None
+    if snapshot is None:
+        raise UserError(
+            f"the model `{name}` is not on this machine; type {download_line(identity)}, and plan "
+            "the run again"
+        )
+    return snapshot
 
 
 def download_line(identity: str) -> str:
@@ -161,11 +160,11 @@ def _parted(model: str) -> tuple[str, str | None]:
 def _snapshot(name: str, commit: str | None) -> Path | None:
     """Return the folder of a whole model in the hub's cache; None where there is none."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
         found = Path(snapshot_download(name, revision=commit, local_files_only=True))
-    except LocalEntryNotFoundError:
+    except (LocalEntryNotFoundError, HFValidationError):
         return None
     return found if _complete(found) else None
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,7 +80,7 @@ def benchmark_identity(name: str, declared: Declared) -> str:
             not the opponent's that the profile says.
     """
     if name == DOWNSTREAM:
-        return f"{LM_EVAL}@{_lm_eval_version()}"
+        return f"{LM_EVAL}@{version_of('lm_eval')}"
     if name not in KINDS:
         raise UserError(
             f"no benchmark of real models is called `{name}`; call it one of "
@@ -230,10 +231,9 @@ def _digest_at(place: str, folder: Path, stamp: _Stamp) -> str:
     return _read(place, folder, stamp).digest[:DIGITS]
 
 
-def _lm_eval_version() -> str:
-    from importlib import metadata
-
+def version_of(package: str) -> str:
+    """Return the version of a package, `not-installed` where it is absent."""
     try:
-        return metadata.version("lm_eval")
+        return metadata.version(package)
     except metadata.PackageNotFoundError:
         return NOT_INSTALLED

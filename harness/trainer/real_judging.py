@@ -12,7 +12,7 @@ its tokenizer.
 
 from __future__ import annotations
 
-import importlib.metadata
+import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +24,10 @@ from harness.trainer.model_places import DIGITS
 from harness.trainer.real_benchmarks import (
     NOT_INSTALLED,
     benchmark_of_identity,
+    folder_of,
     has_own_annotator,
     kind_of,
+    version_of,
 )
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ def judging_settings(identity: str) -> dict[str, Json]:
     name = kind_of(identity).name
     if name not in PACKAGES or has_own_annotator(identity):
         return {}
-    settings: dict[str, Json] = {"package": _version(PACKAGES[name])}
+    settings: dict[str, Json] = {"package": version_of(PACKAGES[name])}
     if name == "alpaca-eval":
         settings["length_control"] = _digest_of_length_control(identity)
     return settings
@@ -217,19 +219,9 @@ def _judgments(benchmark: Benchmark, records: list[dict[str, Any]]) -> Rows:
     return rows
 
 
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return NOT_INSTALLED
-
-
 def _digest_of_length_control(identity: str) -> str | None:
     """Return the digest of the data of AlpacaEval's length control, None where they are absent."""
-    import hashlib
-
     from harness.evaluation.benchmark_length_control import FILE_NAME
-    from harness.trainer.real_benchmarks import folder_of
 
     file = folder_of(identity) / FILE_NAME
     return hashlib.sha256(file.read_bytes()).hexdigest()[:DIGITS] if file.is_file() else None

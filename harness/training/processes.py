@@ -48,22 +48,21 @@ def running(
     try:
         yield process
     finally:
-        end(process.pid)
-        process.wait()
+        end(process)
 
 
-def end(pid: int) -> None:
-    """End a process and all its descendants, and return when they have ended."""
-    try:
-        family = [psutil.Process(pid)]
-        family += family[0].children(recursive=True)
-    except psutil.NoSuchProcess:
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process with all its descendants, unless it has ended; return when they have."""
+    if process.poll() is not None:  # its number may be another process's by now
         return
+    family = [psutil.Process(process.pid)]
+    family += family[0].children(recursive=True)
     for signal in ("terminate", "kill"):
         for member in family:
             with suppress(psutil.NoSuchProcess):
                 getattr(member, signal)()
         _, family = psutil.wait_procs(family, timeout=_GRACE_S)
+    process.wait()
 
 
 def last_lines(log: Path) -> str:
@@ -85,7 +84,7 @@ def guard(folder: Path, command: Sequence[str]) -> int:
         while process.poll() is None and not abandoned(folder):
             time.sleep(_LOOK_S)
     finally:
-        end(process.pid)
+        end(process)
     return process.wait()
 
 

@@ -16,12 +16,17 @@ import pytest
 from harness.catalogue.profile import load_profiles
 from harness.cli import machine, needs
 from harness.evaluation.calibration_record import Calibration, record_path
+from harness.training import launched
 
 PAPER = ("doctor", "--profile", "paper")
 KEY = "sk-very-secret-0123456789"
 VARIABLES = [
     *("OPENAI_API_KEY", "GEMINI_API_KEY", "HARNESS_VLLM_PYTHON", "HARNESS_SGLANG_PYTHON"),
-    *(f"HARNESS_{r}_{w}" for r in ("CREATOR", "JUDGE", "SCORER") for w in ("URL", "KEY", "PRICE")),
+    *(
+        f"HARNESS_{role}_{what}"
+        for role in ("CREATOR", "JUDGE", "SCORER", "SOLVER")
+        for what in ("URL", "KEY", "PRICE")
+    ),
 ]
 MODELS = [
     "google/gemma-2-9b-it",
@@ -74,7 +79,7 @@ def test_a_bare_machine_lacks_all_of_it_and_is_told_what_to_type(says: Callable[
         "creator gemini-1.5-pro": "GEMINI_API_KEY",
         "judge gpt-4-1106-preview": "OPENAI_API_KEY",
         "judge gpt-4": "HARNESS_JUDGE_URL",
-        "judge gemini-1.5-flash": "GEMINI_API_KEY",
+        "scorer gemini-1.5-flash": "GEMINI_API_KEY",
         **{f"model {model}": f"hf download {model}" for model in MODELS},
     }
     for what, do in typed.items():
@@ -128,6 +133,7 @@ def test_a_machine_with_everything_is_ready(
     real = metadata.version
     ours = {"alpaca-eval": "0.6.6", "lm-eval": "0.4.13", "vllm": "0.30.0"}
     monkeypatch.setattr(metadata, "version", lambda name: ours.get(name) or real(name))
+    monkeypatch.setattr(launched, "_installed", lambda name: True)  # deepspeed
     found = says("doctor_profile", *PAPER)
     assert found["ready"]
     states = {need["state"] for need in found["needs"]}
@@ -173,6 +179,17 @@ def test_an_endpoint_of_ones_own_needs_no_sellers_key(
     found = says("doctor_profile", *PAPER, code=1)
     assert by_what(found)["creator gemini-1.5-pro"]["state"] == "missing"
     assert "secret" not in json.dumps(found)
+
+
+def test_a_policy_behind_an_endpoint_is_looked_for_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    paper = load_profiles()["paper"]
+    profile = paper.model_copy(update={"engine": "endpoint", "policy": f"a/b@{'0' * 40}"})
+    found = {n.what: n for n in needs.needs_of(profile, machine.inspect_machine())}
+    assert found["solver a/b"].state == "missing"
+    assert "HARNESS_SOLVER_URL" in found["solver a/b"].do
+    monkeypatch.setenv("HARNESS_SOLVER_URL", "http://127.0.0.1:8000/v1")
+    found = {n.what: n for n in needs.needs_of(profile, machine.inspect_machine())}
+    assert found["solver a/b"].state == "met"
 
 
 def test_a_passed_calibration_is_met(says: Callable[..., Any], folders: Path) -> None:

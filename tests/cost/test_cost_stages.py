@@ -23,6 +23,7 @@ from harness.cost.stage_cost import BY_KIND, stage_cost
 from harness.engine import Plan
 from harness.store.stage import Stage
 from harness.trainer.plan import VERSIONS, Planner, Run
+from harness.trainer.scorer_steps import topic_settings
 
 MATRICES = 9_241_100_288
 START = 180 * 8  # seconds x GPUs, for every stage with a model
@@ -237,9 +238,18 @@ def test_rating_prompts_asks_two_questions_of_each(planner: Planner, costing: Co
     recipe = Recipe.model_validate({"algorithm": "dpo", "chain": ("human", "eva")})
     run = planner.run("prompts", recipe, 0, "prompts")
     (call,) = stage_cost(costing, run.judges["prompt_judge"]).calls
-    assert (call.model, call.requests) == ("gemini-1.5-flash", 20_000)
+    assert (call.role, call.model, call.requests) == ("SCORER", "gemini-1.5-flash", 20_000)
     length = (8_000 * 235 + 2_000 * 185) / 10_000 + 10
     assert call.prompt_tokens == pytest.approx(20_000 * (190 + length))
+
+
+def test_sorting_prompts_by_topic_asks_the_scorer_once_for_each(
+    planner: Planner, costing: Costing
+) -> None:
+    prompts = only(chain(planner, "human"), "prompts")
+    topics = Stage("topics", 1, topic_settings("gemini-1.5-flash"), {"prompts": prompts})
+    (call,) = stage_cost(costing, topics).calls
+    assert (call.role, call.model, call.requests) == ("SCORER", "gemini-1.5-flash", 10_000)
 
 
 def test_every_kind_of_stage_but_the_embedded_worlds_own_has_a_cost() -> None:

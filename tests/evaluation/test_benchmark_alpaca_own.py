@@ -11,13 +11,19 @@ import pytest
 from judge_stand_in import Body, StandIn, completion
 
 from harness.errors import UserError
-from harness.evaluation.benchmark_alpaca_own import OwnAlpacaEval, comparisons, read_annotator
+from harness.evaluation.benchmark_alpaca_own import (
+    OwnAlpacaEval,
+    comparisons,
+    preference,
+    read_annotator,
+)
 from harness.evaluation.benchmark_files import Answer, Answers
 from harness.evaluation.benchmark_kinds import Judge
 from harness.evaluation.judging.cache import ReplyCache
 from harness.evaluation.judging.client import Client
 from harness.evaluation.judging.endpoint import Endpoint
 from harness.evaluation.judging.ledger import Ledger
+from harness.evaluation.judging.request import Reply
 
 INSTRUCTIONS = [f"instruction {i}" for i in range(12)]
 OWN = Answers("policy", {str(i): Answer((f"own {i}",)) for i in range(12)})
@@ -69,6 +75,29 @@ def test_a_judge_that_likes_the_first_gives_2_where_the_model_is_shown_first(
     assert evaluation.score.scores["win_rate"] == pytest.approx(100 * wins / 12)
     assert evaluation.judge == "mine/me"
     assert "not AlpacaEval's" in evaluation.score.notes["length_controlled_win_rate"]
+
+
+@pytest.mark.parametrize(
+    ("ranked", "found"),
+    [
+        ([{"model": "M", "rank": 1}, {"model": "m", "rank": 2}], 1.0),
+        ([{"model": "m", "rank": 1}, {"model": "m", "rank": 2}], None),
+        ([{"model": "m", "rank": 1}, {"model": None, "rank": 2}], None),
+        ([{"model": "m", "rank": 1}, {"model": ["M"], "rank": 2}], None),
+        ([{"model": "m", "rank": 1}, {"model": "M", "rank": "2"}], None),
+        ([{"model": name, "rank": 1} for name in "mM"], None),
+        ([{"model": name, "rank": 1} for name in "mMx"], None),
+        ([], None),
+        (7, None),
+    ],
+)
+def test_a_call_that_does_not_rank_both_names_is_no_preference(
+    ranked: Any, found: float | None
+) -> None:
+    """The model's answer is shown first; the judge may put anything into its call."""
+    call = {"function": {"name": "rank", "arguments": json.dumps({"ordered_models": ranked})}}
+    reply = Reply(completion(None, tool_calls=[call]))
+    assert preference(reply, swapped=True) == found
 
 
 @pytest.mark.parametrize(

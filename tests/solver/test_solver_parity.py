@@ -21,6 +21,11 @@ from harness.solver.request import Sample
 TEXTS = ["a b c", "d", "e f g h", "m n", "o p"]
 
 
+@pytest.fixture(autouse=True)
+def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
+
+
 def parity_of(engine_policy: Path, trained_policy: Path, scratch: Path) -> Parity:
     """Compare an engine on one policy with the training of another."""
     opened = opening(
@@ -90,6 +95,19 @@ def test_the_command_prints_what_it_measured(policy_path: Path) -> None:
     assert said["agrees"] is True
     assert 0 <= said["mean_difference"] <= said["max_difference"]
     assert math.isclose(said["tolerance"], 0.001)
+
+
+@pytest.mark.usefixtures("fake_vllm")
+def test_the_log_of_an_engine_that_died_is_still_there_to_be_read(
+    policy_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_DIES_AT_START", "1")
+    asked = ["engine", "check", "--profile", "single-gpu", "--policy", str(policy_path)]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 1
+    log = tmp_path / "work" / "engine-check.log"
+    assert f"(all of them in {log})" in done.output.replace("\n", " ")
+    assert log.stat().st_size > 0
 
 
 def test_the_command_fails_above_the_tolerance(

@@ -266,6 +266,24 @@ def test_processes_that_a_library_started_end_when_we_are_killed(
         wait_for_end(process)
 
 
+def test_a_forked_process_ends_too_though_it_holds_the_pipe_to_the_guard() -> None:
+    code = (
+        "import os, sys, time\n"
+        f"sys.path[:] = {sys.path!r}\n"
+        "from harness.solver.guard import guarded\n"
+        "with guarded():\n"
+        "    print(os.fork(), flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    victim = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert victim.stdout is not None
+    forked = max(int(victim.stdout.readline()), int(victim.stdout.readline()))
+    wait_until_held(victim.pid, [forked])
+    victim.kill()
+    victim.wait(30)
+    wait_for_end(forked)
+
+
 def test_guarded_processes_outlive_a_block_that_ends_well() -> None:
     """The guard ends with the block; what was started in it is its starter's business."""
     with guarded():

@@ -146,7 +146,9 @@ def test_a_download_that_broke_off_is_none(machine: Path) -> None:
     assert identity_of("own/model").startswith("own/model@files-")
 
 
-def test_the_hubs_cache_is_known_by_its_commit(machine: Path) -> None:
+def test_the_hubs_cache_is_known_by_its_commit(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The cache's layout: `refs/main` holds the commit, which is a folder of `snapshots`."""
     cached = machine / "hub" / "models--own--model"
     snapshot = write_model(cached / "snapshots" / COMMIT)
@@ -154,9 +156,18 @@ def test_the_hubs_cache_is_known_by_its_commit(machine: Path) -> None:
     (cached / "refs" / "main").write_text(COMMIT)
     assert identity_of("own/model") == f"own/model@{COMMIT}"
     assert resolve(f"own/model@{COMMIT}") == snapshot
+    write_model(machine / "here" / "own" / "model")  # a folder that happens to be called so
+    monkeypatch.chdir(machine / "here")
+    assert resolve(f"own/model@{COMMIT}") == snapshot
     write_model(machine / "models" / "own" / "model")
     assert identity_of("own/model").startswith("own/model@files-")
     assert identity_of(f"own/model@{COMMIT}") == f"own/model@{COMMIT}"
+
+
+def test_a_folder_may_have_a_name_that_the_hub_refuses(machine: Path) -> None:
+    assert identity_of("own/a--b") == "own/a--b@not-downloaded"
+    write_model(machine / "models" / "own" / "a--b")
+    assert identity_of("own/a--b").startswith("own/a--b@files-")
 
 
 def test_a_pinned_commit_is_known_before_it_is_there(machine: Path) -> None:
@@ -243,8 +254,8 @@ def test_a_real_policy_is_told_in_words_how_to_revise(paper: Profile) -> None:
 def test_scores_that_will_not_be_there_are_named_before_a_run(
     paper: Profile, machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.trainer.real_judging._version", lambda package: "not-installed")
-    monkeypatch.setattr("harness.trainer.real_benchmarks._lm_eval_version", lambda: "not-installed")
+    for module in ("real_judging", "real_benchmarks"):
+        monkeypatch.setattr(f"harness.trainer.{module}.version_of", lambda package: "not-installed")
 
     def named(table: str) -> list[str]:
         plan = Plan(plan_table(find_table(load_tables(), table), paper, [0]).targets)
@@ -252,7 +263,7 @@ def test_scores_that_will_not_be_there_are_named_before_a_run(
 
     assert named("table4") == ["Arena-Hard's lengths in tokens", "AlpacaEval"]
     assert named("table9") == ["table 9's tasks"]
-    monkeypatch.setattr("harness.trainer.real_judging._version", lambda package: "1.0")
+    monkeypatch.setattr("harness.trainer.real_judging.version_of", lambda package: "1.0")
     assert named("table4") == ["AlpacaEval's length-controlled win rate"]
     write_benchmarks(machine / "benchmarks")
     (machine / "benchmarks" / "alpaca-eval" / "df_gamed.csv").write_text("difficulties")

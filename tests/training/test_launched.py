@@ -193,6 +193,16 @@ def test_curves_are_handed_on_while_it_trains_and_everything_is_ended_when_that_
     assert not descendants()
 
 
+def test_nobody_is_ended_in_the_name_of_a_process_that_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number may be another process's by then, so nobody looks for it by that."""
+    with running([sys.executable, "-c", ""], tmp_path / "log") as process:
+        process.wait(30)
+        monkeypatch.delattr(psutil, "Process")
+    assert process.returncode == 0
+
+
 def test_what_runs_under_a_guard_ends_when_whoever_held_the_folder_was_killed(
     tmp_path: Path,
 ) -> None:
