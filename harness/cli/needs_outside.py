@@ -160,7 +160,7 @@ def _benchmarks(profile: Profile) -> Iterator[Need]:
         try:
             benchmark_identity(name, benchmark)
         except HarnessError as error:
-            yield Need(what, "missing", *_two_parts(str(error)))
+            yield Need(what, "missing", *two_parts(str(error)))
         else:
             yield Need(what, "met", str(folder))
 
