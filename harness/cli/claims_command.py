@@ -172,22 +172,54 @@ def _published(table: Table, profile: Profile) -> list[Verdict]:
 
 
 def _print(verdicts: Sequence[Verdict]) -> None:
-    from harness.cli.output import console, counted, grid
-    from harness.report.ledger import HEAD, PRIMARY, line, totals
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from harness.cli.output import console, counted
+    from harness.report.ledger import PRIMARY, totals
 
     out = console()
     for table in dict.fromkeys(verdict.table for verdict in verdicts):
-        own = [verdict for verdict in verdicts if verdict.table == table]
         out.print(table, style="bold")
-        out.print(grid(HEAD, (line(verdict).places for verdict in own), right="234567"))
-        for verdict in own:
-            if verdict.reason:
-                out.print(f"{verdict.id}: {verdict.reason}.")
-            if verdict.by_construction:
-                out.print(f"{verdict.id}: by construction here: {verdict.by_construction}.")
+        for verdict in verdicts:
+            if verdict.table == table:
+                first, *rest = _sentences(verdict)
+                out.print(first)
+                out.print(Padding(Text("\n".join(rest)), (0, 0, 0, 2)))
         out.print()
     if not verdicts:
         out.print("The paper claims nothing there.")
         return
     out.print(f"{counted(len(verdicts), 'claim')}: {totals(verdicts)}.")
     out.print(PRIMARY)
+
+
+def _sentences(verdict: Verdict) -> list[str]:
+    """Return a verdict as lines of a few words or sentences each, of which any width makes sense.
+
+    First the claim with its verdict, then what the paper says, what was measured, and why it is
+    not decided; what there is not is left out.
+    """
+    from harness.report.ledger import NONE, line
+
+    said = line(verdict)
+    measures = {
+        "ours": said.margin,
+        "95% interval": said.interval,
+        "p": said.p,
+        "adjusted": said.adjusted,
+        "detectable": said.detectable,
+        "paper": said.paper,
+    }
+    numbers = ", ".join(f"{name} {text}" for name, text in measures.items() if text != NONE)
+    if verdict.paper_within_noise:
+        numbers += " (within its own noise)"
+    reasons = [verdict.reason] if verdict.reason else []
+    if verdict.by_construction:
+        reasons.append(f"by construction here: {verdict.by_construction}")
+    return [
+        f"{said.name}: {said.verdict}",
+        said.statement,
+        *([numbers] if numbers else []),
+        *(f"{reason.removesuffix('.')}." for reason in reasons),
+    ]

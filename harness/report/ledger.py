@@ -9,19 +9,6 @@ from harness.report.claims import counts
 from harness.report.verdicts import Verdict
 from harness.report.view import probability
 
-HEAD = (
-    "claim",
-    "verdict",
-    "ours",
-    "95% interval",
-    "p",
-    "adjusted",
-    "detectable",
-    "paper",
-    "in noise",
-    "statement",
-)
-
 PRIMARY = "* primary, tested at 5%; the others are Holm-corrected within their table."
 
 NONE = "-"
@@ -54,11 +41,6 @@ class Line:
     paper: str
     noise: str
     statement: str
-
-    @property
-    def places(self) -> tuple[str, ...]:
-        """The texts in the order of `HEAD`."""
-        return tuple(getattr(self, name) for name in self.__dataclass_fields__)
 
 
 def line(verdict: Verdict) -> Line:

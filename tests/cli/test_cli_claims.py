@@ -70,9 +70,17 @@ def test_published_scores_are_judged_in_place_of_the_store(says: Callable[..., A
 def test_people_read_the_verdict_with_its_scale(call: Callable[..., Any]) -> None:
     result = call("claims", "table4", "--published")
     assert result.exit_code == 0, result.stderr
-    assert "t4-amin-uniform-ah *" in result.stdout
-    assert "(toy)" in result.stdout
+    assert "t4-amin-uniform-ah *: undecided (toy)" in result.stdout
     assert "25 claims: " in result.stdout
+
+
+def test_eighty_columns_break_no_word_of_a_claim(
+    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = call("claims", "table4", "--published").stdout.splitlines()
+    assert "  A_min weighting beats uniform weighting on Arena-Hard." in map(str.rstrip, lines)
+    assert all(len(line) <= 80 for line in lines)
 
 
 def test_a_profile_that_cannot_run_says_so_of_every_claim(says: Callable[..., Any]) -> None:
