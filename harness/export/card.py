@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from harness.catalogue.profile import roles_of
+from harness.catalogue.profile import MEANINGLESS, roles_of
 from harness.export.licence import licence_of
 from harness.export.policy import TrainedPolicy
 from harness.report.markdown import template
@@ -37,12 +37,13 @@ def card_of(policy: TrainedPolicy, store: Store) -> str:
     profile, run, assets = policy.profile, policy.run, policy.assets
     source = profile.prompts
     base, _, revision = policy.base.partition("@")
+    meaning = None if profile.stand_ins is None else MEANINGLESS
     facts = {
         "run": run.run_id,
         "rows": ", ".join(policy.places),
         "algorithm": str(run.recipe.algorithm),
         "profile": f"{profile.name}; {profile.description}",
-        "scale": SCALES[profile.scale],
+        "scale": SCALES[profile.scale] if meaning is None else f"a toy: {meaning}",
         "seed": str(run.seed),
         "base model": base,
         "its revision": revision or "not recorded",
@@ -63,6 +64,7 @@ def card_of(policy: TrainedPolicy, store: Store) -> str:
         recipe=json.dumps(run.recipe.canonical(), indent=2, ensure_ascii=False),
         scores=_scores(policy, store),
         licence=licence_of(policy.base),
+        meaning=meaning,
         toy=profile.scale == "toy",
     )
 
@@ -80,7 +82,7 @@ def _head(policy: TrainedPolicy) -> str:
         head["license"] = licence.name
         if licence.link is not None:
             head["license_link"] = licence.link
-    if policy.profile.policy != WORLD:
+    if policy.profile.policy != WORLD and policy.profile.stand_ins is None:
         head["base_model"] = policy.base.partition("@")[0]
     head["tags"] = ["eva", str(policy.run.recipe.algorithm), f"scale:{policy.profile.scale}"]
     return yaml.safe_dump(head, sort_keys=False, allow_unicode=True)

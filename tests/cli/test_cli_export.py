@@ -18,6 +18,7 @@ import torch
 from tiny_gemma import build_tiny_gemma
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from harness.catalogue.profile import StandIns
 from harness.cli.asking import all_profiles, all_tables, planned
 from harness.engine import Plan
 from harness.export.card import card_of
@@ -25,6 +26,7 @@ from harness.export.licence import head_of, licence_of
 from harness.export.policy import find_policy
 from harness.models.policy import generate
 from harness.store import Stage, Store
+from harness.trainer.model_places import identity_of
 
 EVIL = "judge | <b>x</b>\n# [click](http://evil)"
 
@@ -163,6 +165,19 @@ def test_a_policy_that_was_not_judged_has_no_score(
     assert card.count("| not run | – | – |") == 13
 
 
+def test_the_card_of_a_stand_in_says_that_its_scores_mean_nothing(folders: Path) -> None:
+    """It has no language model behind it that the hub knows, and no embedded world either."""
+    store, _ = fill(folders)
+    policy = find_policy("dpo-h1", all_tables(), all_profiles()["micro"], 0)
+    made = policy.profile.model_copy(
+        update={"stand_ins": StandIns(seed=0), "policy": "stand-in/gemma-2"}
+    )
+    card = card_of(replace(policy, profile=made), store)
+    assert card.count("so the numbers mean nothing") == 2
+    assert "embedded world" not in card.partition("## Limits")[2]
+    assert "base_model" not in head_of(card)
+
+
 def test_texts_in_a_card_stay_texts(folders: Path) -> None:
     """A creator's name with a line break, a heading, a link and a tag is one line of plain text."""
     store, _ = fill(folders)
@@ -221,14 +236,21 @@ def test_a_broken_policy_leaves_no_folder(
     assert not list(tmp_path.glob("*policy*"))
 
 
-def test_a_licence_is_taken_from_a_card_only_where_it_is_a_name(tmp_path: Path) -> None:
-    card = tmp_path / "README.md"
+def test_a_licence_is_taken_from_a_card_only_where_it_is_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARNESS_MODELS", str(tmp_path))
+    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
+    (tmp_path / "own" / "model").mkdir(parents=True)
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / "own" / "model" / name).write_text("{}")
+    model, card = identity_of("own/model"), tmp_path / "own" / "model" / "README.md"
     card.write_text("---\nlicense: apache-2.0\n---\nText")
-    assert (licence := licence_of(str(tmp_path))) is not None
+    assert (licence := licence_of(model)) is not None
     assert licence.name == "apache-2.0"
     card.write_text('---\nlicense: "mit](http://evil)"\n---\nText')
-    assert licence_of(str(tmp_path)) is None
-    assert licence_of(str(tmp_path / "nowhere")) is None
+    assert licence_of(model) is None
+    assert licence_of("own/other@not-downloaded") is None
     gemma = licence_of("google/gemma-2-9b-it@0123456789abcdef0123456789abcdef01234567")
     assert gemma is not None
     assert (gemma.name, gemma.link) == ("gemma", "https://ai.google.dev/gemma/terms")

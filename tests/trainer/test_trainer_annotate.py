@@ -11,15 +11,12 @@ import numpy as np
 import pytest
 from small_checkpoints import write_armo, write_pair_llm, write_pairrm
 
-from harness.errors import UserError
 from harness.micro import world
-from harness.models import hub
 from harness.models.pair_preference import win_probabilities
 from harness.models.reward_loading import load_reward_model
 from harness.models.reward_model import score
 from harness.store import StageContext
 from harness.trainer import model_steps
-from harness.trainer.assets import resolve
 from harness.trainer.files import read_rewards, write_rows
 from harness.trainer.model_steps import annotate_stage, assistant, user
 
@@ -125,16 +122,3 @@ def test_the_embedded_world_s_model_says_that_it_is_embedded(
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     assert summary["weights"] == "embedded"
     assert summary["format"] == "sequence classifier"
-
-
-def test_a_name_resolves_to_the_hub_s_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        hub, "snapshot_download", lambda name, revision, local_files_only: f"/{name}/{revision}"
-    )
-    assert resolve("RLHFlow/some-model@9f") == Path("/RLHFlow/some-model/9f")
-    monkeypatch.undo()
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(UserError, match="hf download RLHFlow/no-such-model --revision 9f"):
-        resolve("RLHFlow/no-such-model@9f")
