@@ -96,7 +96,10 @@ def refuse_missing(stages: Iterable[Stage]) -> None:
             pools[str(stage.settings["source"])] = stage.settings
     if lacking:
         lines = "".join(f"\n  {line}" for line in lacking)
-        raise UserError(f"this run needs what is not on this machine; type:{lines}")
+        raise UserError(
+            f"this run needs what is not on this machine; type:{lines}\n  "
+            "(`harness doctor` with the same `--profile` lists keys, GPUs and engines as well)"
+        )
     if pools:
         from harness.prompts.sources import read_pool
 
