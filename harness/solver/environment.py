@@ -34,6 +34,13 @@ DISTRIBUTIONS = {
 
 UNKNOWN = "unknown environment"
 
+SETTLED = frozenset(
+    "--model --model-path --tokenizer --tokenizer-path --host --port --dtype --quantization --seed "
+    "--random-seed --revision --max-model-len --context-length --kv-cache-dtype --chat-template "
+    "--served-model-name --lora-modules --speculative-config --hf-overrides --rope-scaling".split()
+)
+"""Arguments that a stage settles, or that change answers without being in its identity."""
+
 _ASK = (
     "import sys\n"
     "from importlib import metadata\n"
@@ -62,8 +69,20 @@ class Installed:
 
     @property
     def arguments(self) -> list[str]:
-        """Further arguments of its command line, from the environment."""
-        return shlex.split(os.environ.get(f"HARNESS_{self.name.upper()}_ARGS", ""))
+        """Further arguments of its command line, from the environment.
+
+        Raises:
+            UserError: one of them is the stage's to settle.
+        """
+        variable = f"HARNESS_{self.name.upper()}_ARGS"
+        found = shlex.split(os.environ.get(variable, ""))
+        for argument in found:
+            name = argument.partition("=")[0]
+            if name.replace("_", "-") in SETTLED:
+                raise UserError(
+                    f"{variable} holds `{name}`, which the stage itself settles; leave it out"
+                )
+        return found
 
 
 def identity(engine: EngineName) -> str:
