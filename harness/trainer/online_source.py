@@ -191,8 +191,10 @@ class Source:
         """Roll prompts out with the policy as it is, and return the rewards that rank them."""
         h, step = self._hyper, self.stream.step
         texts = [prompt.prompt for prompt in prompts]
-        shared = isinstance(policy, SharedPolicy)
-        roll_out = policy.generate if shared else partial(generate, policy)
+        if isinstance(policy, SharedPolicy):
+            roll_out = policy.generate
+        else:
+            roll_out = partial(generate, policy)
         completions = roll_out(
             [user(text) for text in texts],
             n=h.rollouts,

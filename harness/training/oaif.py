@@ -24,6 +24,7 @@ from harness.models.loading import load_model, pad, tokenize
 from harness.training.experimental import OnlineDPOConfig, OnlineDPOTrainer
 from harness.training.online import InSegment, Load, OnlineHyperparameters, clock
 from harness.training.online_placement import OnlinePlacement
+from harness.training.shared_steps import SharedSteps
 from harness.training.steps import Steps
 
 BLOCKS = True
@@ -41,6 +42,8 @@ class _Trainer(InSegment, OnlineDPOTrainer):  # type: ignore[misc]
 
 class _SharedTrainer(_Trainer):
     """The trainer of several processes, whose rollouts have random numbers of their own."""
+
+    steps: SharedSteps
 
     def _generate(self, model: Any, prompts: Any, images: Any = None) -> tuple[Any, ...]:
         ids = 2 * tokenize(self.processing_class, prompts, add_generation_prompt=True)

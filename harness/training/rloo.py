@@ -24,6 +24,7 @@ from trl.trainer.rloo_trainer import RLOOTrainer
 
 from harness.training.online import InSegment, Load, OnlineHyperparameters, clock
 from harness.training.online_placement import OnlinePlacement
+from harness.training.shared_steps import SharedSteps
 from harness.training.steps import Steps
 
 BLOCKS = False
@@ -42,6 +43,8 @@ class _Trainer(InSegment, RLOOTrainer):  # type: ignore[misc]
 
 class _SharedTrainer(_Trainer):
     """The trainer of several processes, whose rollouts have random numbers of their own."""
+
+    steps: SharedSteps
 
     def _generate_single_turn(self, prompt_ids: Any, images: Any, multimodal_fields: Any) -> Any:
         if self.use_vllm:
