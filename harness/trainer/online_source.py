@@ -8,7 +8,7 @@ as it is, and counts what everything costs.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from harness.eva.stream import PromptStream
 from harness.micro import world
 from harness.micro.prompt_scores import complexity, quality
 from harness.models.loading import Checkpoint
-from harness.models.policy import Completion, generate
+from harness.models.policy import generate
 from harness.models.reader import RewardModel
 from harness.models.reward_model import score
 from harness.store.stage import StageContext
@@ -191,10 +191,10 @@ class Source:
         """Roll prompts out with the policy as it is, and return the rewards that rank them."""
         h, step = self._hyper, self.stream.step
         texts = [prompt.prompt for prompt in prompts]
-        roll_out: Callable[..., list[list[Completion]]]
-        roll_out = (
-            policy.generate if isinstance(policy, SharedPolicy) else partial(generate, policy)
-        )
+        if isinstance(policy, SharedPolicy):
+            roll_out = policy.generate
+        else:
+            roll_out = partial(generate, policy)
         completions = roll_out(
             [user(text) for text in texts],
             n=h.rollouts,

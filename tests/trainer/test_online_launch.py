@@ -20,13 +20,16 @@ from harness.catalogue.recipe import Online, Recipe
 from harness.cli.run_command import hardware_of
 from harness.errors import HarnessError
 from harness.store import Stage, StageContext
-from harness.trainer.assets import assets_of
+from harness.trainer.assets import assets_of, resolve
 from harness.trainer.files import read_rows
 from harness.trainer.online_steps import online_stage, train_here
 from harness.trainer.plan import Planner
 from harness.trainer.steps import prompts_stage
+from harness.training.online import OPTIMIZER
 from harness.training.online_placement import OnlinePlacement
 
+MODEL = "model.safetensors"
+WEIGHTS = f"model/{MODEL}"
 EVA = {"buffer": 0.5, "n_new": 2, "n_new_bootstrap": 2, "minibatch": 4, "warm_up": 0.25}
 
 
@@ -93,6 +96,16 @@ def run_in(folder: Path, profile: Profile, algorithm: str, train: Any) -> list[d
     return curves
 
 
+def apart(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    """Return the distance of two sets of tensors.
+
+    Single weights may differ more than rounding does: Adam turns a gradient of nearly zero, whose
+    sign is a matter of rounding, into a step as large as any.
+    """
+    assert one.keys() == other.keys()
+    return float(sum(float((one[name] - other[name]).square().sum()) for name in one) ** 0.5)
+
+
 @pytest.mark.parametrize(("algorithm", "micro_batch"), [("rloo", 2), ("oaif", 4)])
 def test_two_processes_train_as_one_does(algorithm: str, micro_batch: int, tmp_path: Path) -> None:
     """Two segments of two steps: prompts, buffer and costs are equal, weights up to rounding.
@@ -109,23 +122,19 @@ def test_two_processes_train_as_one_does(algorithm: str, micro_batch: int, tmp_p
         if algorithm == "rloo":  # a mean over micro-batches of their means over tokens
             assert ours.pop("entropy") == pytest.approx(theirs.pop("entropy"), rel=0.1)
         assert ours == pytest.approx(theirs, rel=1e-3, abs=2e-4)
+    start = load_file(resolve(str(segments(profile, algorithm)[0].settings["policy"])) / MODEL)
     for number in ("1", "2"):
         first, second = tmp_path / "one" / number, tmp_path / "two" / number
         assert {path.name for path in first.iterdir()} == {path.name for path in second.iterdir()}
         for name in ("stream.json", "summary.json"):
             assert json.loads((first / name).read_text()) == json.loads((second / name).read_text())
         assert read_rows(first / "trained.parquet") == read_rows(second / "trained.parquet")
-        for name, atol in (("model/model.safetensors", 1e-4), ("optimizer.safetensors", 1e-4)):
-            theirs = load_file(first / name)
-            ours = load_file(second / name)
-            assert theirs.keys() == ours.keys()
-            for key, value in ours.items():
-                torch.testing.assert_close(value, theirs[key], atol=atol, rtol=1e-3)
+        ours, theirs = load_file(second / WEIGHTS), load_file(first / WEIGHTS)
+        assert apart(ours, theirs) < 0.01 * apart(theirs, start)
+        ours, theirs = load_file(second / OPTIMIZER), load_file(first / OPTIMIZER)
+        assert apart(ours, theirs) < 0.01 * apart(theirs, dict.fromkeys(theirs, torch.tensor(0.0)))
     rows = read_rows(tmp_path / "two" / "2" / "trained.parquet")
     assert any(row["generation"] > 0 for row in rows)
-    start = load_file(tmp_path / "two" / "1" / "model" / "model.safetensors")
-    end = load_file(tmp_path / "two" / "2" / "model" / "model.safetensors")
-    assert max(float((value - start[key]).abs().max()) for key, value in end.items()) > 1e-3
 
 
 def first_segment(folder: Path, profile: Profile, name: str) -> StageContext:
