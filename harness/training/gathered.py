@@ -15,7 +15,6 @@ Gathering takes every process, and memory for one tensor at a time on each devic
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 from harness.models.loading import load_model
 from harness.training import ranks
-from harness.training.loop import TrainingError
+from harness.training.whole_model import filled, plain_loading
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """AdamW's, by the names of torch and DeepSpeed."""
@@ -48,13 +47,7 @@ def save_weights(
     else:
         weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
     if ranks.is_first():
-        with _plain_loading():
-            policy = load_model(start, "causal")
-        policy.load_state_dict(weights, strict=False)
-        missing = policy.state_dict().keys() - weights.keys() - _tied(policy)
-        if missing:
-            raise TrainingError(f"the processes gave no weights for {sorted(missing)[0]}.")
-        policy.save_pretrained(folder)
+        filled(start, weights).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
 
@@ -136,26 +129,7 @@ def _in_order(optimizer: Any) -> list[torch.Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def _tied(policy: Any) -> set[str]:
-    """Return the names of weights that are other weights under a second name."""
-    named = dict(policy.named_parameters(remove_duplicate=False))
-    return set(named) - {name for name, _ in policy.named_parameters()}
-
-
 # ZeRO-3.
-
-
-@contextmanager
-def _plain_loading() -> Iterator[None]:
-    """Load a model whole in this process, where others would be spread over all of them."""
-    from transformers.integrations import deepspeed as integration
-
-    found = integration._hf_deepspeed_config_weak_ref
-    integration.unset_hf_deepspeed_config()
-    try:
-        yield
-    finally:
-        integration._hf_deepspeed_config_weak_ref = found
 
 
 def _numbered(trainer: Any) -> list[tuple[int, str, Any]]:
@@ -182,7 +156,7 @@ def _master_weights(trainer: Any) -> dict[str, torch.Tensor]:
 def _set_master_weights(trainer: Any, policy: Path) -> None:
     from deepspeed.utils import safe_set_full_fp32_param
 
-    with _plain_loading():
+    with plain_loading():
         weights = dict(load_model(policy, "causal").named_parameters())
     for _, name, parameter in _numbered(trainer):
         value = weights[name].detach().to(parameter.device)

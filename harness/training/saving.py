@@ -20,6 +20,7 @@ from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback
 from harness.models.loading import DTYPES, load_model
 from harness.training.checkpoints import mark_whole
 from harness.training.placement import Placement
+from harness.training.whole_model import filled, plain_loading
 
 
 class WholeCheckpoints(TrainerCallback):  # type: ignore[misc]
@@ -54,10 +55,11 @@ def save_policy(
     accelerator = trainer.accelerator
     weights = accelerator.get_state_dict(trainer.model_wrapped)
     if accelerator.is_main_process:
-        policy = load_model(start, "causal")
         if place.lora is None:
-            policy.load_state_dict(weights)
+            policy = filled(start, weights)
         else:
+            with plain_loading():
+                policy = load_model(start, "causal")
             policy = _merged(policy, accelerator.unwrap_model(trainer.model), weights)
         policy.to(DTYPES[place.dtype]).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
