@@ -97,8 +97,8 @@ def refuse_missing(stages: Iterable[Stage]) -> None:
     if lacking:
         lines = "".join(f"\n  {line}" for line in lacking)
         raise UserError(
-            f"this run needs what is not on this machine; type:{lines}\n  "
-            "(`harness doctor` with the same `--profile` lists keys, GPUs and engines as well)"
+            "this run needs what is not on this machine (harness doctor, with the same --profile, "
+            f"lists keys, GPUs and engines as well); type:{lines}"
         )
     if pools:
         from harness.prompts.sources import read_pool
