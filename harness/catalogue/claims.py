@@ -49,10 +49,6 @@ class Sum:
         """Return this sum with another one, weighted, added."""
         return Sum(self.terms + tuple((weight * w, place) for w, place in other.terms))
 
-    def negated(self) -> Sum:
-        """Return the sum with its sign changed."""
-        return Sum(tuple((-w, place) for w, place in self.terms))
-
 
 def difference(left: str, right: str, column: str, right_column: str | None = None) -> Sum:
     """Return the sum that is one cell less another."""

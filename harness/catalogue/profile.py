@@ -47,6 +47,9 @@ class StandIns(Strict):
     """Seed of every weight."""
 
 
+WORLD = "world"
+"""What a profile names in place of a model, prompts or creator where the embedded one serves."""
+
 MEANINGLESS = (
     "models, data, creator and judge are small stand-ins, random or made up, so the numbers mean "
     "nothing"
@@ -257,7 +260,7 @@ class Profile(Strict):
     @property
     def own_benchmarks(self) -> bool:
         """Whether its benchmarks are others than those they are called after."""
-        return self.prompts.source == "world" or self.stand_ins is not None
+        return self.prompts.source == WORLD or self.stand_ins is not None
 
     @property
     def scores(self) -> tuple[str, ...]:
@@ -334,7 +337,7 @@ def table_unsupported(
 
 def _study_unsupported(table: Table, profile: Profile, rows: Sequence[Row] | None) -> list[str]:
     """Return why a profile cannot measure the reward models of a table that studies them."""
-    if table.study is None or profile.prompts.source == "world":
+    if table.study is None or profile.prompts.source == WORLD:
         return []
     recipes = [table.recipe_of(row, table.columns[0]) for row in rows or table.rows]
     if all(recipe.is_base for recipe in recipes):

@@ -60,7 +60,7 @@ def needs_of(profile: Profile, machine: Mapping[str, Any]) -> list[Need]:
         profile: The profile.
         machine: What `inspect_machine` returned.
     """
-    from harness.trainer.creators import WORLD
+    from harness.catalogue.profile import WORLD
 
     needs = list(_packages(profile))
     if profile.policy == WORLD:

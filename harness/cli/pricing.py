@@ -62,7 +62,7 @@ class PriceAsked:
 
 def has_price(profile: Profile) -> bool:
     """Return whether a profile's plans have a price: its models come from outside, and are real."""
-    from harness.trainer.creators import WORLD
+    from harness.catalogue.profile import WORLD
 
     return profile.policy != WORLD and profile.stand_ins is None
 

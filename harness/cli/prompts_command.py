@@ -87,8 +87,8 @@ def _files(against: list[str]) -> list[tuple[str, Path]]:
 
 def _pool_of(profile: Profile) -> tuple[list[str], str]:
     """Return the prompts of a profile and what identifies them."""
+    from harness.catalogue.profile import WORLD
     from harness.trainer.assets import resolve
-    from harness.trainer.creators import WORLD
 
     if profile.prompts.source == WORLD:
         from harness.micro import world

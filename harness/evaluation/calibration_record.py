@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.catalogue.profile import Profile
+from harness.catalogue.profile import WORLD, Profile
 from harness.errors import HarnessError
 
 BENCHMARKS = {
@@ -22,10 +22,6 @@ BENCHMARKS = {
     "mt_bench": "mt-bench",
 }
 """A profile's benchmarks with a judge that published judgments can be held against."""
-
-EMBEDDED = "world"
-"""Source of prompts of the profiles whose judges are the embedded world's."""
-
 
 State = Literal["passed", "failed", "not_calibrated"]
 
@@ -91,7 +87,7 @@ class Calibration:
 
 def is_judged(profile: Profile) -> bool:
     """Return whether a profile's judges are real ones, which can be calibrated."""
-    return profile.prompts.source != EMBEDDED
+    return profile.prompts.source != WORLD
 
 
 def expected_judge(profile: Profile, benchmark: str) -> str:

@@ -11,13 +11,12 @@ from typing import Any
 
 import yaml
 
-from harness.catalogue.profile import MEANINGLESS, roles_of
+from harness.catalogue.profile import MEANINGLESS, WORLD, roles_of
 from harness.export.licence import licence_of
 from harness.export.policy import TrainedPolicy
 from harness.report.markdown import template
 from harness.report.scores import numbers, read_wanted
 from harness.store.store import Store
-from harness.trainer.creators import WORLD
 
 CARD = "README.md"
 

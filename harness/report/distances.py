@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from harness.catalogue.profile import WORLD
 from harness.catalogue.schema import Row
 from harness.report.cells import Failures, State
 from harness.report.scores import read_rows
@@ -145,7 +146,7 @@ class _Reader:
         if stage.fingerprint not in self._bags:
             rows = read_rows(self._store.open(stage.fingerprint) / file, column)
             # Single characters are the items of the embedded world, and ordinary words elsewhere.
-            mask = mask_items if self._table_runs.profile.prompts.source == "world" else unmasked
+            mask = mask_items if self._table_runs.profile.prompts.source == WORLD else unmasked
             self._bags[stage.fingerprint] = bigrams((text(value) for (value,) in rows), mask)
         return self._bags[stage.fingerprint]
 

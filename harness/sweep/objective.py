@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 
-from harness.catalogue.profile import Profile, benchmark_of
+from harness.catalogue.profile import WORLD, Profile, benchmark_of
 from harness.errors import HarnessError, UserError
 from harness.report.scores import read_rows
 from harness.store import Store
@@ -33,7 +33,7 @@ def on_validation(profile: Profile) -> Profile:
         UserError: The profile has no validation prompts, or no hard benchmark to take the settings
             of.
     """
-    if profile.policy != "world":
+    if profile.policy != WORLD:
         raise UserError(
             f"a sweep cannot run on the profile `{profile.name}`: only the embedded world has "
             "validation prompts, which are in no benchmark; use `--profile micro`"

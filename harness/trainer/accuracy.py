@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.catalogue.profile import Profile
+from harness.catalogue.profile import WORLD, Profile
 from harness.catalogue.recipe import RewardRole
 
 
@@ -12,7 +12,7 @@ def held_out_accuracy(profile: Profile, role: RewardRole) -> float | None:
     Returns:
         The accuracy, from 0 to 1; None where the profile has no such model or its card says none.
     """
-    if profile.reward_models.get(role) != "world":
+    if profile.reward_models.get(role) != WORLD:
         return None
     from harness.micro import world
 

@@ -12,13 +12,13 @@ that a stage trained as `policy-` and the first twelve digits of that stage's fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from harness.catalogue.profile import Profile
+from harness.catalogue.profile import WORLD, Profile
 from harness.creators.access import access_to
 from harness.errors import UserError
 from harness.evaluation.judging.endpoint import Endpoint
@@ -27,6 +27,7 @@ from harness.store import Json, StageContext
 from harness.store.unfinished import held
 from harness.trainer.assets import resolve
 from harness.trainer.files import write_json
+from harness.trainer.marks import marks
 
 if TYPE_CHECKING:
     from harness.models.loading import Conversation
@@ -78,7 +79,7 @@ def engine_settings(profile: Profile) -> dict[str, Json]:
 
     Nothing for the embedded policies in this process.
     """
-    if profile.policy == "world" and profile.engine == "transformers":
+    if profile.policy == WORLD and profile.engine == "transformers":
         return {}
     return {"engine": identity(profile.engine), "dtype": profile.dtype}
 
@@ -118,6 +119,16 @@ def policy_folder(ctx: StageContext) -> Path:
     return resolve(str(ctx.settings["policy"]))
 
 
+def _sampling(ctx: StageContext, temperature: float | None) -> dict[str, Any]:
+    """Return how a stage's answers are sampled, at its own temperature unless one is given."""
+    s = ctx.settings
+    return {
+        "temperature": s["temperature"] if temperature is None else temperature,
+        "top_p": s["top_p"],
+        "max_new_tokens": s["max_new_tokens"],
+    }
+
+
 def _embedded(ctx: StageContext) -> Ask:
     """Return what has a policy of the embedded world answer in this process."""
     from harness.models.policy import Completion, generate
@@ -137,9 +148,7 @@ def _embedded(ctx: StageContext) -> Ask:
             policy,
             conversations,
             n=n,
-            temperature=cast(float, s["temperature"]) if temperature is None else temperature,
-            top_p=cast(float, s["top_p"]),
-            max_new_tokens=cast(int, s["max_new_tokens"]),
+            **_sampling(ctx, temperature),
             batch_size=cast(int, s["batch_size"]),
             seed=seed,
         )
@@ -190,7 +199,6 @@ def _served_as(ctx: StageContext) -> str:
 
 def _solved(ctx: StageContext, solver: Solver) -> Ask:
     """Return what has an engine answer, and tells at each twentieth of the prompts."""
-    s = ctx.settings
 
     def ask(
         conversations: Sequence[Conversation],
@@ -204,27 +212,9 @@ def _solved(ctx: StageContext, solver: Solver) -> Ask:
             conversations,
             n=n,
             seed=seed,
-            temperature=cast(float, s["temperature"]) if temperature is None else temperature,
-            top_p=cast(float, s["top_p"]),
-            max_new_tokens=cast(int, s["max_new_tokens"]),
+            **_sampling(ctx, temperature),
             part=part,
-            on_progress=_marks(ctx, solver.asked, len(conversations)),
+            on_progress=marks(ctx, "answered", len(conversations), before=solver.asked),
         )
 
     return ask
-
-
-def _marks(ctx: StageContext, before: int, total: int) -> Callable[[int], None]:
-    """Return what tells, at every twentieth of the prompts, that these are answered.
-
-    Many prompts are done at once, so marks are told instead of counts: the curve is then the same
-    in every run.
-    """
-    waiting = sorted({-(-total * mark // 20) for mark in range(1, 21)})
-
-    def done(count: int) -> None:
-        while waiting and waiting[0] <= count:
-            mark = waiting.pop(0)
-            ctx.report(before + mark, {"answered": mark / total})
-
-    return done

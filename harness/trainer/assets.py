@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from harness.catalogue.profile import Profile
+from harness.catalogue.profile import WORLD, Profile
 from harness.micro import downstream_items, world
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def assets_of(profile: Profile) -> Assets:
     Raises:
         HarnessError: stand-ins cannot be made, or were changed.
     """
-    if profile.policy == "world":
+    if profile.policy == WORLD:
         return WorldAssets()
     if profile.stand_ins is not None:
         from harness.stand_in.places import make_ready

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from harness.catalogue.profile import Profile
+from harness.catalogue.profile import WORLD, Profile
 from harness.catalogue.recipe import Online
 from harness.errors import HarnessError, UserError
 from harness.store.fingerprint import Json
@@ -24,9 +24,6 @@ from harness.trainer.assets import Assets
 if TYPE_CHECKING:
     from harness.creators.generator import Tokens
     from harness.eva.evolving import Creator, Over
-
-WORLD = "world"
-"""Source of the embedded creator in a profile."""
 
 DIGITS = 16
 """Digits of a digest in an identity."""

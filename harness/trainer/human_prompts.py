@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
-from harness.catalogue.profile import Profile
+from harness.catalogue.profile import WORLD, Profile
 from harness.store.fingerprint import Json
 from harness.trainer.assets import Assets, resolve
-from harness.trainer.creators import WORLD
 
 if TYPE_CHECKING:
     from harness.eva.evolving import Prompt

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.catalogue.profile import Benchmark
+from harness.catalogue.profile import WORLD, Benchmark
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
 from harness.trainer.lm_eval_steps import scorer_of, task_settings
@@ -42,7 +42,7 @@ def judges_of_prompts(planner: Planner, label: str, prompts: Stage) -> dict[str,
             "rate",
             {
                 "judge": planner.assets.judge(benchmark.judge),
-                **({} if planner.profile.policy == "world" else rating_settings(benchmark)),
+                **({} if planner.profile.policy == WORLD else rating_settings(benchmark)),
             },
             {"prompts": prompts},
             f"{label} · {name}",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from harness.catalogue.profile import Profile
+from harness.catalogue.profile import WORLD, Profile
 from harness.errors import UserError
 from harness.micro import world
 from harness.store.fingerprint import Json
@@ -26,8 +26,6 @@ from harness.trainer.real_benchmarks import (
     is_lm_eval,
     kind_of,
 )
-
-WORLD = "world"
 
 MODELS = ("policy", "reward_model", "ranker")
 """Settings of stages that are the identities of models."""

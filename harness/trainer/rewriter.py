@@ -10,7 +10,7 @@ Source: paper appendix H.2.1.
 
 from __future__ import annotations
 
-from harness.catalogue.profile import Profile
+from harness.catalogue.profile import WORLD, Profile
 from harness.store.fingerprint import Json
 
 INSTRUCTION = """Rewrite your answer to my message above so that it is better: more helpful, more \
@@ -23,4 +23,4 @@ Write the new answer and nothing else: no remarks about the old one or about wha
 
 def rewriter_settings(profile: Profile) -> dict[str, Json]:
     """Return the settings that identify what a profile's policy is told; none for the embedded."""
-    return {} if profile.policy == "world" else {"instruction": INSTRUCTION}
+    return {} if profile.policy == WORLD else {"instruction": INSTRUCTION}

@@ -6,7 +6,7 @@ Each takes a `StageContext`; the files it reads and writes are named in its docs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import cast
 
 import numpy as np
@@ -32,6 +32,7 @@ from harness.trainer.files import (
     write_rows,
 )
 from harness.trainer.human_prompts import cut_prompts
+from harness.trainer.marks import marks
 from harness.trainer.scorer_steps import rate_prompts
 
 FUNCTIONS: Mapping[str, str] = {
@@ -121,7 +122,7 @@ def evolve_stage(ctx: StageContext) -> None:
         for row in read_rows(ctx.inputs["selected"] / "selected.parquet")
     ]
     s = ctx.settings
-    evolver = evolver_of(s, _marks(ctx, len(chosen)))
+    evolver = evolver_of(s, marks(ctx, "evolved", len(chosen)))
     result = evolve(
         chosen,
         evolver.creator,
@@ -146,22 +147,6 @@ def evolve_stage(ctx: StageContext) -> None:
     if evolver.tokens is not None:
         summary["tokens"] = vars(evolver.tokens)
     write_json(ctx.output / "summary.json", summary)
-
-
-def _marks(ctx: StageContext, total: int) -> Callable[[int], None]:
-    """Return what tells, at every twentieth of the prompts, that these are evolved.
-
-    Several prompts can be done at once, so marks are told instead of counts: the curve is then the
-    same in every run.
-    """
-    waiting = sorted({-(-total * mark // 20) for mark in range(1, 21)})
-
-    def done(count: int) -> None:
-        while waiting and waiting[0] <= count:
-            mark = waiting.pop(0)
-            ctx.report(mark, {"evolved": mark / total})
-
-    return done
 
 
 def pair_stage(ctx: StageContext) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.catalogue.figures import Figure, SharesFigure, TopicsFigure
-from harness.catalogue.profile import Profile
+from harness.catalogue.profile import WORLD, Profile
 from harness.store.stage import Stage
 from harness.trainer.plan import VERSIONS, Run
 from harness.trainer.rewards import rewards_stage
@@ -40,7 +40,7 @@ class Topics:
 
 def topics_of(profile: Profile) -> Topics | None:
     """Return what tells topics at a profile, None where nothing does."""
-    if profile.prompts.source == "world":
+    if profile.prompts.source == WORLD:
         from harness.micro.operations import CATEGORIES
 
         return Topics(CATEGORIES, lambda prompts: prompts, _parsed)
