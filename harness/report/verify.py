@@ -69,7 +69,7 @@ def verify(results_dir: Path, store: Store | None = None) -> Verified:
 
     Raises:
         HarnessError: Something is not what was published; the message names the first difference.
-        StoreError: A stored file is not what was written; the message names the first one.
+        StoreError: Something in the store is not what was written; the message names all of it.
     """
     folders, figures = list(published_folders(results_dir)), list(figure_folders(results_dir))
     sweeps = [path.parent for path in sorted(results_dir.glob(f"*/sweeps/*/{REPORT}"))]
@@ -86,9 +86,7 @@ def verify(results_dir: Path, store: Store | None = None) -> Verified:
     )
     if store is None:
         return found
-    held = [manifest["fingerprint"] for manifest in store.stages()]
-    for fingerprint in held:
-        store.verify(fingerprint)
+    held = store.check()
     behind = {name for folder in [*folders, *figures] for name in _stages_behind(folder)}
     return replace(found, stages=len(held), absent=len(behind - set(held)))
 

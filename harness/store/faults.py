@@ -26,6 +26,10 @@ class StoreError(HarnessError):
     """An entry of the store, or the place it lies in, cannot be used."""
 
 
+class BrokenEntry(StoreError):
+    """An entry of the store that is not what was written."""
+
+
 @contextmanager
 def explained(doing: str, root: Path) -> Iterator[None]:
     """Turn storage faults inside the block into a sentence; let everything else pass.

@@ -12,18 +12,22 @@ import platform
 import subprocess
 from importlib import metadata
 from pathlib import Path
-from typing import TypedDict
+
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
 
 from harness.project import project_root
 
 LIBRARIES = ("torch", "transformers", "trl", "datasets", "numpy")
 
 
+@with_config(ConfigDict(extra="forbid", strict=True))
 class Provenance(TypedDict):
     """Where and with what a stage was computed.
 
     `commit` and `dirty` are null where the project folder is no git checkout; `versions` has null
-    for a library that is not installed; `threads` is the number of compute threads of a stage.
+    for a library that is not installed; `threads` is the number of compute threads of a stage. A
+    key added here later must not be required, or the stores there are could not be read.
     """
 
     commit: str | None
