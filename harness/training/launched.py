@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from harness.catalogue.hardware import Hardware, configuration_file, shipped_configurations
+from harness.catalogue.yaml_reader import read_yaml
 from harness.errors import HarnessError, UserError
 from harness.store.unfinished import held
 from harness.training.checkpoints import CURVES, last_checkpoint, rewind_curves
@@ -67,9 +66,9 @@ def configuration(hardware: Hardware) -> Configuration:
             f"those that are shipped ({', '.join(shipped_configurations())})."
         )
     try:
-        read = yaml.safe_load(path.read_text(encoding="utf-8"))
+        read = read_yaml(path)
         kind, use_cpu = str(read["distributed_type"]), bool(read.get("use_cpu"))
-    except (yaml.YAMLError, TypeError, KeyError, AttributeError) as error:
+    except (TypeError, KeyError, AttributeError) as error:
         raise UserError(
             f"{path} is no accelerate configuration: it must be YAML with a `distributed_type`."
         ) from error

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from harness.catalogue.yaml_reader import read_yaml
 from harness.errors import UserError
 
 PER_MILLION = 1e6
@@ -82,8 +82,8 @@ def read_prices(path: Path = SHIPPED) -> PriceList:
     Raises:
         UserError: The file cannot be read or has another form.
     """
+    found = read_yaml(path)
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
         if isinstance(found, dict) and "as_of" in found:
             found["as_of"] = str(found["as_of"])
         read = _File.model_validate(found)
@@ -91,9 +91,6 @@ def read_prices(path: Path = SHIPPED) -> PriceList:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         raise UserError(f"{path} is no price list ({where}: {first['msg']}); repair it") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        words = " ".join(str(error).split())
-        raise UserError(f"Cannot read {path}: {words}; give a list of prices") from error
     prices = {name: Price(entry.prompt, entry.completion) for name, entry in read.models.items()}
     return PriceList(read.as_of, read.source, prices)
 
