@@ -40,6 +40,9 @@ _FOLDERS = {"experiments": "experiment", "ablations": "ablation"}
 _MOST_CELLS = 5_000
 """Of one table; the largest of the paper has a fiftieth."""
 
+_OTHERS = {Path("deviations.yaml"), Path("claims", "figures.yaml")}
+"""Files below a folder of declarations that declare no table; nor do those of its `figures`."""
+
 Declared = tuple[Document, Table]
 
 
@@ -76,17 +79,14 @@ def load_tables(dirs: Sequence[Path] | None = None) -> dict[str, Table]:
 
 
 def table_files(dirs: Sequence[Path] | None = None) -> list[Path]:
-    """Return the files that declare tables.
-
-    Deviations and the folders `claims` and `figures` declare none.
+    """Return the files that declare tables: all but those that something else reads.
 
     Args:
         dirs: Folders to search at any depth; the project's own by default.
     """
     folders = declaration_dirs() if dirs is None else dirs
-    files = [path for folder in folders for path in yaml_files(folder)]
-    others = {"claims", "figures"}
-    return [path for path in files if path.parent.name not in others and path.stem != "deviations"]
+    files = [(path, path.relative_to(folder)) for folder in folders for path in yaml_files(folder)]
+    return [path for path, name in files if name not in _OTHERS and name.parts[0] != "figures"]
 
 
 def find_table(tables: Mapping[str, Table], name: str) -> Table:
