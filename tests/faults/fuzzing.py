@@ -10,39 +10,52 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import SearchStrategy
 
-LONG = int(os.environ.get("HARNESS_FUZZ_CASES", "10000"))
+
+@dataclass(frozen=True)
+class Fuzzer:
+    """Tries so many cases, always the same ones or not."""
+
+    cases: int
+    same: bool
+
+    def fuzz(self, attempt: Callable[..., None], *of: SearchStrategy[Any], share: int = 1) -> None:
+        """Try cases; fail with the smallest that fails.
+
+        Args:
+            attempt: What is done with a case; it raises where something is wrong.
+            of: What a case is made of.
+            share: Between how many tests of the long form its cases are shared.
+        """
+        tried = settings(
+            max_examples=self.cases if self.same else max(1, self.cases // share),
+            deadline=None,
+            database=None,
+            derandomize=self.same,
+            phases=[Phase.generate, Phase.shrink],
+            suppress_health_check=list(HealthCheck),
+        )(given(*of)(attempt))
+        tried()
 
 
 def forms(quick: int) -> pytest.MarkDecorator:
-    """Return what runs a test in both forms, with its number of cases as `cases`.
+    """Return what runs a test in both forms, with its `fuzzer`.
 
     Args:
         quick: Cases of the quick form.
     """
-    long = pytest.param(LONG, id="long", marks=[pytest.mark.faults, pytest.mark.timeout(0)])
-    return pytest.mark.parametrize("cases", [pytest.param(quick, id="quick"), long])
-
-
-def fuzz(cases: int, attempt: Callable[..., None], *of: SearchStrategy[Any]) -> None:
-    """Try many cases; fail with the smallest that fails.
-
-    Args:
-        cases: How many.
-        attempt: What is done with a case; it raises where something is wrong.
-        of: What a case is made of.
-    """
-    tried = settings(
-        max_examples=cases,
-        deadline=None,
-        database=None,
-        derandomize=cases != LONG,
-        phases=[Phase.generate, Phase.shrink],
-        suppress_health_check=list(HealthCheck),
-    )(given(*of)(attempt))
-    tried()
+    cases = int(os.environ.get("HARNESS_FUZZ_CASES", "10000"))
+    marks = [pytest.mark.faults, pytest.mark.timeout(0)]
+    return pytest.mark.parametrize(
+        "fuzzer",
+        [
+            pytest.param(Fuzzer(quick, same=True), id="quick"),
+            pytest.param(Fuzzer(cases, same=False), id="long", marks=marks),
+        ],
+    )

@@ -1,4 +1,4 @@
-"""Byte flips, truncations and crafted values in the store's own files: all found, each a sentence."""
+"""Byte flips, truncations and crafted values in the store's own files: each found and named."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fuzzing import forms, fuzz
+from fuzzing import Fuzzer, forms
 from hypothesis import strategies as st
 
 from harness.store import Stage, Store, StoreError
@@ -58,7 +58,7 @@ def refused(store: Store, path: Path) -> None:
 
 
 @forms(quick=150)
-def test_no_flipped_or_lost_byte_goes_unseen(store: Store, cases: int) -> None:
+def test_no_flipped_or_lost_byte_goes_unseen(store: Store, fuzzer: Fuzzer) -> None:
     """A failure record has no digest: there a change is found where it leaves no record."""
     files = files_of(store)
     whole = {path: path.read_bytes() for path in files}
@@ -78,7 +78,7 @@ def test_no_flipped_or_lost_byte_goes_unseen(store: Store, cases: int) -> None:
             path.write_bytes(raw)
 
     position = st.floats(0, 1, exclude_max=True)
-    fuzz(cases, attempt, st.sampled_from(files), position, st.integers(0, 7), st.booleans())
+    fuzzer.fuzz(attempt, st.sampled_from(files), position, st.integers(0, 7), st.booleans())
     assert len(Store(store.root).check()) == 2
 
 
@@ -93,8 +93,10 @@ JUNK: st.SearchStrategy[Any] = st.one_of(
     ),
     st.recursive(
         st.none() | st.text(max_size=5),
-        lambda inner: st.lists(inner, max_size=3)
-        | st.dictionaries(st.text(max_size=5) | st.just("x" * 5000), inner, max_size=3),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.text(max_size=5) | st.just("x" * 5000), inner, max_size=3)
+        ),
         max_leaves=10,
     ),
 )
@@ -110,7 +112,7 @@ def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 @forms(quick=150)
-def test_a_crafted_manifest_is_as_it_was_or_a_sentence(store: Store, cases: int) -> None:
+def test_a_crafted_manifest_is_as_it_was_or_a_sentence(store: Store, fuzzer: Fuzzer) -> None:
     """Any value anywhere, sealed as it should be: what identity and files rest on cannot change."""
     path = store.path(NEXT.fingerprint) / "stage.json"
     whole = path.read_bytes()
@@ -141,11 +143,11 @@ def test_a_crafted_manifest_is_as_it_was_or_a_sentence(store: Store, cases: int)
             assert said, made
         path.write_bytes(whole)
 
-    fuzz(cases, attempt, st.sampled_from(places(fields)), JUNK, st.booleans(), st.booleans())
+    fuzzer.fuzz(attempt, st.sampled_from(places(fields)), JUNK, st.booleans(), st.booleans())
 
 
 @forms(quick=60)
-def test_a_made_up_file_in_place_of_a_manifest_is_a_sentence(store: Store, cases: int) -> None:
+def test_a_made_up_file_in_place_of_a_manifest_is_a_sentence(store: Store, fuzzer: Fuzzer) -> None:
     path = store.path(STAGE.fingerprint) / "stage.json"
     nested = st.integers(1, 200_000).flatmap(
         lambda depth: st.sampled_from([b"[" * depth, b'{"a":' * depth])
@@ -155,11 +157,11 @@ def test_a_made_up_file_in_place_of_a_manifest_is_a_sentence(store: Store, cases
         path.write_bytes(raw)
         assert any("stage.json" in sentence for sentence in look(store, STAGE.fingerprint))
 
-    fuzz(cases, attempt, st.binary(max_size=300) | nested | st.sampled_from([b"NaN", b"\xff\xfe"]))
+    fuzzer.fuzz(attempt, st.binary(max_size=300) | nested | st.sampled_from([b"NaN", b"\xff\xfe"]))
 
 
 @forms(quick=40)
-def test_nothing_can_be_put_into_an_entry(store: Store, cases: int) -> None:
+def test_nothing_can_be_put_into_an_entry(store: Store, fuzzer: Fuzzer) -> None:
     entry = store.path(STAGE.fingerprint)
     makes = {
         "file": lambda path: path.write_bytes(b"x"),
@@ -180,7 +182,7 @@ def test_nothing_can_be_put_into_an_entry(store: Store, cases: int) -> None:
     names = st.text(st.characters(exclude_characters="/\0"), min_size=1, max_size=60).filter(
         lambda name: name not in (".", "..") and _is_name(name)
     )
-    fuzz(cases, attempt, names, st.sampled_from(["", "model"]), st.sampled_from(sorted(makes)))
+    fuzzer.fuzz(attempt, names, st.sampled_from(["", "model"]), st.sampled_from(sorted(makes)))
 
 
 def _is_name(name: str) -> bool:
