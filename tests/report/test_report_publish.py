@@ -24,7 +24,8 @@ from toy_tables import (
 from harness.errors import HarnessError
 from harness.report.cells import build_cells
 from harness.report.json import schema
-from harness.report.publish import publish, sha256
+from harness.report.publication import sha256
+from harness.report.publish import publish
 from harness.report.published import check, published_folders, read_published, recompute
 from harness.store import Store
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HarnessError
-from harness.report.publish import sha256, write_scores
+from harness.report.publication import sha256
+from harness.report.publish import write_scores
 from harness.report.sweep import (
     SweepObjective,
     SweepReport,
