@@ -236,8 +236,10 @@ def enter(results_dir: Path, entries: Mapping[str, Entry | None]) -> None:
         StoreError: The folder may not be written.
     """
     with explained("recording what is published", results_dir), _alone(results_dir):
-        index = (read_index(results_dir) if (results_dir / INDEX).exists() else {}) | entries
-        write_index(results_dir, {k: entry for k, entry in index.items() if entry is not None})
+        index = read_index(results_dir) if (results_dir / INDEX).exists() else {}
+        entered = {place: entry for place, entry in entries.items() if entry is not None}
+        kept = {place: entry for place, entry in index.items() if place not in entries}
+        write_index(results_dir, kept | entered)
 
 
 def read_json(path: Path, what: str = "table") -> dict[str, Any]:

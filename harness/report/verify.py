@@ -173,33 +173,33 @@ def _verify_entry(results_dir: Path, place: str, entry: Entry) -> int:
         HarnessError: A file is missing or changed, the publication is not as it says itself, or
             has not what the index says.
     """
-    again = f"take it as it is with `harness verify --record {place}`"
-    for path in (results_dir / name for name in (place, *entry.files)):
-        if not path.exists():
-            raise HarnessError(
-                f"{path} is missing, and {INDEX} says that it was published; restore it from "
-                f"version control, publish it again, or {again}"
-            )
-    changed = [path for path, digest in _digests(results_dir, entry) if sha256(path) != digest]
-    said = [
-        f"{path} is not what was published (its digest differs from that in {INDEX}); restore both "
-        f"from version control, publish it again, or {again}"
-        for path in changed
-    ]
+    record = f"take it as it is with `harness verify --record {place}`"
+    again = record if entry.kind == KEPT else "publish it again"
+    if not (results_dir / place).exists():
+        raise HarnessError(f"{_missing(results_dir / place)}, publish it again, or {record}")
+    files = {results_dir / name: digest for name, digest in entry.files.items()}
+    for path in files:
+        if not path.is_file():
+            raise HarnessError(f"{_missing(path)} or {again}")
+    said = {
+        path: f"{path} is not what was published (its digest differs from that in {INDEX}); "
+        f"restore both from version control or {again}"
+        for path, digest in files.items()
+        if sha256(path) != digest
+    }
     try:
         number = _check_by_itself(results_dir, place, entry)
     except HarnessError as error:
-        more = [
-            text for path, text in zip(changed, said, strict=True) if str(path) not in str(error)
-        ]
+        more = [text for path, text in said.items() if str(path) not in str(error)]
         raise HarnessError("; ".join([*more[:1], str(error)])) from error
-    if said:
-        raise HarnessError(said[0])
+    for text in said.values():
+        raise HarnessError(text)
     return number
 
 
-def _digests(results_dir: Path, entry: Entry) -> list[tuple[Path, str]]:
-    return [(results_dir / name, digest) for name, digest in entry.files.items()]
+def _missing(path: Path) -> str:
+    said = f"{INDEX} says that it was published"
+    return f"{path} is missing, and {said}; restore it from version control"
 
 
 def _check_by_itself(results_dir: Path, place: str, entry: Entry) -> int:
