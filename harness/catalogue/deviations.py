@@ -145,7 +145,8 @@ def _problems(document: Document, found: Deviations) -> Iterator[Problem]:
                 if wrong is not None:
                     yield document.problem((*place, "settings"), f"{group}[{i}].settings: {wrong}")
             for module in entry.modules:
-                if not (PACKAGE.parent / module).is_file():
+                # An installed package has code and declarations in two places.
+                if not any((top / module).is_file() for top in (project_root(), PACKAGE.parent)):
                     yield document.problem(
                         (*place, "modules"), f"{group}[{i}].modules: there is no file `{module}`"
                     )
