@@ -30,8 +30,33 @@ OutputOption = Annotated[
     ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", metavar="ID", min=0, help="Seed of it all.")]
+
+
+def _recordable(write: bool) -> bool:
+    """Let figures be recorded, unless the card is of an installed package (before measuring).
+
+    Raises:
+        UserError: It is.
+    """
+    from harness.errors import UserError
+    from harness.micro import world
+    from harness.project import PACKAGE, SHIPPED
+
+    if write and world.folder().is_relative_to(PACKAGE) and SHIPPED.exists():
+        raise UserError(
+            "--write would change the world that came with the installed package; name a world "
+            "of your own in HARNESS_WORLD"
+        )
+    return write
+
+
 WriteOption = Annotated[
-    bool, typer.Option("--write", help="Record the figures in the card of the world in use.")
+    bool,
+    typer.Option(
+        "--write",
+        help="Record the figures in the card of the world in use.",
+        callback=_recordable,
+    ),
 ]
 
 

@@ -47,14 +47,14 @@ def publishing(
         profile: Name of the profile.
 
     Raises:
-        UserError: There is no such profile or it consists of stand-ins, or less is allowed of
-            something that is not published.
+        UserError: There is no such profile or it consists of stand-ins, less is allowed of
+            something that is not published, or there is no checkout to publish in.
     """
     from harness.catalogue.profile import MEANINGLESS, find_profile
     from harness.cli.asking import all_profiles
     from harness.cli.options import parse_names
     from harness.errors import UserError
-    from harness.project import results_dir
+    from harness.project import publishing_dir
 
     fewer = parse_names("--allow-fewer", allow_fewer) or ()
     if not publish:
@@ -69,4 +69,4 @@ def publishing(
             )
     if find_profile(all_profiles(), profile).stand_ins is not None:
         raise UserError(f"at the profile `{profile}` {MEANINGLESS}; publish another profile's")
-    return Publishing(results_dir(), frozenset(fewer))
+    return Publishing(publishing_dir(), frozenset(fewer))

@@ -40,7 +40,7 @@ def verify(
     from harness.cli.options import parse_names
     from harness.cli.output import print_json
     from harness.errors import HarnessError
-    from harness.project import results_dir, store_dir
+    from harness.project import publishing_dir, results_dir, store_dir
     from harness.report.verify import record as record_places
     from harness.report.verify import verify as verify_results
     from harness.store import Store
@@ -48,7 +48,7 @@ def verify(
     places = parse_names("--record", record)
     try:
         if places is not None:
-            record_places(results_dir(), places)
+            record_places(publishing_dir(), places)
         found = verify_results(results_dir(), Store(store_dir()) if store else None)
     except HarnessError as error:
         if as_json:
