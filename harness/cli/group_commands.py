@@ -161,13 +161,12 @@ def run_group(
         workers = summary["jobs"]
         outcome = execute(together.tables, plan, store, tracker, workers, fail_fast, stderr=as_json)
     cells = [build_cells(runs, store) for runs in together.tables]
-    tracker.finish(
-        [whole_table(runs, own, store) for runs, own in zip(together.tables, cells, strict=True)]
-    )
     if as_json:
         _write_cells(cells)
     else:
         _print_closing(out, together, cells)
+    tables = zip(together.tables, cells, strict=True)
+    tracker.finish(lambda: [whole_table(runs, own, store) for runs, own in tables])
     if outcome is not None and not outcome.ok:
         print_failures(outcome, store.root, work_dir() / "logs")
         raise typer.Exit(1)

@@ -118,8 +118,8 @@ def run(
     if plan.pending(store):
         outcome = execute([runs], plan, store, tracker, summary["jobs"], fail_fast, stderr=as_json)
     cells = build_cells(runs, store)
-    tracker.finish([whole_table(runs, cells, store)])
     write_report(runs, cells, store, Format.json if as_json else Format.terminal, details=False)
+    tracker.finish(lambda: [whole_table(runs, cells, store)])
     if not as_json:
         out.print(
             f"\nMore: harness report {again(runs.id, runs.profile.name)} (distances, assumptions), "

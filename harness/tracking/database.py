@@ -17,8 +17,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from harness.errors import HarnessError
 from harness.quiet import silence
+from harness.tracking.patience import TrackingError, within
+from harness.tracking.secrets import shown, without_secrets
 
 if TYPE_CHECKING:
     from harness.tracking.server import Server
@@ -29,15 +30,14 @@ _QUIET = {
     # A server that is away must not hold a run up: one more try at once, then we do without.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "PGCONNECT_TIMEOUT": "10",
 }
 
+_OPEN_S = 45.0
+"""Seconds until a server or database that does not answer is given up; creating one takes ten."""
 
 _USER_VERSION_AT = 60
 """Where a SQLite file keeps the number that is free for applications to use."""
-
-
-class TrackingError(HarnessError):
-    """MLflow cannot be reached, or refuses what is written."""
 
 
 def quiet() -> None:
@@ -66,11 +66,6 @@ def database_path(uri: str) -> Path | None:
 def artifacts_path(database: Path) -> Path:
     """Return where artifacts of a SQLite database lie."""
     return database.parent / "mlartifacts"
-
-
-def shown(uri: str) -> str:
-    """Return a tracking URI without a password in it."""
-    return re.sub(r"//[^/@]*@", "//***@", uri)
 
 
 @contextmanager
@@ -105,8 +100,12 @@ def _lock_file(work_dir: Path, name: str) -> IO[str]:
 
 
 @contextmanager
-def reached(uri: str) -> Iterator[None]:
+def reached(uri: str, *more: type[Exception]) -> Iterator[None]:
     """Turn MLflow's errors inside the block into a sentence.
+
+    Args:
+        uri: Tracking URI.
+        *more: Other errors that are the server's or the URI's fault inside this block.
 
     Raises:
         TrackingError: MLflow cannot be reached, or refuses what is written.
@@ -117,8 +116,10 @@ def reached(uri: str) -> Iterator[None]:
 
     try:
         yield
-    except (MlflowException, SQLAlchemyError, OSError) as error:
-        what = shown(" ".join(str(error).split()))
+    except (MlflowException, SQLAlchemyError, OSError, *more) as error:
+        what = without_secrets(" ".join(str(error).split()), uri)
+        if isinstance(error, ImportError):
+            what = f"its driver is not installed: {what}"
         raise TrackingError(
             f"MLflow at {shown(uri)} cannot be written ({what[:300]}): the results are safe in the "
             "store, and `harness sync` brings MLflow up to date when it can be reached"
@@ -131,12 +132,17 @@ def open_server(uri: str) -> Server:
     Raises:
         TrackingError: It cannot be reached.
     """
-    quiet()
-    from harness.tracking.server import Server
+    return within(_OPEN_S, uri, lambda: _open(uri))
 
+
+def _open(uri: str) -> Server:
     create_database(uri)
     path = database_path(uri)
-    with reached(uri):
+    # A URI is taken apart by whoever comes first: a driver that is missing or a port that is no
+    # number are found out here.
+    with reached(uri, ImportError, ValueError):
+        from harness.tracking.server import Server
+
         _probe(uri)
         return Server(uri, artifacts_path(path) if path else None)
 

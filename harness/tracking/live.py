@@ -14,14 +14,13 @@ import math
 import queue
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from harness.errors import HarnessError
 from harness.store import Stage
-from harness.tracking.database import live_lock, open_server, reached, shown, write_lock
+from harness.tracking.database import live_lock, open_server, reached, write_lock
+from harness.tracking.patience import sentence, too_slow
 from harness.tracking.writer import LivePoint, LiveWriter
 
 if TYPE_CHECKING:
@@ -91,10 +90,7 @@ class Live:
             self._queue.put(None)
             self._thread.join(timeout_s)
             if self._thread.is_alive():
-                self._give_up(
-                    f"MLflow at {shown(self._uri)} is too slow to take everything now: "
-                    "`harness sync` adds the rest"
-                )
+                self._give_up(too_slow(self._uri))
 
     def _put(self, message: Message) -> None:
         if self.failed.is_set():
@@ -113,12 +109,8 @@ class Live:
                     batch, closing = self._gather()
                     if batch:
                         self._write(batch)
-        except (HarnessError, OSError) as error:
-            self._give_up(str(error))
         except Exception as error:  # noqa: BLE001  a run goes on without MLflow, whatever it is
-            report = self._work_dir / "tracking" / "error.log"
-            report.write_text(traceback.format_exc(), encoding="utf-8")
-            self._give_up(f"MLflow tracking has stopped ({error}): see {report}")
+            self._give_up(sentence(error, self._work_dir, self._uri))
 
     def _gather(self) -> tuple[Sequence[Message], bool]:
         """Wait for a message, then a while for more; the flag says that there will be none."""
@@ -145,8 +137,8 @@ class Live:
             settled = (message for message in batch if isinstance(message, str))
             self._writer.write_settled(self._server, settled)
 
-    def _give_up(self, sentence: str) -> None:
+    def _give_up(self, why: str) -> None:
         """Say once that MLflow is not available, and ignore everything from now on."""
         if not self.failed.is_set():
             self.failed.set()
-            self._warn(sentence)
+            self._warn(why)

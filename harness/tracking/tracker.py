@@ -2,7 +2,7 @@
 
     tracker.start(tables)                    before a run; cheap
     tracker.progress / stage_finished / ...  from the engine's events; these return at once
-    tracker.finish(states)                   after the run: everything, or one warning
+    tracker.finish(lambda: states)           after the run: everything, or one warning
     tracker.sync(states)                     `harness sync`: everything, or an error
 
 A note in the work folder says which records the server had after the last sync, so that a run
@@ -18,16 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness.store import Stage, Store
-from harness.tracking.database import (
-    TrackingError,
-    chosen_uri,
-    live_lock,
-    open_server,
-    reached,
-    write_lock,
-)
+from harness.tracking.database import chosen_uri, live_lock, open_server, reached, write_lock
 from harness.tracking.live import Live
 from harness.tracking.notes import Notes
+from harness.tracking.patience import PATIENCE_S, attempt
 from harness.tracking.record import Record
 from harness.tracking.rows import CellLike, table_records
 from harness.tracking.writer import LiveWriter
@@ -115,22 +109,27 @@ class Tracker:
         live.close(timeout_s)
         return live.failed.is_set()
 
-    def finish(self, states: Sequence[TableState], timeout_s: float = 15.0) -> None:
+    def finish(
+        self,
+        states: Callable[[], Sequence[TableState]],
+        timeout_s: float = 15.0,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
         """End live tracking and bring MLflow to the store's state; at worst there is a warning.
 
         Args:
-            states: The tables with their cells after the run.
+            states: Returns the tables with their cells after the run.
             timeout_s: Longest wait for what is not written yet, in seconds.
-
-        Raises:
-            StoreError: The store cannot be read.
+            patience_s: Longest wait for the rest, in seconds.
         """
-        if self.close(timeout_s) or self.is_current(states):
-            return
-        try:
+        if not self.close(timeout_s):
+            attempt(
+                self._work_dir, self.uri, self._warn, lambda: self._catch_up(states()), patience_s
+            )
+
+    def _catch_up(self, states: Sequence[TableState]) -> None:
+        if not self.is_current(states):
             self.sync(states)
-        except TrackingError as error:
-            self._warn(str(error))
 
     def is_current(self, states: Sequence[TableState]) -> bool:
         """Return whether the last sync left nothing to do for some tables; imports no MLflow.

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from harness.store import Store
-from harness.tracking.database import TrackingError, chosen_uri, open_server, reached, write_lock
+from harness.tracking.database import chosen_uri, open_server, reached, write_lock
+from harness.tracking.patience import attempt
 from harness.tracking.record import Record, Status, join, metric_name, milliseconds, sha256
 from harness.tracking.runs import run_identity, run_record
 
@@ -170,17 +172,18 @@ class TrialTracker:
         )
 
     def _apply(self, records: Sequence[Record]) -> list[str | None]:
-        if self._failed:
-            return [None] * len(records)
-        try:
-            if self._server is None:
-                self._server = open_server(self.uri)
-            with reached(self.uri), write_lock(self._work_dir):
-                return [self._one(self._server, record) for record in records]
-        except TrackingError as error:
-            self._failed = True
-            self._warn(str(error))
-            return [None] * len(records)
+        found = None
+        if not self._failed:
+            work = partial(self._written, records)
+            found = attempt(self._work_dir, self.uri, self._warn, work)
+            self._failed = found is None
+        return [None] * len(records) if found is None else [*found]
+
+    def _written(self, records: Sequence[Record]) -> list[str]:
+        if self._server is None:
+            self._server = open_server(self.uri)
+        with reached(self.uri), write_lock(self._work_dir):
+            return [self._one(self._server, record) for record in records]
 
     def _one(self, server: Server, record: Record) -> str:
         found = server.runs(record).get(record.identity, [])

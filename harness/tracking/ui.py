@@ -8,13 +8,8 @@ from pathlib import Path
 
 from harness.errors import UserError
 from harness.quiet import QUIET
-from harness.tracking.database import (
-    artifacts_path,
-    chosen_uri,
-    create_database,
-    database_path,
-    shown,
-)
+from harness.tracking.database import artifacts_path, chosen_uri, database_path, open_server
+from harness.tracking.secrets import shown
 
 
 def ui_command(
@@ -31,17 +26,23 @@ def ui_command(
 
     Raises:
         UserError: The tracking URI is a server, which serves its pages itself.
-        TrackingError: The database cannot be created.
+        TrackingError: The database cannot be created or reached.
     """
     where = chosen_uri(work_dir, uri)
     if where.startswith(("http://", "https://")):
         raise UserError(f"MLflow at {shown(where)} is a server: open that address in a browser")
-    create_database(where)
+    open_server(where)
     path = database_path(where)
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", where]
+    command = [sys.executable, "-m", "mlflow", "server"]
     if path is not None:
         command += ["--artifacts-destination", str(artifacts_path(path))]
     command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--uvicorn-opts", "--log-level warning"]
-    environment = {**QUIET, **os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    environment = {
+        **QUIET,
+        **os.environ,
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        # Whoever lists this machine's processes would read a password in the command.
+        "MLFLOW_BACKEND_STORE_URI": where,
+    }
     return command, environment

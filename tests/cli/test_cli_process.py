@@ -79,6 +79,20 @@ def test_exit_codes(process: Process) -> None:
     assert "harness: warning: MLflow at http://127.0.0.1:9" in failed.stderr
 
 
+def test_a_run_reports_whatever_the_tracking_server_is(process: Process) -> None:
+    """A database without its driver: the report, one warning, and success."""
+    asked = ("run", "table4", "--rows", "dpo-1", "--seeds", "0", "--jobs", "1")
+    uri = "postgresql://user:pa55word@127.0.0.1/db?password=pa55word"
+    for _ in range(2):
+        done = process(*asked, MLFLOW_TRACKING_URI=uri)
+        assert done.returncode == 0
+        assert "Arena-Hard" in done.stdout
+        assert "Traceback" not in done.stderr
+        assert done.stderr.count("harness: warning: MLflow at postgresql://***@") == 1
+        assert "driver is not installed" in done.stderr
+        assert "pa55word" not in done.stdout + done.stderr
+
+
 def test_what_was_not_foreseen_keeps_its_traceback() -> None:
     code = (
         "import harness.cli.asking as asking\n"

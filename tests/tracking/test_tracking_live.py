@@ -52,7 +52,7 @@ def test_a_run_tracked_live_and_synced_equals_one_only_synced(
     tracker.start([RUNS])
     for stage in stages(RUNS):
         compute(tracker, store, stage)
-    tracker.finish([STATE], timeout_s=60)
+    tracker.finish(lambda: [STATE], timeout_s=60)
     assert warnings == []
     assert contents(live) == synced(after, store)
     assert Tracker(live, store, SERVED).sync([STATE]) == {"unchanged": 4}
@@ -96,7 +96,7 @@ def test_curves_are_there_before_their_stage_is_finished(
     store.clear_failure(training.fingerprint)
     for stage in order[at:]:
         compute(third, store, stage)
-    third.finish([STATE], timeout_s=60)
+    third.finish(lambda: [STATE], timeout_s=60)
     assert contents(live) == synced(after, store)
 
 
@@ -139,7 +139,7 @@ def test_a_training_that_came_out_otherwise_is_written_anew(
     tracker.start([RUNS])
     for stage in order[at:]:
         compute(tracker, store, stage)
-    tracker.finish([STATE], timeout_s=60)
+    tracker.finish(lambda: [STATE], timeout_s=60)
     assert contents(live) == synced(after, store)
 
 
@@ -153,7 +153,7 @@ def test_an_unreachable_server_is_one_quick_warning_and_the_next_sync_catches_up
     tracker.start([RUNS])
     for stage in stages(RUNS):
         compute(tracker, store, stage)
-    tracker.finish([STATE])
+    tracker.finish(lambda: [STATE])
     assert time.monotonic() - began < PATIENCE_S
     (warning,) = warnings
     assert "http://***@127.0.0.1:9 cannot be written" in warning
@@ -191,15 +191,18 @@ def test_the_pages_are_served_on_loopback_by_one_process(
     assert command[:4] == [sys.executable, "-m", "mlflow", "server"]
     options = dict(zip(command[4::2], command[5::2], strict=True))
     assert options == {
-        "--backend-store-uri": default_uri(work),
         "--artifacts-destination": str(work / "mlartifacts"),
         "--host": "127.0.0.1",
         "--port": "5123",
         "--workers": "1",
         "--uvicorn-opts": "--log-level warning",
     }
+    assert environment["MLFLOW_BACKEND_STORE_URI"] == default_uri(work)
     assert environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false"
     assert environment["MLFLOW_DISABLE_TELEMETRY"] == "true"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
     with pytest.raises(UserError, match="open that address in a browser"):
+        ui_command(work, 5123)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://user:secret@127.0.0.1/db")
+    with pytest.raises(TrackingError, match=r"//\*\*\*@.*driver is not installed"):
         ui_command(work, 5123)

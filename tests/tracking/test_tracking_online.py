@@ -118,6 +118,6 @@ def test_a_run_tracked_live_and_synced_equals_one_only_synced(
             tracker.progress(stage, step, metrics)
         write(store, stage)
         tracker.stage_finished(stage)
-    tracker.finish([state()], timeout_s=60)
+    tracker.finish(lambda: [state()], timeout_s=60)
     tracker_of(after, store).sync([state()])
     assert contents(live) == contents(after)

@@ -229,7 +229,7 @@ def test_an_unchanged_store_needs_no_mlflow(
         patched.setitem(sys.modules, "mlflow", None)  # importing it now raises
         patched.setattr(Store, "open", None)
         patched.setattr("harness.tracking.tracker.open_server", None)
-        tracker(work, store).finish([STATE])
+        tracker(work, store).finish(lambda: [STATE])
     (work / "mlflow.db").unlink()
     assert not tracker(work, store).is_current([STATE])
 
