@@ -83,6 +83,11 @@ def ui(port: PortOption = 5000) -> None:
     # Without the query MLflow opens its pages on traces of language-model calls.
     page = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"
     out.print(f"MLflow is in a few seconds at {page} (Ctrl-C stops it).", soft_wrap=True)
+    out.print(
+        "Its home page says that it collects usage data: this server does not, and tells the page "
+        "not to.",
+        soft_wrap=True,
+    )
     out.file.flush()
     os.execve(command[0], command, environment)
 

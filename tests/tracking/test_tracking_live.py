@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 from toy_table import SERVED, contents, losses, stages, toy_cells, toy_runs, write
 
 from harness.errors import UserError
+from harness.quiet import QUIET, worker_environment
 from harness.store import Stage, Store
 from harness.tracking import TableState, Tracker, TrackingError, ui_command
 from harness.tracking.database import default_uri, live_lock
@@ -206,3 +208,23 @@ def test_the_pages_are_served_on_loopback_by_one_process(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://user:secret@127.0.0.1/db")
     with pytest.raises(TrackingError, match=r"//\*\*\*@.*driver is not installed"):
         ui_command(work, 5123)
+
+
+def test_neither_mlflow_nor_its_pages_collect_usage_data(new_work_dir: NewWorkDir) -> None:
+    """The pages ask their server, and send nothing where it says no.
+
+    MLflow is silent in tests and in CI, which it tells by variables that are taken away here.
+    """
+    code = (
+        "import mlflow.telemetry, mlflow.server\n"
+        "pages = mlflow.server.app.test_client()\n"
+        "told = pages.get('/ajax-api/3.0/mlflow/ui-telemetry').json\n"
+        "sent = pages.post('/ajax-api/3.0/mlflow/ui-telemetry', json={'records': [1]}).json\n"
+        "print(mlflow.telemetry.get_telemetry_client(), told['disable_ui_telemetry'], sent)\n"
+    )
+    _, environment = ui_command(new_work_dir("a"))
+    kept = {"PATH", "HOME", "PYTHONPATH"} | QUIET.keys()
+    for found in (environment, worker_environment()):
+        bare = {name: text for name, text in found.items() if name in kept}
+        said = subprocess.check_output([sys.executable, "-c", code], env=bare, text=True)
+        assert said == "None True {'status': 'disabled'}\n"
