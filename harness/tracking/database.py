@@ -13,9 +13,9 @@ import re
 import secrets
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from harness.quiet import silence
 from harness.tracking.patience import TrackingError, within
@@ -69,34 +69,31 @@ def artifacts_path(database: Path) -> Path:
 
 
 @contextmanager
-def write_lock(work_dir: Path) -> Iterator[None]:
-    """Let one process of this work folder write at a time, or two would create the same run."""
-    with _lock_file(work_dir, "write") as file:
+def write_lock(work_dir: Path, uri: str) -> Iterator[None]:
+    """Let one process write at a time, or two would create the same run.
+
+    A SQLite database has one lock for all work folders. What writes to a server, and is not of
+    this work folder, is not kept out; `Server` bears with it.
+    """
+    database = database_path(uri)
+    path = work_dir / "tracking" / "write.lock" if database is None else _lock_of(database)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-@contextmanager
-def live_lock(work_dir: Path, *, shared: bool = False) -> Iterator[bool]:
-    """Hold the lock of live tracking, without waiting; yield whether it was got.
-
-    Args:
-        work_dir: Folder that runs write to.
-        shared: Track live, as others may too. Otherwise, keep live tracking from beginning.
-    """
-    with _lock_file(work_dir, "live") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-
-
-def _lock_file(work_dir: Path, name: str) -> IO[str]:
-    folder = work_dir / "tracking"
-    folder.mkdir(parents=True, exist_ok=True)
-    return (folder / f"{name}.lock").open("a")
+def folder_id(work_dir: Path) -> str:
+    """Return the number of a work folder, which it gets when it is first asked for."""
+    path = work_dir / "tracking" / "id"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f"id.{secrets.token_hex(8)}")
+        draft.write_text(secrets.token_hex(8), encoding="ascii")
+        with suppress(FileExistsError):
+            os.link(draft, path)
+        draft.unlink()
+    return path.read_text(encoding="ascii")
 
 
 @contextmanager
@@ -126,16 +123,20 @@ def reached(uri: str, *more: type[Exception]) -> Iterator[None]:
         ) from error
 
 
-def open_server(uri: str) -> Server:
+def open_server(uri: str, work_dir: Path) -> Server:
     """Return the tracking server of a URI; a SQLite database is created where absent.
+
+    Args:
+        uri: Tracking URI.
+        work_dir: The work folder that writes.
 
     Raises:
         TrackingError: It cannot be reached.
     """
-    return within(_OPEN_S, uri, lambda: _open(uri))
+    return within(_OPEN_S, uri, lambda: _open(uri, work_dir))
 
 
-def _open(uri: str) -> Server:
+def _open(uri: str, work_dir: Path) -> Server:
     create_database(uri)
     path = database_path(uri)
     # A URI is taken apart by whoever comes first: a driver that is missing or a port that is no
@@ -144,7 +145,7 @@ def _open(uri: str) -> Server:
         from harness.tracking.server import Server
 
         _probe(uri)
-        return Server(uri, artifacts_path(path) if path else None)
+        return Server(uri, artifacts_path(path) if path else None, folder_id(work_dir))
 
 
 def create_database(uri: str) -> None:
@@ -158,10 +159,14 @@ def create_database(uri: str) -> None:
         return
     with reached(uri):
         final.parent.mkdir(parents=True, exist_ok=True)
-        with final.with_name(f"{final.name}.lock").open("a") as lock:
+        with _lock_of(final).open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not final.exists():
                 _create(final)
+
+
+def _lock_of(database: Path) -> Path:
+    return database.with_name(f"{database.name}.lock")
 
 
 def database_id(uri: str) -> int | None:

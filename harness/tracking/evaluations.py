@@ -107,8 +107,8 @@ class EvaluationTracker:
         changes: Counter[str] = Counter()
         if not records:
             return changes
-        server = open_server(self.uri)
-        with reached(self.uri), write_lock(self._work_dir):
+        server = open_server(self.uri, self._work_dir)
+        with reached(self.uri), write_lock(self._work_dir, self.uri):
             for record in records:
                 held = server.runs(record).get(record.identity, [])
                 changes[server.apply(record, held, settle=False)[0]] += 1

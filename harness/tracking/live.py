@@ -10,7 +10,6 @@ Nothing depends on live tracking: what it missed, the next `sync` adds.
 
 from __future__ import annotations
 
-import math
 import queue
 import threading
 import time
@@ -19,12 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from harness.store import Stage
-from harness.tracking.database import live_lock, open_server, reached, write_lock
+from harness.tracking.database import open_server, reached, write_lock
 from harness.tracking.patience import sentence, too_slow
 from harness.tracking.writer import LivePoint, LiveWriter
 
 if TYPE_CHECKING:
     from harness.tracking.server import Server
+
+SIGN_S = 60.0
+"""Seconds between two signs of life of the runs that are computed."""
 
 Message: TypeAlias = "LivePoint | str"
 """A point, or the fingerprint of a stage that has finished or failed."""
@@ -32,8 +34,6 @@ Message: TypeAlias = "LivePoint | str"
 
 class Live:
     """A background thread that writes runs to MLflow while they are computed.
-
-    Other processes know by a lock that points of unfinished trainings are alive.
 
     Args:
         work_dir: Folder of the locks.
@@ -103,22 +103,26 @@ class Live:
     def _run(self) -> None:
         """Write batches of messages until told to stop."""
         try:
-            with live_lock(self._work_dir, shared=True):
-                closing = False
-                while not closing and not self.failed.is_set():
-                    batch, closing = self._gather()
-                    if batch:
-                        self._write(batch)
+            closing, signed = False, time.monotonic()
+            while not closing and not self.failed.is_set():
+                batch, closing = self._gather()
+                due = time.monotonic() - signed >= SIGN_S
+                self._write(batch, sign=due, end=closing)
+                if due:
+                    signed = time.monotonic()
         except Exception as error:  # noqa: BLE001  a run goes on without MLflow, whatever it is
             self._give_up(sentence(error, self._work_dir, self._uri))
 
     def _gather(self) -> tuple[Sequence[Message], bool]:
-        """Wait for a message, then a while for more; the flag says that there will be none."""
+        """Wait for a message, then a while for more; the flag says that there will be none.
+
+        Without a message the wait ends when the next sign of life is due.
+        """
         batch: list[Message] = []
-        until = math.inf
+        until = time.monotonic() + SIGN_S
         while (left := until - time.monotonic()) > 0:
             try:
-                message = self._queue.get(timeout=None if math.isinf(left) else left)
+                message = self._queue.get(timeout=left)
             except queue.Empty:
                 break
             if message is None:
@@ -127,15 +131,27 @@ class Live:
             until = min(until, time.monotonic() + self._flush_s)
         return batch, False
 
-    def _write(self, batch: Sequence[Message]) -> None:
-        """Write the points of a batch, then the runs whose stages have finished or failed."""
+    def _write(self, batch: Sequence[Message], *, sign: bool, end: bool) -> None:
+        """Write the points of a batch, then the runs whose stages have finished or failed.
+
+        Args:
+            batch: The messages.
+            sign: Also say of the runs that are computed that they still are.
+            end: Also write those that are not computed any more.
+        """
         if self._server is None:
-            self._server = open_server(self._uri)
-        with reached(self._uri), write_lock(self._work_dir):
+            if not batch:
+                return
+            self._server = open_server(self._uri, self._work_dir)
+        with reached(self._uri), write_lock(self._work_dir, self._uri):
             points = (message for message in batch if isinstance(message, LivePoint))
             self._writer.write_points(self._server, points)
             settled = (message for message in batch if isinstance(message, str))
             self._writer.write_settled(self._server, settled)
+            if sign:
+                self._writer.write_signs(self._server)
+            if end:
+                self._writer.write_ends(self._server)
 
     def _give_up(self, why: str) -> None:
         """Say once that MLflow is not available, and ignore everything from now on."""

@@ -8,7 +8,15 @@ from pathlib import Path
 
 from harness.errors import UserError
 from harness.quiet import QUIET
-from harness.tracking.database import artifacts_path, chosen_uri, database_path, open_server
+from harness.tracking.database import (
+    artifacts_path,
+    chosen_uri,
+    database_path,
+    open_server,
+    reached,
+    write_lock,
+)
+from harness.tracking.marks import Marks
 from harness.tracking.secrets import shown
 
 
@@ -16,6 +24,8 @@ def ui_command(
     work_dir: Path, port: int = 5000, uri: str | None = None
 ) -> tuple[list[str], dict[str, str]]:
     """Return the command that serves MLflow's pages on the loopback interface, and its environment.
+
+    Runs of processes that were killed are ended first, so that RUNNING means what it says.
 
     One worker and no job execution: MLflow's defaults start a dozen processes.
 
@@ -31,7 +41,9 @@ def ui_command(
     where = chosen_uri(work_dir, uri)
     if where.startswith(("http://", "https://")):
         raise UserError(f"MLflow at {shown(where)} is a server: open that address in a browser")
-    open_server(where)
+    server = open_server(where, work_dir)
+    with reached(where), write_lock(work_dir, where):
+        server.end_stale(Marks(work_dir))
     path = database_path(where)
     command = [sys.executable, "-m", "mlflow", "server"]
     if path is not None:

@@ -129,7 +129,7 @@ def test_a_uri_that_cannot_be_used_is_a_sentence_without_its_password(
 ) -> None:
     """Also for everybody who goes on without MLflow: runs, evaluations and sweeps."""
     with pytest.raises(TrackingError, match="cannot be written") as raised:
-        open_server(uri)
+        open_server(uri, tmp_path)
     warnings: list[str] = []
     Tracker(tmp_path, store, SERVED, uri=uri, warn=warnings.append).finish(lambda: [STATE])
     name = StudyName("toy", "micro", "toy/micro/1", "win_rate")

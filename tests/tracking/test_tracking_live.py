@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from toy_table import SERVED, contents, losses, stages, toy_cells, toy_runs, write
+from toy_table import SERVED, contents, losses, mark, stages, toy_cells, toy_runs, write
 
 from harness.errors import UserError
 from harness.quiet import QUIET, worker_environment
 from harness.store import Stage, Store
 from harness.tracking import TableState, Tracker, TrackingError, ui_command
-from harness.tracking.database import default_uri, live_lock
+from harness.tracking.database import default_uri
 
 NewWorkDir = Callable[[str], Path]
 PATIENCE_S = 20.0
@@ -76,6 +76,7 @@ def test_curves_are_there_before_their_stage_is_finished(
     for stage in order[:at]:
         compute(first, store, stage)
     compute(first, store, training, steps=2)
+    another = mark(live, RUNS)
     first.close(60)
     found = contents(live)
     assert {name: run["info"][0] for name, run in found.items()} == {
@@ -84,6 +85,7 @@ def test_curves_are_there_before_their_stage_is_finished(
     }
     for run in found.values():
         assert [point[0] for point in run["metrics"]["iter1/loss"]] == [1, 2]
+    another.end()
 
     second = Tracker(live, store, SERVED)
     second.start([RUNS])
@@ -114,10 +116,12 @@ def test_points_of_a_stopped_training_go_at_the_next_sync_but_not_while_one_may_
         if stage.kind == "train":
             break
     tracker.close(60)
-    with live_lock(live, shared=True):
-        Tracker(live, store, SERVED).sync([state])
-        assert all("iter1/loss" in run["metrics"] for run in contents(live).values())
+    another = mark(live, RUNS)
     Tracker(live, store, SERVED).sync([state])
+    assert all("iter1/loss" in run["metrics"] for run in contents(live).values())
+    another.end()
+    Tracker(live, store, SERVED).sync([state])
+    mark(after, RUNS).end()
     Tracker(after, store, SERVED).sync([state])
     assert contents(live) == contents(after)
     assert all("iter1/loss" not in run["metrics"] for run in contents(live).values())
