@@ -18,6 +18,7 @@ from harness.trainer.answers import engine_settings
 from harness.trainer.assets import Assets
 from harness.trainer.creators import creator_settings
 from harness.trainer.human_prompts import prompt_settings
+from harness.trainer.rewards import SEED
 
 VERSIONS: Mapping[str, int] = {
     "prompts": 1,
@@ -41,9 +42,6 @@ VERSIONS: Mapping[str, int] = {
     "best_of_n": 1,
 }
 """Version of what each kind of stage means; bumped by hand when its numbers change."""
-
-SEED: Final = 0
-"""Seed of the reward models and of the held-out pairs; that of the shipped ones."""
 
 TRAINING: Final[Mapping[str, Json]] = {
     "seed": SEED,
