@@ -78,7 +78,7 @@ def _extras(profile: Profile) -> Iterator[Need]:
         return
     if hardware.lora is not None:
         yield package("peft", "to train adapters", "lora")
-    from harness.training.launched import configuration
+    from harness.training.launch import configuration
 
     try:
         found = configuration(hardware)

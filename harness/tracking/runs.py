@@ -31,7 +31,7 @@ from harness.tracking.record import (
     milliseconds,
     sha256,
 )
-from harness.trainer.reward_plan import reward_models_named
+from harness.trainer.rewards import reward_models_named
 
 if TYPE_CHECKING:
     from harness.catalogue.profile import Profile

@@ -16,7 +16,7 @@ import pytest
 from harness.catalogue.profile import load_profiles
 from harness.cli import machine, needs
 from harness.evaluation.calibration_record import Calibration, record_path
-from harness.training import launched
+from harness.training import launch
 
 PAPER = ("doctor", "--profile", "paper")
 KEY = "sk-very-secret-0123456789"
@@ -128,12 +128,12 @@ def test_a_machine_with_everything_is_ready(
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
     monkeypatch.setattr(machine, "_gpus", lambda: [H100] * 8)
-    monkeypatch.setattr("harness.training.launched._installed", lambda name: True)
+    monkeypatch.setattr("harness.training.launch._installed", lambda name: True)
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Free", (), {"free": 1e12}))
     real = metadata.version
     ours = {"alpaca-eval": "0.6.6", "lm-eval": "0.4.13", "vllm": "0.30.0"}
     monkeypatch.setattr(metadata, "version", lambda name: ours.get(name) or real(name))
-    monkeypatch.setattr(launched, "_installed", lambda name: True)  # deepspeed
+    monkeypatch.setattr(launch, "_installed", lambda name: True)  # deepspeed
     found = says("doctor_profile", *PAPER)
     assert found["ready"]
     states = {need["state"] for need in found["needs"]}

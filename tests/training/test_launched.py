@@ -24,10 +24,9 @@ from harness.catalogue.hardware import Hardware, configuration_file, shipped_con
 from harness.errors import HarnessError, UserError
 from harness.store import StoreError, unfinished
 from harness.store.unfinished import held
-from harness.training import launched
+from harness.training import launch as launching
 from harness.training.checkpoints import last_checkpoint
-from harness.training.launch import FAILURE, _say_why
-from harness.training.launched import LOG, configuration, train_launched
+from harness.training.launch import FAILURE, LOG, _say_why, configuration, train_launched
 from harness.training.processes import guarded, running
 
 LEARNING = {
@@ -129,7 +128,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Any:
         def command(*args: Any) -> list[str]:
             return [sys.executable, "-c", program, str(args[-1])]
 
-        monkeypatch.setattr(launched, "_command", command)
+        monkeypatch.setattr(launching, "_command", command)
 
     return use
 
@@ -272,7 +271,7 @@ def test_what_cannot_be_launched_is_the_users_error(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(launched, "_installed", lambda name: False)
+    monkeypatch.setattr(launching, "_installed", lambda name: False)
     with pytest.raises(UserError, match=message):
         launch(policy_path, tmp_path, hardware(**changes))
     assert not (tmp_path / "work").exists()
@@ -305,8 +304,8 @@ def test_accelerate_itself_reads_every_shipped_configuration() -> None:
 
 def test_the_command_says_what_the_profile_says(tmp_path: Path) -> None:
     on = hardware(accelerate="fsdp.yaml", devices=8)
-    command = launched._command(
-        configuration(on), on, "bfloat16", "harness.training.launch", tmp_path / "job.json"
+    command = launching._command(
+        configuration(on), on, "bfloat16", tmp_path / "job.json"
     )
     pairs = dict(itertools.pairwise(command))
     assert pairs["--num_processes"] == "8"
