@@ -203,7 +203,7 @@ def closing(cells: Sequence[Cell]) -> tuple[str, str, str]:
     to compare.
     """
     from harness.report.cells import STATES
-    from harness.report.summary import summarise
+    from harness.report.summary import compared_signs
 
     states = [cell.state for cell in cells]
     whole = states.count("ok")
@@ -212,7 +212,7 @@ def closing(cells: Sequence[Cell]) -> tuple[str, str, str]:
         for state in STATES
         if state != "ok" and state in states
     ]
-    compared = [summary for summary in summarise(cells) if summary.signs]
+    compared = [summary for summary in compared_signs(cells) if summary.signs]
     agree = sum(summary.signs_agree or 0 for summary in compared)
     signs = sum(summary.signs or 0 for summary in compared)
     return (

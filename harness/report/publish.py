@@ -62,8 +62,9 @@ def publish(table_runs: TableRuns, cells: Sequence[Cell], store: Store, results_
         StoreError: A stored file is not what was written, the disk is full, or the folder may
             not be written.
     """
-    report = assemble(table_runs, cells, store)
-    measured = read_scores(table_runs, store) | read_study(table_runs, store)
+    measured = read_scores(table_runs, store)
+    report = assemble(table_runs, cells, store, measured=measured)
+    measured |= read_study(table_runs, store)
     target = results_dir / report.profile.name / report.table.id
     with explained(f"publishing `{report.table.id}`", results_dir):
         target.parent.mkdir(parents=True, exist_ok=True)

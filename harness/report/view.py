@@ -280,15 +280,16 @@ def summary_block(report: Report) -> Block:
     )
     notes = (
         "Signs: gains over the baseline row that point the way the paper's do. "
-        "ρ: Spearman's rank correlation of ours with the paper's over the rows.",
+        "ρ: Spearman's rank correlation of ours with the paper's over the rows but the baseline, "
+        "with its 95% interval over seeds and prompts.",
     )
-    return Block("Beside the paper", notes, ("column", "signs", "ρ", "scale"), rows)
+    return Block("Beside the paper", notes, ("column", "signs", "ρ", "95%", "scale"), rows)
 
 
-def _comparison(summary: Summary, seeds: int) -> tuple[str, str]:
+def _comparison(summary: Summary, seeds: int) -> tuple[str, str, str]:
     if summary.rows and seeds == 1:
-        return NO_COMPARISON, APPLIES_NOT
-    return _signs(summary), _spearman(summary)
+        return NO_COMPARISON, APPLIES_NOT, APPLIES_NOT
+    return _signs(summary), *_spearman(summary)
 
 
 def _signs(summary: Summary) -> str:
@@ -297,12 +298,14 @@ def _signs(summary: Summary) -> str:
     return f"{summary.signs_agree} of {summary.signs}" if summary.signs else "no gains"
 
 
-def _spearman(summary: Summary) -> str:
-    if summary.signs is None:
-        return _unfinished(summary)
-    if summary.spearman is None:
-        return "undefined"
-    return f"{summary.spearman + 0.0:+.2f} ({summary.rows} rows)"
+def _spearman(summary: Summary) -> tuple[str, str]:
+    low, high = summary.spearman_low, summary.spearman_high
+    if summary.ranked is None:
+        return _unfinished(summary), APPLIES_NOT
+    if summary.spearman is None or low is None or high is None:
+        return f"undefined ({summary.ranked} rows)", APPLIES_NOT
+    rho = f"{signed(summary.spearman, 2)} ({summary.ranked} rows)"
+    return rho, f"{signed(low, 2)} to {signed(high, 2)}"
 
 
 def _unfinished(summary: Summary) -> str:

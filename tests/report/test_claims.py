@@ -434,7 +434,8 @@ def test_rows_at_the_end_of_a_scale_are_not_told_apart(
     columns = [DECLARATION["columns"][0] | {"id": "ah_wr", "score": score}]
     rows = [{"id": row, "label": row, "run": f"run-{row}"} for row in ROWS]
     table = Table.model_validate(
-        DECLARATION | {"columns": columns, "rows": rows, "claims": [claim("it", kind["test"], primary=True)]}
+        DECLARATION
+        | {"columns": columns, "rows": rows, "claims": [claim("it", kind["test"], primary=True)]}
     )
     measured = {
         (f"run-{row}", seed, score): {f"p{prompt}": end for prompt in range(7)}

@@ -275,8 +275,8 @@ def test_one_seed_prints_no_comparison(store: Store) -> None:
     write_all(store, runs)
     report = report_of(runs, store)
     wins, ratings, missing = summary_block(report).rows
-    assert wins[1:] == ratings[1:] == ("one seed: no comparison", "–", "toy")
-    assert missing[1:] == ("not printed", "not printed", "toy")
+    assert wins[1:] == ratings[1:] == ("one seed: no comparison", "–", "–", "toy")
+    assert missing[1:] == ("not printed", "not printed", "–", "toy")
     text = as_text(report)
     assert "one seed: no comparison" in text
     assert max(map(len, text.splitlines())) <= 80

@@ -97,7 +97,7 @@ def runnable(
 def _section(runs: TableRuns, store: Store, costs: Costs, lacking: dict[str, str]) -> Section:
     measured = read_scores(runs, store)
     cells = build_cells(runs, store, measured)
-    report = assemble(runs, cells, store)
+    report = assemble(runs, cells, store, measured=measured)
     return Section(
         report=with_all_rows(report),
         verdicts=tuple(judge_runs(runs, store, lacking, cells, measured)),
