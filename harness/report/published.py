@@ -38,8 +38,17 @@ class Published:
 
     @property
     def cells(self) -> list[Cell]:
-        """The cells as published."""
-        return [Cell.from_json(cell) for cell in self.report["cells"]]
+        """The cells as published.
+
+        Raises:
+            HarnessError: They were published in another form.
+        """
+        try:
+            return [Cell.from_json(cell) for cell in self.report["cells"]]
+        except TypeError as error:
+            raise HarnessError(
+                f"{self.folder} was published in another form ({error}); publish the table again"
+            ) from error
 
     def run_of(self, row: str, column: str) -> str:
         """Return the run behind a row in a column."""

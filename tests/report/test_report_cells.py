@@ -35,7 +35,7 @@ T_1 = math.tan(math.pi * 0.475)
 JSON_KEYS = [
     "table", "row", "column", "profile", "scale", "seeds", "mean", "ci_low", "ci_high",
     "baseline_row", "gain", "gain_ci_low", "gain_ci_high", "paper", "paper_printed", "paper_gain",
-    "state", "runs",
+    "state", "runs", "judge", "reward_models", "creators",
 ]  # fmt: skip
 
 
@@ -290,4 +290,6 @@ def test_the_report_says_whether_a_published_models_weights_were_verified(store:
         (output / "summary.json").write_text(json.dumps({"weights": "unverified"}))
     assert origin_of(runs, store, asked).reward_models == (f"{name} (weights: unverified)",)
     report = assemble(runs, build_cells(runs, store), store)
-    assert dict(facts(report))["Reward model"] == f"{name} (weights: unverified)"
+    assert (
+        dict(facts(report))["Reward model"] == f"{name} (weights: unverified) (all rows but base)"
+    )

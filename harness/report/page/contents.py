@@ -143,5 +143,7 @@ def _empty(report: Report, row: Row, column: str) -> Cell:
             "paper_gain": table.paper_gain(row, declared),
             "state": "not_run" if available else "not_available",
             "runs": (),
+            "reward_models": (),
+            "creators": (),
         }
     )
