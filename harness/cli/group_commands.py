@@ -228,13 +228,13 @@ def publish_group(group: str, profile: str, seeds: Sequence[int] | None) -> None
     Args:
         group: Name of the group.
         profile: Name of the profile.
-        seeds: Root seeds; those last asked for of each table where not given.
+        seeds: Root seeds; the most complete ones of each table where not given.
 
     Raises:
         UserError: There is no such profile, or it can run none of the tables.
     """
     from harness.cli.output import note
-    from harness.cli.report_command import last_asked
+    from harness.cli.report_command import shown
     from harness.cli.together import sorted_out
     from harness.project import store_dir
     from harness.report.cells import build_cells
@@ -244,7 +244,7 @@ def publish_group(group: str, profile: str, seeds: Sequence[int] | None) -> None
     scale, tables, left_out = sorted_out(group, profile)
     store = Store(store_dir())
     for table in tables:
-        runs = plan_table(table, scale, last_asked(table.id, profile) if seeds is None else seeds)
+        runs = plan_table(table, scale, shown(table.id, profile) if seeds is None else seeds)
         _publish(runs, build_cells(runs, store), store)
     for name, reasons in left_out.items():
         note(f"left out: {name}: {'; '.join(reasons)}")
