@@ -204,7 +204,7 @@ def _page(
     from harness.catalogue.groups import members
     from harness.catalogue.load import find_table
     from harness.catalogue.profile import find_profile
-    from harness.cli.asking import all_profiles, all_tables
+    from harness.cli.asking import all_figures, all_profiles, all_tables
     from harness.project import results_dir, store_dir, work_dir
     from harness.report.page.page import as_html
     from harness.store import Store
@@ -222,7 +222,9 @@ def _page(
         def seeds(table: Table) -> Sequence[int]:
             return shown(table.id, profile) if asked is None else asked
 
-        contents = from_store(tables, scale, seeds, Store(store_dir()), results_dir())
+        contents = from_store(
+            tables, scale, seeds, Store(store_dir()), results_dir(), all_figures().values()
+        )
     save(as_html(contents), work_dir() / "report.html" if output is None else output)
 
 
