@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.options import JobsOption
+from harness.cli.publishing import AllowFewerOption, publishing
 
 if TYPE_CHECKING:
     from harness.engine import Event
@@ -29,8 +30,33 @@ OutputOption = Annotated[
     ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", metavar="ID", min=0, help="Seed of it all.")]
+
+
+def _recordable(write: bool) -> bool:
+    """Let figures be recorded, unless the card is of an installed package (before measuring).
+
+    Raises:
+        UserError: It is.
+    """
+    from harness.errors import UserError
+    from harness.micro import world
+    from harness.project import PACKAGE, SHIPPED
+
+    if write and world.folder().is_relative_to(PACKAGE) and SHIPPED.exists():
+        raise UserError(
+            "--write would change the world that came with the installed package; name a world "
+            "of your own in HARNESS_WORLD"
+        )
+    return write
+
+
 WriteOption = Annotated[
-    bool, typer.Option("--write", help="Record the figures in the card of the world in use.")
+    bool,
+    typer.Option(
+        "--write",
+        help="Record the figures in the card of the world in use.",
+        callback=_recordable,
+    ),
 ]
 
 
@@ -102,21 +128,23 @@ def online_gates(
         bool,
         typer.Option("--pushed", help="Also over-optimise one policy, and publish how it looks."),
     ] = False,
+    allow_fewer: AllowFewerOption = None,
 ) -> None:
     """Measure what decides online training: RLOO 1x over a grid, on validation prompts.
 
     Takes some ten minutes; exit code 1 if the profile's settings do not follow.
     """
     from harness.cli.output import note
-    from harness.project import results_dir
-    from harness.report.over_optimisation import publish_pushed
+    from harness.report.over_optimisation import FOLDER, publish_pushed
     from harness.trainer.online_gates import failures, measure_online, measure_pushed
 
+    to = publishing(pushed, allow_fewer, [FOLDER], "micro")
     found = measure_online(*_gate_work(jobs), _say)
-    if pushed:
+    if to is not None:
         steps, setting = measure_pushed(*_gate_work(jobs), _say)
         points = [step.as_json() for step in steps]
-        folder = publish_pushed(points, setting, results_dir() / "micro")
+        fewer = bool(to.fewer)
+        folder = publish_pushed(points, setting, to.results_dir, "micro", allow_fewer=fewer)
         note(f"published in {folder}")
     _decide("online_gates", found, failures, write)
 
