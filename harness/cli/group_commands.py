@@ -140,7 +140,7 @@ def run_group(
     from harness.cli.output import console
     from harness.cli.run_command import execute, print_failures
     from harness.cli.together import summarise
-    from harness.cli.tracking_commands import tracker_of, whole_table
+    from harness.cli.tracking_commands import states_of, tracker_of
     from harness.engine import Plan
     from harness.project import store_dir, work_dir
     from harness.report.asked import remember
@@ -167,7 +167,7 @@ def run_group(
     else:
         _print_closing(out, together, cells)
     tables = zip(together.tables, cells, strict=True)
-    tracker.finish(lambda: [whole_table(runs, own, store) for runs, own in tables])
+    tracker.finish(lambda: [s for runs, own in tables for s in states_of(runs, own, store)])
     if outcome is not None and not outcome.ok:
         print_failures(outcome, store.root, work_dir() / "logs")
         raise typer.Exit(1)

@@ -95,7 +95,7 @@ def run(
     from harness.cli.output import console
     from harness.cli.plan_command import headline, show_plan, summarise
     from harness.cli.report_writing import Format, write_report
-    from harness.cli.tracking_commands import tracker_of, whole_table
+    from harness.cli.tracking_commands import states_of, tracker_of
     from harness.engine import Plan
     from harness.project import store_dir, work_dir
     from harness.report.asked import remember
@@ -119,7 +119,7 @@ def run(
         outcome = execute([runs], plan, store, tracker, summary["jobs"], fail_fast, stderr=as_json)
     cells = build_cells(runs, store)
     write_report(runs, cells, store, Format.json if as_json else Format.terminal, details=False)
-    tracker.finish(lambda: [whole_table(runs, cells, store)])
+    tracker.finish(lambda: states_of(runs, cells, store))
     if not as_json:
         out.print(
             f"\nMore: harness report {again(runs.id, runs.profile.name)} (distances, assumptions), "

@@ -25,6 +25,7 @@ from harness.trainer.rewards import SEED
 HELD_OUT: Final = 2000
 """Held-out pairs; those that the shipped models' cards speak of."""
 
+
 @dataclass(frozen=True)
 class RewardStudy:
     """The stages that measure the reward models of a table's rows.
