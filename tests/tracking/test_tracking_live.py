@@ -48,7 +48,7 @@ def test_a_run_tracked_live_and_synced_equals_one_only_synced(
     tmp_path: Path, new_work_dir: NewWorkDir, flush_s: float
 ) -> None:
     """Whether every message is written by itself, or all at the end."""
-    store, warnings = Store(tmp_path / "store"), []
+    store, warnings = Store(tmp_path / "store"), list[str]()
     live, after = new_work_dir("live"), new_work_dir("after")
     tracker = Tracker(live, store, SERVED, warn=warnings.append, flush_s=flush_s)
     tracker.start([RUNS])
