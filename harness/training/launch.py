@@ -24,6 +24,8 @@ from typing import Any
 
 SUMMARY = "summary.json"
 FAILURE = "failure.json"
+LAUNCHER = "HARNESS_LAUNCHER"
+"""Environment variable with the signature by which the launcher holds the working folder."""
 
 _LOOK_S = 0.5
 
@@ -144,10 +146,10 @@ def _say_why(work: Path, error: BaseException) -> None:
 
 
 def _end_with_launcher(work: Path) -> None:
-    """End this process at once when nobody holds the working folder any more."""
+    """End this process at once when its launcher holds the working folder no more."""
     from harness.store.unfinished import abandoned
 
-    while not abandoned(work):
+    while not abandoned(work, os.environ[LAUNCHER]):
         time.sleep(_LOOK_S)
     os._exit(1)
 

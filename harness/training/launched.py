@@ -22,9 +22,10 @@ import yaml
 
 from harness.catalogue.hardware import Hardware, configuration_file, shipped_configurations
 from harness.errors import HarnessError, UserError
-from harness.store.unfinished import held
+from harness.store.faults import disk_full
+from harness.store.unfinished import held, held_by
 from harness.training.checkpoints import CURVES, last_checkpoint, rewind_curves
-from harness.training.launch import FAILURE, SUMMARY, Job
+from harness.training.launch import FAILURE, LAUNCHER, SUMMARY, Job
 from harness.training.placement import accumulation
 from harness.training.processes import last_lines, running
 
@@ -120,7 +121,6 @@ def train_launched(
         UserError: the configuration is missing or does not fit, the batch cannot be divided, or
             a library is missing.
         HarnessError: the training failed; the message has its reason, or the end of its log.
-        StoreError: another process is working in `work`.
     """
     file = configuration(hardware)
     micro_batch = hardware.micro_batch_of(algorithm)
@@ -175,7 +175,8 @@ def launch(
     Raises:
         HarnessError: the job failed; the message has its reason, or the end of its log.
     """
-    with running(_command(file, hardware, dtype, module, work / JOB), work / LOG) as process:
+    command = _command(file, hardware, dtype, module, work / JOB)
+    with running(command, work / LOG, {LAUNCHER: held_by(work)}) as process:
         _follow(process, work / CURVES, on_log)
     return _outcome(process, work)
 
@@ -238,6 +239,8 @@ def _outcome(process: subprocess.Popen[bytes], work: Path) -> dict[str, float]:
         return summary
     if (work / FAILURE).exists():
         raise HarnessError(json.loads((work / FAILURE).read_text(encoding="utf-8"))["reason"])
+    if full := disk_full("training under accelerate", work):
+        raise full
     raise HarnessError(
         f"the training that accelerate launched ended with exit code {process.returncode}, its log "
         f"with `{last_lines(work / LOG)}`: read {work / LOG}; the same command goes on from the "
