@@ -1,25 +1,36 @@
-"""A program that runs a gated plan and prints the waiting worker's process id, to be killed."""
+"""A program that runs a plan of toys and prints what happens, a line each: `elsewhere total`.
+
+    run_toys.py WORK JOBS PLAN ARGUMENT...
+
+PLAN names a function of `toy_stages`. The step that a stage reports is printed in place of a label.
+"""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from toy_stages import FUNCTIONS, chain_with_gate
+import toy_stages
 
 from harness.engine import Event, LocalEngine, Plan, StageProgress
 from harness.store import Store
 
 
-def say_who_waits(event: Event) -> None:
-    """Print the process id that the waiting stage reports as its step."""
-    if isinstance(event, StageProgress):
-        print(event.step, flush=True)
+def say(event: Event) -> None:
+    """Print what happened, and to which stage."""
+    what = type(event).__name__.removeprefix("Stage").lower()
+    shown = event.step if isinstance(event, StageProgress) else event.stage.label
+    print(what, shown, flush=True)
 
 
 if __name__ == "__main__":
-    work, gate = Path(sys.argv[1]), Path(sys.argv[2])
+    work, jobs, plan, *arguments = sys.argv[1:]
     engine = LocalEngine(
-        Store(work / "store"), FUNCTIONS, work / "logs", jobs=2, on_event=say_who_waits
+        Store(Path(work) / "store"),
+        toy_stages.FUNCTIONS,
+        Path(work) / "logs",
+        jobs=int(jobs),
+        on_event=say,
     )
-    engine.run(Plan(chain_with_gate(gate)))
+    outcome = engine.run(Plan(getattr(toy_stages, plan)(*arguments)))
+    sys.exit(0 if outcome.ok else f"{dict(outcome.failed)} {dict(outcome.skipped)}")

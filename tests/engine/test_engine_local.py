@@ -188,13 +188,14 @@ def test_a_killed_run_and_its_rerun_give_the_bytes_of_an_undisturbed_run(tmp_pat
     here = Path(__file__).parent
     path = os.pathsep.join([str(here), str(here.parents[1])])
     with subprocess.Popen(
-        [sys.executable, str(here / "run_gated.py"), str(work), str(gate)],
+        [sys.executable, str(here / "run_toys.py"), str(work), "2", "chain_with_gate", str(gate)],
         stdout=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": path},
     ) as parent:
         assert parent.stdout is not None
-        worker = os.pidfd_open(int(parent.stdout.readline()))
+        said = next(line for line in parent.stdout if line.startswith("progress"))
+        worker = os.pidfd_open(int(said.split()[1]))
         parent.kill()
     ended, _, _ = select.select([worker], [], [], 10)
     os.close(worker)
