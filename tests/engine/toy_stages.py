@@ -114,9 +114,9 @@ def awaits(ctx: StageContext) -> None:
 
 
 def crams(ctx: StageContext) -> None:
-    """Write until the disk is full, and end as the settings say."""
+    """Write until the disk is full, to a file that is named or to the output; die or fail of it."""
     try:
-        with (ctx.output / "much").open("wb", buffering=0) as file:
+        with (ctx.output / str(ctx.settings["file"])).open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(4096))
     except OSError:
