@@ -10,8 +10,10 @@ its numbers: a stage sees its settings, its inputs and its seed, and one thread.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -159,6 +161,7 @@ class _Run:
         self._fail_fast = engine.fail_fast
         self._schedule = schedule
         self._elsewhere: dict[str, Stage] = {}
+        self._looked = -math.inf
         self._disk_full = False
         self.finished: list[Stage] = []
         self.failed: dict[Stage, str] = {}
@@ -194,6 +197,8 @@ class _Run:
     def _look_elsewhere(self) -> list[Event]:
         """Take the outputs of stages that other runs computed; what they let go is ready again."""
         events: list[Event] = []
+        if time.monotonic() - self._looked < _LOOK_S:
+            return events
         for stage in list(self._elsewhere.values()):
             # Asked in this order: a stage that is done is let go later.
             claimed = self._store.claimed(stage.fingerprint)
@@ -204,6 +209,7 @@ class _Run:
             else:
                 continue
             del self._elsewhere[stage.fingerprint]
+        self._looked = time.monotonic()
         return events
 
     def _stop(self, pool: Pool) -> list[Event]:
