@@ -35,8 +35,14 @@ HEAD = (
     "paper",
     "paper_gain",
     "runs",
+    "judge",
+    "reward_models",
+    "creators",
 )
-"""The columns; numbers are in the unit of the column, seeds and runs are separated by blanks."""
+"""The columns; numbers are in the unit of the column, seeds and runs are separated by blanks, and
+models, whose names hold blanks, by `; `."""
+
+MODELS = ("reward_models", "creators")
 
 
 def as_csv(reports: Iterable[Report]) -> str:
@@ -51,6 +57,7 @@ def as_csv(reports: Iterable[Report]) -> str:
             column = columns[cell.column]
             writer.writerow({
                 **{name: _text(value) for name, value in cell.as_json().items() if name in HEAD},
+                **{name: "; ".join(getattr(cell, name)) or MISSING for name in MODELS},
                 "label": names[cell.row],
                 "benchmark": view.plain(f"{column.benchmark}, {column.printed}"),
                 "unit": column.unit,

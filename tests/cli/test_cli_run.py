@@ -36,7 +36,7 @@ def test_a_run_computes_tracks_and_reports_and_a_rerun_only_reports(
     assert result.exit_code == 0
     assert "All stages are done" in result.stdout
     assert tracker.calls == ["finish"]
-    # A report speaks of the seeds last asked for, and rows never run have no numbers.
+    # A report speaks of the seeds there are, and rows never run have no numbers.
     reported = {(c["row"], c["column"]): c for c in says("report", "report", "table4")}
     assert reported["eva-a_min", "ah_wr"]["mean"] == cells[5]["mean"]
     assert reported["eva-var", "ah_wr"]["state"] == "not_run"
@@ -50,6 +50,33 @@ def test_a_run_computes_tracks_and_reports_and_a_rerun_only_reports(
     tracker.calls.clear()
     assert call("sync").exit_code == 0
     assert tracker.calls == ["sync table4 micro"]
+
+
+def test_a_run_of_a_few_rows_takes_nothing_away(
+    says: Callable[..., Any], call: Callable[..., Any], tracker: Any
+) -> None:
+    """Two rows have the seeds 0 and 2, one of them the seed 7 as well, which was asked for last."""
+    assert call(*SMALL).exit_code == 0
+    before = says("report", "report", "table4")
+    verdicts = says("claims", "claims", "table4")
+    assert call("run", "table4", "--rows", "dpo-1", "--seeds", "7").exit_code == 0
+    assert says("report", "report", "table4") == before
+    assert says("claims", "claims", "table4") == verdicts
+    assert {cell["row"] for cell in before if cell["mean"] is not None} == {"dpo-1", "eva-a_min"}
+
+    note = (
+        "table4: shown are the most complete seeds, 0,2, with 2 of 9 runs done; left out, with how "
+        "many are done: 7 (1); `--seeds` names others"
+    )
+    for command in (("report", "table4"), ("claims", "table4"), ("report", "--all")):
+        assert note in " ".join(call(*command).stderr.split())
+    assert "table4, seeds 0,2\n" in call("claims", "table4").stdout
+
+    asked = says("report", "report", "table4", "--seeds", "7")
+    assert {cell["row"] for cell in asked if cell["mean"] is not None} == {"dpo-1"}
+    result = call("report", "table4", "--rows", "dpo-1", "--format", "json")
+    assert {tuple(cell["seeds"]) for cell in json.loads(result.stdout)} == {(0, 2, 7)}
+    assert result.stderr == ""
 
 
 def test_a_failed_stage_costs_its_row_and_not_the_report(
