@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,16 @@ def test_an_unchanged_rerun_imports_neither_mlflow_nor_torch(
     table = second.stdout.partition("Arena-Hard")[2]
     assert table
     assert table == first.stdout.partition("Arena-Hard")[2]
+
+
+def test_two_identical_runs_at_once_both_succeed_with_the_same_report(process: Process) -> None:
+    asked = ("run", "table4", "--rows", "dpo-1,eva-a_min", "--seeds", "0-1", "--json")
+    with ThreadPoolExecutor() as at_once:
+        done = [at_once.submit(process, *asked) for _ in range(2)]
+        first, second = (run.result() for run in done)
+    assert first.returncode == second.returncode == 0, first.stderr + second.stderr
+    assert first.stdout == second.stdout
+    assert {cell["state"] for cell in json.loads(first.stdout)} == {"ok"}
 
 
 def test_exit_codes(process: Process) -> None:

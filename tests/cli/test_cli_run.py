@@ -16,7 +16,7 @@ from mlflow import MlflowClient
 from harness.cli import asking, live, run_command
 from harness.cli.asking import planned
 from harness.cli.output import console
-from harness.engine import Plan, StageFailed, StageFinished, StageStarted, Tally
+from harness.engine import Plan, StageElsewhere, StageFailed, StageFinished, StageStarted, Tally
 from harness.store import Store
 from harness.tracking.database import default_uri
 
@@ -227,6 +227,21 @@ def test_sync_without_any_run_writes_nothing(call: Callable[..., Any], tracker: 
     assert tracker.calls == []
 
 
+def test_what_only_reads_writes_nothing(
+    call: Callable[..., Any], tracker: Any, folders: Path
+) -> None:
+    """So it works in a folder that may not be written."""
+    assert call("run", "table4", "--rows", "dpo-1", "--seeds", "0", "--jobs", "1").exit_code == 0
+
+    def state() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in (folders, *folders.rglob("*"))}
+
+    before = state()
+    for command in ("report table4", "list", "claims table4", "plan table4", "why table4/dpo-1"):
+        assert call(*command.split()).exit_code == 0
+        assert state() == before, command
+
+
 def test_where_nothing_can_be_redrawn_a_line_comes_every_few_seconds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -242,6 +257,17 @@ def test_where_nothing_can_be_redrawn_a_line_comes_every_few_seconds(
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
     assert lines[-1].startswith(f"6 of {len(plan)} stages done, about ")
+
+
+def test_a_run_that_only_waits_for_another_says_so_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = Plan(planned("table4", "micro", (0,), ["dpo-1"]).targets)
+    with live.Lines(console(), Tally(plan, Store(tmp_path), 1, {})) as shown:
+        shown.observe(StageElsewhere(plan.stages[0]))
+        assert f"0 of {len(plan)} stages done, 1 in another run" in capsys.readouterr().out
+        shown.observe(StageFinished(plan.stages[0], 1.0))
+    assert "in another run" not in capsys.readouterr().out
 
 
 def test_a_failure_is_shown_when_it_happens(
