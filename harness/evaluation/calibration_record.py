@@ -7,7 +7,6 @@ Nothing here asks or scores anything.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Literal
 
 from harness.catalogue.profile import WORLD, Profile
 from harness.errors import HarnessError
+from harness.foreign import read_json
 
 BENCHMARKS = {
     "arena_hard": "arena-hard",
@@ -117,7 +117,7 @@ def find(folder: Path, profile: str, benchmark: str, judge: str) -> Calibration 
     if not path.is_file():
         return None
     try:
-        return Calibration(**json.loads(path.read_text(encoding="utf-8")))
+        return Calibration(**read_json(path.read_bytes()))
     except (OSError, ValueError, TypeError) as error:
         raise HarnessError(f"Cannot read {path} ({error}); calibrate that judge again") from error
 
