@@ -23,7 +23,11 @@ from harness.evaluation.judging.estimate import estimate
 from harness.evaluation.judging.ledger import BudgetReachedError, Ledger
 from harness.evaluation.judging.prices import Price, parse_price, read_prices
 from harness.evaluation.judging.request import ChatRequest, Message, Reply
-from harness.evaluation.judging.tokens import most_completion_tokens, most_prompt_tokens
+from harness.evaluation.judging.tokens import (
+    TOKENS_PER_TEMPLATE,
+    most_completion_tokens,
+    most_prompt_tokens,
+)
 
 KEY = "sk-a-key-of-the-tests-0123456789"
 PRICE = Price(10.0, 30.0)
@@ -373,7 +377,7 @@ def test_an_estimate_counts_what_is_not_in_the_cache_and_sends_nothing(tmp_path:
         assert server.requests == 1
     assert (found.requests, found.from_cache, found.prompt_tokens) == (2, 1, 108)
     assert found.usd == pytest.approx(1230e-6)
-    assert found.usd_at_most == pytest.approx(PRICE.of(400 + 16, 10))
+    assert found.usd_at_most == pytest.approx(PRICE.of(400 + 16 + TOKENS_PER_TEMPLATE, 10))
 
 
 @pytest.mark.parametrize(
@@ -406,7 +410,7 @@ def test_the_same_request_in_another_dialect_is_another_request(tmp_path: Path) 
         assert thinking.known(ask_for("a")) is not None
         assert server.requests == 2
     assert found.from_cache == 0
-    assert found.usd_at_most == pytest.approx(PRICE.of(1 + 16, 10 + 8192))
+    assert found.usd_at_most == pytest.approx(PRICE.of(1 + 16 + TOKENS_PER_TEMPLATE, 10 + 8192))
 
 
 def test_a_receipt_counts_replies_whenever_they_were_paid(tmp_path: Path) -> None:
