@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,30 +87,66 @@ def judged(
     from harness.cli.output import note
     from harness.evaluation import benchmark_run
 
-    planned = benchmark_run.estimates(benchmark, answers, answerer, judge)
     origin = _origin_of_prices(asked)
     if asked.dry_run:
+        planned = benchmark_run.estimates(benchmark, answers, answerer, judge)
         show_plan(benchmark.name, planned, origin, asked.as_json)
         return None
     for client in (judge.client, *((answerer.client,) if answerer else ())):
         client.endpoint.check_key()
-    for line in planned:
-        note(plan_line(line))
-    note(origin)
-    if local is not None:
-        answers = local()
-    try:
-        return benchmark_run.run(
-            benchmark,
-            answers,
-            answerer,
-            judge,
-            asked.concurrency,
-            output,
-            progress(),
-        )
-    finally:
-        note(spending_line(judge.client.ledger.spending))
+    given = answers or answerer
+    model = Path(asked.model or "").resolve().name if given is None else given.model
+    # What is kept is first looked at when nobody else asks for the same any more.
+    with alone(benchmark.name, model, judge.name(benchmark.name)):
+        for line in benchmark_run.estimates(benchmark, answers, answerer, judge):
+            note(plan_line(line))
+        note(origin)
+        if local is not None:
+            answers = local()
+        try:
+            return benchmark_run.run(
+                benchmark,
+                answers,
+                answerer,
+                judge,
+                asked.concurrency,
+                output,
+                progress(),
+            )
+        finally:
+            note(spending_line(judge.client.ledger.spending))
+
+
+@contextmanager
+def alone(benchmark: str, model: str, judge: str) -> Iterator[None]:
+    """Evaluate a model on a benchmark with a judge while no other command of this machine does.
+
+    Two commands at once would pay for everything twice. The second one says so and waits for the
+    first to end, however that ends, and then finds its replies.
+
+    Raises:
+        HarnessError: The work folder cannot be written, or is on a file system without locks.
+    """
+    from harness.cli.output import note
+    from harness.errors import HarnessError
+    from harness.evaluation.benchmark_archive import folder_of
+    from harness.project import work_dir
+    from harness.store.locks import hold
+
+    path = Path(f"{folder_of(work_dir() / 'locks', benchmark, model, judge)}.lock")
+    with ExitStack() as stack:
+        try:
+            if not stack.enter_context(hold(path, wait=False)):
+                note(
+                    f"another command evaluates {model} on {benchmark} with {judge}: waiting for "
+                    "it to end, so that nothing is paid twice"
+                )
+                stack.enter_context(hold(path))
+        except OSError as error:
+            raise HarnessError(
+                f"Cannot write {path}: {error.strerror or error}; make room or set HARNESS_WORK"
+            ) from error
+        yield
 
 
 def judge_of(asked: JudgeAsked, model: str, annotator: str, ledger: Ledger) -> Judge:
