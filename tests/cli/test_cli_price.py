@@ -86,7 +86,6 @@ def test_a_plan_within_its_limits_ends_with_0(call: Callable[..., Any]) -> None:
     assert call(*TABLE4, "--max-gpu-hours", "1e6", "--budget-usd", "1e6").exit_code == 0
 
 
-@pytest.mark.parametrize("name", ["table4", "figure9", "all-offline"])
 def test_a_run_says_which_models_are_retired_before_anything_else(call: Callable[..., Any]) -> None:
     result = call("run", "table4", "--profile", "paper", "--seeds", "0")
     first = result.stderr.splitlines()[0]
@@ -94,6 +93,7 @@ def test_a_run_says_which_models_are_retired_before_anything_else(call: Callable
     assert "retirement of the judge gpt-4: gpt-4 was retired by its seller on" in result.stderr
 
 
+@pytest.mark.parametrize("name", ["table4", "figure9", "all-offline"])
 def test_a_run_over_its_budget_starts_nothing(
     call: Callable[..., Any], folders: Path, name: str
 ) -> None:
