@@ -1,6 +1,6 @@
 """Locks: of all processes of this machine, one at a time works on a thing.
 
-A lock is a file, signed by whoever holds it. The operating system lets it go when that process
+A lock is a file. The operating system lets it go when that process
 ends, however it ends, so nobody waits for the dead. The file stays when it is let go: were it
 deleted, one process could hold the file that others still have open, and another a new one.
 """
@@ -28,14 +28,16 @@ def hold(path: Path, *, wait: bool = True, again: bool = False) -> Iterator[bool
     Args:
         path: The lock's file; it is created where absent, with its folder.
         wait: Wait as long as whoever holds it lives and keeps it; the block is not entered before.
-        again: Let a process that holds the lock by `again` hold it once more.
+        again: Let a process that holds the lock by `again` hold it once more, and sign the file.
 
     Raises:
         StoreError: The file system has no locks.
         OSError: The file cannot be created or written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path, is_singleton=again, thread_local=False, on_acquired=_sign)
+    lock = FileLock(
+        path, is_singleton=again, thread_local=False, on_acquired=_sign if again else None
+    )
     try:
         lock.acquire(blocking=wait)
     except Timeout:
@@ -56,7 +58,7 @@ def hold(path: Path, *, wait: bool = True, again: bool = False) -> Iterator[bool
 def holder(path: Path) -> str | None:
     """Return the signature of whoever holds a lock, None where nobody does.
 
-    Each time a lock is taken its signature is another one.
+    Each time a lock is taken by `again` its signature is another one.
     """
     if not path.exists():
         return None
