@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from harness.cli.options import DEFAULT_SEEDS, parse_seeds
 
 if TYPE_CHECKING:
+    from harness.cli.publishing import Publishing
     from harness.cli.report_writing import Format
     from harness.report.figures.report import FigureReport
     from harness.trainer.figure_runs import FigureRuns
@@ -129,19 +130,25 @@ def run_figure(
 
 
 def report_figure(
-    name: str, profile: str, rows: str | None, seeds: str | None, form: Format, publish: bool
+    name: str,
+    profile: str,
+    rows: str | None,
+    seeds: str | None,
+    form: Format,
+    to: Publishing | None,
 ) -> None:
     """Report what has been computed of a figure, without computing anything."""
     from harness.cli.output import note
-    from harness.project import publishing_dir, store_dir
+    from harness.project import store_dir
     from harness.report.figures.publish import publish_figure
     from harness.report.figures.report import assemble_figure
     from harness.store import Store
 
     asked = parse_seeds(seeds) if seeds is not None else _last_asked(name, profile)
     report = assemble_figure(planned_figure(name, profile, asked, rows), Store(store_dir()))
-    if publish:
-        note(f"published in {publish_figure(report, publishing_dir())}")
+    if to is not None:
+        folder = publish_figure(report, to.results_dir, allow_fewer=name in to.fewer)
+        note(f"published in {folder}")
     _write(report, form)
 
 

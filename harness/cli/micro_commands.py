@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.options import JobsOption
+from harness.cli.publishing import AllowFewerOption, publishing
 
 if TYPE_CHECKING:
     from harness.engine import Event
@@ -127,22 +128,24 @@ def online_gates(
         bool,
         typer.Option("--pushed", help="Also over-optimise one policy, and publish how it looks."),
     ] = False,
+    allow_fewer: AllowFewerOption = None,
 ) -> None:
     """Measure what decides online training: RLOO 1x over a grid, on validation prompts.
 
     Takes some ten minutes; exit code 1 if the profile's settings do not follow.
     """
     from harness.cli.output import note
-    from harness.project import publishing_dir
-    from harness.report.over_optimisation import publish_pushed
+    from harness.report.over_optimisation import FOLDER, publish_pushed
     from harness.trainer.online_gates import failures, measure_online, measure_pushed
 
-    folder = publishing_dir() / "micro" if pushed else None  # before minutes of training
+    to = publishing(pushed, allow_fewer, [FOLDER], "micro")
     found = measure_online(*_gate_work(jobs), _say)
-    if folder is not None:
+    if to is not None:
         steps, setting = measure_pushed(*_gate_work(jobs), _say)
         points = [step.as_json() for step in steps]
-        note(f"published in {publish_pushed(points, setting, folder)}")
+        fewer = bool(to.fewer)
+        folder = publish_pushed(points, setting, to.results_dir, "micro", allow_fewer=fewer)
+        note(f"published in {folder}")
     _decide("online_gates", found, failures, write)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.options import DEFAULT_PROFILE, JsonOption, ProfileOption
+from harness.cli.publishing import AllowFewerOption, PublishOption, publishing
 
 if TYPE_CHECKING:
     from harness.catalogue.profile import Profile
@@ -42,9 +43,6 @@ StorageOption = Annotated[
         help="Where Optuna keeps the trials.",
         show_default="a file in the work folder",
     ),
-]
-PublishOption = Annotated[
-    bool, typer.Option("--publish", help="Also write it to results/, with plots.")
 ]
 
 SHOWN_TRIALS = 10
@@ -136,22 +134,25 @@ def show(
     profile: ProfileOption = DEFAULT_PROFILE,
     storage: StorageOption = None,
     publish: PublishOption = False,
+    allow_fewer: AllowFewerOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what a sweep has found: best trials, importances, Pareto front, and the winner."""
     from harness.cli.output import counted, note, print_json
-    from harness.project import publishing_dir, store_dir
+    from harness.project import store_dir
     from harness.report.sweep import publish_sweep
     from harness.store import Store
     from harness.sweep.conduct import stored_report
 
     sweep, scale = _found(name, profile)
+    to = publishing(publish, allow_fewer, [name], profile)
     order = _order(sweep, scale, None, storage)
     report, others = stored_report(sweep, scale, order.study, order.storage, Store(store_dir()))
     if others:
         note(f"{counted(others, 'study')} of `{name}` under other settings is left out")
-    if publish:
-        note(f"published in {publish_sweep(report, publishing_dir())}")
+    if to is not None:
+        folder = publish_sweep(report, to.results_dir, allow_fewer=bool(to.fewer))
+        note(f"published in {folder}")
     if as_json:
         print_json(report.as_json())
     else:

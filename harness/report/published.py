@@ -17,12 +17,23 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.report.cells import Cell
 from harness.report.json import dumps
-from harness.report.publish import DIGESTS, PAGE, REPORT, SCORES, sha256
+from harness.report.publication import (
+    PAGE,
+    REPORT,
+    SCORES,
+    Extent,
+    Kind,
+    check_files,
+    read_json,
+    without_numbers,
+)
 from harness.report.reward_study import recomputed
 from harness.report.scores import Measured, Numbers, grouped, numbers, read_rows
 from harness.report.summary import Summary, summarise
 
 _DIGITS = 1e-11
+
+_NAMED = ("mean", "ci_low", "ci_high", "gain", "gain_ci_low", "gain_ci_high", "state")
 
 
 @dataclass(frozen=True)
@@ -45,15 +56,7 @@ def read_published(folder: Path) -> Published:
     Raises:
         HarnessError: A file is missing, or is not what was published.
     """
-    digests = read_json(folder / DIGESTS).get("files", {})
-    for name in (PAGE, REPORT, SCORES):
-        if not (folder / name).is_file():
-            raise HarnessError(f"{folder / name} is missing; publish the table again")
-        if sha256(folder / name) != digests.get(name):
-            raise HarnessError(
-                f"{folder / name} is not what was published (its digest differs); restore it from "
-                "version control or publish the table again"
-            )
+    check_files(folder, (PAGE, REPORT, SCORES), "table")
     rows = read_rows(folder / SCORES, "run_id", "seed", "column", "prompt_id", "value")
     measured = grouped([((run, seed, score), p, value) for run, seed, score, p, value in rows])
     return Published(folder, read_json(folder / REPORT), measured)
@@ -66,9 +69,20 @@ def check(folder: Path) -> int:
         How many cells with numbers were computed again.
 
     Raises:
-        HarnessError: A file is missing or changed, or a number does not follow from the scores.
+        HarnessError: A file is missing or changed, or a number does not follow from the scores; a
+            file that was changed is named with the first number it changes.
     """
-    published = read_published(folder)
+    try:
+        return _check(read_published(folder))
+    except HarnessError as error:
+        number = _first_changed_number(folder)
+        if number is None or number in str(error):
+            raise
+        raise HarnessError(f"{error}; the first number that changes is the {number}") from error
+
+
+def _check(published: Published) -> int:
+    folder = published.folder
     cells = recompute(published)
     for before, again in zip(published.cells, cells, strict=True):
         for name in (field for field in asdict(before) if field != "reason"):
@@ -87,6 +101,27 @@ def check(folder: Path) -> int:
             if not same(before_part, again_part):
                 raise _differs(folder, what)
     return sum(cell.mean is not None for cell in cells)
+
+
+def _first_changed_number(folder: Path) -> str | None:
+    """Return the first published number that does not follow from the scores as they are now.
+
+    None where every number does, or where the files cannot be read.
+    """
+    try:
+        rows = read_rows(folder / SCORES, "run_id", "seed", "column", "prompt_id", "value")
+        measured = grouped([((run, seed, score), p, value) for run, seed, score, p, value in rows])
+        report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+        published = Published(folder, report, measured)
+        pairs = list(zip(published.cells, recompute(published), strict=True))
+    except (HarnessError, OSError, ValueError, KeyError, TypeError):
+        return None  # the files' own fault is reported by whoever found it
+    for before, after in pairs:
+        for name in _NAMED:
+            was, now = getattr(before, name), getattr(after, name)
+            if not same(was, now):
+                return f"{name} of `{before.row}` in `{before.column}`"
+    return None
 
 
 def _parts(before: Any, again: Any, where: str = "study") -> Iterator[tuple[Any, Any, str]]:
@@ -137,32 +172,24 @@ def _differs(folder: Path, what: str) -> HarnessError:
     )
 
 
-def read_json(path: Path, what: str = "table") -> dict[str, Any]:
-    """Read a published JSON object.
-
-    Args:
-        path: The file.
-        what: What was published, for the message.
-
-    Raises:
-        HarnessError: It is missing, or holds no object.
-    """
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise HarnessError(f"{path} is missing; publish the {what} again") from error
-    except ValueError as error:
-        raise HarnessError(f"{path} is not JSON; publish the {what} again") from error
-    if not isinstance(found, dict):
-        raise HarnessError(f"{path} does not hold a report; publish the {what} again")
-    return found
+def table_extent(report: Mapping[str, Any]) -> Extent:
+    """Return how much a published table has, its study included."""
+    cells = report["cells"]
+    states = [(f"{cell['row']}/{cell['column']}", cell["state"]) for cell in cells]
+    study = report.get("study") or {"models": []}
+    states += [(f"{model['row']} in the study", model["state"]) for model in study["models"]]
+    return Extent(
+        rows=tuple(row["id"] for row in report["rows"]),
+        seeds=tuple(report["seeds"]),
+        counts={"numbers": sum(cell["mean"] is not None for cell in cells)},
+        lacking=without_numbers(states),
+    )
 
 
 def published_folders(results_dir: Path) -> Iterator[Path]:
     """Yield the folders of published tables, in order of profile and table.
 
-    Other pages have a `report.json` as well; a table has digests, or says that it has cells, and
-    is no figure.
+    A table says that it has cells; figures and other pages have a `report.json` as well.
     """
     for path in sorted(results_dir.glob(f"*/*/{REPORT}")):
         if is_table(path.parent):
@@ -175,7 +202,8 @@ def is_table(folder: Path) -> bool:
         report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
     except ValueError:
         return True
-    if isinstance(report, dict) and "figure" in report:
-        return False
-    # A table stays one when its scores or digests are taken away.
-    return (folder / DIGESTS).exists() or not isinstance(report, dict) or "cells" in report
+    return not isinstance(report, dict) or TABLE.mark in report
+
+
+TABLE = Kind("table", "cells", table_extent, check)
+"""A table with the per-prompt scores its cells follow from."""

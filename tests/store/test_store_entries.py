@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -248,3 +249,49 @@ def test_a_link_or_a_manifest_in_an_output_is_refused(store: Store, tmp_path: Pa
 def test_a_folder_that_is_no_checkout_has_no_commit(tmp_path: Path) -> None:
     assert git_state(tmp_path) == (None, None)
     assert collect_provenance(threads=3, root=tmp_path)["threads"] == 3
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Return a checkout with one commit: code, a declaration, published results, a page."""
+    root = tmp_path / "checkout"
+    for name in ("harness/code.py", "experiments/table1.yaml", "results/report.md", "README.md"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("as committed\n", encoding="utf-8")
+    for arguments in (
+        ("init", "-q"),
+        ("add", "."),
+        ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "all"),
+    ):
+        subprocess.run(["git", "-C", str(root), *arguments], check=True, capture_output=True)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("file", "dirty"),
+    [
+        ("report.html", False),
+        ("harness/report.html", False),
+        ("results/report.md", False),
+        ("results/micro/new/report.md", False),
+        ("README.md", False),
+        ("harness/code.py", True),
+        ("harness/new/code.py", True),
+        ("experiments/table1.yaml", True),
+        ("ablations/table 4.yaml", True),
+    ],
+)
+def test_only_what_decides_numbers_makes_a_checkout_changed(
+    checkout: Path, file: str, dirty: bool
+) -> None:
+    """A report written into the checkout, or published, is no change of what computed it."""
+    commit, before = git_state(checkout)
+    assert (len(commit or ""), before) == (40, False)
+    (checkout / file).parent.mkdir(parents=True, exist_ok=True)
+    (checkout / file).write_text("written since\n", encoding="utf-8")
+    assert git_state(checkout) == (commit, dirty)
+
+
+def test_a_file_of_the_code_that_was_taken_away_makes_a_checkout_changed(checkout: Path) -> None:
+    (checkout / "harness" / "code.py").unlink()
+    assert git_state(checkout)[1] is True

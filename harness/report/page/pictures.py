@@ -19,7 +19,7 @@ from pathlib import Path
 
 from harness.report import view
 from harness.report.curves import draw_curves
-from harness.report.publish import PAGE, REPORT
+from harness.report.publication import PAGE, REPORT
 from harness.report.published import is_table
 from harness.report.report import Report
 from harness.report.reward_study_plot import draw_study

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from harness.report.origin import behind, origin_of_stages
-from harness.report.publish import DIGESTS, OF_STUDY
+from harness.report.publication import DIGESTS
+from harness.report.publish import OF_STUDY
 from harness.report.published import Published
 from harness.store import Store
 
