@@ -157,12 +157,17 @@ def execute(
     """
     from harness.cli.asking import EXPECTED_S
     from harness.cli.live import progress
-    from harness.cli.output import console, note
+    from harness.cli.needs_outside import retirements
+    from harness.cli.output import console, note, warn
+    from harness.cli.pricing import has_price
     from harness.engine import LocalEngine, Tally
     from harness.project import work_dir
     from harness.trainer.outside_assets import gaps, refuse_missing
     from harness.trainer.steps import FUNCTIONS
 
+    if has_price(tables[0].profile):
+        for need in retirements(tables[0].profile):
+            warn(need.line)
     refuse_missing(plan.pending(store))
     for gap in gaps(plan.pending(store)):
         note(gap)
