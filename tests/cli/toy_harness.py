@@ -2,8 +2,9 @@
 
 `HARNESS_WORLD`, `HARNESS_WORK` and `TOY_RESULTS` name the folders. `TOY_IMPORTED` names a file that
 gets the names of all modules that the command imported; `TOY_DIES` is `toy_world`'s; with
-`TOY_HASTY` the pauses between attempts to reach a judge are short. The tracking URI `toy://` is a server that takes
-everything and keeps nothing, so that a test need not wait for MLflow. The only sweep is `toy`.
+`TOY_HASTY` the pauses between attempts to reach a judge are short. The tracking URI `toy://` is a
+server that takes everything and keeps nothing, so that a test need not wait for MLflow. The only
+sweep is `toy`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from typing import Any
 import toy_world
 
 from harness.cli import run_command
-
 
 TOY_SWEEP = {
     "name": "toy",

@@ -173,6 +173,11 @@ class Player:
         self._seconds = seconds
         self._shared = shared
 
+    @property
+    def is_long(self) -> bool:
+        """Whether this is the long form."""
+        return self._seconds is not None
+
     def __call__(self, play: Callable[[Round], None], quick: int = 1) -> None:
         """Play as many rounds as the form has.
 

@@ -255,7 +255,13 @@ class Scene:
         again = [line for line in self.begun() if line[0] == toy_world.AGAIN]
         self.tally.never("stages doubled", again)
 
-    def kill_somehow(self, running: Running, seconds: float, how_far: Callable[[], int]) -> bool:
+    def kill_somehow(
+        self,
+        running: Running,
+        seconds: float,
+        how_far: Callable[[], int],
+        only: signal.Signals | None = None,
+    ) -> bool:
         """Kill a command at a random moment; return whether it got the signal.
 
         The moment is one of time, or a little after a number of things have happened.
@@ -264,9 +270,10 @@ class Scene:
             running: The command.
             seconds: How long it takes undisturbed.
             how_far: How many things have happened.
+            only: The signal; a random one where not given.
         """
         began, dice = time.monotonic(), self.dice
-        whom, number = dice.choice(WHOM), dice.choice(SIGNALS)
+        whom, number = dice.choice(WHOM), only or dice.choice(SIGNALS)
         if dice.random() < 0.5:
             moment = dice.random() * seconds
             came = running.wait_until(lambda: time.monotonic() - began > moment)
@@ -300,6 +307,16 @@ class Scene:
 
     def _died(self) -> Path:
         return self.folder / "died"
+
+
+def without_times(said: Any) -> Any:
+    """Return what a command printed, without what depends on when it was run."""
+    if isinstance(said, list):
+        return [without_times(item) for item in said]
+    timed = ("started", "ended", "seconds", "mlflow_run", "reused", "computed", "number", "storage")
+    if isinstance(said, dict):
+        return {name: without_times(item) for name, item in said.items() if name not in timed}
+    return said
 
 
 def _while_importing(errors: str) -> bool:

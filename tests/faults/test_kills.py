@@ -1,4 +1,4 @@
-"""Whatever is killed, whenever: nothing that was done is lost or done again, and a rerun is whole."""
+"""Whatever is killed, whenever: what was done is neither lost nor done again; a rerun is whole."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from judging import Asked
 from mlflow_runs import held, new_database
 from rounds import Player, Round
-from scene import Calm, Scene
+from scene import Calm, Scene, without_times
 
 OFFLINE = ("run", "table4", "--rows", "dpo-1,eva-a_min", "--seeds", "0", "--jobs", "2", "--json")
 ONLINE = ("run", "table1", "--rows", "rloo-1x,rloo-eva-1x", "--seeds", "0", "--jobs", "2", "--json")
@@ -48,16 +48,6 @@ def computes(played: Round, command: tuple[str, ...], kills: int) -> None:
     scene.check_kept(before)
     scene.check_store(calm)
     assert without_times(done.json) == without_times(calm.done.json)
-
-
-def without_times(said: Any) -> Any:
-    """Return what a command printed, without what depends on when it was run."""
-    if isinstance(said, list):
-        return [without_times(item) for item in said]
-    timed = ("started", "ended", "seconds", "mlflow_run", "reused", "computed", "number", "storage")
-    if isinstance(said, dict):
-        return {name: without_times(item) for name, item in said.items() if name not in timed}
-    return said
 
 
 def test_kills_of_runs_offline(play: Player) -> None:
