@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,9 +21,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
+import pytest
 import toy_world
 from rounds import Round
+from typer.testing import CliRunner
 
+from harness.cli.main import app
 from harness.store import Store
 
 T = TypeVar("T")
@@ -190,6 +194,31 @@ class Scene:
     def call(self, *command: str, limit_s: float = LIMIT_S, **more: str) -> Done:
         """Run a command to its end."""
         return self.start(*command, **more).end(limit_s)
+
+    def inside(self, *command: str) -> Done:
+        """Run a command in this process, which takes no second to start; it computes nothing."""
+
+        def give_up(number: int, frame: object) -> None:
+            raise TimeoutError(f"{command} hangs")
+
+        with pytest.MonkeyPatch.context() as patch:
+            for name, text in self.environment.items():
+                patch.setenv(name, text)
+            patch.setattr("harness.project.results_dir", lambda: self.results)
+            before = signal.signal(signal.SIGALRM, give_up)
+            signal.alarm(int(LIMIT_S))
+            try:
+                result = CliRunner().invoke(app, list(command))
+            finally:
+                signal.alarm(0)
+                signal.signal(signal.SIGALRM, before)
+        error = result.exception
+        if isinstance(error, TimeoutError):
+            self.tally.never("hangs", [command])
+        if error is not None and not isinstance(error, SystemExit):
+            said = "".join(traceback.format_exception(error, limit=-4))
+            self.tally.never("tracebacks", [said[-3000:]], command)
+        return Done(result.exit_code, result.stdout, result.stderr)
 
     def calm(self, *command: str, before: Iterable[tuple[str, ...]] = (), **more: str) -> Calm:
         """Return a command that nothing disturbed, run once for all rounds.
