@@ -1,7 +1,10 @@
-"""Where things are on disk: the declarations that are read and the folder that runs write to.
+"""Where things are on disk: declarations, published results, and the folder that runs write to.
 
-The declarations lie in the project folder, next to the package. Everything a user's run writes
-goes to one work folder, `.harness/` in the project folder unless `HARNESS_WORK` names another.
+In a checkout of the project (a clone, or an unpacked source archive) and in the folders below it,
+the checkout has all three: `experiments/` and `ablations/`, `results/`, `.harness/`. Anywhere else
+the declarations and results are those of the checkout that the code runs from or, where it was
+installed from a wheel, those that came with it, which are read only; and runs write to `.harness/`
+in the current folder. `HARNESS_WORK` names another folder to write to.
 """
 
 from __future__ import annotations
@@ -9,12 +12,28 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from harness.errors import UserError
+
 PACKAGE = Path(__file__).resolve().parent
+
+SHIPPED = PACKAGE / "shipped"
+"""Where a wheel has the declarations and the published results (see pyproject.toml)."""
+
+_MARKS = ("pyproject.toml", "harness/project.py", "experiments", "ablations")
+"""What a folder must hold to be a checkout; other projects have some of it too."""
+
+
+def checkout() -> Path | None:
+    """Return the checkout that is worked in, None for an installed package outside of any.
+
+    It is the one that the current folder is in, else the one that this code runs from.
+    """
+    return _entered() or (PACKAGE.parent if _is_checkout(PACKAGE.parent) else None)
 
 
 def project_root() -> Path:
-    """Return the folder that holds `experiments/` and `ablations/`."""
-    return PACKAGE.parent
+    """Return the folder that holds `experiments/`, `ablations/` and `results/`."""
+    return checkout() or SHIPPED
 
 
 def declaration_dirs() -> list[Path]:
@@ -33,13 +52,31 @@ def profiles_dir() -> Path:
 
 
 def results_dir() -> Path:
-    """Return the folder of published results."""
+    """Return the folder of published results, to read them."""
     return project_root() / "results"
 
 
+def publishing_dir() -> Path:
+    """Return the folder of published results, to write there.
+
+    Raises:
+        UserError: There is no checkout; what came with an installed package is not written to.
+    """
+    if checkout() is None:
+        raise UserError(
+            "results are published in a clone of the project: "
+            f"{_current()} is in none, so change to one"
+        )
+    return results_dir()
+
+
 def work_dir() -> Path:
-    """Return the folder that runs write to (`HARNESS_WORK`, else `.harness/`)."""
-    return _named("HARNESS_WORK") or project_root() / ".harness"
+    """Return the folder that runs write to.
+
+    `HARNESS_WORK` names it; else it is `.harness/` in the checkout that the current folder is in
+    or, outside of any, in the current folder.
+    """
+    return _named("HARNESS_WORK") or (_entered() or _current()) / ".harness"
 
 
 def store_dir() -> Path:
@@ -68,6 +105,28 @@ def benchmarks_dir() -> Path:
 def models_dir() -> Path:
     """Return the folder of local models, each as `owner/name` (`HARNESS_MODELS`)."""
     return _named("HARNESS_MODELS") or work_dir() / "models"
+
+
+def _is_checkout(folder: Path) -> bool:
+    return all((folder / mark).exists() for mark in _MARKS)
+
+
+def _entered() -> Path | None:
+    """Return the checkout that the current folder is in, the nearest where one lies in another."""
+    here = _current()
+    return next(filter(_is_checkout, (here, *here.parents)), None)
+
+
+def _current() -> Path:
+    """Return the current folder.
+
+    Raises:
+        UserError: It was deleted.
+    """
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise UserError("the current folder was deleted; change to another one") from None
 
 
 def _named(variable: str) -> Path | None:

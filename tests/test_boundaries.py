@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "harness"
 
 LAYERS = (
-    {"errors", "project", "quiet"},
+    {"errors"},
+    {"project", "quiet"},
     {"catalogue", "statistics", "store"},
     {"engine", "eva", "evaluation", "models"},  # the engine runs stages and knows no kind of them
     {"solver"},  # has what `models` loads answer, by whatever engine

@@ -24,11 +24,13 @@ FILES = (
     "CHANGELOG.md",
     "CITATION.cff",
     "LICENSE",
+    "MANIFEST.in",
     "NOTICE",
     "README.md",
     "constraints.txt",
     "harness/py.typed",
     "pyproject.toml",
+    "setup.py",
     "tox.ini",
 )
 FOLDERS = (".ci", "ablations", "benchmarks", "experiments", "harness", "results", "tests")
@@ -210,20 +212,6 @@ def test_every_path_the_readme_names_exists(readme: str) -> None:
     assert quoted
     missing = sorted(name for name in quoted | linked if not (ROOT / name).exists())
     assert not missing, ", ".join(missing)
-
-
-def test_every_data_file_of_the_package_is_installed_with_it() -> None:
-    """A wheel holds, besides Python files, what `package-data` names and nothing else."""
-    data = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    patterns = data["tool"]["setuptools"]["package-data"]["harness"]
-    package = ROOT / "harness"
-    named = {path for pattern in patterns for path in package.glob(pattern)}
-    others = {
-        path
-        for path in package.rglob("*")
-        if path.is_file() and path.suffix != ".py" and "__pycache__" not in path.parts
-    }
-    assert sorted(str(path.relative_to(ROOT)) for path in others - named) == []
 
 
 def test_shipped_weights_stay_small() -> None:

@@ -25,7 +25,7 @@ from harness.catalogue.documents import (
 )
 from harness.catalogue.profile import Profile
 from harness.catalogue.recipe import Recipe, Strict
-from harness.project import project_root
+from harness.project import PACKAGE, project_root
 
 FILE = Path("experiments") / "deviations.yaml"
 """The file, below the project's folder."""
@@ -145,7 +145,8 @@ def _problems(document: Document, found: Deviations) -> Iterator[Problem]:
                 if wrong is not None:
                     yield document.problem((*place, "settings"), f"{group}[{i}].settings: {wrong}")
             for module in entry.modules:
-                if not (project_root() / module).is_file():
+                # An installed package has code and declarations in two places.
+                if not any((top / module).is_file() for top in (project_root(), PACKAGE.parent)):
                     yield document.problem(
                         (*place, "modules"), f"{group}[{i}].modules: there is no file `{module}`"
                     )

@@ -39,10 +39,11 @@ def error_rates(
     from harness.catalogue.profile import find_profile
     from harness.cli.asking import all_profiles, all_tables
     from harness.cli.output import console, grid, note, print_json
-    from harness.project import results_dir
+    from harness.project import publishing_dir, results_dir
     from harness.report.error_rates import HEAD, lines, measure, write
 
-    folder = results_dir() / find_profile(all_profiles(), profile).name
+    top = publishing_dir() if publish else results_dir()  # before minutes of simulation
+    folder = top / find_profile(all_profiles(), profile).name
     found = measure(all_tables(), folder, repetitions=repetitions, deals=deals, said=note)
     if publish:
         note(f"published in {write(found, folder)}")

@@ -41,13 +41,13 @@ def export(
     from harness.cli.output import console, print_json
     from harness.export.folder import export as write
     from harness.export.policy import find_policy
-    from harness.project import project_root, store_dir
+    from harness.project import PACKAGE, store_dir
     from harness.store import Store
 
     scale = find_profile(all_profiles(), profile)
     policy = find_policy(run, all_tables(), scale, seed)
     target = output.expanduser()
-    files = write(policy, Store(store_dir()), target, project_root())
+    files = write(policy, Store(store_dir()), target, PACKAGE.parent)
     if as_json:
         told = {"run": policy.run.run_id, "profile": profile, "seed": seed}
         print_json({**told, "output": str(target), "files": dict(files)})

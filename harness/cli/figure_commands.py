@@ -133,7 +133,7 @@ def report_figure(
 ) -> None:
     """Report what has been computed of a figure, without computing anything."""
     from harness.cli.output import note
-    from harness.project import results_dir, store_dir
+    from harness.project import publishing_dir, store_dir
     from harness.report.figures.publish import publish_figure
     from harness.report.figures.report import assemble_figure
     from harness.store import Store
@@ -141,7 +141,7 @@ def report_figure(
     asked = parse_seeds(seeds) if seeds is not None else _last_asked(name, profile)
     report = assemble_figure(planned_figure(name, profile, asked, rows), Store(store_dir()))
     if publish:
-        note(f"published in {publish_figure(report, results_dir())}")
+        note(f"published in {publish_figure(report, publishing_dir())}")
     _write(report, form)
 
 

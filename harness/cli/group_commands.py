@@ -253,7 +253,7 @@ def publish_group(group: str, profile: str, seeds: Sequence[int] | None) -> None
 def _publish(runs: TableRuns, cells: Sequence[Cell], store: Store) -> None:
     """Publish a table that was run, be it in part; rows of other tables do not make it one."""
     from harness.cli.output import note
-    from harness.project import results_dir, work_dir
+    from harness.project import publishing_dir, work_dir
     from harness.report.asked import recall
     from harness.report.publish import publish
 
@@ -261,4 +261,4 @@ def _publish(runs: TableRuns, cells: Sequence[Cell], store: Store) -> None:
     if never or {cell.state for cell in cells} <= {"not_run", "not_available"}:
         note(f"{runs.table.id} was not run, and is not published")
         return
-    note(f"published in {publish(runs, cells, store, results_dir())}")
+    note(f"published in {publish(runs, cells, store, publishing_dir())}")

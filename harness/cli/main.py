@@ -47,7 +47,8 @@ HELP = """Run the tables of the eva paper and report them beside the paper's num
     harness report table4     report what is there, without computing anything
     harness ui                look at the runs in MLflow
 
-Runs write to .harness/ in the project folder; HARNESS_WORK names another one.
+Runs write to .harness/ in the current folder (in a checkout, at its top); HARNESS_WORK names
+another one.
 """
 
 

@@ -29,8 +29,33 @@ OutputOption = Annotated[
     ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", metavar="ID", min=0, help="Seed of it all.")]
+
+
+def _recordable(write: bool) -> bool:
+    """Let figures be recorded, unless the card is of an installed package (before measuring).
+
+    Raises:
+        UserError: It is.
+    """
+    from harness.errors import UserError
+    from harness.micro import world
+    from harness.project import PACKAGE, SHIPPED
+
+    if write and world.folder().is_relative_to(PACKAGE) and SHIPPED.exists():
+        raise UserError(
+            "--write would change the world that came with the installed package; name a world "
+            "of your own in HARNESS_WORLD"
+        )
+    return write
+
+
 WriteOption = Annotated[
-    bool, typer.Option("--write", help="Record the figures in the card of the world in use.")
+    bool,
+    typer.Option(
+        "--write",
+        help="Record the figures in the card of the world in use.",
+        callback=_recordable,
+    ),
 ]
 
 
@@ -108,16 +133,16 @@ def online_gates(
     Takes some ten minutes; exit code 1 if the profile's settings do not follow.
     """
     from harness.cli.output import note
-    from harness.project import results_dir
+    from harness.project import publishing_dir
     from harness.report.over_optimisation import publish_pushed
     from harness.trainer.online_gates import failures, measure_online, measure_pushed
 
+    folder = publishing_dir() / "micro" if pushed else None  # before minutes of training
     found = measure_online(*_gate_work(jobs), _say)
-    if pushed:
+    if folder is not None:
         steps, setting = measure_pushed(*_gate_work(jobs), _say)
         points = [step.as_json() for step in steps]
-        folder = publish_pushed(points, setting, results_dir() / "micro")
-        note(f"published in {folder}")
+        note(f"published in {publish_pushed(points, setting, folder)}")
     _decide("online_gates", found, failures, write)
 
 

@@ -139,7 +139,7 @@ def _one(
 ) -> None:
     from harness.cli.asking import planned
     from harness.cli.output import note
-    from harness.project import results_dir, store_dir
+    from harness.project import publishing_dir, store_dir
     from harness.report.cells import build_cells
     from harness.store import Store
 
@@ -149,7 +149,7 @@ def _one(
     if publish:
         from harness.report.publish import publish as publish_table
 
-        note(f"published in {publish_table(runs, cells, store, results_dir())}")
+        note(f"published in {publish_table(runs, cells, store, publishing_dir())}")
     write_report(runs, cells, store, form, output=output)
 
 

@@ -140,7 +140,7 @@ def show(
 ) -> None:
     """Show what a sweep has found: best trials, importances, Pareto front, and the winner."""
     from harness.cli.output import counted, note, print_json
-    from harness.project import results_dir, store_dir
+    from harness.project import publishing_dir, store_dir
     from harness.report.sweep import publish_sweep
     from harness.store import Store
     from harness.sweep.conduct import stored_report
@@ -151,7 +151,7 @@ def show(
     if others:
         note(f"{counted(others, 'study')} of `{name}` under other settings is left out")
     if publish:
-        note(f"published in {publish_sweep(report, results_dir())}")
+        note(f"published in {publish_sweep(report, publishing_dir())}")
     if as_json:
         print_json(report.as_json())
     else:

@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TypedDict
 
-from harness.project import project_root
+from harness.project import PACKAGE
 
 LIBRARIES = ("torch", "transformers", "trl", "datasets", "numpy")
 
@@ -22,7 +22,7 @@ LIBRARIES = ("torch", "transformers", "trl", "datasets", "numpy")
 class Provenance(TypedDict):
     """Where and with what a stage was computed.
 
-    `commit` and `dirty` are null where the project folder is no git checkout; `versions` has null
+    `commit` and `dirty` are null where the code runs from no git checkout; `versions` has null
     for a library that is not installed; `threads` is the number of compute threads of a stage.
     """
 
@@ -41,9 +41,9 @@ def collect_provenance(threads: int = 1, root: Path | None = None) -> Provenance
 
     Args:
         threads: Compute threads of each stage.
-        root: The git checkout; the project folder where not given.
+        root: The git checkout; the one that this code runs from where not given.
     """
-    commit, dirty = git_state(root or project_root())
+    commit, dirty = git_state(root or PACKAGE.parent)
     return {
         "commit": commit,
         "dirty": dirty,

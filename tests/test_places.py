@@ -1,0 +1,96 @@
+"""Where declarations, published results and the work folder are, by where a command runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness import project
+from harness.errors import UserError
+
+
+def make_checkout(folder: Path) -> Path:
+    """Make what a checkout is known by."""
+    for name in ("experiments", "ablations", "harness"):
+        (folder / name).mkdir(parents=True)
+    (folder / "pyproject.toml").touch()
+    (folder / "harness" / "project.py").touch()
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Run as an installed package, in an empty folder; return that."""
+    installed = tmp_path / "site-packages" / "harness"
+    monkeypatch.setattr(project, "PACKAGE", installed)
+    monkeypatch.setattr(project, "SHIPPED", installed / "shipped")
+    monkeypatch.delenv("HARNESS_WORK", raising=False)
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    return tmp_path / "empty"
+
+
+def test_outside_a_checkout_all_is_read_from_the_package(outside: Path) -> None:
+    shipped = outside.parent / "site-packages" / "harness" / "shipped"
+    assert project.checkout() is None
+    assert project.declaration_dirs() == [shipped / "experiments", shipped / "ablations"]
+    assert project.figures_dir() == shipped / "experiments" / "figures"
+    assert project.results_dir() == shipped / "results"
+    assert project.work_dir() == outside / ".harness"
+
+
+def test_outside_a_checkout_nothing_is_published(outside: Path) -> None:
+    with pytest.raises(UserError, match=r"in a clone of the project: .*/empty is in none"):
+        project.publishing_dir()
+
+
+@pytest.mark.parametrize("below", [".", "tests/eva"])
+def test_a_checkout_wins_in_all_its_folders(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, below: str
+) -> None:
+    mine = make_checkout(tmp_path / "mine")
+    (mine / below).mkdir(parents=True, exist_ok=True)
+    monkeypatch.chdir(mine / below)
+    assert project.checkout() == project.project_root() == mine
+    assert project.results_dir() == project.publishing_dir() == mine / "results"
+    assert project.work_dir() == mine / ".harness"
+
+
+def test_code_that_runs_from_a_checkout_reads_it_and_writes_to_the_current_folder(
+    monkeypatch: pytest.MonkeyPatch, outside: Path
+) -> None:
+    """As an editable installation does, used in another folder."""
+    mine = make_checkout(outside.parent / "mine")
+    monkeypatch.setattr(project, "PACKAGE", mine / "harness")
+    assert project.project_root() == mine
+    assert project.publishing_dir() == mine / "results"
+    assert project.work_dir() == outside / ".harness"
+
+
+@pytest.mark.parametrize(
+    "lacking", ["pyproject.toml", "harness/project.py", "experiments", "ablations"]
+)
+def test_somebody_else_s_folder_is_no_checkout(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lacking: str
+) -> None:
+    theirs = make_checkout(tmp_path / "theirs")
+    (theirs / lacking).rename(theirs / "other")
+    monkeypatch.chdir(theirs)
+    assert project.checkout() is None
+    assert project.work_dir() == theirs / ".harness"
+
+
+def test_the_variable_names_the_work_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HARNESS_WORK", "elsewhere")
+    assert project.work_dir() == tmp_path / "empty" / "elsewhere"
+    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "there"))
+    assert project.work_dir() == tmp_path / "there"
+
+
+def test_a_current_folder_that_was_deleted_is_said_in_a_sentence(outside: Path) -> None:
+    outside.rmdir()
+    with pytest.raises(UserError, match="current folder was deleted"):
+        project.work_dir()

@@ -1,0 +1,193 @@
+"""The built wheel, installed in a folder of its own, is in an empty folder what a checkout is."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+from harness.project import PACKAGE
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("ablations", "experiments", "results")
+SOURCES = ("harness", *FOLDERS)
+FILES = ("LICENSE", "NOTICE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py")
+
+MOST_BYTES = 16 * 10**6
+"""How large the wheel may become before somebody decides that it should."""
+
+Harness = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def run(command: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder, without what would lead it to this checkout."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HARNESS_", "PYTHON"))}
+    return subprocess.run(
+        command, cwd=folder, env=kept | environment, capture_output=True, text=True, check=False
+    )
+
+
+def build(source: Path, target: Path, kind: str) -> Path:
+    """Build a distribution (`wheel`, `sdist`) as a frontend does, with the setuptools here."""
+    code = (
+        "import sys; from setuptools import build_meta as b; getattr(b, sys.argv[1])(sys.argv[2])"
+    )
+    target.mkdir()
+    done = run([sys.executable, "-c", code, f"build_{kind}", str(target)], source)
+    assert done.returncode == 0, done.stderr
+    (built,) = target.iterdir()
+    return built
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the sources, because a build writes beside them."""
+    folder = tmp_path_factory.mktemp("source")
+    for name in SOURCES:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in FILES:
+        shutil.copy(ROOT / name, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path) -> Path:
+    return build(source, source / "wheel", "wheel")
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder that the wheel alone is installed in; its dependencies are those here."""
+    target = tmp_path_factory.mktemp("installed")
+    install = ["install", "--no-deps", "--no-index", "--no-compile", "--target", str(target)]
+    done = run([sys.executable, "-m", "pip", *install, str(wheel)], target)
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture
+def harness(installed: Path, empty: Path) -> Harness:
+    """Return a function that runs the installed command in the empty folder."""
+    script = str(installed / "bin" / "harness")
+
+    def call(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        path = {"PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}
+        done = run([sys.executable, script, *arguments], empty, **path)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done
+
+    return call
+
+
+def in_checkout(*arguments: str) -> str:
+    """Return what a command prints in the checkout that the tests are in."""
+    command = [sys.executable, "-m", "harness.cli.main", *arguments]
+    done = run(command, ROOT, HARNESS_WORK="no such folder")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def contents(folder: Path) -> dict[str, int]:
+    """Return the size of each file of a folder, less what Python compiles."""
+    return {
+        path.relative_to(folder).as_posix(): path.stat().st_size
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def test_the_wheel_holds_the_package_the_declarations_and_the_results(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        held = {
+            i.filename: i.file_size for i in archive.infolist() if ".dist-info/" not in i.filename
+        }
+    expected = {f"harness/{name}": size for name, size in contents(PACKAGE).items()}
+    for folder in FOLDERS:
+        for name, size in contents(ROOT / folder).items():
+            expected[f"harness/shipped/{folder}/{name}"] = size
+    assert held == expected
+    assert wheel.stat().st_size < MOST_BYTES
+
+
+def test_a_source_archive_builds_the_same_wheel(source: Path, wheel: Path, tmp_path: Path) -> None:
+    with tarfile.open(build(source, source / "sdist", "sdist")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (unpacked,) = tmp_path.iterdir()
+    with (
+        zipfile.ZipFile(build(unpacked, tmp_path / "wheel", "wheel")) as again,
+        zipfile.ZipFile(wheel) as first,
+    ):
+        assert {i.filename: i.CRC for i in again.infolist() if "RECORD" not in i.filename} == {
+            i.filename: i.CRC for i in first.infolist() if "RECORD" not in i.filename
+        }
+
+
+def test_the_description_has_no_link_that_leads_nowhere(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith("/METADATA"))
+        metadata = Parser().parsestr(archive.read(name).decode("utf-8"))
+    text = metadata.get_payload()
+    assert isinstance(text, str)
+    assert "](https://arxiv.org/abs/2411.00062)" in text
+    assert "](results/" not in text
+    assert "](harness/" not in text
+    assert "The page's head" in text
+
+
+def test_all_that_is_declared_is_there(harness: Harness, empty: Path) -> None:
+    for asked in ("list", "validate", "sweep list"):
+        command = [*asked.split(), "--json"]
+        assert json.loads(harness(*command).stdout) == json.loads(in_checkout(*command))
+    assert "table4" in harness("list").stdout
+    assert not any(empty.iterdir())
+
+
+def test_all_that_is_published_is_there(harness: Harness) -> None:
+    verified = json.loads(harness("verify", "--json").stdout)
+    assert verified == json.loads(in_checkout("verify", "--json"))
+    assert verified["cells"] > 0
+    page = harness("report", "--all", "--published", "--format", "html", "--output", "page.html")
+    assert "is left out" not in page.stderr
+
+
+def test_a_plan_has_the_same_stages(harness: Harness) -> None:
+    asked = ("plan", "table4", "--json")
+    assert json.loads(harness(*asked).stdout) == json.loads(in_checkout(*asked))
+
+
+def test_nothing_is_written_to_the_installation(
+    harness: Harness, installed: Path, empty: Path
+) -> None:
+    before = contents(installed)
+    assert "not run" in harness("report", "table4").stdout
+    assert str(empty / ".harness") in harness("doctor").stdout
+    refused = harness("report", "table4", "--publish", code=2).stderr
+    assert "results are published in a clone of the project" in refused
+    refused = harness("micro", "gates", "--write", code=2).stderr
+    assert "the world that came with the installed package" in refused
+    assert contents(installed) == before
+
+
+def test_a_run_computes_in_the_current_folder(
+    harness: Harness, installed: Path, empty: Path
+) -> None:
+    before = contents(installed)
+    harness("run", "table4", "--rows", "dpo-1", "--seeds", "0")
+    stages = [json.loads(p.read_text()) for p in (empty / ".harness").rglob("stage.json")]
+    assert {"train", "judge"} <= {stage["kind"] for stage in stages}
+    assert {stage["provenance"]["commit"] for stage in stages} == {None}
+    assert contents(installed) == before

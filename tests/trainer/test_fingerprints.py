@@ -1,0 +1,111 @@
+"""The identity of every stage that anything declared asks for, as it was recorded.
+
+A fingerprint is the address of a stored result: where one changes by accident, all that was
+computed is lost and all that is published can no longer be traced. Nothing but a decision may
+change what `fingerprints.json` records, and then it is written again with
+
+    python tests/trainer/test_fingerprints.py
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.catalogue.figure_files import load_figures
+from harness.catalogue.load import load_tables
+from harness.catalogue.profile import Profile, load_profiles, table_unsupported
+from harness.engine import Plan
+from harness.stand_in import build
+from harness.store import Stage
+from harness.sweep.declaration import load_sweeps
+from harness.sweep.objective import validation_runs
+from harness.sweep.space import candidate, points
+from harness.trainer.figure_runs import plan_figure
+from harness.trainer.table_runs import plan_table
+
+RECORD = Path(__file__).with_name("fingerprints.json")
+SEEDS = (0, 1)
+MADE_HERE = "stand-in"
+"""The profile whose models are made on this machine; their digests depend on its processor."""
+PROFILES = ("micro", "paper", "single-gpu", MADE_HERE)
+
+
+def test_every_profile_is_recorded() -> None:
+    assert set(PROFILES) == set(load_profiles())
+    assert {name.partition("/")[0] for name in recorded()} == set(PROFILES)
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_no_stage_has_changed_its_identity(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HARNESS_WORLD", raising=False)
+    monkeypatch.setenv("HARNESS_WORK", str(tmp_path))
+    if name == MADE_HERE:
+        build.build(0)
+    expected = {key: it for key, it in recorded().items() if key.partition("/")[0] == name}
+    assert dict(identities(load_profiles()[name])) == expected
+
+
+def recorded() -> dict[str, dict[str, str]]:
+    return json.loads(RECORD.read_text(encoding="utf-8"))
+
+
+def identities(profile: Profile) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield `profile/name` of all that can run, with number and digest of its stages by kind."""
+    tables = load_tables()
+    for table in tables.values():
+        can = {row.id for row in table.rows if not table_unsupported(table, profile, [row])}
+        rows = [it.id for it in table.rows if it.id in can and it.baseline in {None, *can}]
+        if rows:
+            runs = plan_table(table, profile, SEEDS, rows)
+            yield f"{profile.name}/{table.id}", by_kind(runs.targets, profile)
+    for figure in load_figures(tables).values():
+        planned = plan_figure(figure, tables, profile, SEEDS)
+        yield f"{profile.name}/{figure.id}", by_kind(planned.targets, profile)
+    if profile.name == "micro":
+        for sweep in load_sweeps().values():
+            stages = [
+                stage
+                for point in points(sweep)[:3]
+                for run in validation_runs(sweep, candidate(sweep, profile, point), "trial")
+                for stage in run.targets
+            ]
+            yield f"{profile.name}/{sweep.name}", by_kind(stages, profile)
+
+
+def by_kind(targets: Iterable[Stage], profile: Profile) -> dict[str, str]:
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for stage in Plan(targets):
+        kinds[stage.kind].append(_identity(stage, profile))
+    digests = {
+        kind: hashlib.sha256("".join(sorted(found)).encode()).hexdigest()
+        for kind, found in kinds.items()
+    }
+    return {kind: f"{len(kinds[kind])} {digests[kind][:16]}" for kind in sorted(kinds)}
+
+
+def _identity(stage: Stage, profile: Profile) -> str:
+    """Return the fingerprint, or where models are made here all of it but what they weigh in."""
+    if profile.name != MADE_HERE:
+        return stage.fingerprint
+    own = [stage.kind, stage.version, dict(stage.settings), sorted(stage.inputs)]
+    return re.sub(r"[0-9a-f]{40,64}", "digest", json.dumps(own, sort_keys=True))
+
+
+if __name__ == "__main__":
+    import os
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as work:
+        os.environ["HARNESS_WORK"] = work
+        build.build(0)
+        found = dict(it for name in PROFILES for it in identities(load_profiles()[name]))
+        RECORD.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
