@@ -269,7 +269,6 @@ FAILURES: dict[str, Answers] = {
     "no choices": _raw(b'{"choices": []}'),
     "odd choices": _raw(b'{"choices": {"0": "a"}}'),
     "odd message": _raw(b'{"choices": [{"message": "text"}]}'),
-    "odd content": _raw(b'{"choices": [{"message": {"content": [[{"a": 1}]]}}]}'),
     "deep": _raw(b"[" * 100_000),
     "deep object": _raw(b'{"choices":' * 50_000),
     "depth beside": _told(_deep_beside),
@@ -279,6 +278,23 @@ FAILURES: dict[str, Answers] = {
     "odd chunks": _raw(b"zz\r\nhello", headers={"Transfer-Encoding": "chunked"}),
 }
 """Answers that are no reply: the request is sent again."""
+
+VOID: dict[str, Answers] = {
+    name: _raw(b'{"choices": [{"message": %s}]}' % message)
+    for name, message in {
+        "nothing": b"{}",
+        "no text": b'{"content": null}',
+        "an empty text": b'{"content": ""}',
+        "a number as text": b'{"content": 7}',
+        "parts as text": b'{"content": [[{"a": 1}]]}',
+        "a refusal": b'{"content": null, "refusal": "no"}',
+        "odd calls": b'{"content": null, "tool_calls": [1, {"function": []}]}',
+        "no rating": b'{"content": "I would say seven."}',
+        "an endless rating": b'{"content": "[[%s]]"}' % (b"9" * 5000),
+        "brackets": b'{"content": "%s"}' % (b"[" * 50_000),
+    }.items()
+}
+"""Replies without a rating: they are paid and kept, and no command asks for them again."""
 
 ODD: dict[str, Answers] = {
     "a lone surrogate": _says(" \ud83d"),

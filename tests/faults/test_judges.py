@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from judge_stand_in import Body, digest
-from judging import FAILURES, ODD, Answers, Asked
+from judging import FAILURES, ODD, VOID, Answers, Asked
 from rounds import Player, Round
 from scene import KEY, Scene
 
@@ -68,6 +68,29 @@ def test_judges_that_reply_oddly(play: Player) -> None:
             again(scene, asked)
         (paid,) = re.findall(r"\$([0-9.,]+)", done.errors)[-1:]
         assert float(paid.replace(",", "")) <= 2.0, done.errors
+
+    play(judged)
+
+
+def test_judges_that_say_nothing(play: Player) -> None:
+    """A reply without a rating is a lost item, told as such, and is not asked for again."""
+
+    def judged(played: Round) -> None:
+        scene = Scene(played)
+        names = sorted(VOID)
+        turn = scene.dice.randrange(len(names))
+
+        def void(body: Body, times: int) -> Answers:
+            return VOID[names[(digest(body) + turn) % len(names)]]
+
+        with Asked(scene, 12, void, TIMEOUT) as asked:
+            for _ in range(2):
+                kept, seen = asked.kept(), dict(asked.server.seen)
+                done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
+                assert done.code in (0, 1), done
+                assert "harness: " in done.errors or done.code == 0, done.errors
+                asked.check_kept(kept, seen)
+            scene.tally.add("judge failures", asked.requests)
 
     play(judged)
 

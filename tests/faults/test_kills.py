@@ -51,11 +51,11 @@ def computes(played: Round, command: tuple[str, ...], kills: int) -> None:
 
 
 def test_kills_of_runs_offline(play: Player) -> None:
-    play(lambda played: computes(played, OFFLINE, kills=4))
+    play(lambda played: computes(played, OFFLINE, kills=3))
 
 
 def test_kills_of_runs_online(play: Player) -> None:
-    play(lambda played: computes(played, ONLINE, kills=2))
+    play(lambda played: computes(played, ONLINE, kills=1 + play.is_long))
 
 
 def test_kills_of_sweeps(play: Player) -> None:
@@ -64,7 +64,7 @@ def test_kills_of_sweeps(play: Player) -> None:
     def swept(played: Round) -> None:
         scene = Scene(played)
         calm = scene.calm(*SWEEP)
-        disturbed(scene, SWEEP, calm, kills=2)
+        disturbed(scene, SWEEP, calm, kills=1 + play.is_long)
         done = scene.call(*SWEEP)
         assert done.code == 0, done.errors
         scene.check_store(calm)
@@ -85,7 +85,7 @@ def test_kills_of_evaluations(play: Player) -> None:
         scene = Scene(played)
         with Asked(scene, questions=20) as asked:
             calm = asked.calm()
-            for _ in range(3):
+            for _ in range(2):
                 kept = asked.kept()
                 seen = dict(asked.server.seen)
                 running = scene.start(*asked.command)
@@ -119,7 +119,7 @@ def test_kills_of_publications(play: Player) -> None:
         whole = [published(before), published(after)]
         assert len(whole[0]) == len(whole[1]) == 4
         shutil.copytree(work, scene.work)
-        for _ in range(3):
+        for _ in range(2):
             shutil.rmtree(scene.results, ignore_errors=True)
             shutil.copytree(before, scene.results)
             if scene.dice.random() < 0.7:
@@ -160,7 +160,7 @@ def test_kills_of_sync(play: Player) -> None:
         shutil.copytree(calm.scene.work, scene.work)
         uri = {"MLFLOW_TRACKING_URI": new_database(scene)}
         expected = scene.once("synced", lambda other: calmly(calm, other))
-        for _ in range(scene.dice.choice((1, 2))):
+        for _ in range(1 + play.is_long):
             running = scene.start("sync", **uri)
             scene.kill_somehow(running, 6.0, lambda: 0)
             running.end()
