@@ -121,5 +121,5 @@ def test_tracking_servers_that_fail(play: Player) -> None:
         assert "harness: " in done.errors, done.errors
         assert SECRET not in done.out + done.errors, done.errors
 
-    names = iter(("dripping", NOWHERE[2]))
+    names = iter(("silent", NOWHERE[2]))
     play(failing, quick=2)
