@@ -246,8 +246,8 @@ class Store:
             "fingerprint": record.fingerprint,
             "kind": record.kind,
             "label": record.label,
-            "reason": reason,
-            "traceback": traceback_text,
+            "reason": _writable(reason),
+            "traceback": _writable(traceback_text),
             "at": utc_now(),
         }
         path = self._failure_path(record.fingerprint)
@@ -388,3 +388,8 @@ class Store:
             f"the stored stage {title or fingerprint[:12]} is broken, {fault}: "
             f"delete {self._entry(fingerprint)} and run the same command again"
         )
+
+
+def _writable(text: str) -> str:
+    """Return a text that UTF-8 can hold: what names a file may hold halves of characters."""
+    return text.encode("utf-8", "replace").decode("utf-8")
