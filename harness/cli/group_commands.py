@@ -140,7 +140,7 @@ def run_group(
     from harness.cli.output import console
     from harness.cli.run_command import execute, print_failures
     from harness.cli.together import summarise
-    from harness.cli.tracking_commands import tracker_of, whole_table
+    from harness.cli.tracking_commands import states_of, tracker_of
     from harness.engine import Plan
     from harness.project import store_dir, work_dir
     from harness.report.asked import remember
@@ -162,13 +162,12 @@ def run_group(
         workers = summary["jobs"]
         outcome = execute(together.tables, plan, store, tracker, workers, fail_fast, stderr=as_json)
     cells = [build_cells(runs, store) for runs in together.tables]
-    tracker.finish(
-        [whole_table(runs, own, store) for runs, own in zip(together.tables, cells, strict=True)]
-    )
     if as_json:
         _write_cells(cells)
     else:
         _print_closing(out, together, cells)
+    tables = zip(together.tables, cells, strict=True)
+    tracker.finish(lambda: [s for runs, own in tables for s in states_of(runs, own, store)])
     if outcome is not None and not outcome.ok:
         print_failures(outcome, store.root, work_dir() / "logs")
         raise typer.Exit(1)
@@ -204,7 +203,7 @@ def closing(cells: Sequence[Cell]) -> tuple[str, str, str]:
     to compare.
     """
     from harness.report.cells import STATES
-    from harness.report.summary import summarise
+    from harness.report.summary import compared_signs
 
     states = [cell.state for cell in cells]
     whole = states.count("ok")
@@ -213,7 +212,7 @@ def closing(cells: Sequence[Cell]) -> tuple[str, str, str]:
         for state in STATES
         if state != "ok" and state in states
     ]
-    compared = [summary for summary in summarise(cells) if summary.signs]
+    compared = [summary for summary in compared_signs(cells) if summary.signs]
     agree = sum(summary.signs_agree or 0 for summary in compared)
     signs = sum(summary.signs or 0 for summary in compared)
     return (
@@ -229,7 +228,7 @@ def publish_group(group: str, profile: str, seeds: Sequence[int] | None, to: Pub
     Args:
         group: Name of the group.
         profile: Name of the profile.
-        seeds: Root seeds; those last asked for of each table where not given.
+        seeds: Root seeds; the most complete ones of each table where not given.
         to: Where to publish, and which of them may have less than they should.
 
     Raises:
@@ -237,7 +236,7 @@ def publish_group(group: str, profile: str, seeds: Sequence[int] | None, to: Pub
         HarnessError: Some of them were refused.
     """
     from harness.cli.output import note, warn
-    from harness.cli.report_command import last_asked
+    from harness.cli.report_command import shown
     from harness.cli.together import sorted_out
     from harness.errors import HarnessError
     from harness.project import store_dir
@@ -249,7 +248,7 @@ def publish_group(group: str, profile: str, seeds: Sequence[int] | None, to: Pub
     scale, tables, left_out = sorted_out(group, profile)
     store, refused = Store(store_dir()), []
     for table in tables:
-        runs = plan_table(table, scale, last_asked(table.id, profile) if seeds is None else seeds)
+        runs = plan_table(table, scale, shown(table.id, profile) if seeds is None else seeds)
         try:
             _publish(runs, build_cells(runs, store), store, to)
         except Refused as error:

@@ -36,7 +36,7 @@ AskedSeedsOption = Annotated[
         "--seeds",
         metavar="IDS",
         help="Seeds, as `0`, `0,2` or `0-4`.",
-        show_default="those last asked for",
+        show_default="the most complete",
     ),
 ]
 FormatOption = Annotated[
@@ -76,8 +76,8 @@ def report(
 ) -> None:
     """Report what has been computed, without computing anything.
 
-    The seeds are those of the last run of each table; what is missing of them is said. Of several
-    tables (`all-offline`, `all`), those that the profile cannot run are left out, with a note.
+    The seeds are the most complete ones of each table; those left out are named. Of several tables
+    (`all-offline`, `all`), those that the profile cannot run are left out, with a note.
     """
     from harness.catalogue.groups import GROUPS, members
     from harness.cli.asking import all_tables
@@ -143,7 +143,7 @@ def _one(
     from harness.report.cells import build_cells
     from harness.store import Store
 
-    runs = planned(table, profile, last_asked(table, profile) if asked is None else asked, rows)
+    runs = planned(table, profile, shown(table, profile, rows) if asked is None else asked, rows)
     store = Store(store_dir())
     cells = build_cells(runs, store)
     if to is not None:
@@ -171,7 +171,7 @@ def _several(group: str, profile: str, asked: Sequence[int] | None) -> list[Repo
     scale, store = find_profile(all_profiles(), profile), Store(store_dir())
     reports = []
     for table in members(group, all_tables()):
-        seeds = last_asked(table.id, profile) if asked is None else asked
+        seeds = shown(table.id, profile) if asked is None else asked
         runs, lacking = runnable(table, scale, seeds)
         if runs is None:
             note(f"{table.id} is left out: {lacking[table.rows[0].id]}")
@@ -192,7 +192,7 @@ def _page(
     from harness.catalogue.groups import members
     from harness.catalogue.load import find_table
     from harness.catalogue.profile import find_profile
-    from harness.cli.asking import all_profiles, all_tables
+    from harness.cli.asking import all_figures, all_profiles, all_tables
     from harness.project import results_dir, store_dir, work_dir
     from harness.report.page.page import as_html
     from harness.store import Store
@@ -208,9 +208,11 @@ def _page(
         from harness.report.page.from_store import from_store
 
         def seeds(table: Table) -> Sequence[int]:
-            return last_asked(table.id, profile) if asked is None else asked
+            return shown(table.id, profile) if asked is None else asked
 
-        contents = from_store(tables, scale, seeds, Store(store_dir()), results_dir())
+        contents = from_store(
+            tables, scale, seeds, Store(store_dir()), results_dir(), all_figures().values()
+        )
     if output is None:
         output = work_dir() / _page_name(group or tables[0].id, scale.name, asked, published)
     save(as_html(contents), output)
@@ -227,15 +229,31 @@ def _page_name(what: str, profile: str, asked: Sequence[int] | None, published: 
     return "-".join(["report", what, profile, *seeds, *(["published"] * published)]) + ".html"
 
 
-def last_asked(table: str, profile: str) -> tuple[int, ...]:
-    """Return the seeds last asked for of a table at a profile, the default ones where none were.
+def shown(table: str, profile: str, rows: Sequence[str] | None = None) -> tuple[int, ...]:
+    """Return the seeds that a report shows when it is not told which, and say what it leaves out.
+
+    They are the most complete of those ever asked for, the default ones where none were.
 
     Raises:
-        HarnessError: The record of them is broken.
+        UserError: There is no such table, profile or row.
+        HarnessError: The record of the seeds asked for is broken.
     """
     from harness.cli.asking import found
-    from harness.project import work_dir
-    from harness.report.asked import recall
+    from harness.cli.output import counted, note
+    from harness.project import store_dir, work_dir
+    from harness.report.asked import shown_seeds
+    from harness.report.view import seeds_text
+    from harness.store import Store
 
     declared, scale = found(table, profile)  # an unknown name is no path to look at
-    return recall(work_dir(), declared.id, scale.name) or parse_seeds(DEFAULT_SEEDS)
+    seeds = shown_seeds(work_dir(), Store(store_dir()), declared, scale, rows)
+    if seeds is None:
+        return parse_seeds(DEFAULT_SEEDS)
+    if seeds.left_out:
+        others = ", ".join(f"{seed} ({number})" for seed, number in seeds.left_out.items())
+        note(
+            f"{declared.id}: shown are the most complete seeds, {seeds_text(seeds.seeds)}, with "
+            f"{seeds.whole} of {counted(seeds.runs, 'run')} done; left out, with how many are "
+            f"done: {others}; `--seeds` names others"
+        )
+    return seeds.seeds

@@ -66,8 +66,9 @@ def publish(
         StoreError: A stored file is not what was written, the disk is full, or the folder may
             not be written.
     """
-    report = assemble(table_runs, cells, store)
-    measured = read_scores(table_runs, store) | read_study(table_runs, store)
+    measured = read_scores(table_runs, store)
+    report = assemble(table_runs, cells, store, measured=measured)
+    measured |= read_study(table_runs, store)
 
     def write(draft: Path) -> None:
         (draft / PAGE).write_text(as_markdown(report), encoding="utf-8")

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.errors import HarnessError
 from harness.report.cells import Cell
@@ -28,8 +28,11 @@ from harness.report.publication import (
     without_numbers,
 )
 from harness.report.reward_study import recomputed
-from harness.report.scores import Measured, Numbers, grouped, numbers, read_rows
+from harness.report.scores import Measured, Numbers, grouped, numbers, read_rows, scores_of
 from harness.report.summary import Summary, summarise
+
+if TYPE_CHECKING:
+    from harness.statistics import Scores
 
 _DIGITS = 1e-11
 
@@ -46,8 +49,31 @@ class Published:
 
     @property
     def cells(self) -> list[Cell]:
-        """The cells as published."""
-        return [Cell.from_json(cell) for cell in self.report["cells"]]
+        """The cells as published.
+
+        Raises:
+            HarnessError: They were published in another form.
+        """
+        try:
+            return [Cell.from_json(cell) for cell in self.report["cells"]]
+        except TypeError as error:
+            raise HarnessError(
+                f"{self.folder} was published in another form ({error}); publish the table again"
+            ) from error
+
+    def run_of(self, row: str, column: str) -> str:
+        """Return the run behind a row in a column."""
+        runs = {found["id"]: found["runs"] for found in self.report["rows"]}
+        return str(runs[row][column])
+
+    def score_of(self, column: str) -> str:
+        """Return the score that a column reads."""
+        return next(str(c["score"]) for c in self.report["columns"] if c["id"] == column)
+
+    def scores(self, cell: Cell) -> Scores | None:
+        """Return the scores behind a cell, None where a seed is missing."""
+        run, score = self.run_of(cell.row, cell.column), self.score_of(cell.column)
+        return scores_of(self.measured, run, cell.seeds, score)
 
 
 def read_published(folder: Path) -> Published:
@@ -88,7 +114,7 @@ def _check(published: Published) -> int:
         for name in (field for field in asdict(before) if field != "reason"):
             if not same(getattr(before, name), getattr(again, name)):
                 raise _differs(folder, f"{name} of `{before.row}` in `{before.column}`")
-    summaries = [summary.as_json() for summary in summarise(cells)]
+    summaries = [summary.as_json() for summary in summarise(cells, published.scores)]
     for before_row, again_row in zip(published.report["summary"], summaries, strict=True):
         for name in Summary.__dataclass_fields__:
             if not same(before_row[name], again_row[name]):
@@ -138,21 +164,18 @@ def _parts(before: Any, again: Any, where: str = "study") -> Iterator[tuple[Any,
 
 def recompute(published: Published) -> list[Cell]:
     """Return the cells with their numbers computed again from the published scores."""
-    report = published.report
-    runs = {row["id"]: row["runs"] for row in report["rows"]}
-    scores = {column["id"]: column["score"] for column in report["columns"]}
-    return [_again(cell, runs, scores, published.measured) for cell in published.cells]
+    return [_again(cell, published) for cell in published.cells]
 
 
-def _again(
-    cell: Cell,
-    runs: Mapping[str, Mapping[str, str]],
-    scores: Mapping[str, str],
-    measured: Measured,
-) -> Cell:
-    run_id, score = runs[cell.row][cell.column], scores[cell.column]
-    base = None if cell.baseline_row is None else runs[cell.baseline_row][cell.column]
-    found = numbers(measured, run_id, base, cell.seeds, score)
+def _again(cell: Cell, published: Published) -> Cell:
+    base = cell.baseline_row
+    found = numbers(
+        published.measured,
+        published.run_of(cell.row, cell.column),
+        None if base is None else published.run_of(base, cell.column),
+        cell.seeds,
+        published.score_of(cell.column),
+    )
     # Whether a cell is whole follows from the scores; why another is not does not.
     whole = found != Numbers()
     state = "ok" if whole else cell.state if cell.state != "ok" else "not_run"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import jsonschema
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from toy_figures import toy_figure, write_judges, write_stages
+from toy_figures import declared, toy_figure, toy_profile, write_judges, write_stages
 from toy_tables import ToyAssets
 
 from harness.errors import HarnessError
@@ -21,6 +22,9 @@ from harness.report.figures.page import as_markdown, print_figure
 from harness.report.figures.publish import check_figure, publish_figure
 from harness.report.figures.report import FigureReport, assemble_figure
 from harness.report.json import schema
+from harness.report.page.from_results import from_results
+from harness.report.page.from_store import from_store
+from harness.report.page.page import as_html
 from harness.report.publication import Refused, sha256
 from harness.report.published import published_folders
 from harness.report.verify import verify
@@ -98,6 +102,40 @@ def test_a_figure_with_a_seed_missing_is_published_without_numbers(
     folder = publish_figure(report, tmp_path, allow_fewer=True)
     assert check_figure(folder) == 0
     assert "2/3 seeds" in (folder / "report.md").read_text(encoding="utf-8")
+
+
+def test_a_page_of_the_store_has_no_published_figure(
+    report_of: Callable[..., FigureReport],
+    store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is published is not shown, and what the store holds is drawn, published or not.
+
+    Figures 9, 10 and 12 are drawn from rows of table 4, figure 3 from tables that are not here.
+    """
+    # The toy stages hold no prompts whose distances the table could show.
+    monkeypatch.setattr("harness.report.report.prompt_distances", lambda *_: ())
+    report = report_of("figure10")
+    publish_figure(report, tmp_path)
+    tables, figures = declared()
+    page = functools.partial(from_store, [tables["table4"]], toy_profile())
+    shown = [figures[name] for name in ("figure9", "figure10", "figure12", "figure3")]
+    empty = page(lambda _: (0, 1), Store(tmp_path / "empty"), tmp_path, shown)
+    assert empty.pictures == ()
+    assert "Source: published" not in as_html(empty)
+    assert page(lambda _: (7,), store, tmp_path, shown).pictures == ()
+
+    contents = page(lambda _: (0, 1), store, tmp_path, shown)
+    nine, ten, twelve = contents.pictures
+    assert {p.origin for p in (nine, ten, twelve)} == {"drawn from the store, 2 seeds"}
+    assert (ten.title, ten.alt, ten.findings) == (
+        report.heading, report.alt, tuple(report.findings)
+    )  # fmt: skip
+    published = from_results([tables["table4"]], toy_profile(), tmp_path)
+    assert [picture.origin for picture in published.pictures] == [
+        "published in results/micro/figure10/figure.svg"
+    ]
 
 
 def test_publishing_again_replaces_what_was_there(

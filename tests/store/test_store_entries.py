@@ -265,7 +265,7 @@ def test_a_check_names_all_that_is_broken_and_all_that_is_not_of_the_store(store
     assert store.check() == sorted([FP, *(stage.fingerprint for stage in others)])
     (store.path(others[0].fingerprint) / "stage.json").write_text("{")
     (store.path(others[1].fingerprint) / "model" / "weights.txt").write_text("weighty")
-    store.record_failure(STAGE, "ValueError: x", "")
+    (store.root / "failures").mkdir()
     (store.root / "failures" / f"{FP}.json").write_bytes(b"\xff")
     with pytest.raises(StoreError, match=r"^3 things in the store are broken:") as caught:
         store.check()
