@@ -9,7 +9,6 @@ only if it is a plain one. Whatever is wrong is one `YamlFault` with its line.
 
 from __future__ import annotations
 
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import yaml
 
 from harness.errors import UserError
+from harness.foreign import read_plain
 
 Loc = tuple[str | int, ...]
 
@@ -104,12 +104,9 @@ def read_text(path: Path) -> str:
         YamlFault: It cannot be read, is no plain file, is too large or is not text.
     """
     try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            what = "a folder" if stat.S_ISDIR(mode) else "no plain file"
-            raise YamlFault(1, f"cannot be read: it is {what}")
-        with path.open("rb") as file:
-            raw = file.read(MOST_BYTES + 1)
+        raw = read_plain(path, MOST_BYTES + 1)
+    except IsADirectoryError as error:
+        raise YamlFault(1, "cannot be read: it is a folder") from error
     except FileNotFoundError as error:
         link = path.is_symlink()
         why = "it is a link that leads nowhere" if link else "there is no such file"
