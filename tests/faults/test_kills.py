@@ -102,8 +102,6 @@ def test_kills_of_evaluations(play: Player) -> None:
     play(evaluated)
 
 
-
-
 def published(results: Path) -> dict[str, bytes]:
     """Return the files of the published table, by name."""
     folder = results / "micro" / "table4"
