@@ -46,7 +46,7 @@ from transformers import (
 
 from harness.models.loading import load_tokenizer
 from harness.quiet import silence
-from harness.training.loop import quiet
+from harness.training.offline import quiet
 
 SHAPES: dict[str, dict[str, int]] = {
     "tiny": {
@@ -133,18 +133,18 @@ def random_pairs(count: int, length: int) -> list[dict[str, str]]:
 
 def by_harness(asked: argparse.Namespace, folder: Path, pairs: Any, clock: Clock) -> None:
     """Train as a stage would, without a launcher."""
-    from harness.training import loop
-    from harness.training.dpo import DPOHyperparameters, train_dpo
+    from harness.training import offline
+    from harness.training.dpo import DPO
     from harness.training.placement import Placement
 
-    train = loop._train
+    train = offline._run
 
     def timed(trainer: Any, *rest: Any) -> None:
         trainer.add_callback(clock)
         train(trainer, *rest)
 
-    loop._train = timed
-    hyper = DPOHyperparameters(
+    offline._run = timed
+    hyper = DPO(
         learning_rate=5e-7, beta=0.05, epochs=1, batch_size=asked.batch,
         micro_batch_size=asked.micro_batch, max_length=asked.length,
     )  # fmt: skip
@@ -153,8 +153,8 @@ def by_harness(asked: argparse.Namespace, folder: Path, pairs: Any, clock: Clock
         gradient_checkpointing=asked.gradient_checkpointing,
     )  # fmt: skip
     (folder / "out").mkdir()
-    train_dpo(
-        folder / "model", folder / "model", pairs, folder / "out", hyper, seed=0,
+    offline.train(
+        hyper, folder / "model", pairs, folder / "out", seed=0,
         on_log=lambda step, metrics: None, device=device(), place=place,
     )  # fmt: skip
 
@@ -164,7 +164,7 @@ def by_trl(asked: argparse.Namespace, folder: Path, pairs: Any, clock: Clock) ->
     from datasets import Dataset
     from trl import DPOConfig, DPOTrainer
 
-    from harness.training.pairs import as_messages
+    from harness.training.offline import as_messages
 
     trainer = DPOTrainer(
         model=str(folder / "model"),

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "harness"
 
 LAYERS = (
-    {"errors"},
+    {"errors", "foreign"},
     {"project", "quiet"},
     {"catalogue", "statistics", "store"},
     {"engine", "eva", "evaluation", "models"},  # the engine runs stages and knows no kind of them

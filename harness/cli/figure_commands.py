@@ -120,10 +120,10 @@ def run_figure(
     tracker, outcome, parts = tracker_of(store), None, list(runs.parts.values())
     if plan.pending(store):
         outcome = execute(parts, plan, store, tracker, summary["jobs"], fail_fast, stderr=as_json)
-    # A figure has no rows of its own to track, only the runs of its tables' rows.
-    tracker.finish([TableState(part, ()) for part in parts])
     form = Format.json if as_json else Format.terminal
     _write(assemble_figure(runs, store), form)
+    # A figure has no rows of its own to track, only the runs of its tables' rows.
+    tracker.finish(lambda: [TableState(part, ()) for part in parts])
     if outcome is not None and not outcome.ok:
         print_failures(outcome, store.root, work_dir() / "logs")
         raise typer.Exit(1)

@@ -140,7 +140,7 @@ def run_group(
     from harness.cli.output import console
     from harness.cli.run_command import execute, print_failures
     from harness.cli.together import summarise
-    from harness.cli.tracking_commands import tracker_of, whole_table
+    from harness.cli.tracking_commands import states_of, tracker_of
     from harness.engine import Plan
     from harness.project import store_dir, work_dir
     from harness.report.asked import remember
@@ -162,13 +162,12 @@ def run_group(
         workers = summary["jobs"]
         outcome = execute(together.tables, plan, store, tracker, workers, fail_fast, stderr=as_json)
     cells = [build_cells(runs, store) for runs in together.tables]
-    tracker.finish(
-        [whole_table(runs, own, store) for runs, own in zip(together.tables, cells, strict=True)]
-    )
     if as_json:
         _write_cells(cells)
     else:
         _print_closing(out, together, cells)
+    tables = zip(together.tables, cells, strict=True)
+    tracker.finish(lambda: [s for runs, own in tables for s in states_of(runs, own, store)])
     if outcome is not None and not outcome.ok:
         print_failures(outcome, store.root, work_dir() / "logs")
         raise typer.Exit(1)

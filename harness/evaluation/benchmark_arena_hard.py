@@ -209,5 +209,5 @@ def _settings(path: Path) -> dict[str, Any]:
             "max_tokens": int(config.get("max_tokens", 4096)),
             "attempts": max(1, int(config.get("number_of_judgment_attempts", 2))),
         }
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise UserError(f"{path} has a setting that is no number ({error}); repair it") from error

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.micro import world
 from harness.store import Manifest, Stage, Store
-from harness.trainer.reward_plan import reward_models_named
+from harness.trainer.rewards import reward_models_named
 
 if TYPE_CHECKING:
     from harness.trainer.figure_runs import FigureRuns

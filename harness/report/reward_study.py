@@ -27,7 +27,7 @@ from harness.report.scores import (
     read_scores,
 )
 from harness.store import Stage, Store
-from harness.trainer.reward_plan import ACCURACY, BEST_OF_N, SEED
+from harness.trainer.rewards import ACCURACY, BEST_OF_N, SEED
 
 if TYPE_CHECKING:
     from harness.statistics import ScoreMatrix

@@ -39,7 +39,8 @@ class StandIn:
     """A server on loopback, for a `with` statement.
 
     Args:
-        reply: Returns the completion for a request, or (status, body, headers) for another reply.
+        reply: Returns the completion for a request, or (status, body, headers) for another reply;
+            a body that is a text is sent as it is.
         latency_s: Seconds before each reply.
         failing: Share of requests whose first attempt fails, one of `FAILURES`.
         key: The key it asks for; None for none.
@@ -142,7 +143,8 @@ def _handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
                 return 200, '{"choices": [' if failure == "broken" else '{"choices": []}', {}, False
             reply = stand_in.reply(body)
             status, payload, headers = reply if isinstance(reply, tuple) else (200, reply, {})
-            return status, json.dumps(payload), headers, False
+            text = payload if isinstance(payload, str) else json.dumps(payload)
+            return status, text, headers, False
 
         def _send(self, status: int, text: str, headers: Mapping[str, str], cut: bool) -> None:
             data = text.encode()

@@ -6,22 +6,25 @@
     <root>/unfinished/ab12.../    checkpoints of a stage that was killed, until it is finished
 
 An output is written in `tmp/`, digested, flushed and renamed: whoever looks sees all of it or
-none. Any number of processes may share a store; of two that finish the same stage the first wins
-and the second throws its copy away, which is the same bytes anyway.
+none. Any number of processes may share a store: one of them claims a stage and computes it, the
+others wait for it. Should two finish the same stage all the same, the first wins and the second
+throws its copy away, which is the same bytes anyway.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeAlias, cast
 
 from harness.store.digests import DigestCache, flush_folder, seal_files
 from harness.store.faults import StoreError, explained
+from harness.store.locks import hold, holder
 from harness.store.manifest import (
     MANIFEST,
     Failure,
@@ -36,7 +39,7 @@ from harness.store.progress import Point, read_progress
 from harness.store.provenance import Provenance, collect_provenance
 from harness.store.scratch import scratch, sweep
 from harness.store.stage import Stage, StageRecord
-from harness.store.unfinished import remove
+from harness.store.unfinished import lock_of
 
 State: TypeAlias = Literal["done", "missing", "failed"]
 STATES: tuple[State, ...] = ("done", "missing", "failed")
@@ -129,11 +132,29 @@ class Store:
             if manifest is not None:
                 yield manifest
 
+    def claim(self, fingerprint: str, *, wait: bool = False) -> AbstractContextManager[bool]:
+        """Return a block in which no other process works on a stage; it yields whether that is so.
+
+        What this process has claimed it may claim again. A claim ends with its process.
+
+        Args:
+            fingerprint: The stage's.
+            wait: Wait as long as another process works on the stage; True is yielded then.
+        """
+        return hold(lock_of(self.unfinished(fingerprint)), wait=wait, again=True)
+
+    def claimed(self, fingerprint: str) -> bool:
+        """Return whether any process works on a stage."""
+        with explained(f"looking who computes {fingerprint[:12]}", self.root):
+            return holder(lock_of(self.unfinished(fingerprint))) is not None
+
     @contextmanager
     def writing(
         self, stage: Stage | StageRecord, provenance: Provenance | None = None
     ) -> Iterator[Path]:
         """Yield an empty folder that becomes the stage's entry when the block succeeds.
+
+        The stage is claimed meanwhile, after waiting for whoever else works on it.
 
         Args:
             stage: The stage whose output is written.
@@ -146,6 +167,7 @@ class Store:
         name = record.fingerprint[:12]
         with (
             explained(f"storing {record.title}", self.root),
+            self.claim(record.fingerprint, wait=True),
             scratch(self._tmp, name) as output,
         ):
             started, wall, cpu = utc_now(), time.perf_counter(), time.process_time()
@@ -172,10 +194,13 @@ class Store:
             flush_folder(output)
             self._publish(output, record.fingerprint)
             self.clear_failure(record.fingerprint)
-            remove(self.unfinished(record.fingerprint))
+            shutil.rmtree(self.unfinished(record.fingerprint), ignore_errors=True)
 
     def record_failure(self, stage: Stage | StageRecord, reason: str, traceback_text: str) -> None:
         """Keep why a stage failed, until it runs again.
+
+        Nothing is kept where another process has finished the stage since, or works on it: what
+        it comes to there is what counts.
 
         Args:
             stage: The stage that failed.
@@ -197,15 +222,20 @@ class Store:
         path = self._failure_path(record.fingerprint)
         with (
             explained(f"recording the failure of {record.title}", self.root),
+            self.claim(record.fingerprint) as mine,
             scratch(self._tmp, f"failure-{record.fingerprint[:12]}") as folder,
         ):
+            if not mine or self._find(record.fingerprint) is not None:
+                return
             write_json(folder / path.name, failure)
             path.parent.mkdir(parents=True, exist_ok=True)
             os.replace(folder / path.name, path)
 
     def failure(self, fingerprint: str) -> Failure | None:
-        """Return why a stage failed the last time it ran; None where it did not."""
+        """Return why a stage failed the last time it ran; None where it did not, or is done."""
         path = self._failure_path(fingerprint)
+        if self._find(fingerprint) is not None:
+            return None
         with explained("reading a failure", self.root):
             try:
                 text = path.read_text(encoding="utf-8")
@@ -223,10 +253,13 @@ class Store:
 
     def discard(self, fingerprint: str) -> None:
         """Remove a stage's entry, whole or broken, its unfinished work and its failure record."""
-        with explained(f"removing stage {fingerprint[:12]}", self.root):
+        with (
+            explained(f"removing stage {fingerprint[:12]}", self.root),
+            self.claim(fingerprint, wait=True),
+        ):
             self._set_aside(self._entry(fingerprint))
-            remove(self.unfinished(fingerprint))
-        self.clear_failure(fingerprint)
+            shutil.rmtree(self.unfinished(fingerprint), ignore_errors=True)
+            self.clear_failure(fingerprint)
 
     def unfinished(self, fingerprint: str) -> Path:
         """Return where a stage keeps what is to survive its death; the folder need not exist."""

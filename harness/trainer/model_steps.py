@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from harness.micro.judge import Answers
     from harness.micro.sources import Item
     from harness.models.loading import Conversation
-    from harness.training.loop import OnLog
+    from harness.training.offline import OnLog
 
 SCORING_BATCH = 256
 """Sequences scored at a time; rewards do not depend on it beyond rounding."""
@@ -201,16 +201,16 @@ def train_stage(ctx: StageContext) -> None:
 def _train_here(
     ctx: StageContext, algorithm: str, start: Path, pairs: pa.Table, on_log: OnLog
 ) -> dict[str, float]:
-    from harness.training.offline import hyperparameters, train
+    from harness.training import offline
 
-    hyper = hyperparameters(algorithm, ctx.settings)
-    return train(start, start, pairs, ctx.output, hyper, seed=ctx.seed, on_log=on_log)
+    chosen = offline.algorithm(algorithm, ctx.settings)
+    return offline.train(chosen, start, pairs, ctx.output, seed=ctx.seed, on_log=on_log)
 
 
 def _train_launched(
     ctx: StageContext, algorithm: str, start: Path, pairs: pa.Table, on_log: OnLog
 ) -> dict[str, float]:
-    from harness.training.launched import train_launched
+    from harness.training.launch import train_launched
 
     if ctx.unfinished is None or "training" not in ctx.hardware:
         raise HarnessError(

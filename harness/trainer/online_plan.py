@@ -11,8 +11,6 @@ Source: paper section 3.2, appendix A and table 1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from harness.catalogue.hyperparameters import OnlineTraining
 from harness.catalogue.profile import Profile
 from harness.catalogue.recipe import Online, Recipe
@@ -21,12 +19,12 @@ from harness.eva.minibatch import StreamSettings
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
 from harness.trainer.creators import scorer_settings
-
-if TYPE_CHECKING:
-    from harness.trainer.plan import Planner
+from harness.trainer.factory import StageFactory
 
 
-def segments(planner: Planner, run_id: str, recipe: Recipe, seed: int) -> list[tuple[Stage, Stage]]:
+def segments(
+    planner: StageFactory, run_id: str, recipe: Recipe, seed: int
+) -> list[tuple[Stage, Stage]]:
     """Return the stages of an online run: for each segment its human prompts and its training.
 
     Raises:
@@ -107,7 +105,7 @@ def stream_settings(online: Online, x: int, retries: int) -> StreamSettings:
 
 
 def _settings(
-    planner: Planner, recipe: Recipe, seed: int, hyper: OnlineTraining
+    planner: StageFactory, recipe: Recipe, seed: int, hyper: OnlineTraining
 ) -> dict[str, Json]:
     """Return what all segments of a run have in common."""
     online, assets, x = recipe.online, planner.assets, planner.profile.x

@@ -32,9 +32,9 @@ from harness.trainer.creators import evolver_of, tree_score_of
 from harness.trainer.files import PROMPT_SCHEMA, Rows, read_prompts
 from harness.trainer.model_steps import SCORING_BATCH, assistant, load_reader, user
 from harness.trainer.online_plan import stream_settings
-from harness.training.loop import Metrics
+from harness.training.distributed import SharedPolicy
+from harness.training.offline import Metrics
 from harness.training.online import OnlineHyperparameters
-from harness.training.shared_policy import SharedPolicy
 
 STREAM = "stream.json"
 """The stream's state and the costs so far, written at the end of each segment."""

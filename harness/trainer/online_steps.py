@@ -3,13 +3,20 @@
 Here the prompts' stream, the rewards, the policy and the trainer meet. The stage writes what a
 continuation needs (`model/`, `optimizer.safetensors`, `stream.json`), what was trained on
 (`trained.parquet`), and what it cost since the run began (`summary.json`).
+
+It is trained in this process; where the profile has hardware of several devices, by a process for
+each under `accelerate`, of which only the first has the stream, the reward models and the creator
+(`Source`), and writes what the stage leaves. A segment is short and has no checkpoints within: one
+that was killed starts again from the end of the one before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,10 +28,11 @@ from harness.store.stage import StageContext
 from harness.store.unfinished import held
 from harness.trainer.assets import resolve
 from harness.trainer.files import PROMPT_SCHEMA, write_json, write_rows
-from harness.trainer.online_launch import launch_segment
 from harness.trainer.online_source import STREAM, Source
+from harness.training.checkpoints import append_point
+from harness.training.launch import Job, configuration, launch
 from harness.training.online import OPTIMIZER, PLAIN, OnlineHyperparameters, train_segment
-from harness.training.online_placement import OnlinePlacement, one_device
+from harness.training.placement import PATIENCE_S, OnlinePlacement, Server, one_device
 from harness.training.steps import Segment
 
 TRAINED_SCHEMA = pa.schema(
@@ -41,11 +49,7 @@ TRAINED_SCHEMA = pa.schema(
 
 
 def online_stage(ctx: StageContext) -> None:
-    """Train one segment of a continual run; see the module for what it writes.
-
-    It is trained in this process; where the profile has hardware of several devices, by a process
-    for each under `accelerate`.
-    """
+    """Train one segment of a continual run; see the module for what it writes."""
     with placed(ctx) as (place, work):
         if place.shared:
             assert work is not None
@@ -74,7 +78,7 @@ def train_here(ctx: StageContext, place: OnlinePlacement, *, decides: bool = Tru
         algorithm.trainer,
         policy=_policy(ctx),
         reference=reference,
-        moments=before / OPTIMIZER if before else None,
+        optimizer_state=before / OPTIMIZER if before else None,
         out_dir=ctx.output,
         hyper=hyper,
         segment=segment,
@@ -90,6 +94,76 @@ def train_here(ctx: StageContext, place: OnlinePlacement, *, decides: bool = Tru
         write_json(ctx.output / STREAM, source.stream.state() | {"costs": source.costs})
 
 
+def launch_segment(ctx: StageContext, place: OnlinePlacement, work: Path) -> None:
+    """Train a segment in several processes.
+
+    Args:
+        ctx: the stage, with its hardware.
+        place: how it is laid on the devices.
+        work: working folder, held by this process.
+
+    Raises:
+        UserError: the configuration is missing or does not fit, or a library is missing.
+        HarnessError: the training failed; the message has its reason, or the end of its log.
+    """
+    hardware = Hardware.model_validate(ctx.hardware["training"])
+    file = configuration(hardware)
+    arguments = {
+        "settings": dict(ctx.settings),
+        "inputs": {name: str(path) for name, path in ctx.inputs.items()},
+        "output": str(ctx.output),
+        "work": str(work),
+        "seed": ctx.seed,
+        "place": asdict(place) | {"device": "cpu" if file.use_cpu else "cuda"},
+    }
+    job = Job(function=f"{__name__}:train_shared", arguments=arguments, work=str(work))
+    launch(job, file, hardware, place.dtype, ctx.report)
+
+
+def train_shared(
+    *,
+    settings: dict[str, Any],
+    inputs: dict[str, str],
+    output: str,
+    work: str,
+    seed: int,
+    place: dict[str, Any],
+) -> dict[str, float] | None:
+    """Do one process's part of a launched segment; see `launch_segment` for the arguments.
+
+    Returns:
+        An empty summary in the first process, None in the others.
+    """
+    # The reference, too, is spread over the processes, by code that expects each of them to have
+    # read it. The shipped configuration for FSDP lets one read for all.
+    os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
+    from accelerate import PartialState
+
+    # Before anything else, so that all that follows knows how many processes there are.
+    processes = PartialState(cpu=place["device"] == "cpu", timeout=timedelta(seconds=PATIENCE_S))
+
+    def keep(step: int, metrics: Mapping[str, float]) -> None:
+        append_point(Path(work), step, dict(metrics))
+
+    ctx = StageContext(
+        settings,
+        {name: Path(folder) for name, folder in inputs.items()},
+        Path(output),
+        seed,
+        on_report=keep,
+    )
+    server = place["server"]
+    first = processes.is_main_process
+    train_here(
+        ctx,
+        OnlinePlacement(**place | {"server": Server(**server) if server else None}),
+        decides=first,
+    )
+    processes.wait_for_everyone()
+    processes.destroy_process_group()
+    return {} if first else None
+
+
 @contextmanager
 def placed(ctx: StageContext) -> Iterator[tuple[OnlinePlacement, Path | None]]:
     """Yield how the stage is laid on this machine, with a server for rollouts while it lasts.
@@ -103,7 +177,6 @@ def placed(ctx: StageContext) -> Iterator[tuple[OnlinePlacement, Path | None]]:
     Raises:
         UserError: more GPUs are visible than the hardware has, or a server cannot be started.
         HarnessError: the settings ask for hardware and nothing says which.
-        StoreError: another process is working in the folder.
     """
     numerics = cast(dict[str, Any] | None, ctx.settings.get("numerics"))
     if numerics is None:

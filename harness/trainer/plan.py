@@ -20,9 +20,15 @@ and with a rewriter a step `rewrite` before the training lets the policy revise 
 A `select` iteration trains on the selected prompts as they are; if it is to take as many steps as
 an `eva` one, a step `repeat` goes over their pairs again until they are as many. A `same`
 iteration trains on the prompts before it once more, answered anew by the current policy. Online
-runs are planned in `harness.trainer.online_plan`, and what becomes of the policy, or of the
-prompts, afterwards in `harness.trainer.judges_plan`. Nothing here runs a model: the result is a
-graph, and equal steps of different rows are one node of it.
+runs are planned in `harness.trainer.online_plan`. In the end the policy is judged, or the prompts
+are:
+
+    policy -> answer -> judge       for each benchmark of answers
+    prompts -> rate                 for each judge of prompts, where prompts are what is scored
+
+Every benchmark of the profile that fits the run is planned; which of them are wanted is up to the
+tables (`harness.trainer.table_runs`). Nothing here runs a model: the result is a graph, and equal
+steps of different rows are one node of it.
 
 Source: paper, Algorithm 1 and appendix A; the order of rollouts follows the authors' scripts
 (answers to X_1 come from the policy already trained on X_1).
@@ -32,45 +38,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 
-from harness.catalogue.profile import Profile
+from harness.catalogue.profile import WORLD, Benchmark
 from harness.catalogue.recipe import Recipe, RewardRole
 from harness.catalogue.schema import RowKind
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
-from harness.trainer.answers import engine_settings
-from harness.trainer.assets import Assets
-from harness.trainer.creators import creator_settings
-from harness.trainer.human_prompts import prompt_settings
-from harness.trainer.judges_plan import judges_of_answers, judges_of_prompts
+from harness.trainer.factory import StageFactory
+from harness.trainer.lm_eval_steps import scorer_of, task_settings
 from harness.trainer.online_plan import segments
-from harness.trainer.reward_plan import trained_reward_model
+from harness.trainer.real_benchmarks import is_benchmark, is_lm_eval
+from harness.trainer.real_judging import judging_settings
 from harness.trainer.rewriter import rewriter_settings
-
-VERSIONS: Mapping[str, int] = {
-    "prompts": 1,
-    "generate": 1,
-    "annotate": 1,
-    "select": 1,
-    "evolve": 1,
-    "pair": 1,
-    "mix": 1,
-    "join": 1,
-    "rewrite": 1,
-    "repeat": 1,
-    "train": 1,
-    "online": 1,
-    "answer": 1,
-    "judge": 1,
-    "rate": 1,
-    "topics": 1,
-    "reward_model": 1,
-    "held_out": 1,
-    "best_of_n": 1,
-}
-"""Version of what each kind of stage means; bumped by hand when its numbers change."""
-
+from harness.trainer.scorer_steps import rating_settings
 
 INDEPENDENT = ("self_instruct",)
 """Evolving methods whose rewrites of a prompt do not build on one another."""
@@ -143,14 +123,8 @@ class Run:
         return replace(self, asked=tuple(name for name in self.judges if name in benchmarks))
 
 
-class Planner:
+class Planner(StageFactory):
     """Builds the stages of runs on one profile."""
-
-    def __init__(self, profile: Profile, assets: Assets) -> None:
-        """Plan for a profile whose model names `assets` turns into identities."""
-        self.profile = profile
-        self.assets = assets
-        self._creators: dict[str, dict[str, Json]] = {}
 
     def run(self, run_id: str, recipe: Recipe, seed: int, kind: RowKind = "policy") -> Run:
         """Return the stages of a run, with all its benchmarks wanted.
@@ -195,65 +169,6 @@ class Planner:
                 iteration = step.same(done)
             done.append(iteration)
         return tuple(done)
-
-    @cached_property
-    def human_prompts(self) -> dict[str, Json]:
-        """The settings that identify the profile's human prompts; a file is read once."""
-        return prompt_settings(self.profile, self.assets)
-
-    @cached_property
-    def engine(self) -> dict[str, Json]:
-        """The settings that identify what gives the policy's answers; looked up once."""
-        return engine_settings(self.profile)
-
-    def creator(self, scheme: str) -> dict[str, Json]:
-        """Return the settings that identify the profile's creator with an evolving scheme."""
-        if scheme not in self._creators:
-            self._creators[scheme] = creator_settings(self.profile, self.assets, scheme)
-        return self._creators[scheme]
-
-    def with_policy(self, settings: dict[str, Json], policy: Stage | None) -> dict[str, Stage]:
-        """Return the input that is the policy; without one, add θ0 to the settings instead."""
-        if policy is None:
-            settings["policy"] = self.assets.policy()
-            return {}
-        return {"policy": policy}
-
-    def rollouts(
-        self, label: str, policy: Stage | None, prompts: Stage, role: RewardRole
-    ) -> tuple[Stage, Stage]:
-        """Return the stages of a policy's answers to prompts, and of their rewards.
-
-        A pairwise reward model's reward of an answer is its mean win probability over the
-        prompt's answers.
-        """
-        settings: dict[str, Json] = {**self.profile.generation.model_dump(), **self.engine}
-        inputs = {"prompts": prompts, **self.with_policy(settings, policy)}
-        completions = self.stage("generate", settings, inputs, label)
-        annotating: dict[str, Json] = {}
-        if role in ("pairwise", "pairwise_large"):
-            annotating["rewards"] = "win_probability"
-        if self.profile.dtype != "float32":
-            annotating["dtype"] = self.profile.dtype
-        inputs = {"completions": completions, **self.with_reward_model(annotating, role)}
-        return completions, self.stage("annotate", annotating, inputs, label)
-
-    def with_reward_model(self, settings: dict[str, Json], role: RewardRole) -> dict[str, Stage]:
-        """Return the input that is the reward model of a role, where a stage trains it.
-
-        Of one that a file holds, add its identity to the settings instead.
-        """
-        training = self.profile.trained_reward_models.get(role)
-        if training is not None:
-            return {"reward_model": trained_reward_model(self, role, training)}
-        settings["reward_model"] = self.assets.reward_model(role)
-        return {}
-
-    def stage(
-        self, kind: str, settings: Mapping[str, Json], inputs: Mapping[str, Stage], label: str
-    ) -> Stage:
-        """Return a stage of a kind at its present version."""
-        return Stage(kind, VERSIONS[kind], settings, inputs, f"{label} · {kind}")
 
 
 @dataclass(frozen=True)
@@ -392,3 +307,70 @@ class _Step:
 
     def _stage(self, kind: str, settings: Mapping[str, Json], inputs: Mapping[str, Stage]) -> Stage:
         return self.planner.stage(kind, settings, inputs, self.label)
+
+
+def judges_of_answers(
+    planner: StageFactory, label: str, policy: Stage | None, seed: int
+) -> dict[str, Stage]:
+    """Return the judge's stage of each benchmark that a policy answers; θ0 without a policy."""
+    benchmarks = planner.profile.benchmarks.items()
+    return {
+        name: _judged(planner, f"{label} · {name}", name, benchmark, policy, seed)
+        for name, benchmark in benchmarks
+        if not benchmark.of_prompts
+    }
+
+
+def judges_of_prompts(planner: StageFactory, label: str, prompts: Stage) -> dict[str, Stage]:
+    """Return the stage of each judge of prompts."""
+    return {
+        name: planner.stage(
+            "rate",
+            {
+                "judge": planner.assets.judge(benchmark.judge),
+                **({} if planner.profile.policy == WORLD else rating_settings(benchmark)),
+            },
+            {"prompts": prompts},
+            f"{label} · {name}",
+        )
+        for name, benchmark in planner.profile.benchmarks.items()
+        if benchmark.of_prompts
+    }
+
+
+def _judged(
+    planner: StageFactory,
+    label: str,
+    name: str,
+    benchmark: Benchmark,
+    policy: Stage | None,
+    seed: int,
+) -> Stage:
+    identity = planner.assets.benchmark(name)
+    if is_lm_eval(identity):
+        return _lm_eval(planner, label, identity, policy)
+    settings: dict[str, Json] = {
+        "benchmark": identity,
+        "temperature": benchmark.temperature,  # type: ignore[dict-item]
+        "top_p": benchmark.top_p,
+        "max_new_tokens": benchmark.max_new_tokens,
+        "batch_size": planner.profile.generation.batch_size,
+        "seed": seed,
+        **planner.engine,
+    }
+    inputs = planner.with_policy(settings, policy)
+    answers = planner.stage("answer", settings, inputs, label)
+    judge: dict[str, Json] = {
+        "benchmark": identity,
+        "judge": planner.assets.judge(benchmark.judge),
+        **(judging_settings(identity) if is_benchmark(identity) else {}),
+    }
+    return planner.stage("judge", judge, {"answers": answers}, label)
+
+
+def _lm_eval(planner: StageFactory, label: str, identity: str, policy: Stage | None) -> Stage:
+    """Return the stage that scores table 9's tasks, whose sampling is the tasks' own."""
+    settings = task_settings(identity, planner.profile)
+    answers = planner.stage("answer", settings, planner.with_policy(settings, policy), label)
+    judge: dict[str, Json] = {"benchmark": identity, "judge": scorer_of(identity)}
+    return planner.stage("judge", judge, {"answers": answers}, label)

@@ -13,74 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from harness.catalogue.profile import RewardTraining
 from harness.catalogue.recipe import RewardRole, small
 from harness.catalogue.schema import Row, Table
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
-
-if TYPE_CHECKING:
-    from harness.trainer.plan import Planner
-
-ACCURACY: Final = "rm_accuracy"
-"""What a reward model's being right on a held-out pair is called among the scores: 1 or 0."""
-
-BEST_OF_N: Final = "best_of_n"
-"""What the oracle's score of the answer it chooses is called among them, from 0 to 1."""
+from harness.trainer.factory import StageFactory
+from harness.trainer.rewards import SEED
 
 HELD_OUT: Final = 2000
 """Held-out pairs; those that the shipped models' cards speak of."""
-
-SEED: Final = 0
-"""Seed of the reward models and of the held-out pairs; that of the shipped ones."""
-
-TRAINING: Final[Mapping[str, Json]] = {
-    "seed": SEED,
-    "batch_size": 64,
-    "learning_rate": 5e-4,
-    "pool_batches": 16,
-    "pairs": "preferences",
-    "layers": 4,
-    "reads": "one answer",
-}
-"""What graded reward models have in common with one another, and but for the pools with the shipped
-pointwise one (ours)."""
-
-WARM_UP: Final = 10
-"""A tenth of the steps is warm-up (ours)."""
-
-
-def trained_reward_model(planner: Planner, role: RewardRole, training: RewardTraining) -> Stage:
-    """Return the stage that trains the reward model of a role."""
-    settings: dict[str, Json] = {
-        **TRAINING,
-        "policy": planner.assets.policy(),
-        "steps": training.steps,
-        "flipped": training.flipped,
-        "warmup_steps": max(1, training.steps // WARM_UP),
-    }
-    return planner.stage("reward_model", settings, {}, f"reward model {role}")
-
-
-def reward_models_named(stages: Sequence[Stage]) -> list[str]:
-    """Return what the reward models behind some stages are called, each once, in order.
-
-    Those that files hold are called by their identities, those that stages train by how.
-    """
-    names = []
-    for stage in stages:
-        s = stage.settings
-        if stage.kind == "reward_model":
-            wrong = f"{100 * float(str(s['flipped'])):g}%"
-            names.append(
-                f"trained from {s['policy']} in {s['steps']} steps on labels {wrong} of which are "
-                f"wrong ({stage.fingerprint[:12]})"
-            )
-        elif s.get("reward_model") is not None:
-            names.append(str(s["reward_model"]))
-    return sorted(set(names))
 
 
 @dataclass(frozen=True)
@@ -106,7 +49,7 @@ class RewardStudy:
 
 
 def plan_study(
-    planner: Planner, table: Table, rows: Sequence[Row], seeds: Sequence[int]
+    planner: StageFactory, table: Table, rows: Sequence[Row], seeds: Sequence[int]
 ) -> RewardStudy:
     """Plan what measures the reward models of a table's rows; the base model's row has none."""
     recipes = {row.id: table.recipe_of(row, table.columns[0]) for row in rows}
@@ -122,7 +65,7 @@ def plan_study(
     )
 
 
-def _held_out(planner: Planner, role: RewardRole) -> Stage:
+def _held_out(planner: StageFactory, role: RewardRole) -> Stage:
     both = small(role) == "pairwise"
     settings: dict[str, Json] = {
         "reads": "two answers" if both else "one answer",
@@ -133,7 +76,7 @@ def _held_out(planner: Planner, role: RewardRole) -> Stage:
     return planner.stage("held_out", settings, inputs, f"reward model {role}")
 
 
-def _best_of_n(planner: Planner, role: RewardRole, seed: int) -> Stage:
+def _best_of_n(planner: StageFactory, role: RewardRole, seed: int) -> Stage:
     items: dict[str, Json] = {"benchmark": planner.assets.benchmark("validation"), "seed": seed}
     prompts = planner.stage("prompts", items, {}, f"seed {seed} · validation")
     completions, _ = planner.rollouts(f"seed {seed} · validation", None, prompts, role)

@@ -10,7 +10,7 @@ from harness.store.stage import StageContext
 from harness.trainer.assets import resolve
 from harness.trainer.files import read_rewards, read_rows, write_json, write_rows
 from harness.trainer.model_steps import reward_model_folder
-from harness.trainer.reward_plan import ACCURACY, BEST_OF_N
+from harness.trainer.rewards import ACCURACY, BEST_OF_N
 
 
 def reward_model_stage(ctx: StageContext) -> None:

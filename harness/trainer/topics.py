@@ -15,7 +15,8 @@ from pathlib import Path
 from harness.catalogue.figures import Figure, SharesFigure, TopicsFigure
 from harness.catalogue.profile import WORLD, Profile
 from harness.store.stage import Stage
-from harness.trainer.plan import VERSIONS, Run
+from harness.trainer.factory import VERSIONS
+from harness.trainer.plan import Run
 from harness.trainer.rewards import rewards_stage
 
 NO_TOPIC = "no topic"

@@ -1,6 +1,6 @@
 """The working folder of a training: checkpoints to go on from, and the curves so far.
 
-    <work>/checkpoint-40/     weights, moments, schedule and random state after 40 updates
+    <work>/checkpoint-40/     weights, optimizer state, schedule and random state after 40 updates
     <work>/checkpoint-40/whole    there once every process has written its part
     <work>/curves.jsonl       one line for each logged update: {"step": 40, "metrics": {...}}
 
@@ -9,8 +9,8 @@ if it had not been disturbed: it takes the same pairs in the same order, and the
 updates that are done again are dropped first. One checkpoint is kept; an older one is removed when
 the next is whole.
 
-The trainer writes moments and schedule as torch's pickles, and transformers reads them back with
-`weights_only`. They never leave the folder of the stage that wrote them.
+The trainer writes optimizer state and schedule as torch's pickles, and transformers reads them back
+with `weights_only`. They never leave the folder of the stage that wrote them.
 """
 
 from __future__ import annotations

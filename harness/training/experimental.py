@@ -26,7 +26,7 @@ import trl
 from trl.import_utils import TRLExperimentalWarning
 
 from harness.errors import HarnessError
-from harness.training.pairs import SIDES
+from harness.training.offline import SIDES
 
 PINNED = "1.16"
 """The series of TRL that this module was written and checked against."""

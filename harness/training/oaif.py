@@ -23,9 +23,8 @@ from harness.errors import UserError
 from harness.models.loading import load_model, pad, tokenize
 from harness.training.experimental import OnlineDPOConfig, OnlineDPOTrainer
 from harness.training.online import InSegment, Load, OnlineHyperparameters, clock
-from harness.training.online_placement import OnlinePlacement
-from harness.training.shared_steps import SharedSteps
-from harness.training.steps import Steps
+from harness.training.placement import OnlinePlacement
+from harness.training.steps import SharedSteps, Steps
 
 BLOCKS = True
 """TRL lays out all first rollouts, then all second ones."""
@@ -36,7 +35,7 @@ class _Trainer(InSegment, OnlineDPOTrainer):  # type: ignore[misc]
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
         """Take one step on the prompts that the source draws."""
-        prompts = self.steps.mine(self.steps.begin())
+        prompts = self.steps.local_shard(self.steps.begin())
         return super().training_step(model, {"prompt": prompts}, num_items_in_batch)
 
 

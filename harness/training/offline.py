@@ -1,53 +1,208 @@
-"""Every algorithm that trains on pairs, behind one call.
+"""One training on pairs, whatever its loss: read, filter, train, check, save.
 
-The hyperparameters name the algorithm: `hyperparameters` makes them from a profile's settings, and
-`train` runs the trainer they belong to. SPPO's pairs carry win probabilities besides the texts;
-SimPO and ORPO have no reference.
+An algorithm (`OfflineAlgorithm`) is its hyperparameters and what makes a TRL trainer of a `Setup`;
+the shipped ones stand in a file each (`dpo`, `sppo`, `simpo`, `orpo`). Everything else is the same
+for all and settled here rather than left to TRL's defaults:
+
+- float32 without gradient checkpointing (the defaults are for large models on GPUs);
+- pairs that do not fit are left out whole and counted. Cutting them, as the authors do, would
+  train on an answer that ends nowhere; TRL's trainers differ here from one another: one drops such
+  pairs without a word, the others cut an answer down to nothing, whose mean is not a number;
+- no checkpoints, no console output, no tracker: curves go to `on_log`;
+- a loss that is not finite, or fewer updates than asked for, is an error.
+
+Large models are laid on devices as a `Placement` says, which changes the first and the third: they
+have checkpoints, and a training that was killed goes on from its last one.
+
+The same inputs and seed give the same weights to the last bit on one machine and thread count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
+import math
+import os
+import tempfile
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
-from harness.errors import UserError
-from harness.training.dpo import DPOHyperparameters, train_dpo
-from harness.training.loop import OfflineHyperparameters, OnLog, TrainingError
-from harness.training.orpo import ORPOHyperparameters, train_orpo
-from harness.training.pairs import Pairs
-from harness.training.placement import Placement
-from harness.training.simpo import SimPOHyperparameters, train_simpo
-from harness.training.sppo import SPPOHyperparameters, train_sppo
+import pyarrow as pa
+from accelerate import PartialState
+from datasets import Dataset, load_from_disk
+from datasets.utils import logging as datasets_logging
+from transformers import PreTrainedTokenizerBase, PrinterCallback, Trainer, TrainerCallback
 
-ALGORITHMS: dict[str, type[OfflineHyperparameters]] = {
-    "dpo": DPOHyperparameters,
-    "sppo": SPPOHyperparameters,
-    "simpo": SimPOHyperparameters,
-    "orpo": ORPOHyperparameters,
+from harness.errors import HarnessError, UserError
+from harness.models.loading import load_model, load_tokenizer, silence_progress_bars, tokenize
+from harness.training.checkpoints import (
+    Points,
+    append_point,
+    last_checkpoint,
+    mark_whole,
+    read_curves,
+    rewind_curves,
+)
+from harness.training.placement import Placement, accumulation, padded
+from harness.training.weights import save_policy
+
+Metrics = dict[str, float]
+OnLog = Callable[[int, Metrics], None]
+Pairs: TypeAlias = "pa.Table | Sequence[Mapping[str, Any]]"
+
+TEXTS = ("prompt", "chosen", "rejected")
+SIDES = ("chosen", "rejected")
+SCHEDULES = ("cosine", "linear", "constant_with_warmup")
+
+ALGORITHMS: Mapping[str, str] = {
+    "dpo": "harness.training.dpo:DPO",
+    "sppo": "harness.training.sppo:SPPO",
+    "simpo": "harness.training.simpo:SimPO",
+    "orpo": "harness.training.orpo:ORPO",
 }
-"""The hyperparameters of each algorithm, by the name that recipes use."""
+"""Where each algorithm stands, by the name that recipes use."""
 
 
-def hyperparameters(
-    algorithm: str, settings: Mapping[str, Any], *, micro_batch_size: int | None = None
-) -> OfflineHyperparameters:
-    """Return the hyperparameters that a profile's settings ask for.
+class TrainingError(HarnessError):
+    """A training that could not be done as asked."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What an algorithm makes its trainer of.
+
+    Attributes:
+        policy: the model to train, not shared with anyone; or its path, where TRL is to load it.
+        reference: checkpoint of a reference that is not the policy as it starts; else None.
+        tokenizer: the policy's tokenizer.
+        pairs: the pairs that fit, as messages, with the columns that the algorithm asked for.
+        arguments: arguments that the configurations of all of TRL's trainers share.
+        adapters: peft's configuration of the adapters to train; None trains all weights.
+    """
+
+    policy: Any
+    reference: Path | None
+    tokenizer: PreTrainedTokenizerBase
+    pairs: Dataset
+    arguments: dict[str, Any]
+    adapters: Any = None
+
+    def trainer(self, kind: Callable[..., Trainer], args: Any, **more: Any) -> Trainer:
+        """Return a trainer of TRL's on the policy and the pairs.
+
+        Args:
+            kind: its class.
+            args: its configuration.
+            more: what it takes besides.
+        """
+        return kind(
+            model=self.policy,
+            args=args,
+            train_dataset=self.pairs,
+            processing_class=self.tokenizer,
+            peft_config=self.adapters,
+            **more,
+        )
+
+    def referring_trainer(self, kind: Callable[..., Trainer], args: Any) -> Trainer:
+        """Return a trainer that also has the reference.
+
+        It is named by path: TRL would reload an unnamed one from wherever the policy was once
+        loaded. Where its log-probabilities are computed before training, None means the policy as
+        it starts.
+        """
+        own = None if self.reference is None else load_model(self.reference, "causal")
+        return self.trainer(kind, args, ref_model=own)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfflineAlgorithm(ABC):
+    """An algorithm that trains on pairs: a loss with everything that shapes a training by it.
+
+    A subclass adds the constants of its loss as fields, its name, and what makes its trainer.
+
+    Attributes:
+        learning_rate: peak learning rate.
+        epochs: passes over the pairs; may be fractional.
+        batch_size: pairs for one update, on whatever hardware.
+        micro_batch_size: pairs for one forward pass on a device; divides `batch_size`.
+        max_length: longest prompt plus completion, in tokens; longer pairs are left out.
+        max_prompt_length: longest prompt, in tokens, generation header included; pairs with a
+            longer one are left out; None sets no limit of its own.
+        schedule: `cosine`, `linear` or `constant_with_warmup` after the warm-up.
+        warmup_ratio: share of the updates over which the learning rate rises from 0, in [0, 1).
+        weight_decay: the optimiser's weight decay (AdamW's is decoupled).
+        max_grad_norm: gradients are scaled down to this norm.
+        optimizer: optimiser, by transformers' name.
+    """
+
+    name: ClassVar[str]
+    """What messages call it."""
+    columns: ClassVar[tuple[str, ...]] = ()
+    """Columns of the pairs that its trainer reads besides the texts."""
+
+    learning_rate: float
+    epochs: float
+    batch_size: int
+    micro_batch_size: int
+    max_length: int
+    max_prompt_length: int | None = None
+    schedule: str = "cosine"
+    warmup_ratio: float = 0.1
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    optimizer: str = "adamw_torch"
+
+    def __post_init__(self) -> None:
+        accumulation(self.batch_size, self.micro_batch_size)
+        if not 0 <= self.warmup_ratio < 1:
+            raise UserError(f"warmup_ratio is {self.warmup_ratio}: give a share in [0, 1).")
+        if self.schedule not in SCHEDULES:
+            raise UserError(
+                f"unknown schedule `{self.schedule}`: use one of {', '.join(SCHEDULES)}."
+            )
+
+    @abstractmethod
+    def trainer(self, setup: Setup) -> Trainer:
+        """Return the trainer with this loss."""
+
+    def check_pairs(self, rows: Sequence[Mapping[str, Any]]) -> None:  # noqa: B027 (optional)
+        """Raise TrainingError if the pairs lack what the loss needs."""
+
+    def check_first(self, metrics: Metrics, dtype: str) -> None:  # noqa: B027 (optional)
+        """Raise TrainingError if the first update shows that policy and reference differ.
+
+        Called only where they are the same checkpoint.
+
+        Args:
+            metrics: what the first update logged.
+            dtype: number format of the forward pass, `float32` or `bfloat16`.
+        """
+
+
+def algorithm(
+    name: str, settings: Mapping[str, Any], *, micro_batch_size: int | None = None
+) -> OfflineAlgorithm:
+    """Return an algorithm with the hyperparameters that a profile's settings ask for.
 
     Args:
-        algorithm: `dpo`, `sppo`, `simpo` or `orpo`.
-        settings: hyperparameters under the catalogue's names; other settings are ignored.
+        name: a key of `ALGORITHMS`.
+        settings: hyperparameters under the registry's names; other settings are ignored.
         micro_batch_size: pairs for one forward pass; None takes a whole batch at once.
 
     Raises:
         UserError: there is no such algorithm, or a value cannot be.
     """
-    if algorithm not in ALGORITHMS:
+    if name not in ALGORITHMS:
         raise UserError(
-            f"no algorithm `{algorithm}` trains on pairs: use one of {', '.join(ALGORITHMS)}."
+            f"no algorithm `{name}` trains on pairs: use one of {', '.join(ALGORITHMS)}."
         )
-    kind = ALGORITHMS[algorithm]
+    module, _, member = ALGORITHMS[name].partition(":")
+    kind: type[OfflineAlgorithm] = getattr(import_module(module), member)
     given = {
         **settings,
         "schedule": settings["lr_scheduler"],
@@ -57,27 +212,27 @@ def hyperparameters(
 
 
 def train(
+    algorithm: OfflineAlgorithm,
     model_path: Path,
-    reference_path: Path,
     pairs: Pairs,
     out_dir: Path,
-    hyper: OfflineHyperparameters,
     *,
+    reference_path: Path | None = None,
     seed: int,
     on_log: OnLog,
     log_every: int = 1,
     device: str = "cpu",
     place: Placement | None = None,
 ) -> dict[str, float]:
-    """Train a policy by the algorithm of its hyperparameters and save it to `out_dir/model`.
+    """Train a policy on pairs and save it to `out_dir/model`.
 
     Args:
+        algorithm: the loss and its hyperparameters.
         model_path: checkpoint to start from; also the source of the tokenizer.
-        reference_path: checkpoint of the reference; SimPO and ORPO do not read it.
-        pairs: rows with the texts `prompt`, `chosen` and `rejected`, and for SPPO with the win
-            probabilities `p_chosen` and `p_rejected`; other columns are ignored.
+        pairs: rows with the texts `prompt`, `chosen` and `rejected`, and the algorithm's own
+            `columns`; others are ignored.
         out_dir: existing folder; receives `model/` (safetensors and tokenizer) and nothing else.
-        hyper: hyperparameters of one of the algorithms.
+        reference_path: checkpoint of the reference; by default the policy as it starts.
         seed: seed of the order of the data.
         on_log: called with the number of finished updates and their metrics.
         log_every: updates between two calls of `on_log` (the first update is always logged).
@@ -85,26 +240,266 @@ def train(
         place: how to lay a large model on devices; None trains in this process alone.
 
     Returns:
-        The summary that `train_dpo` describes.
+        A summary that repeats exactly with the seed: `pairs` given, `too_long` left out,
+        `trained_pairs`, `steps`, `loss_first`, `loss_last`, `accuracy_last`, `margin_last` (the
+        last three are means over the last `log_every` updates); with a placement also how many
+        pairs fill the last batch up (`repeated`).
 
     Raises:
-        TrainingError: as the algorithm's own function says.
+        TrainingError: the pairs lack something, none is left after the length filter, policy and
+            reference differ before training although they are one checkpoint, a loss is not
+            finite, or the training stopped early.
         HarnessError: no checkpoint at one of the paths.
     """
-    rest: dict[str, Any] = {
-        "seed": seed,
-        "on_log": on_log,
-        "log_every": log_every,
-        "device": device,
-        "place": place,
+    other = reference_path is not None and reference_path.resolve() != model_path.resolve()
+    tokenizer = load_tokenizer(model_path)
+    rows = read_pairs(pairs)
+    algorithm.check_pairs(rows)
+    kept = short_enough(rows, tokenizer, algorithm.max_length, algorithm.max_prompt_length)
+    if not kept:
+        raise TrainingError(
+            f"none of the {len(rows)} pairs fits into max_length = {algorithm.max_length} tokens "
+            f"(prompts: {algorithm.max_prompt_length or 'no limit'}): raise it or check the "
+            "completions."
+        )
+    used = kept if place is None else padded(kept, algorithm.batch_size, seed)
+    messages = [
+        {**as_messages(row), **{name: row[name] for name in algorithm.columns}} for row in used
+    ]
+    dtype = None if other else "float32" if place is None else place.dtype
+    recorder = _Recorder(on_log, algorithm, dtype)
+    with quiet(), tempfile.TemporaryDirectory() as scratch:
+        processes = 1 if place is None else PartialState().num_processes
+        setup = Setup(
+            load_model(model_path, "causal") if place is None else str(model_path),
+            reference_path if other else None,
+            tokenizer,
+            Dataset.from_list(messages) if place is None else _shared(messages, place.work),
+            _arguments(algorithm, scratch, seed, log_every, device, processes)
+            | ({} if place is None else place.arguments()),
+            None if place is None else place.adapters(),
+        )
+        trainer = algorithm.trainer(setup)
+        if place is None:
+            _run(trainer, recorder)
+            setup.policy.config.use_cache = True  # switched off by the trainer
+            setup.policy.save_pretrained(out_dir / "model")
+            tokenizer.save_pretrained(out_dir / "model")
+        else:
+            _run_from_checkpoint(trainer, recorder, place.work)
+            save_policy(trainer, tokenizer, model_path, out_dir / "model", place)
+        steps = int(trainer.state.global_step)
+        _check_finished(steps, len(kept), algorithm)
+    return {
+        "pairs": len(rows),
+        "too_long": len(rows) - len(kept),
+        "trained_pairs": len(kept),
+        **({} if place is None else {"repeated": len(used) - len(kept)}),
+        "steps": steps,
+        **_first_and_last(recorder.history),
     }
-    match hyper:
-        case DPOHyperparameters():
-            return train_dpo(model_path, reference_path, pairs, out_dir, hyper, **rest)
-        case SPPOHyperparameters():
-            return train_sppo(model_path, reference_path, pairs, out_dir, hyper, **rest)
-        case SimPOHyperparameters():
-            return train_simpo(model_path, pairs, out_dir, hyper, **rest)
-        case ORPOHyperparameters():
-            return train_orpo(model_path, pairs, out_dir, hyper, **rest)
-    raise TrainingError(f"no algorithm has hyperparameters of type {type(hyper).__name__}.")
+
+
+def read_pairs(pairs: Pairs) -> list[dict[str, Any]]:
+    """Return the pairs as rows whose columns `prompt`, `chosen` and `rejected` are texts."""
+    rows = pairs.to_pylist() if isinstance(pairs, pa.Table) else pairs
+    return [{**row, **{name: str(row[name]) for name in TEXTS}} for row in rows]
+
+
+def as_messages(row: Mapping[str, Any]) -> dict[str, list[dict[str, str]]]:
+    """Return the texts of a pair as the conversations that TRL's trainers take."""
+    return {
+        "prompt": [{"role": "user", "content": row["prompt"]}],
+        "chosen": [{"role": "assistant", "content": row["chosen"]}],
+        "rejected": [{"role": "assistant", "content": row["rejected"]}],
+    }
+
+
+def short_enough(
+    rows: Sequence[dict[str, Any]],
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int,
+    max_prompt_length: int | None = None,
+) -> list[dict[str, Any]]:
+    """Return the pairs that fit.
+
+    Args:
+        rows: pairs as `read_pairs` returns them.
+        tokenizer: the policy's tokenizer, with its chat template.
+        max_length: longest prompt plus completion in tokens, for either side, the template's own
+            tokens included.
+        max_prompt_length: longest prompt in tokens, generation header included; None sets no limit.
+    """
+    conversations = [as_messages(row) for row in rows]
+    whole = [[*texts["prompt"], *texts[side]] for texts in conversations for side in SIDES]
+    lengths = [len(ids) for ids in tokenize(tokenizer, whole, add_generation_prompt=False)]
+    fits = [max(both) <= max_length for both in zip(lengths[::2], lengths[1::2], strict=True)]
+    if max_prompt_length is not None:
+        prompts = [texts["prompt"] for texts in conversations]
+        heads = tokenize(tokenizer, prompts, add_generation_prompt=True)
+        fits = [ok and len(ids) <= max_prompt_length for ok, ids in zip(fits, heads, strict=True)]
+    return [row for row, ok in zip(rows, fits, strict=True) if ok]
+
+
+class _Recorder(TrainerCallback):  # type: ignore[misc]
+    """Hands the curves on, and stops a training whose loss cannot be right."""
+
+    def __init__(self, on_log: OnLog, algorithm: OfflineAlgorithm, dtype: str | None) -> None:
+        """Begin.
+
+        Args:
+            on_log: takes the curves.
+            algorithm: what checks the first update.
+            dtype: number format of the forward pass; None where the reference is another
+                checkpoint, of which the first update shows nothing.
+        """
+        self.hand_on = on_log
+        self.algorithm = algorithm
+        self.dtype = dtype
+        self.history: list[Metrics] = []
+
+    def replay(self, points: Points) -> None:
+        """Take in what a training that was killed had logged."""
+        for step, metrics in points:
+            self.history.append(metrics)
+            self.hand_on(step, metrics)
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Check and pass on what the trainer logs after an update."""
+        logs = kwargs["logs"]
+        if "loss" not in logs:  # the closing line, which holds only speeds
+            return
+        step, loss = int(state.global_step), float(logs["loss"])
+        if not math.isfinite(loss):
+            raise TrainingError(
+                f"the {self.algorithm.name} loss is {loss} at update {step}: lower the learning "
+                "rate or check the pairs."
+            )
+        metrics = {name: float(value) for name, value in logs.items() if name != "epoch"}
+        if not self.history and self.dtype is not None:
+            self.algorithm.check_first(metrics, self.dtype)
+        self.history.append(metrics)
+        self.hand_on(step, metrics)
+
+
+def _run(trainer: Trainer, recorder: _Recorder, checkpoint: str | None = None) -> None:
+    trainer.add_callback(recorder)
+    trainer.remove_callback(PrinterCallback)
+    trainer.train(resume_from_checkpoint=checkpoint)
+
+
+def _run_from_checkpoint(trainer: Trainer, recorder: _Recorder, work: Path) -> None:
+    """Train from the last whole checkpoint on, or from the start where there is none."""
+    checkpoint, done = last_checkpoint(work)
+    writes = trainer.is_world_process_zero()
+    PartialState().wait_for_everyone()  # nobody marks a new checkpoint before all have looked
+    recorder.replay(rewind_curves(work, done) if writes else read_curves(work, done))
+    hand_on = recorder.hand_on
+
+    def keep(step: int, metrics: Metrics) -> None:
+        # TRL counts tokens from where a process began, not from where the training did.
+        kept = {name: value for name, value in metrics.items() if name != "num_tokens"}
+        if writes:
+            append_point(work, step, kept)
+        hand_on(step, kept)
+
+    recorder.hand_on = keep
+    trainer.add_callback(_WholeCheckpoints(work))
+    _run(trainer, recorder, None if checkpoint is None else str(checkpoint))
+
+
+class _WholeCheckpoints(TrainerCallback):  # type: ignore[misc]
+    """Marks a checkpoint when every process has written its part of it."""
+
+    def __init__(self, work: Path) -> None:
+        self._work = work
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Wait for the others; called in each process when its part is written."""
+        PartialState().wait_for_everyone()
+        if state.is_world_process_zero:
+            mark_whole(self._work, state.global_step)
+
+
+def _shared(messages: list[dict[str, Any]], work: Path) -> Dataset:
+    """Return the pairs from files that all processes read, as the precomputed reference needs."""
+    with PartialState().main_process_first():
+        folder, growing = work / "pairs", work / "pairs.new"
+        if not folder.exists():
+            Dataset.from_list(messages).save_to_disk(growing)
+            growing.rename(folder)
+        return load_from_disk(str(folder))
+
+
+def _first_and_last(history: list[Metrics]) -> Metrics:
+    first, last = history[0], history[-1]
+    return {
+        "loss_first": first["loss"],
+        "loss_last": last["loss"],
+        "accuracy_last": last["rewards/accuracies"],
+        "margin_last": last["rewards/margins"],
+    }
+
+
+def _arguments(
+    algorithm: OfflineAlgorithm,
+    scratch: str,
+    seed: int,
+    log_every: int,
+    device: str,
+    processes: int,
+) -> dict[str, Any]:
+    return {
+        "output_dir": scratch,
+        "seed": seed,
+        "learning_rate": algorithm.learning_rate,
+        "lr_scheduler_type": algorithm.schedule,
+        "warmup_steps": algorithm.warmup_ratio,
+        "weight_decay": algorithm.weight_decay,
+        "max_grad_norm": algorithm.max_grad_norm,
+        "optim": algorithm.optimizer,
+        "num_train_epochs": algorithm.epochs,
+        "per_device_train_batch_size": algorithm.micro_batch_size,
+        "gradient_accumulation_steps": accumulation(
+            algorithm.batch_size, algorithm.micro_batch_size, processes
+        ),
+        "max_length": algorithm.max_length,
+        "use_cpu": device == "cpu",
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "dataloader_pin_memory": device != "cpu",
+        "logging_steps": log_every,
+        "logging_first_step": True,
+        "logging_nan_inf_filter": False,
+        "report_to": "none",
+        "save_strategy": "no",
+        "disable_tqdm": True,
+    }
+
+
+def _check_finished(done: int, n_pairs: int, algorithm: OfflineAlgorithm) -> None:
+    """Refuse a training that did fewer updates than its settings ask for."""
+    expected = math.ceil(algorithm.epochs * math.ceil(n_pairs / algorithm.batch_size) - 1e-9)
+    if done != expected:
+        raise TrainingError(
+            f"the training made {done} of {expected} updates on {n_pairs} pairs: report this with "
+            "the settings used."
+        )
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the libraries' progress bars and notices about their next versions off the console."""
+    silence_progress_bars()
+    datasets_logging.disable_progress_bar()
+    before = os.environ.get("TQDM_DISABLE")
+    os.environ["TQDM_DISABLE"] = "1"  # the only switch of TRL's bar over the reference
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        if before is None:
+            del os.environ["TQDM_DISABLE"]
+        else:
+            os.environ["TQDM_DISABLE"] = before

@@ -28,13 +28,17 @@ from transformers import PrinterCallback, TrainerCallback, get_scheduler
 
 from harness.errors import UserError
 from harness.models.loading import Checkpoint, load_model, load_tokenizer
-from harness.training.gathered import GivenMoments, save_moments, save_weights
-from harness.training.loop import OnLog, TrainingError, quiet
-from harness.training.moments import read_moments, write_moments
-from harness.training.online_placement import FULL, OnlinePlacement
-from harness.training.shared_policy import SharedPolicy
-from harness.training.shared_steps import SharedSteps
-from harness.training.steps import PromptSource, Segment, Steps
+from harness.training.distributed import SharedPolicy
+from harness.training.offline import OnLog, TrainingError, quiet
+from harness.training.placement import FULL, OnlinePlacement
+from harness.training.steps import PromptSource, Segment, SharedSteps, Steps
+from harness.training.weights import (
+    GivenOptimizer,
+    read_optimizer,
+    save_optimizer,
+    save_weights,
+    write_optimizer,
+)
 
 OPTIMIZER = "optimizer.safetensors"
 
@@ -89,13 +93,13 @@ class InSegment:
     steps: Steps
     segment: Segment
     hyper: OnlineHyperparameters
-    moments: Path | None
+    optimizer_state: Path | None
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
-        """Create the trainer's optimiser, with the moments that the segment before left."""
+        """Create the trainer's optimiser, with the state that the segment before left."""
         optimizer = super().create_optimizer(*args, **kwargs)  # type: ignore[misc]
-        if self.moments is not None:
-            read_moments(optimizer, self.moments)
+        if self.optimizer_state is not None:
+            read_optimizer(optimizer, self.optimizer_state)
         return optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
@@ -153,7 +157,7 @@ def train_segment(
     *,
     policy: Path,
     reference: Path,
-    moments: Path | None,
+    optimizer_state: Path | None,
     out_dir: Path,
     hyper: OnlineHyperparameters,
     segment: Segment,
@@ -171,7 +175,7 @@ def train_segment(
         make_trainer: makes the algorithm's trainer (`rloo.trainer` or `oaif.trainer`).
         policy: checkpoint to start from.
         reference: checkpoint that the KL penalty or the implicit reward refers to.
-        moments: the optimiser's state to start from; None at the start of a run.
+        optimizer_state: the optimiser's state to start from; None at the start of a run.
         out_dir: existing folder.
         hyper: hyperparameters.
         segment: which steps of the run.
@@ -199,11 +203,11 @@ def train_segment(
         arguments = common_arguments(hyper, segment, scratch, place)
         trainer = make_trainer(load, reference, tokenizer, arguments, hyper, steps, place)
         trainer.steps, trainer.segment = steps, segment
-        trainer.hyper, trainer.moments = hyper, None if place.shared else moments
+        trainer.hyper, trainer.optimizer_state = hyper, None if place.shared else optimizer_state
         trainer.add_callback(recorder)
         trainer.remove_callback(PrinterCallback)
         if place.shared:
-            trainer.add_callback(GivenMoments(trainer, policy, moments))
+            trainer.add_callback(GivenOptimizer(trainer, policy, optimizer_state))
             steps.attach(_shared(trainer, tokenizer, hyper, place))
         else:
             steps.attach(Checkpoint(trainer.model, tokenizer))
@@ -218,13 +222,13 @@ def train_segment(
             )
         if place.shared:
             save_weights(trainer, tokenizer, policy, out_dir / "model")
-            save_moments(trainer, out_dir / OPTIMIZER)
+            save_optimizer(trainer, out_dir / OPTIMIZER)
             return
         model = trainer.model
         model.config.use_cache = True  # switched off by the trainers
         model.save_pretrained(out_dir / "model")
         tokenizer.save_pretrained(out_dir / "model")
-        write_moments(trainer.optimizer, out_dir / OPTIMIZER)
+        write_optimizer(trainer.optimizer, out_dir / OPTIMIZER)
 
 
 def _shared(
@@ -264,13 +268,13 @@ class _Recorder(TrainerCallback):  # type: ignore[misc]
         self.logged += 1
         if not state.is_world_process_zero:
             return
-        told = {name: float(logs[key]) for key, name in LOGGED.items() if key in logs}
+        logged = {name: float(logs[key]) for key, name in LOGGED.items() if key in logs}
         if "rewards/chosen" in logs:
             # TRL's own figure for online DPO counts padding. Its implicit rewards do not: they are
             # beta times the log-ratio of a rollout, chosen and rejected making up all of them.
             both = float(logs["rewards/chosen"]) + float(logs["rewards/rejected"])
-            told["kl"] = both / (2 * self._beta * self._steps.length)
-        self._hand_on(step, told | self._steps.metrics)
+            logged["kl"] = both / (2 * self._beta * self._steps.length)
+        self._hand_on(step, logged | self._steps.metrics)
 
 
 LOGGED: Mapping[str, str] = {

@@ -1,17 +1,26 @@
-"""How a training is laid on devices, for models too large for the ways of the embedded world.
+"""How a training is laid on devices, and who generates its rollouts where it is online.
 
 The model. An update averages the gradient over a batch of B pairs. On D devices with m pairs in a
 forward pass, each device accumulates B / (m D) passes, so that the batch, and with it the result up
 to rounding, is the same however it is cut. That needs every micro-batch to be full: the pairs are
-filled up to whole batches by some of them, drawn again by the stage's seed (`filled`). Libraries
+padded to whole batches by some of them, drawn again by the stage's seed (`padded`). Libraries
 repeat pairs too, but up to the micro-batches of all devices, so that the hardware would show.
 
-Numbers. Weights, gradients and moments are float32; with `bfloat16` the forward and backward
-passes run under autocast. An update of 1e-7 would vanish in a bfloat16 weight, whose neighbours
-are a part in 256 apart. It is what DeepSpeed's ZeRO-3 does in the authors' code, with its float32
-master weights, and TRL's default. The trained policy is saved in the profile's format, as theirs.
+Numbers. Weights, gradients and optimizer state are float32; with `bfloat16` the forward and
+backward passes run under autocast. An update of 1e-7 would vanish in a bfloat16 weight, whose
+neighbours are a part in 256 apart. It is what DeepSpeed's ZeRO-3 does in the authors' code, with
+its float32 master weights, and TRL's default. The trained policy is saved in the profile's format,
+as theirs.
 
 Attention is the profile's: Gemma-2's soft-capping is there in the eager implementation.
+
+Online. On one device it is trained in this process, on several by a process for each under
+`accelerate`, of which the first one draws the prompts of all (`steps.SharedSteps`). The rollouts of
+a step are cut into as many shares; the number of devices divides them. RLOO can cut a share into
+micro-batches, all of which see the same rollouts and together take one optimiser step; online DPO
+rolls out and learns in one pass, so a share of its mini-batch is taken whole. Rollouts come from
+the trainer's own model, or from a vLLM server (`rollout_server`) through TRL's integration: TRL
+sends it the weights before each step, and decides how requests are put.
 """
 
 from __future__ import annotations
@@ -22,6 +31,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import torch
+
 from harness.errors import UserError
 
 Row = TypeVar("Row")
@@ -29,9 +40,16 @@ Row = TypeVar("Row")
 FULL = (
     "a GPU's memory is full: lower `hardware.micro_batch`, switch on "
     "`hardware.gradient_checkpointing`, shard over more `hardware.devices` (`fsdp.yaml`, "
-    "`zero3.yaml`), or train adapters (`hardware.lora`)"
+    "`zero3.yaml`), or, offline, train adapters (`hardware.lora`)"
 )
 """What to say, and to do, where a training does not fit into memory."""
+
+PATIENCE_S = 12 * 3600
+"""Longest wait of a process for the others: the first one may be waiting for the creator. One that
+ends is noticed at once, by who launched them."""
+
+HOST = "127.0.0.1"
+"""Servers of rollouts listen on this machine only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +137,84 @@ class Placement:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """Where a running vLLM server is reached.
+
+    Attributes:
+        port: port of its requests.
+        group_port: port over which the trainer sends it the weights.
+        timeout_s: longest wait for it to answer at all.
+    """
+
+    port: int
+    group_port: int
+    timeout_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnlinePlacement:
+    """How online training is laid on a device.
+
+    Attributes:
+        device: `cpu`, or `cuda` for the first visible GPU, or one for each process.
+        devices: processes, one for each device.
+        dtype: number format of the forward and backward passes.
+        attention: implementation of attention, by transformers' name; None takes transformers'
+            choice.
+        micro_batch: rollouts for one forward pass on a device; None takes its whole share.
+        shared: whether the steps are those of several processes (`SharedSteps`).
+        gradient_checkpointing: compute activations again instead of keeping them.
+        server: what generates rollouts; None is the trainer's own model.
+    """
+
+    device: str = "cpu"
+    devices: int = 1
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    attention: str | None = None
+    micro_batch: int | None = None
+    gradient_checkpointing: bool = False
+    shared: bool = False
+    server: Server | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments that both of TRL's online trainers take."""
+        return {
+            "use_cpu": self.device == "cpu",
+            "bf16": self.dtype == "bfloat16",
+            "gradient_checkpointing": self.gradient_checkpointing,
+            "dataloader_pin_memory": self.device != "cpu",
+            **({"ddp_timeout": PATIENCE_S} if self.shared else {}),
+            **({} if self.server is None else _served(self.server)),
+        }
+
+    def batches(self, rollouts: int) -> dict[str, int]:
+        """Return how RLOO cuts the rollouts of a step.
+
+        Raises:
+            UserError: the devices or the micro-batch do not divide them.
+        """
+        micro = self.micro_batch or self.share(rollouts)
+        return {
+            "per_device_train_batch_size": micro,
+            "gradient_accumulation_steps": accumulation(rollouts, micro, self.devices),
+        }
+
+    def share(self, rows: int) -> int:
+        """Return how many of a step's rollouts or prompts each device has.
+
+        Raises:
+            UserError: the devices do not divide them.
+        """
+        share, rest = divmod(rows, self.devices)
+        if rest or not share:
+            raise UserError(
+                f"{rows} prompts or rollouts of a step cannot be shared by {self.devices} devices: "
+                "set `hardware.devices` to a divisor."
+            )
+        return share
+
+
 def accumulation(batch: int, micro_batch: int, devices: int = 1) -> int:
     """Return the forward passes of each device in an update.
 
@@ -143,8 +239,8 @@ def accumulation(batch: int, micro_batch: int, devices: int = 1) -> int:
     return passes
 
 
-def filled(rows: Sequence[Row], batch: int, seed: int) -> list[Row]:
-    """Return rows filled up to whole batches.
+def padded(rows: Sequence[Row], batch: int, seed: int) -> list[Row]:
+    """Return rows padded to whole batches.
 
     Args:
         rows: at least one.
@@ -155,3 +251,30 @@ def filled(rows: Sequence[Row], batch: int, seed: int) -> list[Row]:
     order = random.Random(seed).sample(range(len(rows)), len(rows))
     again = [order[i % len(rows)] for i in range(missing)]
     return [*rows, *(rows[i] for i in again)]
+
+
+def one_device() -> str:
+    """Return the device that a training in one process takes: `cuda` if there is a GPU, else `cpu`.
+
+    Raises:
+        UserError: several GPUs are visible, over which transformers would spread the training.
+    """
+    visible = torch.cuda.device_count()
+    if visible > 1:
+        raise UserError(
+            f"`hardware.devices` is 1 and {visible} GPUs are visible: name one, as in "
+            "`CUDA_VISIBLE_DEVICES=0 harness run ...`, or use more by `hardware.devices` and a "
+            "configuration for several processes (`fsdp.yaml`, `zero3.yaml`)."
+        )
+    return "cuda" if visible else "cpu"
+
+
+def _served(server: Server) -> dict[str, Any]:
+    """Return the arguments by which TRL generates with a server."""
+    return {
+        "use_vllm": True,
+        "vllm_mode": "server",
+        "vllm_server_base_url": f"http://{HOST}:{server.port}",
+        "vllm_server_timeout": server.timeout_s,
+        "vllm_group_port": server.group_port,
+    }

@@ -23,9 +23,8 @@ from trl.trainer.rloo_config import RLOOConfig
 from trl.trainer.rloo_trainer import RLOOTrainer
 
 from harness.training.online import InSegment, Load, OnlineHyperparameters, clock
-from harness.training.online_placement import OnlinePlacement
-from harness.training.shared_steps import SharedSteps
-from harness.training.steps import Steps
+from harness.training.placement import OnlinePlacement
+from harness.training.steps import SharedSteps, Steps
 
 BLOCKS = False
 """TRL lays all rollouts of a prompt out together."""
@@ -37,7 +36,8 @@ class _Trainer(InSegment, RLOOTrainer):  # type: ignore[misc]
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         prompts = self.steps.begin()
         inputs = [{"prompt": prompt} for prompt in prompts for _ in range(self.num_generations)]
-        outputs: dict[str, Any] = super()._generate_and_score_completions(self.steps.mine(inputs))
+        shard = self.steps.local_shard(inputs)
+        outputs: dict[str, Any] = super()._generate_and_score_completions(shard)
         return outputs
 
 

@@ -23,7 +23,7 @@ from trl.scripts.vllm_serve import ScriptArguments, build_command
 
 from harness.catalogue.hardware import RolloutServer
 from harness.errors import HarnessError, UserError
-from harness.training.online_placement import HOST, Server
+from harness.training.placement import HOST, Server
 from harness.training.processes import guarded, last_lines, running
 
 LOG = "rollout-server.log"

@@ -21,29 +21,17 @@ Source: Wu et al. 2024 (SPPO), equation 4.7 and its published trainer; paper app
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
 
-from harness.models.loading import load_model
 from harness.training.dpo import precomputed
-from harness.training.log_probabilities import watched
-from harness.training.loop import (
-    Metrics,
-    OfflineHyperparameters,
-    OnLog,
-    Recorder,
-    Setup,
-    TrainingError,
-    train_on_pairs,
-)
-from harness.training.pairs import SIDES, Pairs, read_pairs
-from harness.training.placement import Placement
+from harness.training.offline import SIDES, Metrics, OfflineAlgorithm, Setup, TrainingError
 
 Collator = Callable[[list[dict[str, Any]]], dict[str, Any]]
 
@@ -54,8 +42,8 @@ STEP_ZERO_TOLERANCE = {"float32": 1e-2, "bfloat16": 2.0}
 
 
 @dataclass(frozen=True, kw_only=True)
-class SPPOHyperparameters(OfflineHyperparameters):
-    """Everything that shapes one SPPO training, apart from data, start and seed.
+class SPPO(OfflineAlgorithm):
+    """SPPO. Its pairs carry win probabilities, each in [0, 1], from a pairwise reward model.
 
     Attributes:
         beta: 1 / eta, the inverse of the factor on win probabilities.
@@ -63,86 +51,44 @@ class SPPOHyperparameters(OfflineHyperparameters):
         optimizer: as for all, RMSprop unless told.
     """
 
+    name: ClassVar[str] = "SPPO"
+    columns: ClassVar[tuple[str, ...]] = WIN_PROBABILITIES
+
     beta: float
     schedule: str = "linear"
     optimizer: str = "rmsprop"
 
-
-def train_sppo(
-    model_path: Path,
-    reference_path: Path,
-    pairs: Pairs,
-    out_dir: Path,
-    hyper: SPPOHyperparameters,
-    *,
-    seed: int,
-    on_log: OnLog,
-    log_every: int = 1,
-    device: str = "cpu",
-    place: Placement | None = None,
-) -> dict[str, float]:
-    """Train a policy with SPPO and save it to `out_dir/model`.
-
-    Args:
-        model_path: checkpoint to start from; also the source of the tokenizer.
-        reference_path: checkpoint of the reference.
-        pairs: rows with the texts `prompt`, `chosen` and `rejected` and the win probabilities
-            `p_chosen` and `p_rejected`, each in [0, 1]; other columns are ignored.
-        out_dir: existing folder; receives `model/` (safetensors and tokenizer) and nothing else.
-        hyper: hyperparameters.
-        seed: seed of the order of the data.
-        on_log: called with the number of finished updates and their metrics.
-        log_every: updates between two calls of `on_log` (the first update is always logged).
-        device: `cpu`, or `cuda` for the first visible GPU.
-        place: how to lay a large model on devices; None trains in this process alone.
-
-    Returns:
-        The summary that `train_dpo` describes.
-
-    Raises:
-        TrainingError: a win probability is missing or not in [0, 1], policy and reference differ
-            before training although they are the same checkpoint, and as for `train_dpo`.
-        HarnessError: no checkpoint at one of the paths.
-    """
-    same = Path(model_path).resolve() == Path(reference_path).resolve()
-    rows = read_pairs(pairs)
-    _check_probabilities(rows)
-
-    def build(setup: Setup) -> DPOTrainer:
-        return SoftSPPOTrainer(
-            model=setup.policy,
-            ref_model=None if same else load_model(reference_path, "causal"),
-            args=DPOConfig(
-                **setup.arguments,
-                beta=hyper.beta,
-                loss_type=["sppo_hard"],
-                loss_weights=[0.5],
-                remove_unused_columns=False,
-                **precomputed(hyper),
-            ),
-            train_dataset=setup.pairs,
-            processing_class=setup.tokenizer,
-            peft_config=setup.adapters,
+    def trainer(self, setup: Setup) -> DPOTrainer:
+        """Return TRL's `sppo_hard` with soft win probabilities."""
+        args = DPOConfig(
+            **setup.arguments,
+            beta=self.beta,
+            loss_type=["sppo_hard"],
+            loss_weights=[0.5],
+            remove_unused_columns=False,
+            **precomputed(self),
         )
+        return setup.referring_trainer(SoftSPPOTrainer, args)
 
-    return train_on_pairs(
-        model_path,
-        rows,
-        out_dir,
-        hyper,
-        build,
-        _Recorder(
-            on_log,
-            hyper.beta,
-            expect_agreement=same,
-            tolerance=STEP_ZERO_TOLERANCE["float32" if place is None else place.dtype],
-        ),
-        seed=seed,
-        log_every=log_every,
-        device=device,
-        place=place,
-        columns=WIN_PROBABILITIES,
-    )
+    def check_pairs(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Raise TrainingError if a win probability is missing or not in [0, 1]."""
+        for number, row in enumerate(rows):
+            for name in WIN_PROBABILITIES:
+                value = row.get(name)
+                if not isinstance(value, int | float) or not 0 <= value <= 1:
+                    raise TrainingError(
+                        f"pair {number} has {name} = {value}: SPPO needs the win probabilities "
+                        "`p_chosen` and `p_rejected` in [0, 1], from a pairwise reward model."
+                    )
+
+    def check_first(self, metrics: Metrics, dtype: str) -> None:
+        """Raise TrainingError if a log-ratio to the reference is not 0 before training."""
+        apart = max(abs(metrics[f"rewards/{side}"]) for side in SIDES) / self.beta
+        if apart > STEP_ZERO_TOLERANCE[dtype]:
+            raise TrainingError(
+                f"policy and reference differ by {apart:.4f} nats before the first SPPO update "
+                "although they are one checkpoint: rebuild the checkpoint and report this."
+            )
 
 
 class SoftSPPOTrainer(DPOTrainer):  # type: ignore[misc]
@@ -195,37 +141,17 @@ def _with_probabilities(collate: Collator) -> Collator:
     return collate_both
 
 
-class _Recorder(Recorder):
-    """Also checks that policy and reference agree before training."""
+@contextmanager
+def watched(model: Any) -> Iterator[list[torch.Tensor]]:
+    """Collect the log-probabilities that TRL computes in a forward pass and keeps to itself.
 
-    def __init__(
-        self,
-        on_log: OnLog,
-        beta: float,
-        *,
-        expect_agreement: bool,
-        tolerance: float = STEP_ZERO_TOLERANCE["float32"],
-    ) -> None:
-        super().__init__(on_log, "SPPO")
-        self.beta = beta
-        self.expect_agreement = expect_agreement
-        self.tolerance = tolerance
-
-    def check_first(self, metrics: Metrics) -> None:
-        apart = max(abs(metrics[f"rewards/{side}"]) for side in SIDES) / self.beta
-        if self.expect_agreement and apart > self.tolerance:
-            raise TrainingError(
-                f"policy and reference differ by {apart:.4f} nats before the first SPPO update "
-                "although they are one checkpoint: rebuild the checkpoint and report this."
-            )
-
-
-def _check_probabilities(rows: list[dict[str, Any]]) -> None:
-    for number, row in enumerate(rows):
-        for name in WIN_PROBABILITIES:
-            value = row.get(name)
-            if not isinstance(value, int | float) or not 0 <= value <= 1:
-                raise TrainingError(
-                    f"pair {number} has {name} = {value}: SPPO needs the win probabilities "
-                    "`p_chosen` and `p_rejected` in [0, 1], from a pairwise reward model."
-                )
+    Yields:
+        A list that receives a tensor for each pass: sequences x (tokens - 1), 0 wherever the token
+        predicted does not belong to a completion.
+    """
+    seen: list[torch.Tensor] = []
+    handle = model.register_forward_hook(lambda _, inputs, output: seen.append(output.log_probs))
+    try:
+        yield seen
+    finally:
+        handle.remove()

@@ -28,6 +28,9 @@ class ToyServer:
     def apply(self, record: Any, found: Any, *, settle: bool) -> tuple[str, str]:
         return "created", "0"
 
+    def end_stale(self, computing: Any) -> int:
+        return 0
+
 
 def main() -> None:
     if "TOY_IMPORTED" in os.environ:
@@ -41,7 +44,7 @@ def main() -> None:
     if os.environ.get("MLFLOW_TRACKING_URI") == "toy://":
         from harness.tracking import tracker
 
-        tracker.open_server = lambda uri: ToyServer()
+        tracker.open_server = lambda uri, work_dir: ToyServer()
         tracker.reached = lambda uri: nullcontext()
         tracker.Tracker.start = lambda self, tables: None
     from harness.cli.main import main as harness_main

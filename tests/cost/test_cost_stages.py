@@ -22,7 +22,8 @@ from harness.cost.shapes import known_shapes, shape_of
 from harness.cost.stage_cost import BY_KIND, stage_cost
 from harness.engine import Plan
 from harness.store.stage import Stage
-from harness.trainer.plan import VERSIONS, Planner, Run
+from harness.trainer.factory import VERSIONS
+from harness.trainer.plan import Planner, Run
 from harness.trainer.scorer_steps import topic_settings
 
 MATRICES = 9_241_100_288

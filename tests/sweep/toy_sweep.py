@@ -26,7 +26,7 @@ from harness.store.progress import ProgressWriter
 from harness.sweep.declaration import Sweep
 from harness.sweep.study import study_name
 from harness.sweep.work import Order
-from harness.trainer.plan import VERSIONS
+from harness.trainer.factory import VERSIONS
 
 FUNCTIONS = dict.fromkeys(VERSIONS, "toy_sweep:stage") | {
     kind: f"toy_sweep:{kind}_stage" for kind in ("prompts", "mix", "train", "answer", "judge")

@@ -26,7 +26,7 @@ from harness.trainer.online_steps import online_stage, train_here
 from harness.trainer.plan import Planner
 from harness.trainer.steps import prompts_stage
 from harness.training.online import OPTIMIZER
-from harness.training.online_placement import OnlinePlacement
+from harness.training.placement import OnlinePlacement
 
 MODEL = "model.safetensors"
 WEIGHTS = f"model/{MODEL}"
@@ -121,6 +121,8 @@ def test_two_processes_train_as_one_does(algorithm: str, micro_batch: int, tmp_p
     for ours, theirs in zip(curves, expected, strict=True):
         if algorithm == "rloo":  # a mean over micro-batches of their means over tokens
             assert ours.pop("entropy") == pytest.approx(theirs.pop("entropy"), rel=0.1)
+        else:  # a count of signs, which rounding turns where two implicit rewards are almost equal
+            assert abs(ours.pop("accuracy") - theirs.pop("accuracy")) <= 0.25
         assert ours == pytest.approx(theirs, rel=1e-3, abs=2e-4)
     start = load_file(resolve(str(segments(profile, algorithm)[0].settings["policy"])) / MODEL)
     for number in ("1", "2"):

@@ -24,11 +24,13 @@ from harness.models.reward_model import score
 from harness.report.assumptions import assumptions_of
 from harness.store import Json, StageContext
 from harness.trainer.assets import WorldAssets, assets_of
+from harness.trainer.factory import TRAINING
 from harness.trainer.files import read_rewards, read_rows, write_rows
 from harness.trainer.model_steps import annotate_stage, assistant, user
 from harness.trainer.plan import Planner
-from harness.trainer.reward_plan import TRAINING, plan_study, reward_models_named
+from harness.trainer.reward_plan import plan_study
 from harness.trainer.reward_steps import best_of_n_stage, held_out_stage, reward_model_stage
+from harness.trainer.rewards import reward_models_named
 from harness.trainer.table_runs import plan_table
 
 GRADED = (

@@ -19,7 +19,7 @@ from harness.trainer.model_steps import train_stage
 from harness.trainer.online_steps import placed
 from harness.trainer.plan import Planner
 from harness.training.online import PLAIN
-from harness.training.online_placement import OnlinePlacement
+from harness.training.placement import OnlinePlacement
 
 DPO = Recipe(algorithm="dpo", chain=("human",))
 RLOO = Recipe(algorithm="rloo", online=Online(prompts="human", method="independent"))

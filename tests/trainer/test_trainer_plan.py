@@ -24,8 +24,9 @@ from harness.micro.benchmarks import write_prompts
 from harness.micro.sources import human_prompts
 from harness.store import Stage, StageContext
 from harness.trainer.assets import assets_of
+from harness.trainer.factory import VERSIONS
 from harness.trainer.files import read_rows
-from harness.trainer.plan import VERSIONS, Planner, Run
+from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS, prompts_stage
 from harness.trainer.table_runs import TableRuns, cells_served, plan_table
 

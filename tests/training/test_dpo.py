@@ -14,11 +14,12 @@ from torch.nn import functional as F
 
 from harness.errors import HarnessError, UserError
 from harness.models.loading import load_model, load_tokenizer, tokenize
-from harness.training import dpo
-from harness.training.dpo import DPOHyperparameters, TrainingError, train_dpo
+from harness.training import dpo, offline
+from harness.training.dpo import DPO
+from harness.training.offline import TrainingError
 
 
-def hyper(**settings: Any) -> DPOHyperparameters:
+def hyper(**settings: Any) -> DPO:
     defaults: dict[str, Any] = {
         "learning_rate": 1e-3,
         "beta": 0.5,
@@ -29,7 +30,7 @@ def hyper(**settings: Any) -> DPOHyperparameters:
         "schedule": "constant_with_warmup",
         "warmup_ratio": 0.0,
     }
-    return DPOHyperparameters(**{**defaults, **settings})
+    return DPO(**{**defaults, **settings})
 
 
 def train(
@@ -43,12 +44,12 @@ def train(
 ) -> tuple[dict[str, float], list[tuple[int, dict[str, float]]]]:
     out.mkdir(exist_ok=True)
     logs: list[tuple[int, dict[str, float]]] = []
-    summary = train_dpo(
+    summary = offline.train(
+        hyper(**settings),
         start,
-        reference,
         pairs,
         out,
-        hyper(**settings),
+        reference_path=reference,
         seed=seed,
         on_log=lambda step, metrics: logs.append((step, metrics)),
     )
@@ -211,7 +212,7 @@ def test_an_arrow_table_trains_like_a_list(policy_path: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize(("loss", "message"), [(0.65, "instead of log 2"), (math.nan, "is nan")])
 def test_a_loss_that_cannot_be_right_stops_the_training(loss: float, message: str) -> None:
-    recorder = dpo._Recorder(lambda step, metrics: None, expect_log_2=True)
+    recorder = offline._Recorder(lambda step, metrics: None, hyper(), "float32")
 
     class State:
         global_step = 1

@@ -14,9 +14,7 @@ import trl
 from by_hand import PAIRS, SETTINGS, head_and_tail, run
 
 from harness.models.loading import load_tokenizer
-from harness.training import experimental, orpo, simpo
-from harness.training.orpo import ORPOHyperparameters, train_orpo
-from harness.training.simpo import SimPOHyperparameters, train_simpo
+from harness.training import experimental, offline, orpo, simpo
 
 PACKAGE = Path(experimental.__file__).resolve().parents[1]
 
@@ -72,17 +70,16 @@ def test_importing_it_says_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "trainer", "train", "hyper"),
+    ("module", "trainer", "algorithm"),
     [
-        (simpo, "SimPOTrainer", train_simpo, SimPOHyperparameters(**SETTINGS, beta=2.0, gamma=1.0)),
-        (orpo, "ORPOTrainer", train_orpo, ORPOHyperparameters(**SETTINGS, odds_weight=0.5)),
+        (simpo, "SimPOTrainer", simpo.SimPO(**SETTINGS, beta=2.0, gamma=1.0)),
+        (orpo, "ORPOTrainer", orpo.ORPO(**SETTINGS, odds_weight=0.5)),
     ],
 )
 def test_the_trained_tokens_are_the_completion_and_the_end_of_its_turn(
     module: Any,
     trainer: str,
-    train: Any,
-    hyper: Any,
+    algorithm: Any,
     policy_path: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -97,7 +94,7 @@ def test_the_trained_tokens_are_the_completion_and_the_end_of_its_turn(
 
     monkeypatch.setattr(module, trainer, Watched)
     pair = PAIRS[0]
-    run(train, policy_path, [pair], tmp_path, hyper)
+    run(offline.train, algorithm, policy_path, [pair], tmp_path)
     [batch] = batches
     for side in ("chosen", "rejected"):
         head, tail = head_and_tail(policy_path, pair["prompt"], pair[side])

@@ -6,17 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from by_hand import PAIRS, SETTINGS, digest, run
+from by_hand import PAIRS, digest, run
 
 from harness.catalogue.hyperparameters import Training
 from harness.errors import UserError
 from harness.models.loading import load_tokenizer
-from harness.training.dpo import DPOHyperparameters, train_dpo
-from harness.training.loop import OfflineHyperparameters
-from harness.training.offline import ALGORITHMS, hyperparameters, train
-from harness.training.orpo import ORPOHyperparameters
-from harness.training.pairs import read_pairs, short_enough
-from harness.training.simpo import SimPOHyperparameters
+from harness.training.offline import (
+    ALGORITHMS,
+    OfflineAlgorithm,
+    algorithm,
+    read_pairs,
+    short_enough,
+    train,
+)
+from harness.training.orpo import ORPO
+from harness.training.simpo import SimPO
 
 SOFT = [{**pair, "p_chosen": 0.8, "p_rejected": 0.3} for pair in PAIRS]
 STATED: dict[str, Any] = {
@@ -39,20 +43,20 @@ OWN: dict[str, dict[str, float]] = {
 }
 
 
-def from_catalogue(algorithm: str) -> OfflineHyperparameters:
+def from_catalogue(name: str) -> OfflineAlgorithm:
     """Take the way of a profile: validated by the catalogue, then dumped into settings."""
-    training = Training.model_validate({algorithm: {**STATED, **OWN[algorithm]}})
-    settings = {"algorithm": algorithm, "seed": 1, **training.of(algorithm).model_dump()}
-    return hyperparameters(algorithm, settings, micro_batch_size=2)
+    training = Training.model_validate({name: {**STATED, **OWN[name]}})
+    settings = {"algorithm": name, "seed": 1, **training.of(name).model_dump()}
+    return algorithm(name, settings, micro_batch_size=2)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_trains_behind_the_same_call(
-    algorithm: str, policy_path: Path, tmp_path: Path
+    name: str, policy_path: Path, tmp_path: Path
 ) -> None:
-    hyper = from_catalogue(algorithm)
-    assert type(hyper) is ALGORITHMS[algorithm]
-    summary, logs = run(train, policy_path, policy_path, SOFT, tmp_path, hyper)
+    chosen = from_catalogue(name)
+    assert chosen.name.lower() == name
+    summary, logs = run(train, chosen, policy_path, SOFT, tmp_path)
     assert summary["trained_pairs"] == 4
     assert summary["steps"] == len(logs) == 2  # during the first the learning rate is still 0
     assert set(summary) == {
@@ -70,30 +74,20 @@ def test_every_algorithm_trains_behind_the_same_call(
 
 def test_a_profiles_names_become_the_trainers() -> None:
     simpo, orpo = from_catalogue("simpo"), from_catalogue("orpo")
-    assert isinstance(simpo, SimPOHyperparameters)
-    assert isinstance(orpo, ORPOHyperparameters)
+    assert isinstance(simpo, SimPO)
+    assert isinstance(orpo, ORPO)
     assert (simpo.gamma, simpo.schedule, simpo.max_prompt_length) == (1.0, "cosine", 32)
     assert (orpo.odds_weight, orpo.micro_batch_size) == (0.25, 2)
 
 
 def test_a_whole_batch_goes_through_at_once_unless_told() -> None:
     settings = {**STATED, "beta": 0.5}
-    assert hyperparameters("dpo", settings).micro_batch_size == STATED["batch_size"]
-
-
-def test_the_common_call_trains_the_weights_of_the_algorithms_own(
-    policy_path: Path, tmp_path: Path
-) -> None:
-    hyper = DPOHyperparameters(**SETTINGS, beta=0.5)
-    for name, function in (("own", train_dpo), ("common", train)):
-        (tmp_path / name).mkdir()
-        run(function, policy_path, policy_path, PAIRS, tmp_path / name, hyper)
-    assert digest(tmp_path / "own" / "model") == digest(tmp_path / "common" / "model")
+    assert algorithm("dpo", settings).micro_batch_size == STATED["batch_size"]
 
 
 def test_an_algorithm_that_does_not_train_on_pairs_is_the_users_error() -> None:
     with pytest.raises(UserError, match="dpo, sppo, simpo, orpo"):
-        hyperparameters("rloo", STATED)
+        algorithm("rloo", STATED)
 
 
 def test_a_prompt_that_is_too_long_leaves_its_pair_out(policy_path: Path) -> None:

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from harness.errors import UserError
 from harness.models.loading import load_model, load_tokenizer, tokenize
 from harness.training import oaif, rloo
-from harness.training.loop import TrainingError
+from harness.training.offline import TrainingError
 from harness.training.online import (
     OPTIMIZER,
     OnlineHyperparameters,
@@ -80,7 +80,7 @@ def train(
     out: Path,
     first: int = 1,
     last: int = 1,
-    moments: Path | None = None,
+    optimizer_state: Path | None = None,
     **changes: Any,
 ) -> tuple[Source, list[tuple[int, dict[str, float]]]]:
     out.mkdir(exist_ok=True)
@@ -89,7 +89,7 @@ def train(
         algorithm.trainer,
         policy=policy,
         reference=reference,
-        moments=moments,
+        optimizer_state=optimizer_state,
         out_dir=out,
         hyper=hyper(**({"rollouts": 2} if algorithm is oaif else {}) | changes),
         segment=Segment(first, last),
@@ -208,7 +208,7 @@ def test_where_a_run_is_cut_changes_nothing(
     _, first = train(algorithm, start, other, tmp_path / "first", last=cut)
     _, second = train(
         algorithm, tmp_path / "first/model", other, tmp_path / "second",
-        first=cut + 1, last=4, moments=tmp_path / "first" / OPTIMIZER,
+        first=cut + 1, last=4, optimizer_state=tmp_path / "first" / OPTIMIZER,
     )  # fmt: skip
     assert first + second == whole
     for name in ("model/model.safetensors", OPTIMIZER):
@@ -227,7 +227,7 @@ def test_the_learning_rate_belongs_to_the_runs_step(
     train(algorithm, start, start, tmp_path / "a", last=2, schedule="linear")
     _, logs = train(
         algorithm, tmp_path / "a/model", start, tmp_path / "b",
-        first=3, last=4, moments=tmp_path / "a" / OPTIMIZER, schedule="linear",
+        first=3, last=4, optimizer_state=tmp_path / "a" / OPTIMIZER, schedule="linear",
     )  # fmt: skip
     # What is logged after a step is the rate of that step.
     assert [m["learning_rate"] for _, m in logs] == pytest.approx([1e-3, 1e-3 * 5 / 6])
@@ -265,7 +265,7 @@ def test_a_reward_that_is_not_finite_stops_the_training(start: Path, tmp_path: P
 
     with pytest.raises(TrainingError, match="a reward at step 1 is not finite"):
         train_segment(
-            rloo.trainer, policy=start, reference=start, moments=None, out_dir=tmp_path,
+            rloo.trainer, policy=start, reference=start, optimizer_state=None, out_dir=tmp_path,
             hyper=hyper(), segment=Segment(1, 1), source=Broken(), seed=0, blocks=False,
             on_log=lambda step, metrics: None,
         )  # fmt: skip

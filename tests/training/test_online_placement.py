@@ -21,10 +21,10 @@ from trl.trainer.rloo_config import RLOOConfig
 from harness.catalogue.hardware import RolloutServer
 from harness.errors import HarnessError, UserError
 from harness.store.unfinished import held
-from harness.training import oaif, online_placement, rloo, rollout_server
+from harness.training import oaif, placement, rloo, rollout_server
 from harness.training.experimental import OnlineDPOConfig
 from harness.training.online import common_arguments, train_segment
-from harness.training.online_placement import OnlinePlacement, Server, one_device
+from harness.training.placement import OnlinePlacement, Server, one_device
 from harness.training.steps import Segment
 
 SERVER = RolloutServer(port=18431, group_port=18432, devices=(1, 2), gpu_memory=0.9, start_s=600)
@@ -45,7 +45,7 @@ def train(
         algorithm.trainer,
         policy=start,
         reference=start,
-        moments=None,
+        optimizer_state=None,
         out_dir=out,
         hyper=hyper(rollouts=2),
         segment=Segment(1, 3),
@@ -103,7 +103,7 @@ def test_a_full_gpu_says_what_helps(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr("harness.training.rloo._Trainer.train", full, raising=False)
-    with pytest.raises(HarnessError, match=r"memory is full: lower .* of `rloo`"):
+    with pytest.raises(HarnessError, match=r"memory is full: lower `hardware\.micro_batch`"):
         train(rloo, start, tmp_path / "out", OnlinePlacement())
 
 
@@ -111,12 +111,12 @@ def test_a_full_gpu_says_what_helps(
 def test_one_gpu_is_used_if_there_is_one(
     gpus: int, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(online_placement.torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(placement.torch.cuda, "device_count", lambda: gpus)
     assert one_device() == device
 
 
 def test_several_visible_gpus_are_the_users_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(online_placement.torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(placement.torch.cuda, "device_count", lambda: 2)
     with pytest.raises(UserError, match="CUDA_VISIBLE_DEVICES=0"):
         one_device()
 

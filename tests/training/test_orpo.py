@@ -20,16 +20,17 @@ from by_hand import (
 from torch.nn import functional as F
 
 from harness.models.loading import load_model
+from harness.training import offline
 from harness.training.experimental import SURE, ORPOTrainer, TRLORPOTrainer
-from harness.training.orpo import ORPOHyperparameters, train_orpo
+from harness.training.orpo import ORPO
 
 
 def train(
     start: Path, out: Path, *, pairs: Any = PAIRS, seed: int = 0, **settings: Any
 ) -> tuple[dict[str, float], Logs]:
     out.mkdir(exist_ok=True)
-    hyper = ORPOHyperparameters(**{**SETTINGS, "odds_weight": 0.5, **settings})
-    return run(train_orpo, start, pairs, out, hyper, seed=seed)
+    algorithm = ORPO(**{**SETTINGS, "odds_weight": 0.5, **settings})
+    return run(offline.train, algorithm, start, pairs, out, seed=seed)
 
 
 def orpo_loss(policy: Any, path: Path, weight: float) -> torch.Tensor:

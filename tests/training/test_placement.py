@@ -17,8 +17,12 @@ from safetensors.torch import load_file
 from harness.errors import UserError
 from harness.models.loading import load_model
 from harness.training.checkpoints import last_checkpoint, read_curves
-from harness.training.offline import ALGORITHMS, train
-from harness.training.placement import Lora, Placement, accumulation, filled
+from harness.training.dpo import DPO
+from harness.training.offline import ALGORITHMS, OfflineAlgorithm, train
+from harness.training.orpo import ORPO
+from harness.training.placement import Lora, Placement, accumulation, padded
+from harness.training.simpo import SimPO
+from harness.training.sppo import SPPO
 
 TEN = [
     {**pair, "p_chosen": 0.8, "p_rejected": 0.3, "chosen": f"{pair['chosen']} {word}"}
@@ -27,12 +31,17 @@ TEN = [
 ][:10]
 """Ten pairs, so that batches of four leave two over."""
 
-OWN: dict[str, dict[str, float]] = {
-    "dpo": {"beta": 0.5},
-    "sppo": {"beta": 0.1},
-    "simpo": {"beta": 2.0, "gamma": 1.0},
-    "orpo": {"odds_weight": 0.25},
+OWN: dict[str, tuple[type[OfflineAlgorithm], dict[str, float]]] = {
+    "dpo": (DPO, {"beta": 0.5}),
+    "sppo": (SPPO, {"beta": 0.1}),
+    "simpo": (SimPO, {"beta": 2.0, "gamma": 1.0}),
+    "orpo": (ORPO, {"odds_weight": 0.25}),
 }
+
+
+def of_tests(name: str, **changes: Any) -> OfflineAlgorithm:
+    kind, own = OWN[name]
+    return kind(**{**SETTINGS, "epochs": 2, "schedule": "linear", **own, **changes})
 
 
 def trained(
@@ -54,13 +63,11 @@ def trained(
         if step == stop_at:
             raise InterruptedError
 
-    settings = {**SETTINGS, "epochs": 2, "schedule": "linear", **OWN[algorithm], **changes}
     summary = train(
-        start,
+        of_tests(algorithm, **changes),
         start,
         pairs,
         folder / "out",
-        ALGORITHMS[algorithm](**settings),
         seed=3,
         on_log=on_log,
         place=Placement(
@@ -107,16 +114,16 @@ def test_pairs_are_filled_up_to_whole_batches_as_evenly_as_can_be(
     n: int, batch: int, again: int
 ) -> None:
     """Three pairs in a batch of eight: two are there three times, one twice."""
-    rows = filled(range(n), batch, seed=1)
+    rows = padded(range(n), batch, seed=1)
     times = Counter(rows)
     assert len(rows) == n + again
     assert set(times) == set(range(n))
     assert max(times.values()) - min(times.values()) <= 1
-    assert rows == filled(range(n), batch, seed=1)
+    assert rows == padded(range(n), batch, seed=1)
 
 
 def test_other_seeds_fill_up_with_other_pairs() -> None:
-    assert len({tuple(filled(range(10), 4, seed)) for seed in range(8)}) > 1
+    assert len({tuple(padded(range(10), 4, seed)) for seed in range(8)}) > 1
 
 
 def test_a_placement_changes_no_weight_where_batches_are_full(
@@ -124,8 +131,7 @@ def test_a_placement_changes_no_weight_where_batches_are_full(
 ) -> None:
     trained(policy_path, tmp_path / "laid", pairs=TEN[:8])
     (tmp_path / "plain").mkdir()
-    hyper = ALGORITHMS["dpo"](**{**SETTINGS, "epochs": 2, "schedule": "linear", **OWN["dpo"]})
-    train(policy_path, policy_path, TEN[:8], tmp_path / "plain", hyper, seed=3, on_log=print)
+    train(of_tests("dpo"), policy_path, TEN[:8], tmp_path / "plain", seed=3, on_log=print)
     assert digest(tmp_path / "laid" / "out" / "model") == digest(tmp_path / "plain" / "model")
 
 

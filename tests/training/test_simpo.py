@@ -20,15 +20,16 @@ from by_hand import (
 from torch.nn import functional as F
 
 from harness.models.loading import load_model
-from harness.training.simpo import SimPOHyperparameters, train_simpo
+from harness.training import offline
+from harness.training.simpo import SimPO
 
 
 def train(
     start: Path, out: Path, *, pairs: Any = PAIRS, seed: int = 0, **settings: Any
 ) -> tuple[dict[str, float], Logs]:
     out.mkdir(exist_ok=True)
-    hyper = SimPOHyperparameters(**{**SETTINGS, "beta": 2.0, "gamma": 1.5, **settings})
-    return run(train_simpo, start, pairs, out, hyper, seed=seed)
+    algorithm = SimPO(**{**SETTINGS, "beta": 2.0, "gamma": 1.5, **settings})
+    return run(offline.train, algorithm, start, pairs, out, seed=seed)
 
 
 def simpo_loss(policy: Any, path: Path, beta: float, gamma: float) -> torch.Tensor:

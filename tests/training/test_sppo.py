@@ -11,12 +11,9 @@ import torch
 from by_hand import PAIRS, SETTINGS, Logs, assert_equals_plain_loop, both_sides, digest, run
 
 from harness.models.loading import load_model
-from harness.training.sppo import (
-    SPPOHyperparameters,
-    TrainingError,
-    _Recorder,
-    train_sppo,
-)
+from harness.training import offline
+from harness.training.offline import TrainingError
+from harness.training.sppo import SPPO
 
 PROBABILITIES = [(0.9, 0.2), (0.75, 0.5), (1.0, 0.0), (0.6, 0.55)]
 SOFT = [
@@ -29,8 +26,8 @@ def train(
     start: Path, reference: Path, out: Path, *, pairs: Any = SOFT, seed: int = 0, **settings: Any
 ) -> tuple[dict[str, float], Logs]:
     out.mkdir(exist_ok=True)
-    hyper = SPPOHyperparameters(**{**SETTINGS, "beta": 0.1, **settings})
-    return run(train_sppo, start, reference, pairs, out, hyper, seed=seed)
+    algorithm = SPPO(**{**SETTINGS, "beta": 0.1, **settings})
+    return run(offline.train, algorithm, start, pairs, out, reference_path=reference, seed=seed)
 
 
 def log_ratios(policy: Any, reference: Any, path: Path) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -116,8 +113,8 @@ def test_a_pair_of_even_chances_is_pulled_to_the_reference(
 
 def test_the_schedule_is_linear_and_the_optimizer_rmsprop_unless_told() -> None:
     given = {name: value for name, value in SETTINGS.items() if name != "schedule"}
-    hyper = SPPOHyperparameters(**given, beta=0.001)
-    assert (hyper.schedule, hyper.optimizer) == ("linear", "rmsprop")
+    algorithm = SPPO(**given, beta=0.001)
+    assert (algorithm.schedule, algorithm.optimizer) == ("linear", "rmsprop")
 
 
 def test_accumulated_micro_batches_equal_one_batch(policy_path: Path, tmp_path: Path) -> None:
@@ -159,6 +156,6 @@ def test_a_win_probability_that_cannot_be_is_one_clear_error(
 
 
 def test_a_reference_that_is_not_the_policy_stops_the_training() -> None:
-    recorder = _Recorder(lambda step, metrics: None, 0.001, expect_agreement=True)
+    algorithm = SPPO(**SETTINGS, beta=0.001)
     with pytest.raises(TrainingError, match=r"differ by 1\.0000 nats"):
-        recorder.check_first({"rewards/chosen": 0.0, "rewards/rejected": -0.001})
+        algorithm.check_first({"rewards/chosen": 0.0, "rewards/rejected": -0.001}, "float32")

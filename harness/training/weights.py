@@ -1,9 +1,12 @@
-"""Weights and moments that are spread over processes: gathered to be written, and given back.
+"""What a training leaves behind, whole and as safetensors: the policy and the optimizer's state.
 
-What is written does not show how it was spread: weights as a checkpoint in float32, and moments as
-`moments` writes them, by the number of the parameter. So a segment may go on on other devices.
+The trainers' own checkpoints are pickles, which are not to be read from anybody. What is written
+here is what every later stage loads, and it does not show how it was spread over processes:
+weights as a checkpoint like any other (adapters merged into it), the optimizer's state as one
+tensor for each parameter and moment, by the number of the parameter. So a segment may go on on
+other devices.
 
-- *Whole in each process* (processes alone): taken as they are.
+- *Whole in each process*: taken as it is.
 - *FSDP*: each tensor is a `DTensor`, gathered one by one.
 - *ZeRO-3*: DeepSpeed keeps float32 weights and moments in partitions, beside the bfloat16 weights
   that the model computes with. Its functions for each parameter read and set them. Were only the
@@ -14,21 +17,81 @@ Gathering takes every process, and memory for one tensor at a time on each devic
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
-from transformers import PreTrainedTokenizerBase, TrainerCallback
+from safetensors.torch import load_file, save_file
+from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback
 
-from harness.models.loading import load_model
-from harness.training import ranks
-from harness.training.whole_model import filled, plain_loading
+from harness.errors import HarnessError
+from harness.models.loading import DTYPES, load_model
+from harness.training import distributed
+from harness.training.placement import Placement
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """AdamW's, by the names of torch and DeepSpeed."""
+
+
+def save_policy(
+    trainer: Trainer,
+    tokenizer: PreTrainedTokenizerBase,
+    start: Path,
+    folder: Path,
+    place: Placement,
+) -> None:
+    """Write the trained policy; every process calls this, the first one writes.
+
+    Args:
+        trainer: the trainer, when it has trained.
+        tokenizer: the policy's tokenizer.
+        start: checkpoint that the training started from.
+        folder: where to write.
+        place: how the training was laid on devices.
+    """
+    accelerator = trainer.accelerator
+    weights = accelerator.get_state_dict(trainer.model_wrapped)
+    if accelerator.is_main_process:
+        if place.lora is None:
+            policy = whole_model(start, weights)
+        else:
+            with plain_loading():
+                policy = load_model(start, "causal")
+            policy = _merged(policy, accelerator.unwrap_model(trainer.model), weights)
+        policy.to(DTYPES[place.dtype]).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    accelerator.wait_for_everyone()
+
+
+def _merged(policy: Any, adapted: Any, weights: dict[str, Any]) -> Any:
+    """Return a policy with the adapters of its adapted twin merged into it."""
+    from peft import PeftModel
+
+    with tempfile.TemporaryDirectory() as scratch:
+        adapted.save_pretrained(scratch, state_dict=weights)
+        return PeftModel.from_pretrained(policy, scratch).merge_and_unload()
+
+
+def write_optimizer(optimizer: Any, path: Path) -> None:
+    """Write an optimiser's state as safetensors, `<parameter>.<moment>` each."""
+    state = optimizer.state_dict()["state"]
+    save_file(
+        {f"{index}.{name}": value for index, kept in state.items() for name, value in kept.items()},
+        path,
+    )
+
+
+def read_optimizer(optimizer: Any, path: Path) -> None:
+    """Give a new optimiser over the same parameters a state that `write_optimizer` wrote."""
+    state: dict[int, dict[str, torch.Tensor]] = {}
+    for key, value in load_file(path).items():
+        index, _, name = key.partition(".")
+        state.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
 def save_weights(
@@ -46,21 +109,19 @@ def save_weights(
         weights = _master_weights(trainer)
     else:
         weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
-    if ranks.is_first():
-        filled(start, weights).save_pretrained(folder)
+    if distributed.is_first():
+        whole_model(start, weights).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
 
-def save_moments(trainer: Any, path: Path) -> None:
+def save_optimizer(trainer: Any, path: Path) -> None:
     """Write the optimiser's state; every process calls this, the first one writes."""
-    kept = {
-        name: value for name, value in _moments(trainer) if value is not None and ranks.is_first()
-    }
-    if ranks.is_first():
+    kept = {name: value for name, value in _moments(trainer) if value is not None}
+    if distributed.is_first():
         save_file(kept, path)
 
 
-class GivenMoments(TrainerCallback):  # type: ignore[misc]
+class GivenOptimizer(TrainerCallback):  # type: ignore[misc]
     """Gives the optimiser the state that a segment left, once everything lies on its devices.
 
     Under ZeRO-3 also the weights in float32, of which the model took the nearest in bfloat16.
@@ -76,10 +137,10 @@ class GivenMoments(TrainerCallback):  # type: ignore[misc]
         if self._trainer.is_deepspeed_enabled:
             _set_master_weights(self._trainer, self._policy)
         if self._moments is not None:
-            give_moments(self._trainer, self._moments)
+            give_optimizer(self._trainer, self._moments)
 
 
-def give_moments(trainer: Any, path: Path) -> None:
+def give_optimizer(trainer: Any, path: Path) -> None:
     """Set the optimiser's state to one that was written; every process calls this."""
     with safe_open(path, "pt") as file:
         if trainer.is_deepspeed_enabled:
@@ -111,7 +172,7 @@ def _whole(value: torch.Tensor) -> torch.Tensor:
 
 
 def _on_first(value: torch.Tensor) -> torch.Tensor | None:
-    return value.detach().cpu().contiguous() if ranks.is_first() else None
+    return value.detach().cpu().contiguous() if distributed.is_first() else None
 
 
 def _laid_like(value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
@@ -127,6 +188,47 @@ def _laid_like(value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
 def _in_order(optimizer: Any) -> list[torch.Tensor]:
     """Return the parameters in the order in which an optimiser numbers them."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def whole_model(start: Path, weights: Mapping[str, torch.Tensor]) -> Any:
+    """Return the model of a checkpoint with other weights, on the processor, in float32.
+
+    Args:
+        start: checkpoint that a training started from.
+        weights: what it ended with, by name; a weight under two names may be given once.
+
+    Raises:
+        HarnessError: a weight is not given, or there is no checkpoint at `start`.
+    """
+    with plain_loading():
+        model = load_model(start, "causal")
+    model.load_state_dict(weights, strict=False)
+    missing = model.state_dict().keys() - weights.keys() - _second_names(model)
+    if missing:
+        raise HarnessError(f"the processes gave no weights for {sorted(missing)[0]}; report this.")
+    return model
+
+
+@contextmanager
+def plain_loading() -> Iterator[None]:
+    """Load a model whole in this process, where under ZeRO-3 it would be spread over all of them.
+
+    Without it the first process, loading alone, would wait for the others for ever.
+    """
+    from transformers.integrations import deepspeed as integration
+
+    found = integration._hf_deepspeed_config_weak_ref
+    integration.unset_hf_deepspeed_config()
+    try:
+        yield
+    finally:
+        integration._hf_deepspeed_config_weak_ref = found
+
+
+def _second_names(model: Any) -> set[str]:
+    """Return the names of weights that are other weights under a second name."""
+    named = dict(model.named_parameters(remove_duplicate=False))
+    return set(named) - {name for name, _ in model.named_parameters()}
 
 
 # ZeRO-3.

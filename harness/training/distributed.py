@@ -1,21 +1,27 @@
-"""A policy that several processes train, and that rolls prompts out with all of them.
+"""The processes of one training: what they share, and the policy that all of them roll out.
 
-Its weights may be spread over the processes, so none of them can generate alone. The first process
-asks for rollouts (`generate`) while the others wait for what it asks (`follow`); each generates its
-share, and everybody gets all of it.
+The first process decides, all of them compute. Process r of R has the rows r B/R ...
+(r + 1) B/R - 1 of a batch of B, so that what all processes have, put one after the other, is in
+the order of the batch. Without `accelerate launch` there is one process, which has everything.
+What passes between the processes are pickles of their own making; nothing from outside is read so.
 
-What decides a rollout are its own random numbers, derived from a root, the place of its prompt and
-the number of the rollout. So rollouts do not depend on how many processes there are, up to
-rounding in the forward pass, which now and then tips a draw.
+The weights of a `SharedPolicy` may be spread over the processes, so none of them can generate
+alone. The first process asks for rollouts (`generate`) while the others wait for what it asks
+(`follow`); each generates its share, and everybody gets all of it. What decides a rollout are its
+own random numbers, derived from a root, the place of its prompt and the number of the rollout. So
+rollouts do not depend on how many processes there are, up to rounding in the forward pass, which
+now and then tips a draw.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list, gather_object
 from numpy.typing import NDArray
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from trl.models.utils import unwrap_model_for_generation
@@ -23,10 +29,38 @@ from trl.models.utils import unwrap_model_for_generation
 from harness.models.decoding import next_tokens
 from harness.models.loading import Conversation, pad, stop_token_ids, tokenize
 from harness.models.policy import Completion
-from harness.training import ranks
+
+Row = TypeVar("Row")
 
 Draw = tuple[int, int, int]
 """Root of the random numbers, place of the prompt, number of the rollout."""
+
+
+def count() -> int:
+    """Return the number of processes."""
+    return int(PartialState().num_processes)
+
+
+def is_first() -> bool:
+    """Return whether this is the process that decides."""
+    return bool(PartialState().is_main_process)
+
+
+def all_gather(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of all processes in their order; every process calls this."""
+    return list(gather_object(list(rows)))
+
+
+def broadcast(thing: Any = None) -> Any:
+    """Return what the first process gives; every process calls this."""
+    return broadcast_object_list([thing])[0]
+
+
+def local_shard(rows: Sequence[Row]) -> list[Row]:
+    """Return this process's share of a batch that the number of processes divides."""
+    share = len(rows) // count()
+    first = int(PartialState().process_index) * share
+    return list(rows[first : first + share])
 
 
 class SharedPolicy:
@@ -90,15 +124,15 @@ class SharedPolicy:
             "top_p": top_p,
             "max_new_tokens": max_new_tokens,
         }
-        return self._roll_out(ranks.of_first(request))
+        return self._roll_out(broadcast(request))
 
     def dismiss(self, answer: Any) -> None:
         """Let the others go on, with what the first process has for them."""
-        ranks.of_first({"answer": answer})
+        broadcast({"answer": answer})
 
     def follow(self) -> Any:
         """Take part in what the first process asks for, and return what it dismisses with."""
-        while "answer" not in (request := ranks.of_first()):
+        while "answer" not in (request := broadcast()):
             self._roll_out(request)
         return request["answer"]
 
@@ -119,15 +153,15 @@ class SharedPolicy:
         ids = tokenize(self.tokenizer, request["conversations"], add_generation_prompt=True)
         rows = [(ids[i], (seed, i, j)) for i in range(len(ids)) for j in range(n)]
         # Everybody has to have as many, as forward passes over spread weights are made together.
-        filled = rows + rows[-1:] * (-len(rows) % ranks.count())
-        own = ranks.mine(filled)
+        even = rows + rows[-1:] * (-len(rows) % count())
+        own = local_shard(even)
         sampled: list[list[int]] = []
         for first in range(0, len(own), together):
             prompts, draws = zip(*own[first : first + together], strict=True)
             sampled += self._sampled(
                 prompts, draws, **{name: request[name] for name in self._sampling}
             )
-        completions = [self._completion(tokens) for tokens in ranks.of_all(sampled)[: len(rows)]]
+        completions = [self._completion(tokens) for tokens in all_gather(sampled)[: len(rows)]]
         return [completions[i : i + n] for i in range(0, len(rows), n)]
 
     def _completion(self, tokens: list[int]) -> Completion:
@@ -173,7 +207,7 @@ class SharedPolicy:
                 attention_mask=mask,
                 generation_config=config,
                 logits_processor=LogitsProcessorList([drawn]),
-                synced_gpus=ranks.count() > 1,
+                synced_gpus=count() > 1,
             )
         self.model.train(training)
         return [self._until_the_end(row) for row in output[:, ids.shape[1] :].tolist()]

@@ -1,0 +1,138 @@
+"""Stages by kind: what a profile says of each, at the version that its numbers have now.
+
+The plans of offline and online runs, of judging and of reward models are made of these. Nothing
+here runs a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Final
+
+from harness.catalogue.profile import Profile, RewardTraining
+from harness.catalogue.recipe import RewardRole
+from harness.store.fingerprint import Json
+from harness.store.stage import Stage
+from harness.trainer.answers import engine_settings
+from harness.trainer.assets import Assets
+from harness.trainer.creators import creator_settings
+from harness.trainer.human_prompts import prompt_settings
+from harness.trainer.rewards import SEED
+
+VERSIONS: Mapping[str, int] = {
+    "prompts": 1,
+    "generate": 1,
+    "annotate": 1,
+    "select": 1,
+    "evolve": 1,
+    "pair": 1,
+    "mix": 1,
+    "join": 1,
+    "rewrite": 1,
+    "repeat": 1,
+    "train": 1,
+    "online": 1,
+    "answer": 1,
+    "judge": 1,
+    "rate": 1,
+    "topics": 1,
+    "reward_model": 1,
+    "held_out": 1,
+    "best_of_n": 1,
+}
+"""Version of what each kind of stage means; bumped by hand when its numbers change."""
+
+TRAINING: Final[Mapping[str, Json]] = {
+    "seed": SEED,
+    "batch_size": 64,
+    "learning_rate": 5e-4,
+    "pool_batches": 16,
+    "pairs": "preferences",
+    "layers": 4,
+    "reads": "one answer",
+}
+"""What graded reward models have in common with one another, and but for the pools with the shipped
+pointwise one (ours)."""
+
+WARM_UP: Final = 10
+"""A tenth of the steps is warm-up (ours)."""
+
+
+class StageFactory:
+    """Makes the stages of runs on one profile."""
+
+    def __init__(self, profile: Profile, assets: Assets) -> None:
+        """Make stages for a profile whose model names `assets` turns into identities."""
+        self.profile = profile
+        self.assets = assets
+        self._creators: dict[str, dict[str, Json]] = {}
+
+    @cached_property
+    def human_prompts(self) -> dict[str, Json]:
+        """The settings that identify the profile's human prompts; a file is read once."""
+        return prompt_settings(self.profile, self.assets)
+
+    @cached_property
+    def engine(self) -> dict[str, Json]:
+        """The settings that identify what gives the policy's answers; looked up once."""
+        return engine_settings(self.profile)
+
+    def creator(self, scheme: str) -> dict[str, Json]:
+        """Return the settings that identify the profile's creator with an evolving scheme."""
+        if scheme not in self._creators:
+            self._creators[scheme] = creator_settings(self.profile, self.assets, scheme)
+        return self._creators[scheme]
+
+    def with_policy(self, settings: dict[str, Json], policy: Stage | None) -> dict[str, Stage]:
+        """Return the input that is the policy; without one, add θ0 to the settings instead."""
+        if policy is None:
+            settings["policy"] = self.assets.policy()
+            return {}
+        return {"policy": policy}
+
+    def rollouts(
+        self, label: str, policy: Stage | None, prompts: Stage, role: RewardRole
+    ) -> tuple[Stage, Stage]:
+        """Return the stages of a policy's answers to prompts, and of their rewards.
+
+        A pairwise reward model's reward of an answer is its mean win probability over the
+        prompt's answers.
+        """
+        settings: dict[str, Json] = {**self.profile.generation.model_dump(), **self.engine}
+        inputs = {"prompts": prompts, **self.with_policy(settings, policy)}
+        completions = self.stage("generate", settings, inputs, label)
+        annotating: dict[str, Json] = {}
+        if role in ("pairwise", "pairwise_large"):
+            annotating["rewards"] = "win_probability"
+        if self.profile.dtype != "float32":
+            annotating["dtype"] = self.profile.dtype
+        inputs = {"completions": completions, **self.with_reward_model(annotating, role)}
+        return completions, self.stage("annotate", annotating, inputs, label)
+
+    def with_reward_model(self, settings: dict[str, Json], role: RewardRole) -> dict[str, Stage]:
+        """Return the input that is the reward model of a role, where a stage trains it.
+
+        Of one that a file holds, add its identity to the settings instead.
+        """
+        training = self.profile.trained_reward_models.get(role)
+        if training is not None:
+            return {"reward_model": self._trained_reward_model(role, training)}
+        settings["reward_model"] = self.assets.reward_model(role)
+        return {}
+
+    def stage(
+        self, kind: str, settings: Mapping[str, Json], inputs: Mapping[str, Stage], label: str
+    ) -> Stage:
+        """Return a stage of a kind at its present version."""
+        return Stage(kind, VERSIONS[kind], settings, inputs, f"{label} · {kind}")
+
+    def _trained_reward_model(self, role: RewardRole, training: RewardTraining) -> Stage:
+        settings: dict[str, Json] = {
+            **TRAINING,
+            "policy": self.assets.policy(),
+            "steps": training.steps,
+            "flipped": training.flipped,
+            "warmup_steps": max(1, training.steps // WARM_UP),
+        }
+        return self.stage("reward_model", settings, {}, f"reward model {role}")
