@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from harness.catalogue.documents import nearest, read_document
+from harness.catalogue.documents import nearest, read_declared
 from harness.catalogue.profile import Profile
 from harness.catalogue.recipe import Strict
 from harness.errors import UserError
@@ -24,6 +24,10 @@ class Gpu(Strict):
     """Bytes of its memory read in a second, at most."""
     memory: float
     """Bytes of memory."""
+
+
+class _Gpus(Strict):
+    gpus: dict[str, Gpu]
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,7 @@ class Hardware:
 @cache
 def known_gpus() -> Mapping[str, Gpu]:
     """Return the GPUs that are known, by name."""
-    data = read_document(FILE).data
-    return {name: Gpu.model_validate(sheet) for name, sheet in data["gpus"].items()}
+    return read_declared(FILE, _Gpus, "`gpus`")[0].gpus
 
 
 def hardware_of(
