@@ -286,3 +286,24 @@ def test_the_results_of_the_project_are_verified_in_ten_seconds_without_heavy_li
     after = os.times()
     used = after.children_user + after.children_system
     assert used - before.children_user - before.children_system < 10.0
+
+
+@pytest.mark.parametrize("make", ["pipe", "loop", "device", "folder"])
+@pytest.mark.parametrize("name", ["index.json", "micro/table90/report.json", "micro/notes.md"])
+def test_what_is_no_file_is_named_and_not_read(results: Path, make: str, name: str) -> None:
+    """A pipe or a device would never end, and a link that leads to itself cannot be opened."""
+    path = results / name
+    path.unlink(missing_ok=True)
+    if make == "pipe":
+        os.mkfifo(path)
+    elif make == "folder":
+        (path / "in it").mkdir(parents=True)
+        (path / "in it" / "text").write_text("x")
+    else:
+        path.symlink_to(path.name if make == "loop" else "/dev/zero")
+    if make == "folder" and name.endswith("notes.md"):
+        assert verify(results).not_covered == (f"{name}/in it/text",)
+        return
+    with pytest.raises(HarnessError) as caught:
+        verify(results)
+    assert str(path) in str(caught.value)
