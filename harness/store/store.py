@@ -130,7 +130,7 @@ class Store:
         with explained("reading the store", self.root):
             failed = sorted(path.stem for path in self.root.glob("failures/*"))
         broken = []
-        for check, fingerprints in ((self.verify, held), (self.failure, failed)):
+        for check, fingerprints in ((self.verify, held), (self._recorded_failure, failed)):
             for fingerprint in fingerprints:
                 try:
                     check(fingerprint)
@@ -268,9 +268,10 @@ class Store:
         Raises:
             StoreError: The record is broken.
         """
+        return None if self._is_whole(fingerprint) else self._recorded_failure(fingerprint)
+
+    def _recorded_failure(self, fingerprint: str) -> Failure | None:
         path = self._failure_path(fingerprint)
-        if self._is_whole(fingerprint):
-            return None
         with explained("reading a failure", self.root):
             try:
                 return read_failure(path)
