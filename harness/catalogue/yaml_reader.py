@@ -160,6 +160,7 @@ def _check(text: str) -> None:
     above: list[_Value] = []
     total = documents = 0
     for event in yaml.parse(text, Loader=_Loader):
+        assert event.start_mark is not None  # the parser marks every event
         line = event.start_mark.line + 1
         whole: _Value | None = None
         if isinstance(event, yaml.DocumentStartEvent):
@@ -173,7 +174,7 @@ def _check(text: str) -> None:
             whole = _Value(event.anchor)
             total += 1
         elif isinstance(event, yaml.AliasEvent):
-            whole = _meant(event.anchor, known, above, line)
+            whole = _meant(str(event.anchor), known, above, line)
             total += whole.nodes
         if documents > 1:
             raise YamlFault(line, "holds more than one document; keep one")
