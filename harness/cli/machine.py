@@ -87,7 +87,7 @@ def _parsed(lines: Iterable[str]) -> Iterable[dict[str, Any]]:
 
 def _world() -> dict[str, Any]:
     """Return the embedded world's version and what is wrong with its files, if anything."""
-    from harness.micro import world
+    from harness.worlds.embedded import world
 
     problem = None
     try:

@@ -12,9 +12,9 @@ from harness.cli.options import JobsOption
 
 if TYPE_CHECKING:
     from harness.engine import Event
-    from harness.micro.world import Card
     from harness.store import Store
     from harness.trainer.grid import Point
+    from harness.worlds.embedded.world import Card
 
 app = typer.Typer(
     help="The embedded world that the profile `micro` runs in.",
@@ -38,8 +38,8 @@ def _recordable(write: bool) -> bool:
         UserError: It is.
     """
     from harness.errors import UserError
-    from harness.micro import world
     from harness.project import PACKAGE, SHIPPED
+    from harness.worlds.embedded import world
 
     if write and world.folder().is_relative_to(PACKAGE) and SHIPPED.exists():
         raise UserError(
@@ -72,8 +72,8 @@ def build(output: OutputOption = None, seed: SeedOption = 0) -> None:
     The shipped world is left alone: set HARNESS_WORLD to the folder to run in the rebuilt one.
     """
     from harness.cli.output import console
-    from harness.micro.build import build as build_world
     from harness.project import work_dir
+    from harness.worlds.embedded.build import build as build_world
 
     folder = (work_dir() / "world" if output is None else output).resolve()
     out = console()
@@ -93,8 +93,8 @@ def gates(jobs: JobsOption = None, write: WriteOption = False) -> None:
     Takes a few minutes; exit code 1 if a gate is not passed.
     """
     from harness.cli.output import console, note
-    from harness.micro.world import note_measured
     from harness.trainer.gates import measure
+    from harness.worlds.embedded.world import note_measured
 
     out = console()
     measured = measure(*_gate_work(jobs), _say)
@@ -162,7 +162,7 @@ def _decide(
 ) -> None:
     """Print a grid's measurements, record them if asked, and fail where the profile differs."""
     from harness.cli.output import console, note
-    from harness.micro.world import note_measured
+    from harness.worlds.embedded.world import note_measured
 
     for point in points:
         console().print(str(point), soft_wrap=True)
@@ -187,7 +187,7 @@ def _say(event: Event) -> None:
 def _compared(card: Card) -> str:
     """Return how a rebuilt world differs from the one in use."""
     from harness.errors import HarnessError
-    from harness.micro import world
+    from harness.worlds.embedded import world
 
     try:
         known = world.card().assets

@@ -146,7 +146,7 @@ def _gpus(profile: Profile, machine: Mapping[str, Any]) -> Iterator[Need]:
 
 def _stand_ins(seed: int) -> Need:
     """Return the need of the stand-ins, which are made by the first command that wants them."""
-    from harness.stand_in.places import check, folders, missing
+    from harness.worlds.mock.places import check, folders, missing
 
     lacking = missing(seed)
     if lacking:

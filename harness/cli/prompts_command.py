@@ -51,9 +51,9 @@ def prompts(
     from harness.catalogue.profile import find_profile
     from harness.cli.asking import all_profiles
     from harness.cli.output import print_json
-    from harness.prompts.questions import read_questions
-    from harness.prompts.repeats import duplicates, overlaps
-    from harness.prompts.sources import read_local
+    from harness.worlds.real.questions import read_questions
+    from harness.worlds.real.repeats import duplicates, overlaps
+    from harness.worlds.real.sources import read_local
 
     chosen = find_profile(all_profiles(), profile)
     questions = {name: read_questions(path) for name, path in _files(against or [])}
@@ -91,12 +91,12 @@ def _pool_of(profile: Profile) -> tuple[list[str], str]:
     from harness.trainer.assets import resolve
 
     if profile.prompts.source == WORLD:
-        from harness.micro import world
-        from harness.micro.benchmarks import read_prompts
+        from harness.worlds.embedded import world
+        from harness.worlds.embedded.benchmarks import read_prompts
 
         identity = world.card().identity("prompts")
         return read_prompts(resolve(identity)), identity
-    from harness.prompts.sources import pool_settings, read_pool
+    from harness.worlds.real.sources import pool_settings, read_pool
 
     settings = pool_settings(profile.prompts)
     return read_pool(settings), str(settings["source"])
@@ -105,7 +105,7 @@ def _pool_of(profile: Profile) -> tuple[list[str], str]:
 def _pieces(size: int, profile: Profile) -> tuple[list[int], str | None]:
     """Return the sizes of a profile's pieces, and what is wrong if there are none."""
     from harness.errors import UserError
-    from harness.prompts.pieces import piece_bounds
+    from harness.worlds.real.pieces import piece_bounds
 
     try:
         bounds = piece_bounds(size, profile.x, profile.prompts.available)

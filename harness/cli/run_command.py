@@ -200,7 +200,7 @@ def _endpoints(profile: Profile) -> AbstractContextManager[object]:
     """Serve what a profile's stages ask over HTTP, where that is a stand-in."""
     if profile.stand_ins is None:
         return nullcontext()
-    from harness.stand_in.serving import endpoints
+    from harness.worlds.mock.serving import endpoints
 
     return endpoints()
 

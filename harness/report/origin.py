@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.micro import world
 from harness.report.creation import stage_summary
 from harness.store import Manifest, Stage, Store
 from harness.trainer.reward_plan import reward_models_named
+from harness.worlds.embedded import world
 
 if TYPE_CHECKING:
     from harness.trainer.figure_runs import FigureRuns

@@ -14,7 +14,7 @@ def held_out_accuracy(profile: Profile, role: RewardRole) -> float | None:
     """
     if profile.reward_models.get(role) != WORLD:
         return None
-    from harness.micro import world
+    from harness.worlds.embedded import world
 
     noted = world.card().notes.get(f"rm_{role}")
     found = noted.get("held_out_accuracy") if isinstance(noted, dict) else None

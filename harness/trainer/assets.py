@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from harness.catalogue.profile import WORLD, Profile
-from harness.micro import downstream_items, world
+from harness.worlds.embedded import downstream_items, world
 
 if TYPE_CHECKING:
-    from harness.micro.sources import Item
+    from harness.worlds.embedded.sources import Item
 
 
 class Assets(Protocol):
@@ -90,7 +90,7 @@ def assets_of(profile: Profile) -> Assets:
     if profile.policy == WORLD:
         return WorldAssets()
     if profile.stand_ins is not None:
-        from harness.stand_in.places import make_ready
+        from harness.worlds.mock.places import make_ready
 
         make_ready(profile.stand_ins.seed)
     from harness.trainer.outside_assets import OutsideAssets
@@ -106,7 +106,7 @@ def resolve(identity: str) -> Path:
     """
     if world.has(identity):
         return world.resolve(identity)
-    from harness.trainer.model_places import folder_of
+    from harness.worlds.real.models import folder_of
 
     return folder_of(identity)
 
@@ -123,11 +123,11 @@ def benchmark_items(identity: str) -> Sequence[Item]:
         HarnessError: they are missing, or are not those.
     """
     if not world.has(identity):
-        from harness.trainer.real_benchmarks import questions_of
+        from harness.worlds.real.benchmarks import questions_of
 
         return questions_of(identity)
     if asset_name(identity) == downstream_items.NAME:
         return downstream_items.items_of(identity)
-    from harness.micro.benchmarks import read_items
+    from harness.worlds.embedded.benchmarks import read_items
 
     return read_items(resolve(identity))

@@ -5,7 +5,7 @@ A stage that evolves prompts carries the creator's identity in its settings, `WO
 spells out what the identity stands for: the model's name, how it samples, the scheme's messages
 word for word, and the number of the rules by which rewrites are unusable. So the templates file is
 read once, while a run is planned, and everything a rewrite is due to is in the fingerprint; where
-the model is served is not (`harness.creators.access`).
+the model is served is not (`harness.worlds.real.access`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from harness.store.fingerprint import Json
 from harness.trainer.assets import Assets
 
 if TYPE_CHECKING:
-    from harness.creators.generator import Tokens
     from harness.eva.evolving import Creator, Over
+    from harness.worlds.real.generator import Tokens
 
 DIGITS = 16
 """Digits of a digest in an identity."""
@@ -37,8 +37,8 @@ def creator_settings(profile: Profile, assets: Assets, scheme: str) -> dict[str,
     """
     if profile.creator.source == WORLD:
         return {"creator": assets.creator(scheme)}
-    from harness.creators.templates import load_scheme
-    from harness.creators.unusable import RULES_VERSION
+    from harness.worlds.real.templates import load_scheme
+    from harness.worlds.real.unusable import RULES_VERSION
 
     model = profile.creator
     templates = load_scheme(scheme, Path(model.templates) if model.templates else None)
@@ -67,7 +67,7 @@ def scorer_settings(profile: Profile, online: Online) -> dict[str, Json]:
     grows = online.prompts == "eva" and online.method == "tree_bon" and online.tree_depth > 1
     if profile.creator.source == WORLD or not grows:
         return {}
-    from harness.creators.scoring import SCORES
+    from harness.worlds.real.scoring import SCORES
 
     model = profile.creator.scorer
     if model is None:
@@ -90,9 +90,9 @@ def tree_score_of(settings: Mapping[str, Json]) -> Callable[[str], float] | None
     """
     if "scorer" not in settings:
         return None
-    from harness.creators.access import access_to
-    from harness.creators.asking import Judge
-    from harness.creators.scoring import SCORES, tree_score
+    from harness.worlds.real.access import access_to
+    from harness.worlds.real.asking import Judge
+    from harness.worlds.real.scoring import SCORES, tree_score
 
     scorer = cast(dict[str, Any], settings["scorer"])
     model = str(scorer["model"])
@@ -131,14 +131,14 @@ def evolver_of(settings: Mapping[str, Json], done: Callable[[int], None] | None 
         HarnessError: the settings are not of this version.
     """
     if "rewriting" not in settings:
-        from harness.micro.creator import embedded_creator
+        from harness.worlds.embedded.creator import embedded_creator
 
         return Evolver(embedded_creator(str(settings["creator"])))
-    from harness.creators.access import access_to
-    from harness.creators.creator import ModelCreator, at_once
-    from harness.creators.generator import EndpointGenerator
-    from harness.creators.templates import Scheme
-    from harness.creators.unusable import RULES_VERSION
+    from harness.worlds.real.access import access_to
+    from harness.worlds.real.creator import ModelCreator, at_once
+    from harness.worlds.real.generator import EndpointGenerator
+    from harness.worlds.real.templates import Scheme
+    from harness.worlds.real.unusable import RULES_VERSION
 
     spelled = cast(dict[str, Any], settings["rewriting"])
     if spelled["rules"] != RULES_VERSION:

@@ -14,10 +14,10 @@ from harness.catalogue.profile import Profile, RewardTraining
 from harness.catalogue.recipe import RewardRole
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
-from harness.trainer.answers import engine_settings
 from harness.trainer.assets import Assets
 from harness.trainer.creators import creator_settings
 from harness.trainer.human_prompts import prompt_settings
+from harness.worlds.answers import engine_settings
 
 VERSIONS: Mapping[str, int] = {
     "prompts": 1,

@@ -27,11 +27,11 @@ from harness.catalogue.recipe import Recipe
 from harness.engine import LocalEngine, Plan
 from harness.engine.events import Event
 from harness.errors import HarnessError
-from harness.micro.oracle import score as oracle_score
 from harness.store import Json, Stage, Store
 from harness.trainer.assets import assets_of
 from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS
+from harness.worlds.embedded.oracle import score as oracle_score
 
 Floats = NDArray[np.float64]
 OnEvent = Callable[[Event], None]

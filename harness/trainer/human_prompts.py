@@ -26,7 +26,7 @@ def prompt_settings(profile: Profile, assets: Assets) -> dict[str, Json]:
     """
     if profile.prompts.source == WORLD:
         return {"source": assets.prompts()}
-    from harness.prompts.sources import pool_settings
+    from harness.worlds.real.sources import pool_settings
 
     cut: dict[str, Json] = {"x": profile.x, "pieces": profile.prompts.available}
     return {**pool_settings(profile.prompts), **cut}
@@ -45,7 +45,7 @@ def cut_prompts(settings: Mapping[str, Json]) -> tuple[list[Prompt], dict[str, A
 
     seed, first, count = (cast(int, settings[name]) for name in ("seed", "first", "count"))
     if "pool" not in settings:
-        from harness.micro.benchmarks import read_prompts
+        from harness.worlds.embedded.benchmarks import read_prompts
 
         pool = read_prompts(resolve(str(settings["source"])))
         order = np.random.default_rng(seed).permutation(len(pool))
@@ -53,9 +53,9 @@ def cut_prompts(settings: Mapping[str, Json]) -> tuple[list[Prompt], dict[str, A
         if len(chosen) < count:
             raise ValueError(f"prompts {first} to {first + count} of a pool of {len(pool)}")
         return _prompts(pool, chosen), None
-    from harness.prompts.pieces import positions
-    from harness.prompts.repeats import duplicates
-    from harness.prompts.sources import read_pool
+    from harness.worlds.real.pieces import positions
+    from harness.worlds.real.repeats import duplicates
+    from harness.worlds.real.sources import read_pool
 
     pool = read_pool(settings)
     x, pieces = cast(int, settings["x"]), cast(int, settings["pieces"])

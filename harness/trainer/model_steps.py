@@ -13,12 +13,15 @@ import pyarrow.parquet as pq
 
 from harness.catalogue.hardware import Hardware
 from harness.errors import HarnessError, UserError
-from harness.micro import world
-from harness.micro.downstream_items import NAME as DOWNSTREAM
 from harness.store import Json, StageContext
-from harness.trainer.answers import Ask, PolicyAnswer, answering, policy_folder
 from harness.trainer.assets import asset_name, benchmark_items, resolve
-from harness.trainer.files import (
+from harness.worlds.answers import Ask, PolicyAnswer, answering, policy_folder
+from harness.worlds.embedded import world
+from harness.worlds.embedded.downstream_items import NAME as DOWNSTREAM
+from harness.worlds.real.benchmarks import is_benchmark, is_lm_eval
+from harness.worlds.real.judging import judge_answers
+from harness.worlds.real.lm_eval import run_tasks, score_tasks
+from harness.worlds.stage_io import (
     COMPLETION_SCHEMA,
     PAIR_SCHEMA,
     PROMPT_SCHEMA,
@@ -28,15 +31,12 @@ from harness.trainer.files import (
     write_json,
     write_rows,
 )
-from harness.trainer.lm_eval_steps import run_tasks, score_tasks
-from harness.trainer.real_benchmarks import is_benchmark, is_lm_eval
-from harness.trainer.real_judging import judge_answers
 
 if TYPE_CHECKING:
-    from harness.micro.judge import Answers
-    from harness.micro.sources import Item
     from harness.models.loading import Conversation
     from harness.training.offline import OnLog
+    from harness.worlds.embedded.judge import Answers
+    from harness.worlds.embedded.sources import Item
 
 SCORING_BATCH = 256
 """Sequences scored at a time; rewards do not depend on it beyond rounding."""
@@ -151,7 +151,7 @@ def rewrite_stage(ctx: StageContext) -> None:
 
     Every revision is kept, whatever its reward, and its reward takes the place of the old one's.
     """
-    from harness.micro.language import REVISE
+    from harness.worlds.embedded.language import REVISE
 
     rows = read_rows(ctx.inputs["pairs"] / "pairs.parquet")
     told = user(str(ctx.settings.get("instruction", REVISE)))
@@ -311,8 +311,8 @@ def judge_stage(ctx: StageContext) -> None:
     if is_lm_eval(str(ctx.settings["benchmark"])):
         score_tasks(ctx)
         return
-    from harness.micro.exact_match import EXACT_MATCH
-    from harness.micro.judge import JUDGE, Answer
+    from harness.worlds.embedded.exact_match import EXACT_MATCH
+    from harness.worlds.embedded.judge import JUDGE, Answer
 
     identity, judge = str(ctx.settings["benchmark"]), str(ctx.settings["judge"])
     name = asset_name(identity)
@@ -338,7 +338,7 @@ def _by_oracle(
     name: str, items: Sequence[Item], answers: Answers
 ) -> tuple[Rows, Rows, dict[str, Any]]:
     """Return judgments, per-prompt values and summary of a benchmark that the oracle judges."""
-    from harness.micro.judge import COLUMNS, JUDGES
+    from harness.worlds.embedded.judge import COLUMNS, JUDGES
 
     judgments, result = JUDGES[name](items, answers)
     columns = {score: COLUMNS[score][name] for score in result.scores}
@@ -358,7 +358,7 @@ def _by_oracle(
 
 def _exactly(items: Sequence[Item], answers: Answers) -> tuple[Rows, Rows, dict[str, Any]]:
     """Return judgments, per-prompt values and summary of the downstream tasks."""
-    from harness.micro.exact_match import judge_downstream
+    from harness.worlds.embedded.exact_match import judge_downstream
 
     judgments = judge_downstream(items, answers)
     scores = [

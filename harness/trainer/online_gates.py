@@ -24,13 +24,13 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from harness.catalogue.recipe import Online, Recipe
-from harness.micro.oracle import score as oracle_score
 from harness.store import Json, Stage, Store
 from harness.trainer.assets import assets_of
-from harness.trainer.files import read_prompts
 from harness.trainer.gates import OnEvent, compute, validation_profile
 from harness.trainer.grid import Point, as_good_as_the_best, measure_grid, unlike, with_training
 from harness.trainer.plan import Planner
+from harness.worlds.embedded.oracle import score as oracle_score
+from harness.worlds.stage_io import read_prompts
 
 LEARNING_RATES = (3e-5, 1e-4, 3e-4)
 BETAS = (0.05, 0.2)

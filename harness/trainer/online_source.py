@@ -21,20 +21,20 @@ from harness.catalogue.recipe import Online
 from harness.eva.evolving import Prompt
 from harness.eva.minibatch import Fed, MiniBatch
 from harness.eva.stream import PromptStream
-from harness.micro import world
-from harness.micro.prompt_scores import complexity, quality
 from harness.models.loading import Checkpoint
 from harness.models.policy import generate
 from harness.models.reader import RewardModel
 from harness.models.reward_model import score
 from harness.store.stage import StageContext
 from harness.trainer.creators import evolver_of, tree_score_of
-from harness.trainer.files import PROMPT_SCHEMA, Rows, read_prompts
 from harness.trainer.model_steps import SCORING_BATCH, assistant, load_reader, user
 from harness.trainer.online_plan import stream_settings
 from harness.training.distributed import SharedPolicy
 from harness.training.offline import Metrics
 from harness.training.online import OnlineHyperparameters
+from harness.worlds.embedded import world
+from harness.worlds.embedded.prompt_scores import complexity, quality
+from harness.worlds.stage_io import PROMPT_SCHEMA, Rows, read_prompts
 
 STREAM = "stream.json"
 """The stream's state and the costs so far, written at the end of each segment."""

@@ -5,7 +5,7 @@ end in `not-downloaded`, so that a run can be planned and priced before anything
 `refuse_missing` then says what to type, before anything is computed.
 
 A judge is known by its name at an endpoint. What it is told stands in the benchmark's own files and
-so in the benchmark's identity (`harness.trainer.real_benchmarks`).
+so in the benchmark's identity (`harness.worlds.real.benchmarks`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from harness.catalogue.profile import WORLD, Profile
 from harness.errors import UserError
-from harness.micro import world
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
-from harness.trainer.model_places import NOT_DOWNLOADED, download_line, identity_of, is_missing
-from harness.trainer.real_benchmarks import (
+from harness.worlds.embedded import world
+from harness.worlds.real.benchmarks import (
     NOT_INSTALLED,
     benchmark_identity,
     fetch_line,
@@ -26,6 +25,7 @@ from harness.trainer.real_benchmarks import (
     is_lm_eval,
     kind_of,
 )
+from harness.worlds.real.models import NOT_DOWNLOADED, download_line, identity_of, is_missing
 
 MODELS = ("policy", "reward_model", "ranker")
 """Settings of stages that are the identities of models."""
@@ -99,7 +99,7 @@ def refuse_missing(stages: Iterable[Stage]) -> None:
             f"lists keys, GPUs and engines as well); type:{lines}"
         )
     if pools:
-        from harness.prompts.sources import read_pool
+        from harness.worlds.real.sources import read_pool
 
         for settings in pools.values():
             read_pool(settings)

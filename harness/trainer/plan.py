@@ -45,12 +45,12 @@ from harness.catalogue.schema import RowKind
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
 from harness.trainer.factory import StageFactory
-from harness.trainer.lm_eval_steps import scorer_of, task_settings
 from harness.trainer.online_plan import segments
-from harness.trainer.real_benchmarks import is_benchmark, is_lm_eval
-from harness.trainer.real_judging import judging_settings
 from harness.trainer.rewriter import rewriter_settings
-from harness.trainer.scorer_steps import rating_settings
+from harness.worlds.real.benchmarks import is_benchmark, is_lm_eval
+from harness.worlds.real.judging import judging_settings
+from harness.worlds.real.lm_eval import scorer_of, task_settings
+from harness.worlds.real.scorer import rating_settings
 
 INDEPENDENT = ("self_instruct",)
 """Evolving methods whose rewrites of a prompt do not build on one another."""

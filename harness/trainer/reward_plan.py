@@ -30,6 +30,7 @@ BEST_OF_N: Final = "best_of_n"
 HELD_OUT: Final = 2000
 """Held-out pairs; those that the shipped models' cards speak of."""
 
+
 def reward_models_named(stages: Sequence[Stage]) -> list[str]:
     """Return what the reward models behind some stages are called, each once, in order.
 

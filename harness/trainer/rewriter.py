@@ -1,7 +1,7 @@
 """What a policy is told when it revises its answers, outside the embedded world.
 
-The embedded policy knows one sentence (`harness.micro.language.REVISE`). Others are told what a
-revision should be better at, and to keep its length, so that training on revisions does not come
+The embedded policy knows one sentence (`harness.worlds.embedded.language.REVISE`). Others are told
+what a revision should be better at, and to keep its length, so that training on revisions does not come
 down to training on longer answers. The wording is this project's own; what it asks for is the
 paper's.
 

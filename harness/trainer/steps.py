@@ -20,7 +20,10 @@ from harness.eva.selection import select, selected_count
 from harness.store.stage import StageContext
 from harness.trainer.assets import benchmark_items
 from harness.trainer.creators import evolver_of
-from harness.trainer.files import (
+from harness.trainer.human_prompts import cut_prompts
+from harness.trainer.marks import marks
+from harness.worlds.real.scorer import rate_prompts
+from harness.worlds.stage_io import (
     ATTEMPT_SCHEMA,
     PAIR_SCHEMA,
     PROMPT_SCHEMA,
@@ -31,9 +34,6 @@ from harness.trainer.files import (
     write_json,
     write_rows,
 )
-from harness.trainer.human_prompts import cut_prompts
-from harness.trainer.marks import marks
-from harness.trainer.scorer_steps import rate_prompts
 
 FUNCTIONS: Mapping[str, str] = {
     **{
@@ -45,9 +45,9 @@ FUNCTIONS: Mapping[str, str] = {
         for k in ("generate", "annotate", "rewrite", "train", "answer", "judge")
     },
     "online": "harness.trainer.online_steps:online_stage",
-    "topics": "harness.trainer.scorer_steps:topics_stage",
+    "topics": "harness.worlds.real.scorer:topics_stage",
     **{
-        k: f"harness.trainer.reward_steps:{k}_stage"
+        k: f"harness.worlds.embedded.reward_stages:{k}_stage"
         for k in ("reward_model", "held_out", "best_of_n")
     },
 }
@@ -204,7 +204,7 @@ def rate_stage(ctx: StageContext) -> None:
     if "asked" in ctx.settings:
         rate_prompts(ctx)
         return
-    from harness.micro.prompt_scores import RULES, SCORERS
+    from harness.worlds.embedded.prompt_scores import RULES, SCORERS
 
     judge = str(ctx.settings["judge"])
     if judge.partition("/")[2] != RULES:

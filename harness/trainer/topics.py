@@ -42,14 +42,14 @@ class Topics:
 def topics_of(profile: Profile) -> Topics | None:
     """Return what tells topics at a profile, None where nothing does."""
     if profile.prompts.source == WORLD:
-        from harness.micro.operations import CATEGORIES
+        from harness.worlds.embedded.operations import CATEGORIES
 
         return Topics(CATEGORIES, lambda prompts: prompts, _parsed)
     scorer = profile.creator.scorer
     if scorer is None:
         return None
-    from harness.creators.topics import TOPICS
-    from harness.trainer.scorer_steps import topic_settings
+    from harness.worlds.real.scorer import topic_settings
+    from harness.worlds.real.topics import TOPICS
 
     def stage_of(prompts: Stage) -> Stage:
         # A model is asked about the prompts, for which nobody need have answered them.
@@ -73,15 +73,15 @@ def prompts_of_topics(figure: Figure, run: Run) -> list[Stage]:
 
 def category_of_first_operation(prompt: str) -> str:
     """Return the topic of one of the embedded world's prompts."""
-    from harness.micro.language import parse
-    from harness.micro.operations import BY_NAME
+    from harness.worlds.embedded.language import parse
+    from harness.worlds.embedded.operations import BY_NAME
 
     task = parse(prompt)
     return NO_TOPIC if task is None else BY_NAME[task.operations[0]].category
 
 
 def _parsed(folder: Path) -> list[tuple[str, str]]:
-    from harness.trainer.files import read_prompts, read_rows
+    from harness.worlds.stage_io import read_prompts, read_rows
 
     answered = folder / "completions.parquet"
     rows = read_rows(answered) if answered.exists() else read_prompts(folder)
@@ -89,7 +89,7 @@ def _parsed(folder: Path) -> list[tuple[str, str]]:
 
 
 def _sorted_by_a_model(folder: Path) -> list[tuple[str, str]]:
-    from harness.trainer.files import read_rows
+    from harness.worlds.stage_io import read_rows
 
     rows = read_rows(folder / "topics.parquet")
     return [(row["prompt_id"], row["topic"] or NO_TOPIC) for row in rows]

@@ -17,7 +17,6 @@ from toy_figures import (
 )
 from toy_tables import PROVENANCE, ToyAssets
 
-from harness.micro.operations import CATEGORIES, OPERATIONS
 from harness.report.cells import build_cells
 from harness.report.figures.point import Point
 from harness.report.figures.report import FigureReport, assemble_figure
@@ -27,7 +26,8 @@ from harness.report.figures.shares import read_share_data
 from harness.report.scores import read_rows, read_scores
 from harness.store import Stage, Store, StoreError
 from harness.trainer.figure_runs import plan_figure
-from harness.trainer.files import write_rows
+from harness.worlds.embedded.operations import CATEGORIES, OPERATIONS
+from harness.worlds.stage_io import write_rows
 
 
 @pytest.fixture(autouse=True)

@@ -19,10 +19,10 @@ from harness.errors import UserError
 from harness.models.policy import generate
 from harness.solver.environment import identity, installed, needed
 from harness.store import Json, Stage, StageContext, Store
-from harness.trainer.answers import answering, engine_settings, place_of
-from harness.trainer.files import PROMPT_SCHEMA, read_rows, write_rows
 from harness.trainer.model_steps import generate_stage
 from harness.trainer.table_runs import plan_table
+from harness.worlds.answers import answering, engine_settings, place_of
+from harness.worlds.stage_io import PROMPT_SCHEMA, read_rows, write_rows
 
 Requests = Callable[[], list[dict[str, Any]]]
 

@@ -12,11 +12,11 @@ from harness.catalogue.profile import Profile, load_profiles
 from harness.catalogue.schema import Table
 from harness.engine import Plan
 from harness.errors import UserError
-from harness.micro import world
-from harness.micro.operations import CATEGORIES
 from harness.trainer.accuracy import held_out_accuracy
 from harness.trainer.figure_runs import plan_figure
 from harness.trainer.topics import NO_TOPIC, category_of_first_operation, topics_of
+from harness.worlds.embedded import world
+from harness.worlds.embedded.operations import CATEGORIES
 
 SEEDS = (0, 1)
 

@@ -21,12 +21,12 @@ from harness.cli.run_command import hardware_of
 from harness.errors import HarnessError
 from harness.store import Stage, StageContext
 from harness.trainer.assets import assets_of, resolve
-from harness.trainer.files import read_rows
 from harness.trainer.online_steps import online_stage, train_here
 from harness.trainer.plan import Planner
 from harness.trainer.steps import prompts_stage
 from harness.training.online import OPTIMIZER
 from harness.training.placement import OnlinePlacement
+from harness.worlds.stage_io import read_rows
 
 MODEL = "model.safetensors"
 WEIGHTS = f"model/{MODEL}"

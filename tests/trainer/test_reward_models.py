@@ -18,19 +18,23 @@ from harness.catalogue.profile import Profile, find_profile, load_profiles
 from harness.catalogue.profile import unsupported as lacking
 from harness.catalogue.recipe import Online, Recipe
 from harness.engine import Plan
-from harness.micro import world
-from harness.micro.reward import REWARD_MODELS, held_out_accuracy
 from harness.models.reward_model import score
 from harness.report.assumptions import assumptions_of
 from harness.store import Json, StageContext
 from harness.trainer.assets import WorldAssets, assets_of
 from harness.trainer.factory import TRAINING
-from harness.trainer.files import read_rewards, read_rows, write_rows
 from harness.trainer.model_steps import annotate_stage, assistant, user
 from harness.trainer.plan import Planner
 from harness.trainer.reward_plan import plan_study, reward_models_named
-from harness.trainer.reward_steps import best_of_n_stage, held_out_stage, reward_model_stage
 from harness.trainer.table_runs import plan_table
+from harness.worlds.embedded import world
+from harness.worlds.embedded.reward import REWARD_MODELS, held_out_accuracy
+from harness.worlds.embedded.reward_stages import (
+    best_of_n_stage,
+    held_out_stage,
+    reward_model_stage,
+)
+from harness.worlds.stage_io import read_rewards, read_rows, write_rows
 
 GRADED = (
     "pointwise_brief_1",
@@ -310,7 +314,9 @@ def test_the_best_of_n_is_the_answer_of_highest_reward(
     Prompt 0: rewards 1, 3, 2 choose 0.5; prompt 1: a tie at 2 chooses the first, 0.9. The mean of
     all six is 0.5, of the best 0.8 and 0.9 it is 0.85.
     """
-    monkeypatch.setattr("harness.micro.oracle.score", lambda prompt, answer: float(answer))
+    monkeypatch.setattr(
+        "harness.worlds.embedded.oracle.score", lambda prompt, answer: float(answer)
+    )
     completions, rewards = tmp_path / "completions", tmp_path / "rewards"
     completions.mkdir(), rewards.mkdir()
     scores = (("0.2", "0.5", "0.8"), ("0.9", "0.0", "0.6"))

@@ -18,14 +18,14 @@ from harness.catalogue.recipe import Recipe
 from harness.catalogue.schema import Table
 from harness.engine import Plan
 from harness.errors import HarnessError
-from harness.micro import downstream_items
 from harness.store import Stage, StageContext
 from harness.trainer.assets import assets_of, benchmark_items
-from harness.trainer.files import Rows, read_rows, write_rows
 from harness.trainer.model_steps import answer_stage, judge_stage
 from harness.trainer.plan import Planner
 from harness.trainer.steps import rate_stage
 from harness.trainer.table_runs import plan_table
+from harness.worlds.embedded import downstream_items
+from harness.worlds.stage_io import Rows, read_rows, write_rows
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -16,11 +16,11 @@ from harness.engine import LocalEngine, Plan
 from harness.errors import UserError
 from harness.store import Stage, Store
 from harness.trainer.assets import assets_of
-from harness.trainer.files import Rows, read_rows
 from harness.trainer.online_plan import training_settings
 from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS
 from harness.trainer.table_runs import plan_table
+from harness.worlds.stage_io import Rows, read_rows
 
 EVA = {"buffer": 0.5, "n_new": 2, "n_new_bootstrap": 1, "minibatch": 4}
 

@@ -14,9 +14,9 @@ from harness.models.loading import FIRST_IS_BETTER
 from harness.models.pair_preference import win_probabilities
 from harness.store import StageContext
 from harness.trainer import model_steps
-from harness.trainer.files import read_rewards, write_rows
 from harness.trainer.model_steps import annotate_stage, user
 from harness.trainer.plan import Planner
+from harness.worlds.stage_io import read_rewards, write_rows
 
 ANSWERS = {"a b": ["a", "b c", "a"], "c": ["d e", "f", "g h"]}
 

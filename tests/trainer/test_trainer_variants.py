@@ -13,9 +13,9 @@ from harness.catalogue.recipe import Creator, Recipe
 from harness.engine import LocalEngine, Plan
 from harness.store import Stage, Store
 from harness.trainer.assets import assets_of
-from harness.trainer.files import Rows, read_rows
 from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS
+from harness.worlds.stage_io import Rows, read_rows
 
 
 @pytest.fixture(scope="module", autouse=True)

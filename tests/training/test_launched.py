@@ -304,9 +304,7 @@ def test_accelerate_itself_reads_every_shipped_configuration() -> None:
 
 def test_the_command_says_what_the_profile_says(tmp_path: Path) -> None:
     on = hardware(accelerate="fsdp.yaml", devices=8)
-    command = launching._command(
-        configuration(on), on, "bfloat16", tmp_path / "job.json"
-    )
+    command = launching._command(configuration(on), on, "bfloat16", tmp_path / "job.json")
     pairs = dict(itertools.pairwise(command))
     assert pairs["--num_processes"] == "8"
     assert pairs["--mixed_precision"] == "bf16"

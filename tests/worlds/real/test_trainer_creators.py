@@ -1,0 +1,342 @@
+"""Laws of runs whose prompts or creator come from outside the embedded world.
+
+The policy, the rewards and the benchmarks stay embedded, so that a run takes seconds; a file gives
+the human prompts, and a stand-in endpoint rewrites and scores them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.catalogue.documents import CatalogueError
+from harness.catalogue.profile import Profile, find_profile, load_profiles
+from harness.catalogue.recipe import Recipe
+from harness.engine import LocalEngine, Outcome, Plan
+from harness.errors import HarnessError, UserError
+from harness.store import Stage, Store
+from harness.trainer.assets import assets_of
+from harness.trainer.creators import evolver_of, tree_score_of
+from harness.trainer.plan import Planner, Run
+from harness.trainer.steps import FUNCTIONS
+from harness.worlds.embedded import world
+from harness.worlds.embedded.benchmarks import read_prompts
+from harness.worlds.embedded.creator import EmbeddedCreator
+from harness.worlds.real.templates import Scheme, load_scheme
+from harness.worlds.stage_io import Rows, read_rows
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "evaluation"))
+
+from judge_stand_in import StandIn, completion, digest
+
+X, POOL = 16, 93
+"""Prompts of an iteration, and in the file: six pieces, three of 15 and three of 16 prompts."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shipped_world() -> Iterator[None]:
+    """The world that ships with the package."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("HARNESS_WORLD", raising=False)
+        yield
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A work folder, and endpoints named in the environment that nobody serves."""
+    folder = tmp_path_factory.mktemp("creators")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HARNESS_WORK", str(folder / "work"))
+        for role in ("CREATOR", "SCORER"):
+            patch.setenv(f"HARNESS_{role}_URL", "http://127.0.0.1:9/v1")
+            for name in ("KEY", "PRICE", "BUDGET_USD", "CONCURRENCY"):
+                patch.delenv(f"HARNESS_{role}_{name}", raising=False)
+        yield folder / "work"
+
+
+@pytest.fixture(scope="module")
+def profile(work: Path) -> Profile:
+    """The embedded profile with prompts from a file and a creator at an endpoint."""
+    micro = find_profile(load_profiles(), "micro")
+    pool = read_prompts(world.resolve(world.card().identity("prompts")))[:POOL]
+    path = work.parent / "prompts.jsonl"
+    path.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in pool))
+    creator = {
+        "source": "stand-in/writer",
+        "methods": ("evol_instruct", "self_instruct", "appendix_f"),
+        "online_method": "appendix_f",
+        "scorer": "stand-in/scorer",
+        "temperature": 0.9,
+        "max_new_tokens": 99,
+    }
+    return micro.model_copy(
+        update={
+            "x": X,
+            "benchmarks": {},
+            "prompts": micro.prompts.model_copy(update={"source": str(path)}),
+            "creator": micro.creator.model_copy(update=creator),
+        }
+    )
+
+
+def with_creator(profile: Profile, **changes: Any) -> Profile:
+    return profile.model_copy(update={"creator": profile.creator.model_copy(update=changes)})
+
+
+def planned(profile: Profile, seed: int = 0, **creator: Any) -> Run:
+    recipe = Recipe.model_validate(
+        {"algorithm": "dpo", "chain": ["human", "eva"], "creator": {"fraction": 0.5, **creator}}
+    )
+    return Planner(profile, assets_of(profile)).run("run", recipe, seed)
+
+
+def online(profile: Profile, **settings: Any) -> Run:
+    block = {"minibatch": 4, "buffer": 0.5, "n_new": 2, "n_new_bootstrap": 1, **settings}
+    recipe = Recipe.model_validate({"algorithm": "rloo", "online": block})
+    return Planner(profile, assets_of(profile)).run("run", recipe, 0)
+
+
+def stage_of(run: Run, kind: str) -> Stage:
+    (found,) = [stage for stage in Plan(run.targets) if stage.kind == kind]
+    return found
+
+
+def compute(work: Path, *targets: Stage) -> tuple[Store, Outcome]:
+    store = Store(work / "store")
+    engine = LocalEngine(store, FUNCTIONS, work / "logs", jobs=1, on_event=lambda event: None)
+    return store, engine.run(Plan(targets))
+
+
+def rows(store: Store, stage: Stage, name: str) -> Rows:
+    return read_rows(store.open(stage.fingerprint) / f"{name}.parquet")
+
+
+def summary(store: Store, stage: Stage) -> dict[str, Any]:
+    path = store.open(stage.fingerprint) / "summary.json"
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def rewrite(body: Any) -> Any:
+    """What the embedded creator makes of the prompt in a message; a refusal where it fails.
+
+    Asked to score a prompt, it says how long that is.
+    """
+    message = body["messages"][-1]["content"]
+    prompt = message.partition("<prompt>\n")[2].partition("\n</prompt>")[0]
+    if body["model"] == "stand-in/scorer":
+        return completion(json.dumps({"score": 1 + len(prompt) % 5}))
+    made = EmbeddedCreator().rewrite(prompt, np.random.default_rng(digest(body)))
+    if made.prompt is None:
+        return completion("I'm sorry, but I can't help with that.")
+    return completion(f"<new_prompt>\n{made.prompt}\n</new_prompt>")
+
+
+def test_a_creator_at_an_endpoint_is_identified_by_model_scheme_and_words(profile: Profile) -> None:
+    evolve = stage_of(planned(profile), "evolve")
+    scheme = load_scheme("evol_instruct")
+    assert evolve.settings["creator"] == f"stand-in/writer/evol_instruct@{scheme.digest[:16]}"
+    spelled = evolve.settings["rewriting"]
+    assert isinstance(spelled, dict)
+    assert Scheme.from_json(spelled["templates"]) == scheme  # type: ignore[arg-type]
+    assert spelled["model"] == "stand-in/writer"
+    assert spelled["sampling"] == {"temperature": 0.9, "max_tokens": 99}
+
+
+def test_where_the_endpoint_is_changes_no_stage(
+    profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = stage_of(planned(profile), "evolve").fingerprint
+    monkeypatch.setenv("HARNESS_CREATOR_URL", "http://127.0.0.1:10/v1")
+    monkeypatch.setenv("HARNESS_CREATOR_KEY", "another-key")
+    assert stage_of(planned(profile), "evolve").fingerprint == here
+
+
+def test_model_sampling_scheme_and_words_are_each_part_of_the_fingerprint(
+    profile: Profile, tmp_path: Path
+) -> None:
+    words = tmp_path / "words.yaml"
+    words.write_text(
+        "version: 1\nschemes:\n  evol_instruct:\n    frames: {f: '{instruction} {prompt}'}\n"
+        "    methods: {breadth: {frame: f, instruction: 'Other than'}}\n"
+    )
+    profiles = [
+        profile,
+        with_creator(profile, source="another"),
+        with_creator(profile, temperature=0.5),
+        with_creator(profile, templates=str(words)),
+    ]
+    runs = [planned(p) for p in profiles]
+    runs += [planned(profile, method="appendix_f"), planned(profile, method="self_instruct")]
+    stages = [stage_of(run, "evolve") for run in runs]
+    assert len({stage.fingerprint for stage in stages}) == len(stages)
+    creator = evolver_of(stages[3].settings).creator
+    assert creator.scheme.messages == {"breadth": "Other than {prompt}"}  # type: ignore[attr-defined]
+    other = tmp_path / "renamed.yaml"
+    other.write_text("# The same words.\n" + words.read_text())
+    again = stage_of(planned(with_creator(profile, templates=str(other))), "evolve")
+    assert again.fingerprint == stages[3].fingerprint
+
+
+def test_self_instruct_rewrites_do_not_build_on_one_another(profile: Profile) -> None:
+    settings = stage_of(planned(profile, method="self_instruct"), "evolve").settings
+    assert settings["shape"] == "independent"
+
+
+def test_words_that_cannot_be_used_stop_the_planning(profile: Profile, tmp_path: Path) -> None:
+    words = tmp_path / "words.yaml"
+    words.write_text("version: 1\nschemes:\n  evol_instruct: {frames: {}, methods: {}}\n")
+    with pytest.raises(CatalogueError, match=r"words.yaml:3: `evol_instruct` has no method"):
+        planned(with_creator(profile, templates=str(words)))
+
+
+def test_the_embedded_world_is_planned_as_before() -> None:
+    micro = find_profile(load_profiles(), "micro")
+    evolve, prompts = (stage_of(planned(micro), kind) for kind in ("evolve", "prompts"))
+    assert evolve.settings["creator"] == f"{world.card().version}/evol_instruct"
+    assert "rewriting" not in evolve.settings
+    assert set(prompts.settings) == {"source", "seed", "first", "count"}
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run up to its mix of pairs, whose creator broke off once.
+
+    Attributes:
+        run: the run.
+        store: where its stages lie.
+        broke: why the first attempt failed.
+        before: rewrites that the endpoint had given until then.
+        answered: rewrites that it gave in all.
+    """
+
+    run: Run
+    store: Store
+    broke: str
+    before: int
+    answered: int
+
+
+@pytest.fixture(scope="module")
+def finished(profile: Profile, work: Path) -> Finished:
+    """The endpoint loses its model after 9 rewrites, and has it again for the second attempt."""
+    run, gone = planned(profile), {"after": 9}
+    evolve, mix = (stage_of(run, kind) for kind in ("evolve", "mix"))
+
+    def reply(body: Any) -> Any:
+        if sum(server.answered.values()) >= gone["after"]:
+            return 404, {"error": {"message": "no such model"}}, {}
+        return rewrite(body)
+
+    with StandIn(reply, failing=0.1) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HARNESS_CREATOR_URL", server.url)
+        patch.setenv("HARNESS_CREATOR_CONCURRENCY", "1")
+        store, outcome = compute(work, mix)
+        assert not outcome.ok
+        failure = store.failure(evolve.fingerprint)
+        assert failure is not None
+        before, gone["after"] = sum(server.answered.values()), 10**6
+        patch.setenv("HARNESS_CREATOR_CONCURRENCY", "5")
+        _, outcome = compute(work, mix)
+        assert outcome.ok, dict(outcome.failed)
+        return Finished(run, store, failure["reason"], before, sum(server.answered.values()))
+
+
+def test_human_prompts_are_a_piece_of_the_file(finished: Finished, profile: Profile) -> None:
+    prompts = stage_of(finished.run, "prompts")
+    source = Path(profile.prompts.source).read_text()
+    pool = [json.loads(line)["prompt"] for line in source.splitlines()]
+    human = rows(finished.store, prompts, "prompts")
+    assert len(human) == 15  # the first of six pieces of 93 prompts
+    assert all(row["prompt"] == pool[int(row["prompt_id"][1:])] for row in human)
+    told = summary(finished.store, prompts)
+    assert (told["pool"]["prompts"], told["cut"]["prompts"]) == (POOL, 15)
+
+
+def test_every_call_of_an_endpoint_is_counted_and_its_lineage_kept(finished: Finished) -> None:
+    store = finished.store
+    evolve, select = (stage_of(finished.run, kind) for kind in ("evolve", "select"))
+    said, made = summary(store, evolve), rows(store, evolve, "prompts")
+    chosen = {row["prompt_id"] for row in rows(store, select, "selected")}
+    assert said["seeds"] == len(chosen) == 7
+    assert said["prompts"] + said["dropped"] == 4 * len(chosen)
+    assert said["calls"] == said["prompts"] + sum(said["unusable"].values())
+    assert {row["source"] for row in made} == {"evolved"}
+    tried = rows(store, evolve, "attempts")
+    assert len(tried) == said["calls"]
+    assert {row["creator"] for row in tried} == {evolve.settings["creator"]}
+    by_child = {row["child_id"]: row for row in tried if row["reason"] is None}
+    assert set(by_child) == {row["prompt_id"] for row in made}
+    for row in made:
+        attempt = by_child[row["prompt_id"]]
+        assert (attempt["parent_id"], attempt["method"]) == (row["parent_id"], row["method"])
+        assert attempt["written"] == f"<new_prompt>\n{row['prompt']}\n</new_prompt>"
+    assert Counter(r["reason"] for r in tried if r["reason"]) == said["unusable"]
+    points = store.progress(evolve.fingerprint)
+    assert [(p.step, p.metrics) for p in points] == [(i, {"evolved": i / 7}) for i in range(1, 8)]
+
+
+def test_a_stage_that_broke_off_asked_only_for_what_was_missing(finished: Finished) -> None:
+    """Each call was answered once over both attempts, at 100 and 10 tokens."""
+    said = summary(finished.store, stage_of(finished.run, "evolve"))
+    assert "has no model stand-in/writer" in finished.broke
+    assert 0 < finished.before < finished.answered == said["calls"]
+    calls = said["calls"]
+    assert said["tokens"] == {"prompt": 100 * calls, "completion": 10 * calls, "uncounted": 0}
+
+
+def test_evolved_prompts_are_answered_and_mixed_in(finished: Finished) -> None:
+    """Of a mix of 16 pairs 80%, rounded to 13, are evolved."""
+    mixed = rows(finished.store, stage_of(finished.run, "mix"), "pairs")
+    assert Counter(row["source"] for row in mixed) == {"evolved": 13, "human": 3}
+
+
+def test_online_a_tree_grows_through_endpoints(
+    profile: Profile, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four steps: each evolves 2 of 4 prompts, 2 rewrites for each of 2 levels."""
+    run = online(profile, method="tree_bon", tree_depth=2)
+    (segment,) = run.training
+    assert str(segment.settings["creator"]).startswith("stand-in/writer/appendix_f@")
+    with StandIn(rewrite) as server:
+        for role in ("CREATOR", "SCORER"):
+            monkeypatch.setenv(f"HARNESS_{role}_URL", server.url)
+        store, outcome = compute(work, segment)
+        assert outcome.ok, dict(outcome.failed)
+        asked = Counter(body["model"] for body in server.bodies)
+    said = summary(store, segment)
+    assert said["creator_calls"] == asked["stand-in/writer"]
+    assert said["children"] > 0
+    assert asked["stand-in/scorer"] >= 2
+    methods = {r["method"] for r in rows(store, segment, "trained") if r["generation"] > 0}
+    assert methods <= set(load_scheme("appendix_f").methods)
+
+
+def test_a_tree_needs_a_scorer_and_asks_what_was_planned(profile: Profile) -> None:
+    with pytest.raises(UserError, match=r"name one in `creator.scorer`"):
+        online(with_creator(profile, scorer=None), method="tree_bon", tree_depth=2)
+    (segment,) = online(profile, method="tree_bon", tree_depth=2).training
+    assert tree_score_of(segment.settings) is not None
+    scorer = segment.settings["scorer"]
+    assert isinstance(scorer, dict)
+    changed = {**segment.settings, "scorer": {**scorer, "asked": ["other questions"]}}
+    with pytest.raises(HarnessError, match="other questions"):
+        tree_score_of(changed)
+    (alone,) = online(profile).training
+    assert tree_score_of(alone.settings) is None
+
+
+def test_rules_of_another_version_are_refused(profile: Profile) -> None:
+    settings = stage_of(planned(profile), "evolve").settings
+    spelled = settings["rewriting"]
+    assert isinstance(spelled, dict)
+    with pytest.raises(HarnessError, match="plan the run again"):
+        evolver_of({**settings, "rewriting": {**spelled, "rules": 0}})
