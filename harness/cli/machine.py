@@ -91,9 +91,7 @@ def _world() -> dict[str, Any]:
 
     problem = None
     try:
-        card = world.card()
-        for name in card.assets:
-            world.resolve(card.identity(name))
+        world.check()
     except HarnessError as error:
         problem = str(error)
     return {"version": world.VERSION, "problem": problem}

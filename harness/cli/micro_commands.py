@@ -13,7 +13,7 @@ from harness.cli.options import JobsOption
 if TYPE_CHECKING:
     from harness.engine import Event
     from harness.store import Store
-    from harness.trainer.grid import Point
+    from harness.trainer.acceptance_grids import Point
     from harness.worlds.embedded.world import Card
 
 app = typer.Typer(
@@ -93,7 +93,7 @@ def gates(jobs: JobsOption = None, write: WriteOption = False) -> None:
     Takes a few minutes; exit code 1 if a gate is not passed.
     """
     from harness.cli.output import console, note
-    from harness.trainer.gates import measure
+    from harness.trainer.acceptance import measure
     from harness.worlds.embedded.world import note_measured
 
     out = console()
@@ -114,9 +114,9 @@ def offline_gates(jobs: JobsOption = None, write: WriteOption = False) -> None:
 
     Takes some ten minutes; exit code 1 if the profile's settings do not follow.
     """
-    from harness.trainer.offline_gates import failures, measure_offline
+    from harness.trainer.acceptance_grids import failures_offline, measure_offline
 
-    _decide("offline_gates", measure_offline(*_gate_work(jobs), _say), failures, write)
+    _decide("offline_gates", measure_offline(*_gate_work(jobs), _say), failures_offline, write)
 
 
 @app.command("online-gates", epilog="Example: harness micro online-gates")
@@ -135,7 +135,11 @@ def online_gates(
     from harness.cli.output import note
     from harness.project import publishing_dir
     from harness.report.over_optimisation import publish_pushed
-    from harness.trainer.online_gates import failures, measure_online, measure_pushed
+    from harness.trainer.acceptance_grids import (
+        failures_online,
+        measure_online,
+        measure_pushed,
+    )
 
     folder = publishing_dir() / "micro" if pushed else None  # before minutes of training
     found = measure_online(*_gate_work(jobs), _say)
@@ -143,7 +147,7 @@ def online_gates(
         steps, setting = measure_pushed(*_gate_work(jobs), _say)
         points = [step.as_json() for step in steps]
         note(f"published in {publish_pushed(points, setting, folder)}")
-    _decide("online_gates", found, failures, write)
+    _decide("online_gates", found, failures_online, write)
 
 
 def _gate_work(jobs: int | None) -> tuple[Store, int]:

@@ -51,6 +51,7 @@ def prompts(
     from harness.catalogue.profile import find_profile
     from harness.cli.asking import all_profiles
     from harness.cli.output import print_json
+    from harness.worlds.lookup import world_of
     from harness.worlds.real.questions import read_questions
     from harness.worlds.real.repeats import duplicates, overlaps
     from harness.worlds.real.sources import read_local
@@ -60,7 +61,7 @@ def prompts(
     if source is not None:
         pool, named = read_local(source, parse_names("--splits", splits) or ()), str(source)
     else:
-        pool, named = _pool_of(chosen)
+        pool, named = world_of(chosen).prompt_pool()
     sizes, problem = _pieces(len(pool), chosen)
     found: dict[str, Any] = {
         "source": named,
@@ -83,23 +84,6 @@ def _files(against: list[str]) -> list[tuple[str, Path]]:
     if len({name for name, _, _ in pairs}) < len(pairs):
         raise UserError("`--against` has one name twice; give each benchmark its own")
     return [(name, Path(path)) for name, _, path in pairs]
-
-
-def _pool_of(profile: Profile) -> tuple[list[str], str]:
-    """Return the prompts of a profile and what identifies them."""
-    from harness.catalogue.profile import WORLD
-    from harness.trainer.assets import resolve
-
-    if profile.prompts.source == WORLD:
-        from harness.worlds.embedded import world
-        from harness.worlds.embedded.benchmarks import read_prompts
-
-        identity = world.card().identity("prompts")
-        return read_prompts(resolve(identity)), identity
-    from harness.worlds.real.sources import pool_settings, read_pool
-
-    settings = pool_settings(profile.prompts)
-    return read_pool(settings), str(settings["source"])
 
 
 def _pieces(size: int, profile: Profile) -> tuple[list[int], str | None]:

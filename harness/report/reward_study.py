@@ -27,7 +27,7 @@ from harness.report.scores import (
 )
 from harness.store import Stage, Store
 from harness.trainer.factory import SEED
-from harness.trainer.reward_plan import ACCURACY, BEST_OF_N
+from harness.worlds.protocol import ACCURACY, BEST_OF_N
 
 if TYPE_CHECKING:
     from harness.statistics import ScoreMatrix

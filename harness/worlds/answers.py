@@ -12,22 +12,19 @@ that a stage trained as `policy-` and the first twelve digits of that stage's fi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from harness.catalogue.profile import WORLD, Profile
 from harness.errors import UserError
 from harness.evaluation.judging.endpoint import Endpoint
-from harness.solver.environment import identity
 from harness.store import Json, StageContext
 from harness.store.unfinished import held
-from harness.trainer.assets import resolve
-from harness.trainer.marks import marks
+from harness.worlds.lookup import resolve
 from harness.worlds.real.access import access_to
-from harness.worlds.stage_io import write_json
+from harness.worlds.stage_io import progress_callback, write_json
 
 if TYPE_CHECKING:
     from harness.models.loading import Conversation
@@ -74,16 +71,6 @@ class Ask(Protocol):
         ...
 
 
-def engine_settings(profile: Profile) -> dict[str, Json]:
-    """Return what the settings of a stage whose policy answers say of the engine.
-
-    Nothing for the embedded policies in this process.
-    """
-    if profile.policy == WORLD and profile.engine == "transformers":
-        return {}
-    return {"engine": identity(profile.engine), "dtype": profile.dtype}
-
-
 @contextmanager
 def answering(ctx: StageContext) -> Iterator[Ask]:
     """Yield what has a stage's policy answer; an engine that is started for it ends with the block.
@@ -103,13 +90,20 @@ def answering(ctx: StageContext) -> Iterator[Ask]:
             keep = stack.enter_context(held(ctx.unfinished))
         solver = stack.enter_context(_solver(ctx, keep))
         yield _solved(ctx, solver)
-        said = {
+        summary = {
             "engine": ctx.settings["engine"],
             "dtype": ctx.settings["dtype"],
             "prompts": solver.asked,
             "shortened": solver.shortened,
         }
-        write_json(ctx.output / "engine.json", said)
+        write_json(ctx.output / "engine.json", summary)
+
+
+def revision_instruction(settings: Mapping[str, Json]) -> str:
+    """Return what the policy is told to revise an answer: as the settings say, or embedded."""
+    from harness.worlds.embedded.language import REVISE
+
+    return str(settings.get("instruction", REVISE))
 
 
 def policy_folder(ctx: StageContext) -> Path:
@@ -214,7 +208,7 @@ def _solved(ctx: StageContext, solver: Solver) -> Ask:
             seed=seed,
             **_sampling(ctx, temperature),
             part=part,
-            on_progress=marks(ctx, "answered", len(conversations), before=solver.asked),
+            on_progress=progress_callback(ctx, "answered", len(conversations), before=solver.asked),
         )
 
     return ask

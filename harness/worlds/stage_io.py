@@ -1,9 +1,9 @@
-"""Reading and writing the files that stages hand to one another."""
+"""What stage functions share: the files they hand to one another, and how they report progress."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+
+from harness.store.stage import StageContext
 
 Rows = list[dict[str, Any]]
 
@@ -72,6 +74,12 @@ PAIR_SCHEMA = pa.schema(
 """Columns of `pairs.parquet`; the lineage is there because a mix's prompts can evolve again."""
 
 
+SCORE_SCHEMA = pa.schema(
+    [("prompt_id", pa.string()), ("column", pa.string()), ("value", pa.float64())]
+)
+"""Columns of `scores.parquet`; there may be no row."""
+
+
 def read_prompts(folder: Path) -> Rows:
     """Read prompts with their lineage from whichever stage made them."""
     for name in ("prompts.parquet", "selected.parquet", "pairs.parquet"):
@@ -104,3 +112,31 @@ def write_rows(path: Path, rows: Rows, schema: pa.Schema | None = None) -> None:
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """Write a small JSON file."""
     path.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def progress_callback(
+    ctx: StageContext, name: str, total: int | None = None, before: int = 0
+) -> Callable[..., None]:
+    """Return a function that is told how many prompts are done, and reports each twentieth.
+
+    Several prompts can be done at once and in any order, so twentieths are reported instead of
+    counts: the curve is then the same in every run.
+
+    Args:
+        ctx: The stage.
+        name: Name of its curve, which goes from 0 to 1.
+        total: Prompts to do, where that is known; else it is the second argument of each call.
+        before: Prompts that the stage has done before these.
+    """
+    last = 0
+
+    def done(count: int, of: int | None = total) -> None:
+        nonlocal last
+        assert of is not None
+        for twentieth in range(1, 20 * count // of + 1):
+            reached = -(-of * twentieth // 20)
+            if reached > last:
+                last = reached
+                ctx.report(before + reached, {name: reached / of})
+
+    return done

@@ -21,19 +21,20 @@ from harness.engine import Plan
 from harness.models.reward_model import score
 from harness.report.assumptions import assumptions_of
 from harness.store import Json, StageContext
-from harness.trainer.assets import WorldAssets, assets_of
 from harness.trainer.factory import TRAINING
 from harness.trainer.model_steps import annotate_stage, assistant, user
 from harness.trainer.plan import Planner
 from harness.trainer.reward_plan import plan_study, reward_models_named
 from harness.trainer.table_runs import plan_table
 from harness.worlds.embedded import world
+from harness.worlds.embedded.planning import EmbeddedWorld
 from harness.worlds.embedded.reward import REWARD_MODELS, held_out_accuracy
 from harness.worlds.embedded.reward_stages import (
     best_of_n_stage,
     held_out_stage,
     reward_model_stage,
 )
+from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import read_rewards, read_rows, write_rows
 
 GRADED = (
@@ -61,7 +62,7 @@ def micro() -> Profile:
 
 @pytest.fixture
 def planner(micro: Profile) -> Planner:
-    return Planner(micro, assets_of(micro))
+    return Planner(world_of(micro))
 
 
 def dpo(role: str, *chain: str) -> Recipe:
@@ -205,8 +206,8 @@ def test_a_study_measures_each_reward_model_once_on_the_same_pairs_and_answers(
 def test_a_pairwise_reward_model_reads_two_answers(
     micro: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(WorldAssets, "reward_model", lambda self, role: f"toy/rm_{role}")
-    planner = Planner(micro, assets_of(micro))
+    monkeypatch.setattr(EmbeddedWorld, "reward_model", lambda self, role: f"toy/rm_{role}")
+    planner = Planner(world_of(micro))
     table = find_table(load_tables(), "reward-models")
     study = plan_study(planner, table, [table.row("pairwise")], (0,))
     assert study.held_out["pairwise"].settings["reads"] == "two answers"

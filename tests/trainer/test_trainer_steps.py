@@ -37,7 +37,6 @@ from harness.models.loading import load_model, load_tokenizer
 from harness.models.policy import generate
 from harness.models.reward_model import score
 from harness.store import Json, Stage, StageContext, Store
-from harness.trainer.assets import assets_of
 from harness.trainer.plan import Iteration, Planner, Run
 from harness.trainer.steps import FUNCTIONS, pair_stage, select_stage
 from harness.trainer.table_runs import TableRuns, plan_table
@@ -48,6 +47,7 @@ from harness.worlds.embedded.language import parse
 from harness.worlds.embedded.pretrain import PretrainConfig
 from harness.worlds.embedded.reward import REWARD_MODELS, RewardConfig
 from harness.worlds.embedded.sources import GENERAL, HARD
+from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import COMPLETION_SCHEMA, PROMPT_SCHEMA, Rows, read_rows, write_rows
 
 torch.set_num_threads(1)
@@ -163,7 +163,7 @@ def finished(
     """
     table = find_table(load_tables(), "table4")
     runs = plan_table(table, profile, (0,), ["dpo-1", "eva-a_min"])
-    planner = Planner(profile, assets_of(profile))
+    planner = Planner(world_of(profile))
     creator = Creator(evolved_share=0.5)
     twice = planner.run(
         "twice", Recipe(algorithm="dpo", chain=("human", "eva", "eva"), creator=creator), 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.worlds.embedded.sources import Item
+from harness.worlds.protocol import Item
 
 ITEM_SCHEMA = pa.schema(
     [

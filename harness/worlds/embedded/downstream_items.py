@@ -19,8 +19,8 @@ import random
 
 from harness.errors import HarnessError
 from harness.worlds.embedded.downstream import TASKS, Draw, Question, contains, count, third
-from harness.worlds.embedded.sources import Item
 from harness.worlds.embedded.world import DIGITS, VERSION
+from harness.worlds.protocol import Item
 
 NAME = "downstream"
 """The benchmark's name in profiles."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.worlds.embedded.judge import Answers, Judgment
-from harness.worlds.embedded.sources import Item
+from harness.worlds.protocol import Item
 
 EXACT_MATCH = "exact_match"
 """The judge's name in profiles."""

@@ -20,7 +20,7 @@ from harness.evaluation.arena_hard import Battle, battle, parse_verdict, score_b
 from harness.evaluation.mt_bench import Rating, parse_rating, score_ratings
 from harness.evaluation.scores import BenchmarkScore
 from harness.worlds.embedded.oracle import score
-from harness.worlds.embedded.sources import Item
+from harness.worlds.protocol import Item
 
 JUDGE = "oracle"
 """The judge's name in profiles."""

@@ -7,9 +7,8 @@ from typing import Any, cast
 import numpy as np
 
 from harness.store.stage import StageContext
-from harness.trainer.assets import resolve
-from harness.trainer.model_steps import reward_model_folder
-from harness.trainer.reward_plan import ACCURACY, BEST_OF_N
+from harness.worlds.embedded import world
+from harness.worlds.protocol import ACCURACY, BEST_OF_N
 from harness.worlds.stage_io import read_rewards, read_rows, write_json, write_rows
 
 
@@ -26,7 +25,7 @@ def reward_model_stage(ctx: StageContext) -> None:
         history.append({"step": step, "loss": loss})
         ctx.report(step, {"loss": loss})
 
-    policy = resolve(str(ctx.settings["policy"]))
+    policy = world.resolve(str(ctx.settings["policy"]))
     fit_reward_model(config, policy, ctx.output / "model", on_step)
     summary = {"steps": config.steps, "loss_last": history[-1]["loss"]}
     write_json(ctx.output / "log.json", {"history": history, "summary": summary})
@@ -40,7 +39,11 @@ def held_out_stage(ctx: StageContext) -> None:
     config = RewardConfig(
         seed=cast(int, s["seed"]), held_out=cast(int, s["held_out"]), reads=cast(Any, s["reads"])
     )
-    right = held_out_in_order(reward_model_folder(ctx), config)
+    if "reward_model" in ctx.inputs:
+        model = ctx.inputs["reward_model"] / "model"
+    else:
+        model = world.resolve(str(s["reward_model"]))
+    right = held_out_in_order(model, config)
     rows = [
         {"prompt_id": f"pair{i:05d}", "column": ACCURACY, "value": float(is_right)}
         for i, is_right in enumerate(right)

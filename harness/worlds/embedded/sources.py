@@ -23,6 +23,7 @@ from harness.worlds.embedded.language import (
     write_list,
 )
 from harness.worlds.embedded.operations import CATEGORIES, NAMES, OPERATIONS
+from harness.worlds.protocol import Item
 
 SOURCE_WEIGHTS = tuple(RELIABILITY[name] ** 3 for name in NAMES)
 """How often the human prompts ask for each operation: the better known, the more often."""
@@ -30,17 +31,6 @@ SOURCE_WEIGHTS = tuple(RELIABILITY[name] ** 3 for name in NAMES)
 BASELINE_LIFT = {"arena_hard": 0.4, "alpaca_eval": 0.7, "validation": 0.4}
 """How much better than the demonstrator the fixed reference answers are (share of failures gone);
 fixed when the world was written, as the references of the real benchmarks are."""
-
-
-@dataclass(frozen=True)
-class Item:
-    """One benchmark item: one or two user turns, a category, a reference answer if pairwise."""
-
-    item_id: str
-    category: str
-    turn_1: str
-    turn_2: str | None = None
-    reference: str | None = None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +23,8 @@ VERSION = "micro-2"
 """Version of the world; a change of any file or of the language is a new one (an added file is
 not: no stage that ran before can have read it)."""
 
-NAME = "micro-"
-"""What the name of every version begins with."""
+_IDENTITY = re.compile(r"micro-\d+/")
+"""How an identity of any version begins."""
 
 SHIPPED = PACKAGE / "worlds" / "embedded" / "world"
 """Where the shipped files lie."""
@@ -93,7 +94,12 @@ def card() -> Card:
 
 def has(identity: str) -> bool:
     """Return whether an identity is of the embedded world, in whatever version."""
-    return identity.startswith(NAME)
+    return _IDENTITY.match(identity) is not None
+
+
+def name_of(identity: str) -> str:
+    """Return the asset's name in an identity, `<version>/<name>@<digest>`."""
+    return identity.partition("/")[2].partition("@")[0]
 
 
 def resolve(identity: str) -> Path:
@@ -103,6 +109,16 @@ def resolve(identity: str) -> Path:
         HarnessError: the asset is missing or its bytes are not those the identity means.
     """
     return _resolve(identity, folder())
+
+
+def check() -> None:
+    """Check the digest of every asset.
+
+    Raises:
+        HarnessError: the card cannot be read, or an asset is missing or is another.
+    """
+    for name in card().assets:
+        resolve(card().identity(name))
 
 
 def read_card(where: Path) -> Card:

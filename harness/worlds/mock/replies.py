@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.worlds.mock.texts import WANTED, reply
-from harness.worlds.real.topics import TOPICS
+from harness.worlds.real.scoring import TOPICS
 
 Body = Mapping[str, Any]
 

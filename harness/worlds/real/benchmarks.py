@@ -13,6 +13,7 @@ what is known.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,13 +22,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.catalogue.profile import Benchmark as Declared
+from harness.catalogue.profile import Profile
 from harness.errors import UserError
 from harness.project import benchmarks_dir
-from harness.worlds.embedded.sources import Item
+from harness.store.fingerprint import Json
+from harness.worlds.protocol import Item
 from harness.worlds.real.models import DIGITS, NOT_DOWNLOADED
 
 if TYPE_CHECKING:
     from harness.evaluation.benchmark_kinds import Benchmark
+
+PACKAGES = {"arena-hard": "tiktoken", "alpaca-eval": "alpaca-eval"}
+"""The package that a part of a benchmark's scores needs, by benchmark."""
+
+LM_EVAL_ENGINE = "hf"
+"""lm-eval's name for transformers, which runs the model."""
 
 DOWNSTREAM = "downstream"
 """Name of table 9's tasks in a profile."""
@@ -237,3 +246,46 @@ def version_of(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return NOT_INSTALLED
+
+
+def judging_settings(identity: str) -> dict[str, Json]:
+    """Return what decides, besides judge and answers, which scores of a benchmark there are.
+
+    These are the package it needs, and AlpacaEval's data of its length control. Once they are
+    there, the answers are judged anew; what the judge replied before is kept and not asked again.
+
+    Args:
+        identity: the benchmark's.
+    """
+    name = kind_of(identity).name
+    if name not in PACKAGES or has_own_annotator(identity):
+        return {}
+    settings: dict[str, Json] = {"package": version_of(PACKAGES[name])}
+    if name == "alpaca-eval":
+        settings["length_control"] = _digest_of_length_control(identity)
+    return settings
+
+
+def task_settings(identity: str, profile: Profile) -> dict[str, Json]:
+    """Return the settings of the stage that runs the tasks, except for the policy."""
+    from harness.evaluation.lm_eval_run import BATCH_SIZE
+
+    return {
+        "benchmark": identity,
+        "engine": LM_EVAL_ENGINE,
+        "batch_size": BATCH_SIZE,
+        "dtype": profile.dtype,
+    }
+
+
+def scorer_of(identity: str) -> str:
+    """Return who scores: the package with its version."""
+    return f"lm-evaluation-harness {identity.partition('@')[2]}"
+
+
+def _digest_of_length_control(identity: str) -> str | None:
+    """Return the digest of the data of AlpacaEval's length control, None where they are absent."""
+    from harness.evaluation.benchmark_length_control import FILE_NAME
+
+    file = folder_of(identity) / FILE_NAME
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:DIGITS] if file.is_file() else None

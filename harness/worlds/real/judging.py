@@ -12,27 +12,25 @@ its tokenizer.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.store import Json, StageContext
+import pyarrow as pa
+
+from harness.store import StageContext
 from harness.worlds.real.access import access_to
-from harness.worlds.real.benchmarks import (
-    NOT_INSTALLED,
-    benchmark_of_identity,
-    folder_of,
-    has_own_annotator,
-    kind_of,
-    version_of,
+from harness.worlds.real.benchmarks import NOT_INSTALLED, benchmark_of_identity, kind_of
+from harness.worlds.stage_io import (
+    SCORE_SCHEMA,
+    Rows,
+    progress_callback,
+    read_rows,
+    write_json,
+    write_rows,
 )
-from harness.worlds.real.models import DIGITS
-from harness.worlds.stage_io import Rows, read_rows, write_json, write_rows
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from harness.evaluation.benchmark_files import Answers
     from harness.evaluation.benchmark_kinds import Benchmark
     from harness.evaluation.benchmark_result import Evaluation
@@ -41,42 +39,20 @@ if TYPE_CHECKING:
 MODEL = "policy"
 """What the judged model is called in requests and judgments; no judge is told."""
 
-PACKAGES = {"arena-hard": "tiktoken", "alpaca-eval": "alpaca-eval"}
-"""The package that a part of a benchmark's scores needs, by benchmark."""
-
-SCORE_COLUMNS = {"prompt_id": "string", "column": "string", "value": "double"}
-"""Columns of `scores.parquet`."""
-
-JUDGMENT_COLUMNS = {
-    "prompt_id": "string",
-    "category": "string",
-    "number": "int64",
-    "reply": "string",
-    "verdict": "string",
-}
+JUDGMENT_SCHEMA = pa.schema(
+    [
+        ("prompt_id", pa.string()),
+        ("category", pa.string()),
+        ("number", pa.int64()),
+        ("reply", pa.string()),
+        ("verdict", pa.string()),
+    ]
+)
 """Columns of `judgments.parquet`: the number of a game or turn, the judge's reply, what it says."""
 
 LACKING_PACKAGE = (
     "the package alpaca-eval (extra `alpaca`), which has the judge's prompts, was absent"
 )
-
-
-def judging_settings(identity: str) -> dict[str, Json]:
-    """Return what decides, besides judge and answers, which scores of a benchmark there are.
-
-    These are the package it needs, and AlpacaEval's data of its length control. Once they are
-    there, the answers are judged anew; what the judge replied before is kept and not asked again.
-
-    Args:
-        identity: the benchmark's.
-    """
-    name = kind_of(identity).name
-    if name not in PACKAGES or has_own_annotator(identity):
-        return {}
-    settings: dict[str, Json] = {"package": version_of(PACKAGES[name])}
-    if name == "alpaca-eval":
-        settings["length_control"] = _digest_of_length_control(identity)
-    return settings
 
 
 def judge_answers(ctx: StageContext) -> None:
@@ -100,25 +76,21 @@ def judge_answers(ctx: StageContext) -> None:
         _answers(ctx, benchmark),
         Judge(client, model),
         access.concurrency,
-        twentieths(ctx, "judged"),
+        progress_callback(ctx, "judged"),
     )
     evaluation = judged.evaluation
     judgments = _judgments(benchmark, judged.records)
-    write_rows(ctx.output / "judgments.parquet", judgments, schema_of(JUDGMENT_COLUMNS))
-    write_scores(ctx.output, _scores(benchmark, evaluation, kind.columns))
+    write_rows(ctx.output / "judgments.parquet", judgments, JUDGMENT_SCHEMA)
+    scores = _scores(benchmark, evaluation, kind.columns)
+    write_rows(ctx.output / "scores.parquet", scores, SCORE_SCHEMA)
     said |= _summary(evaluation, kind.columns)
     write_json(ctx.output / "summary.json", {**said, "cost": cost_of(client.receipt)})
 
 
-def write_scores(output: Path, rows: Rows) -> None:
-    """Write `scores.parquet`: prompt_id, column, value; there may be none."""
-    write_rows(output / "scores.parquet", rows, schema_of(SCORE_COLUMNS))
-
-
 def write_nothing(output: Path, said: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
     """Write the files of a judge that could give no score, with the reason for each column."""
-    write_rows(output / "judgments.parquet", [], schema_of(JUDGMENT_COLUMNS))
-    write_scores(output, [])
+    write_rows(output / "judgments.parquet", [], JUDGMENT_SCHEMA)
+    write_rows(output / "scores.parquet", [], SCORE_SCHEMA)
     none = {"scores": dict.fromkeys(reasons), "n": 0, "n_missing": 0}
     write_json(output / "summary.json", {**said, **none, "not_available": dict(reasons)})
 
@@ -131,24 +103,6 @@ def cost_of(receipt: Receipt) -> dict[str, float | None]:
         "completion_tokens": receipt.completion_tokens,
         "usd": receipt.usd,
     }
-
-
-def twentieths(ctx: StageContext, name: str) -> Callable[[int, int], None]:
-    """Return what tells, at every twentieth of the items, that these are done.
-
-    Many are done at once and in any order, so marks are told instead of counts: the curve is then
-    the same in every run.
-    """
-    told = 0
-
-    def done(count: int, total: int) -> None:
-        nonlocal told
-        mark = 20 * count // total
-        for reached in range(told + 1, mark + 1):
-            ctx.report(reached, {name: reached / 20})
-        told = max(told, mark)
-
-    return done
 
 
 def _answers(ctx: StageContext, benchmark: Benchmark) -> Answers:
@@ -217,18 +171,3 @@ def _judgments(benchmark: Benchmark, records: list[dict[str, Any]]) -> Rows:
                 }
             )
     return rows
-
-
-def _digest_of_length_control(identity: str) -> str | None:
-    """Return the digest of the data of AlpacaEval's length control, None where they are absent."""
-    from harness.evaluation.benchmark_length_control import FILE_NAME
-
-    file = folder_of(identity) / FILE_NAME
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:DIGITS] if file.is_file() else None
-
-
-def schema_of(columns: Mapping[str, str]) -> pa.Schema:
-    """Return a schema of named columns, so that a file without rows has them as well."""
-    import pyarrow as pa
-
-    return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in columns.items()])

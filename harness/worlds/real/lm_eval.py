@@ -12,69 +12,54 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.catalogue.profile import Profile
+import pyarrow as pa
+
 from harness.errors import HarnessError
-from harness.store import Json, StageContext
-from harness.worlds.answers import policy_folder
+from harness.store import StageContext
 from harness.worlds.real.benchmarks import LM_EVAL, NOT_INSTALLED
-from harness.worlds.real.judging import schema_of, write_nothing, write_scores
-from harness.worlds.stage_io import Rows, read_rows, write_json, write_rows
+from harness.worlds.real.judging import write_nothing
+from harness.worlds.stage_io import SCORE_SCHEMA, Rows, read_rows, write_json, write_rows
 
 if TYPE_CHECKING:
     from harness.evaluation.lm_eval_tasks import Task
 
-ENGINE = "hf"
-"""lm-eval's name for transformers, which runs the model."""
-
-ANSWER_COLUMNS = {
-    "prompt_id": "string",
-    "turn": "int64",
-    "conversation": "string",
-    "completion": "string",
-    "n_tokens": "int64",
-    "column": "string",
-    "value": "double",
-}
+ANSWER_SCHEMA = pa.schema(
+    [
+        ("prompt_id", pa.string()),
+        ("turn", pa.int64()),
+        ("conversation", pa.string()),
+        ("completion", pa.string()),
+        ("n_tokens", pa.int64()),
+        ("column", pa.string()),
+        ("value", pa.float64()),
+    ]
+)
 """Columns of `answers.parquet`: those of every benchmark (the package counts no tokens), and the
 task's column with the document's value, from 0 to 1."""
 
 ABSENT = "the package lm-eval (extra `lm-eval`), which has the tasks, was not installed"
 
 
-def task_settings(identity: str, profile: Profile) -> dict[str, Json]:
-    """Return the settings of the stage that runs the tasks, except for the policy."""
-    from harness.evaluation.lm_eval_run import BATCH_SIZE
+def run_tasks(ctx: StageContext, policy: Callable[[], Path]) -> None:
+    """Run the tasks on a policy, of which a function returns the folder; writes `answers.parquet`.
 
-    return {
-        "benchmark": identity,
-        "engine": ENGINE,
-        "batch_size": BATCH_SIZE,
-        "dtype": profile.dtype,
-    }
-
-
-def scorer_of(identity: str) -> str:
-    """Return who scores: the package with its version."""
-    return f"lm-evaluation-harness {identity.partition('@')[2]}"
-
-
-def run_tasks(ctx: StageContext) -> None:
-    """Run the tasks on a policy; writes `answers.parquet` and lm-eval's own results and samples.
+    lm-eval's own results and samples are kept beside it.
 
     Raises:
         HarnessError: the model or a data set cannot be loaded, or the package kept no samples.
     """
     if str(ctx.settings["benchmark"]) == f"{LM_EVAL}@{NOT_INSTALLED}":
-        write_rows(ctx.output / "answers.parquet", [], schema_of(ANSWER_COLUMNS))
+        write_rows(ctx.output / "answers.parquet", [], ANSWER_SCHEMA)
         return
     from harness.evaluation.lm_eval_run import Measurement, keep_results, measure
     from harness.models.loading import fastest_device
 
     asked = Measurement(
-        str(policy_folder(ctx)),
+        str(policy()),
         engine=str(ctx.settings["engine"]),
         arguments={"dtype": ctx.settings["dtype"]},
         batch_size=str(ctx.settings["batch_size"]),
@@ -83,7 +68,7 @@ def run_tasks(ctx: StageContext) -> None:
     results = measure(asked)
     keep_results(results, ctx.output)
     rows = [row for task in asked.tasks for row in _documents(results, task)]
-    write_rows(ctx.output / "answers.parquet", rows, schema_of(ANSWER_COLUMNS))
+    write_rows(ctx.output / "answers.parquet", rows, ANSWER_SCHEMA)
 
 
 def score_tasks(ctx: StageContext) -> None:
@@ -112,7 +97,7 @@ def score_tasks(ctx: StageContext) -> None:
         ctx.output / "judgments.parquet",
         [{name: row[name] for name in ("prompt_id", "column", "value")} for row in rows],
     )
-    write_scores(ctx.output, scores)
+    write_rows(ctx.output / "scores.parquet", scores, SCORE_SCHEMA)
     notes = dict(found.score.notes)
     summary = {
         "scores": dict(found.score.scores),

@@ -10,44 +10,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from harness.catalogue.profile import Benchmark
+import pyarrow as pa
+
 from harness.errors import HarnessError
 from harness.store import Json, StageContext
 from harness.worlds.real.access import access_to
-from harness.worlds.real.asking import SETTINGS, Judge, Question, Values, ask_about_all
-from harness.worlds.real.judging import SCORE_COLUMNS, cost_of, schema_of, twentieths
-from harness.worlds.real.scoring import SCORES
-from harness.worlds.real.topics import TOPIC
-from harness.worlds.stage_io import read_prompts, write_json, write_rows
+from harness.worlds.real.asking import Judge, Question, Values, ask_about_all
+from harness.worlds.real.judging import cost_of
+from harness.worlds.real.scoring import SCORES, TOPIC
+from harness.worlds.stage_io import (
+    SCORE_SCHEMA,
+    progress_callback,
+    read_prompts,
+    write_json,
+    write_rows,
+)
 
 if TYPE_CHECKING:
     from harness.evaluation.judging.client import Client
 
-TOPIC_COLUMNS = {"prompt_id": "string", "topic": "string"}
+TOPIC_SCHEMA = pa.schema([("prompt_id", pa.string()), ("topic", pa.string())])
 """Columns of `topics.parquet`; a prompt without a topic has null."""
 
 Value = TypeVar("Value")
-
-
-def rating_settings(benchmark: Benchmark) -> dict[str, Json]:
-    """Return the settings that identify how a model rates prompts.
-
-    Args:
-        benchmark: what a profile says of the judge of prompts.
-    """
-    said = {
-        "temperature": benchmark.temperature,
-        "top_p": benchmark.top_p,
-        "max_tokens": benchmark.max_new_tokens,
-    }
-    sampling = cast(dict[str, Json], {k: value for k, value in said.items() if value is not None})
-    asked = [question.identity(benchmark.judge, sampling) for question in SCORES.values()]
-    return {"asked": cast(Json, asked), "sampling": sampling}
-
-
-def topic_settings(model: str) -> dict[str, Json]:
-    """Return the settings that identify how a model sorts prompts by topic."""
-    return {"judge": model, "asked": [TOPIC.identity(model)], "sampling": dict(SETTINGS)}
 
 
 def rate_prompts(ctx: StageContext) -> None:
@@ -70,7 +55,7 @@ def rate_prompts(ctx: StageContext) -> None:
             if value is not None
         ]
         said[column] = _counts(found)
-    write_rows(ctx.output / "scores.parquet", rows, schema_of(SCORE_COLUMNS))
+    write_rows(ctx.output / "scores.parquet", rows, SCORE_SCHEMA)
     summary = {"judge": judge.model, "n": len(prompts), "missing": said}
     write_json(ctx.output / "summary.json", {**summary, "cost": cost_of(client.receipt)})
 
@@ -89,7 +74,7 @@ def topics_stage(ctx: StageContext) -> None:
         {"prompt_id": row["prompt_id"], "topic": topic}
         for row, topic in zip(prompts, found.values, strict=True)
     ]
-    write_rows(ctx.output / "topics.parquet", rows, schema_of(TOPIC_COLUMNS))
+    write_rows(ctx.output / "topics.parquet", rows, TOPIC_SCHEMA)
     summary = {"judge": judge.model, "n": len(prompts), "missing": {"topic": _counts(found)}}
     write_json(ctx.output / "summary.json", {**summary, "cost": cost_of(client.receipt)})
 
@@ -110,7 +95,7 @@ def _judge(ctx: StageContext, questions: Mapping[str, Question[Any]]) -> tuple[J
 def _ask(
     ctx: StageContext, judge: Judge, question: Question[Value], texts: list[str]
 ) -> Values[Value]:
-    return ask_about_all(judge, question, texts, twentieths(ctx, question.name))
+    return ask_about_all(judge, question, texts, progress_callback(ctx, question.name))
 
 
 def _counts(found: Values[Any]) -> dict[str, int]:

@@ -23,12 +23,12 @@ from harness.models.policy import Completion
 from harness.report.cells import build_cells
 from harness.store import Json, StageContext, Store, collect_provenance
 from harness.trainer import model_steps
-from harness.trainer.assets import benchmark_items
 from harness.trainer.steps import rate_stage
 from harness.trainer.table_runs import plan_table
-from harness.worlds.real.benchmarks import benchmark_identity
-from harness.worlds.real.judging import judging_settings
-from harness.worlds.real.scorer import rating_settings, topic_settings, topics_stage
+from harness.worlds.lookup import runtime_of
+from harness.worlds.real.benchmarks import benchmark_identity, judging_settings
+from harness.worlds.real.scorer import topics_stage
+from harness.worlds.real.scoring import rating_settings, topic_settings
 from harness.worlds.stage_io import Rows, read_rows, write_rows
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "evaluation"))
@@ -340,7 +340,8 @@ def test_a_cell_says_not_available_and_why(paper: Profile, tmp_path: Path) -> No
 
 def test_questions_come_with_what_their_answers_meet(paper: Profile) -> None:
     arena = benchmark_identity("arena_hard", declared(paper, "arena_hard", "small/arena-hard", 2))
-    assert [(i.item_id, i.turn_1, i.turn_2, i.reference) for i in benchmark_items(arena)] == [
+    items = runtime_of(arena).questions(arena)
+    assert [(i.item_id, i.turn_1, i.turn_2, i.reference) for i in items] == [
         ("q0", "0?", None, "gpt-4-0314 says 0"), ("q1", "1?", None, "gpt-4-0314 says 1")
     ]  # fmt: skip
     with pytest.raises(UserError, match="let it end in `arena-hard`"):

@@ -19,8 +19,16 @@ from harness.evaluation.judging.client import Client
 from harness.evaluation.judging.endpoint import Endpoint
 from harness.evaluation.judging.ledger import Ledger
 from harness.worlds.real.asking import Judge, Values, ask_about_all, only_field
-from harness.worlds.real.scoring import COMPLEXITY, QUALITY, read_score, tree_score
-from harness.worlds.real.topics import TOPIC, TOPICS, read_topic, shares
+from harness.worlds.real.scoring import (
+    COMPLEXITY,
+    QUALITY,
+    TOPIC,
+    TOPICS,
+    read_score,
+    read_topic,
+    shares,
+    tree_score,
+)
 
 PROMPTS = [f"What is the number {i} good for?" for i in range(20)]
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from harness.trainer.gates import validation_profile
-from harness.trainer.grid import Point
-from harness.trainer.offline_gates import CONSTANTS, GRIDS, RECIPES, chosen, failures
+from harness.trainer.acceptance import validation_profile
+from harness.trainer.acceptance_grids import (
+    CONSTANTS,
+    GRIDS,
+    RECIPES,
+    Point,
+    chosen_offline,
+    failures_offline,
+)
 
 
 def points(**best: int) -> list[Point]:
@@ -28,9 +34,13 @@ def test_each_algorithm_has_three_learning_rates_with_the_papers_constants_first
 
 def test_a_clear_best_is_taken() -> None:
     found = points(sppo=5, simpo=0, orpo=3)
-    assert chosen(found, "sppo").changes == {"learning_rate": 3e-4, "beta": 0.1}
-    assert chosen(found, "simpo").changes == {"learning_rate": 3e-5, "beta": 10.0, "gamma": 5.0}
-    assert chosen(found, "orpo").changes == {"learning_rate": 1e-4, "odds_weight": 0.1}
+    assert chosen_offline(found, "sppo").changes == {"learning_rate": 3e-4, "beta": 0.1}
+    assert chosen_offline(found, "simpo").changes == {
+        "learning_rate": 3e-5,
+        "beta": 10.0,
+        "gamma": 5.0,
+    }
+    assert chosen_offline(found, "orpo").changes == {"learning_rate": 1e-4, "odds_weight": 0.1}
 
 
 def test_of_equally_good_settings_the_smallest_rate_with_the_papers_constants_is_taken() -> None:
@@ -38,7 +48,7 @@ def test_of_equally_good_settings_the_smallest_rate_with_the_papers_constants_is
     gains = [0.05, 0.089, 0.091, 0.095, 0.10, 0.10]
     grid = zip(GRIDS["orpo"], gains, strict=True)
     found = [Point("orpo", changes, gain, 10.0) for changes, gain in grid]
-    assert chosen(found, "orpo").changes == {"learning_rate": 1e-4, "odds_weight": 0.5}
+    assert chosen_offline(found, "orpo").changes == {"learning_rate": 1e-4, "odds_weight": 0.5}
 
 
 def test_the_profile_trains_with_what_its_file_says_the_gate_took() -> None:
@@ -51,9 +61,9 @@ def test_the_profile_trains_with_what_its_file_says_the_gate_took() -> None:
         )
         for algorithm, grid in GRIDS.items()
     }
-    assert failures(points(**taken)) == []
+    assert failures_offline(points(**taken)) == []
     other = {algorithm: (place + 1) % 6 for algorithm, place in taken.items()}
-    assert len(failures(points(**other))) == 3
+    assert len(failures_offline(points(**other))) == 3
 
 
 def test_only_first_iterations_on_human_prompts_are_run() -> None:

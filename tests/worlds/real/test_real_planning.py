@@ -17,12 +17,12 @@ from harness.catalogue.load import find_table, load_tables
 from harness.catalogue.profile import Profile, find_profile, load_profiles
 from harness.engine import Plan
 from harness.errors import UserError
-from harness.trainer.assets import assets_of, benchmark_items, resolve
-from harness.trainer.outside_assets import gaps, refuse_missing
-from harness.trainer.rewriter import INSTRUCTION
 from harness.trainer.table_runs import plan_table
+from harness.worlds.lookup import resolve, runtime_of, world_of
+from harness.worlds.real import planning
 from harness.worlds.real.benchmarks import benchmark_identity, has_own_annotator
 from harness.worlds.real.models import digest_of_folder, identity_of
+from harness.worlds.real.planning import INSTRUCTION
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "evaluation"))
 
@@ -81,7 +81,7 @@ def test_the_papers_table_4_is_planned_on_a_bare_machine(paper: Profile) -> None
 def test_what_is_not_there_is_named_once_with_what_to_type(paper: Profile) -> None:
     plan = Plan(plan_table(find_table(load_tables(), "table4"), paper, [0]).targets)
     with pytest.raises(UserError) as refused:
-        refuse_missing(plan)
+        world_of(paper).preflight(plan)
     first, *lines = str(refused.value).splitlines()
     assert first.startswith("this run needs what is not on this machine (harness doctor")
     assert first.endswith("; type:")
@@ -95,7 +95,7 @@ def test_what_is_not_there_is_named_once_with_what_to_type(paper: Profile) -> No
     with pytest.raises(UserError, match=r"hf download google/gemma-2-9b-it`.*licence"):
         resolve("google/gemma-2-9b-it@not-downloaded")
     with pytest.raises(UserError, match="harness evaluate fetch mt-bench"):
-        benchmark_items("mt-bench@not-downloaded")
+        runtime_of("mt-bench@not-downloaded").questions("mt-bench@not-downloaded")
 
 
 def test_a_folder_is_its_files_wherever_it_lies(
@@ -191,14 +191,14 @@ def test_a_benchmark_is_what_its_files_say(machine: Path, paper: Profile) -> Non
     declared = paper.benchmarks["mt_bench"]
     identity = benchmark_identity("mt_bench", declared)
     assert identity.startswith("mt-bench@")
-    items = benchmark_items(identity)
+    items = runtime_of(identity).questions(identity)
     assert len(items) == 80
     assert (items[0].turn_1, items[0].turn_2, items[0].category) == ("0?", "and 0?", "writing")
     prompts = machine / "benchmarks" / "mt-bench" / "judge_prompts.jsonl"
     prompts.write_text(prompts.read_text().replace("Judge.", "Judge well."))
     assert benchmark_identity("mt_bench", declared) != identity
     with pytest.raises(UserError, match="are not those that this run was planned with"):
-        benchmark_items(identity)
+        runtime_of(identity).questions(identity)
 
 
 def test_words_of_ones_own_count_for_nothing_in_the_benchmarks_own_place(
@@ -231,11 +231,12 @@ def test_a_part_of_a_benchmark_is_not_the_benchmark(machine: Path, paper: Profil
 
 
 def test_the_world_does_not_mix_with_real_models(paper: Profile) -> None:
-    mixed = paper.model_copy(update={"reward_models": {"pointwise": "world"}})
+    creator = paper.creator.model_copy(update={"source": "world"})
+    mixed = paper.model_copy(update={"reward_models": {"pointwise": "world"}, "creator": creator})
     with pytest.raises(UserError, match="`reward_models` from the embedded world"):
-        assets_of(mixed).reward_model("pointwise")
+        world_of(mixed).reward_model("pointwise")
     with pytest.raises(UserError, match=r"`creator.source` from the embedded world"):
-        assets_of(paper).creator("evol_instruct")
+        world_of(mixed).creator("evol_instruct")
 
 
 def test_a_real_policy_is_told_in_words_how_to_revise(paper: Profile) -> None:
@@ -255,16 +256,18 @@ def test_a_real_policy_is_told_in_words_how_to_revise(paper: Profile) -> None:
 def test_scores_that_will_not_be_there_are_named_before_a_run(
     paper: Profile, machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("real_judging", "real_benchmarks"):
-        monkeypatch.setattr(f"harness.trainer.{module}.version_of", lambda package: "not-installed")
+    version_of = "harness.worlds.real.benchmarks.version_of"
+    monkeypatch.setattr(version_of, lambda package: "not-installed")
 
     def named(table: str) -> list[str]:
         plan = Plan(plan_table(find_table(load_tables(), table), paper, [0]).targets)
-        return [gap.partition(" will not be available")[0] for gap in gaps(plan)]
+        # What lacks of the benchmarks' files and the models is another test's.
+        gaps = dict.fromkeys(gap for stage in plan for gap in planning.gaps(stage))
+        return [gap.partition(" will not be available")[0] for gap in gaps]
 
     assert named("table4") == ["Arena-Hard's lengths in tokens", "AlpacaEval"]
     assert named("table9") == ["table 9's tasks"]
-    monkeypatch.setattr("harness.worlds.real.judging.version_of", lambda package: "1.0")
+    monkeypatch.setattr(version_of, lambda package: "1.0")
     assert named("table4") == ["AlpacaEval's length-controlled win rate"]
     write_benchmarks(machine / "benchmarks")
     (machine / "benchmarks" / "alpaca-eval" / "df_gamed.csv").write_text("difficulties")

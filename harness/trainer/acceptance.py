@@ -1,4 +1,4 @@
-"""The gates that decide the embedded world: measured on validation prompts, before any eva run.
+"""Acceptance criteria of the embedded world, measured before any eva run on validation prompts.
 
 They look at θ0 and at the first DPO iteration only, so that nothing about the world, its sizes or
 its hyperparameters can be chosen by how the paper's comparisons come out:
@@ -28,10 +28,10 @@ from harness.engine import LocalEngine, Plan
 from harness.engine.events import Event
 from harness.errors import HarnessError
 from harness.store import Json, Stage, Store
-from harness.trainer.assets import assets_of
 from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS
 from harness.worlds.embedded.oracle import score as oracle_score
+from harness.worlds.lookup import world_of
 
 Floats = NDArray[np.float64]
 OnEvent = Callable[[Event], None]
@@ -43,7 +43,7 @@ SEEDS = tuple(range(7))
 
 
 @dataclass(frozen=True)
-class Gates:
+class Acceptance:
     """What was measured.
 
     Attributes:
@@ -65,7 +65,7 @@ class Gates:
     no_spread: float
 
     def failures(self) -> list[str]:
-        """Return the gates that are not passed, each as a sentence."""
+        """Return the criteria that are not met, each as a sentence."""
         found = []
         if not self.recovered >= RECOVERED_AT_LEAST:
             found.append(f"the reward model recovers {self.recovered:.2f} of the best-of-6 gain")
@@ -113,8 +113,8 @@ def in_standard_errors(gains: Sequence[float]) -> tuple[float, float]:
     return mean, mean / error
 
 
-def measure(store: Store, jobs: int, on_event: OnEvent) -> Gates:
-    """Run what the gates look at, on the validation prompts, and measure them.
+def measure(store: Store, jobs: int, on_event: OnEvent) -> Acceptance:
+    """Run what the criteria look at, on the validation prompts, and measure them.
 
     Args:
         store: where the stages go.
@@ -125,7 +125,7 @@ def measure(store: Store, jobs: int, on_event: OnEvent) -> Gates:
         HarnessError: a stage failed.
     """
     profile = validation_profile()
-    planner = Planner(profile, assets_of(profile))
+    planner = Planner(world_of(profile))
     bases = [planner.run("base", Recipe(), seed) for seed in SEEDS]
     recipe = Recipe(algorithm="dpo", chain=("human",))
     runs = [planner.run("dpo-h1", recipe, seed) for seed in SEEDS]
@@ -151,7 +151,7 @@ def measure(store: Store, jobs: int, on_event: OnEvent) -> Gates:
     )
     before = [validation_score(store, base) for base in bases]
     gain, errors = gain_over(before, runs, store)
-    return Gates(
+    return Acceptance(
         mean_answer=mean,
         best_by_oracle=by_oracle,
         best_by_reward=by_reward,
@@ -163,7 +163,7 @@ def measure(store: Store, jobs: int, on_event: OnEvent) -> Gates:
 
 
 def compute(targets: Sequence[Stage], store: Store, jobs: int, on_event: OnEvent) -> None:
-    """Compute the stages that gates look at.
+    """Compute the stages that acceptance criteria look at.
 
     Raises:
         HarnessError: a stage failed.
@@ -172,7 +172,7 @@ def compute(targets: Sequence[Stage], store: Store, jobs: int, on_event: OnEvent
     engine = LocalEngine(store, FUNCTIONS, logs, jobs=jobs, on_event=on_event)
     outcome = engine.run(Plan(targets))
     if not outcome.ok:
-        raise HarnessError(f"the gates could not be measured: {dict(outcome.failed)}")
+        raise HarnessError(f"the acceptance criteria could not be measured: {dict(outcome.failed)}")
 
 
 def validation_profile() -> Profile:
@@ -184,7 +184,7 @@ def validation_profile() -> Profile:
 
 def _six_answers(planner: Planner) -> tuple[Stage, Stage]:
     """Six answers of θ0 to each validation prompt, and their rewards."""
-    items: dict[str, Json] = {"benchmark": planner.assets.benchmark("validation")}
+    items: dict[str, Json] = {"benchmark": planner.world.benchmark("validation")}
     prompts = planner.stage("prompts", items, {}, "validation")
     return planner.rollouts("validation", None, prompts, "pointwise")
 

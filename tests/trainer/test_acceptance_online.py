@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from harness.trainer.gates import validation_profile
-from harness.trainer.grid import Point, with_training
-from harness.trainer.online_gates import chosen, failures, rloo
+from harness.trainer.acceptance import validation_profile
+from harness.trainer.acceptance_grids import (
+    Point,
+    chosen_online,
+    failures_online,
+    rloo,
+    with_training,
+)
 
 
 def point(learning_rate: float, beta: float, gain: float, errors: float) -> Point:
@@ -21,19 +26,19 @@ def test_of_equally_good_pairs_the_most_careful_is_taken() -> None:
         point(1e-4, 0.2, 0.080, 5.0),
         point(3e-5, 0.2, 0.079, 5.0),
     ]
-    assert chosen(found) == found[2]
+    assert chosen_online(found) == found[2]
 
 
 def test_a_clear_best_is_taken_however_bold() -> None:
     found = [point(3e-4, 0.05, 0.10, 50.0), point(3e-5, 0.2, 0.09, 50.0)]
-    assert chosen(found) == found[0]
+    assert chosen_online(found) == found[0]
 
 
 def test_the_profile_trains_with_what_the_gate_takes() -> None:
     hyper = validation_profile().training.rloo
     assert hyper is not None
-    assert failures([point(hyper.learning_rate, hyper.beta, 0.1, 50.0)]) == []
-    reasons = failures([point(hyper.learning_rate / 2, hyper.beta, 0.1, 50.0)])
+    assert failures_online([point(hyper.learning_rate, hyper.beta, 0.1, 50.0)]) == []
+    reasons = failures_online([point(hyper.learning_rate / 2, hyper.beta, 0.1, 50.0)])
     assert [reason.split()[3] for reason in reasons] == ["rloo", "oaif"]
     assert "the gate takes" in reasons[0]
 

@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from harness.trainer.gates import Gates, best_of_six, in_standard_errors, share_recovered
+from harness.trainer.acceptance import Acceptance, best_of_six, in_standard_errors, share_recovered
 
-PASSED = Gates(
+PASSED = Acceptance(
     mean_answer=0.5,
     best_by_oracle=0.9,
     best_by_reward=0.7,
