@@ -49,6 +49,7 @@ def toy_profile() -> Profile:
         update={
             "name": "micro",
             "scale": "toy",
+            "policy": micro.policy,
             "prompts": micro.prompts,
             "benchmarks": micro.benchmarks,
         }
