@@ -3,6 +3,11 @@
 Libraries read these variables while they are imported, so `silence` is called before the first
 heavy import, and workers get the environment when they are started. A value the user has set
 wins, except for threads: two workers that each take all cores only fight.
+
+`QUIET` is the one place that switches off what libraries collect about their use, in this process
+and in all that we start: MLflow's client, server and pages (which ask their server whether they
+may; the notice on MLflow's home page is shown all the same), TRL and the Hugging Face Hub, vLLM
+and Ray.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ QUIET = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "HF_HUB_OFFLINE": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
+    "RAY_USAGE_STATS_ENABLED": "0",
     "TOKENIZERS_PARALLELISM": "false",
     "TRANSFORMERS_VERBOSITY": "error",
     "TRL_EXPERIMENTAL_SILENCE": "1",

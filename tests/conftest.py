@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,16 @@ from hypothesis import settings
 # A loaded machine is no failure, and a test that fails must fail again.
 settings.register_profile("harness", deadline=None, derandomize=True)
 settings.load_profile("harness")
+
+
+TODAY = date(2026, 11, 22)
+"""The day of all tests: retired judges are, others are not yet."""
+
+
+@pytest.fixture(autouse=True)
+def today(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fix the day that days are compared with."""
+    monkeypatch.setattr("harness.evaluation.judging.prices.today", lambda: TODAY)
 
 
 @pytest.fixture(scope="session")

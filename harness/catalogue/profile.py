@@ -12,14 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from harness.catalogue.documents import (
     CatalogueError,
     Document,
     Loc,
     Problem,
-    explain,
+    at_least_one,
+    checked,
     nearest,
     read_document,
     yaml_files,
@@ -377,17 +378,10 @@ def load_profiles(folder: Path | None = None) -> dict[str, Profile]:
     """
     profiles: dict[str, Profile] = {}
     problems: list[Problem] = []
-    for path in yaml_files(profiles_dir() if folder is None else folder):
+    searched = profiles_dir() if folder is None else folder
+    for path in at_least_one(yaml_files(searched), [searched], "profile"):
         document = read_document(path)
-        problems += document.problems
-        profile = None
-        try:
-            if document.data is not None:
-                profile = Profile.model_validate(document.data)
-            elif not document.problems:
-                problems.append(document.problem((), "the file is empty; declare a profile"))
-        except ValidationError as error:
-            problems += explain(error, Profile, document, [()])
+        profile = checked(document, Profile, problems, "a profile")
         if profile is None:
             continue
         if profile.name != path.stem:

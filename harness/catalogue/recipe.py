@@ -42,9 +42,11 @@ ONLINE_ALGORITHMS: Final[tuple[str, ...]] = ("rloo", "oaif")
 
 
 class Strict(BaseModel):
-    """A declaration: immutable, and an unknown key is an error rather than ignored."""
+    """A declaration: immutable; an unknown key or a number without end is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 class Creator(Strict):

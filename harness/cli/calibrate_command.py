@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from harness.catalogue.profile import Profile
     from harness.evaluation.benchmark_kinds import Benchmark
     from harness.evaluation.benchmark_result import Evaluation
-    from harness.evaluation.calibration_record import Calibration
+    from harness.evaluation.calibration_record import Calibration, Candidate
 
 BenchmarkOption = Annotated[
     str | None,
@@ -86,7 +86,7 @@ def calibrate(
     found = _calibrate(scale, benchmark, asked, asked.answers, published, annotator, tolerance)
     if found is None:
         return
-    _show([(benchmark, found.judge, found)], asked.as_json)
+    _show([_candidate(scale, found)], asked.as_json)
     if not found.passed:
         raise typer.Exit(1)
 
@@ -151,15 +151,25 @@ def _read(name: str, data: Path, published: Path) -> tuple[Benchmark, list[Evalu
 
 
 def _show_states(profile: Profile, as_json: bool) -> None:
-    """Print which judges of a profile have passed, failed, or were not calibrated."""
-    from harness.evaluation.calibration_record import expected_judge, states
+    """Print which judges of a profile, and successors, have passed, failed, or were not tried."""
+    from harness.evaluation.calibration_record import candidates
     from harness.project import calibrations_dir
 
-    found = states(profile, calibrations_dir())
-    _show([(name, expected_judge(profile, name), held) for name, held in found.items()], as_json)
+    _show(candidates(profile, calibrations_dir()), as_json)
 
 
-def _show(found: Sequence[tuple[str, str, Calibration | None]], as_json: bool) -> None:
+def _candidate(profile: Profile, done: Calibration) -> Candidate:
+    """Return the judge that was calibrated: one of the profile's candidates, or another."""
+    from harness.evaluation.calibration_record import Candidate, candidates
+    from harness.project import calibrations_dir
+
+    for one in candidates(profile, calibrations_dir()):
+        if (one.benchmark, one.judge) == (done.benchmark, done.judge):
+            return one
+    return Candidate(done.benchmark, done.judge, done.judge, None, None, done)
+
+
+def _show(found: Sequence[Candidate], as_json: bool) -> None:
     """Print benchmarks and judges with their calibrations."""
     from harness.cli.output import console, grid, print_json
 
@@ -167,14 +177,32 @@ def _show(found: Sequence[tuple[str, str, Calibration | None]], as_json: bool) -
         print_json(
             [
                 {
-                    "benchmark": benchmark,
-                    "judge": judge,
-                    "state": "not_calibrated" if held is None else held.state,
-                    "calibration": None if held is None else held.as_json(),
+                    "benchmark": one.benchmark,
+                    "judge": one.judge,
+                    "retirement": None if one.retirement is None else one.retirement.as_json(),
+                    "successor_of": one.successor_of,
+                    "state": "not_calibrated" if one.held is None else one.held.state,
+                    "calibration": None if one.held is None else one.held.as_json(),
                 }
-                for benchmark, judge, held in found
+                for one in found
             ]
         )
         return
-    rows = [(name, judge, held.text if held else "not calibrated") for name, judge, held in found]
-    console().print(grid(("benchmark", "judge", "calibration"), rows))
+    rows = [
+        (
+            one.benchmark,
+            one.judge,
+            _standing(one),
+            one.held.text if one.held else "not calibrated",
+        )
+        for one in found
+    ]
+    console().print(grid(("benchmark", "judge", "standing", "calibration"), rows))
+
+
+def _standing(one: Candidate) -> str:
+    """Return in a few words whether a judge is served, and whose place it takes."""
+    words = [] if one.successor_of is None else [f"successor of {one.successor_of}"]
+    if one.retirement is not None:
+        words.append(f"{'retired' if one.retirement.is_past else 'retires'} {one.retirement.on}")
+    return ", ".join(words)

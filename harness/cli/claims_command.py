@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from harness.cli.options import DEFAULT_PROFILE, JsonOption, ProfileOption, parse_seeds
-from harness.cli.report_command import AskedSeedsOption, last_asked
+from harness.cli.report_command import AskedSeedsOption, shown
 
 if TYPE_CHECKING:
     from harness.catalogue.profile import Profile
@@ -46,7 +46,7 @@ def claims(
 ) -> None:
     """Judge the paper's claims by what has been computed, without computing anything.
 
-    The seeds are those of the last run of each table; what is missing of them is said.
+    The seeds are the most complete ones of each table; those left out are named.
     """
     from harness.errors import UserError
     from harness.report import claims as ledger
@@ -54,12 +54,15 @@ def claims(
     if published and seeds is not None:
         raise UserError("published scores have the seeds they have; leave out `--seeds`")
     asked = None if seeds is None else parse_seeds(seeds)
-    by_table = _published if published else functools.partial(_stored, asked)
+    of: dict[str, Sequence[int]] = {}
+    by_table = (
+        functools.partial(_published, of) if published else functools.partial(_stored, asked, of)
+    )
     verdicts = judged(_spelt_out(tables or []), profile, by_table)
     if as_json:
         sys.stdout.write(ledger.as_json(verdicts))
     else:
-        _print(verdicts)
+        _print(verdicts, of)
     _note_judges(profile)
 
 
@@ -142,8 +145,10 @@ def judged(
     return [verdict for verdict in verdicts if verdict.table in wanted]
 
 
-def _stored(asked: Sequence[int] | None, table: Table, profile: Profile) -> list[Verdict]:
-    """Judge a table by what the store holds, of seeds or of those last asked for."""
+def _stored(
+    asked: Sequence[int] | None, of: dict[str, Sequence[int]], table: Table, profile: Profile
+) -> list[Verdict]:
+    """Judge a table by what the store holds, of seeds or of the most complete; `of` gets them."""
     from harness.cli.asking import planned
     from harness.project import store_dir
     from harness.report.claims import judge_runs, lacking_rows
@@ -154,12 +159,13 @@ def _stored(asked: Sequence[int] | None, table: Table, profile: Profile) -> list
     rows = [row.id for row in table.rows if row.id not in lacking]
     if not rows:
         return judge_without(table, profile.scale, lacking[table.rows[0].id])
-    seeds = last_asked(table.id, profile.name) if asked is None else asked
+    seeds = shown(table.id, profile.name) if asked is None else asked
+    of[table.id] = seeds
     return judge_runs(planned(table.id, profile.name, seeds, rows), Store(store_dir()), lacking)
 
 
-def _published(table: Table, profile: Profile) -> list[Verdict]:
-    """Judge a table by what is published of it."""
+def _published(of: dict[str, Sequence[int]], table: Table, profile: Profile) -> list[Verdict]:
+    """Judge a table by what is published of it; `of` gets its seeds."""
     from harness.project import results_dir
     from harness.report.claims import judge_published
     from harness.report.published import read_published
@@ -168,19 +174,23 @@ def _published(table: Table, profile: Profile) -> list[Verdict]:
     folder = results_dir() / profile.name / table.id
     if not folder.is_dir():
         return judge_without(table, profile.scale, f"`{table.id}` is not published")
-    return judge_published(table, read_published(folder))
+    found = read_published(folder)
+    of[table.id] = found.report["seeds"]
+    return judge_published(table, found)
 
 
-def _print(verdicts: Sequence[Verdict]) -> None:
+def _print(verdicts: Sequence[Verdict], of: Mapping[str, Sequence[int]]) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
     from harness.cli.output import console, counted
     from harness.report.ledger import PRIMARY, totals
+    from harness.report.view import seeds_text
 
     out = console()
     for table in dict.fromkeys(verdict.table for verdict in verdicts):
-        out.print(table, style="bold")
+        seeds = f", seeds {seeds_text(of[table])}" if table in of else ""
+        out.print(f"{table}{seeds}", style="bold")
         for verdict in verdicts:
             if verdict.table == table:
                 first, *rest = _sentences(verdict)

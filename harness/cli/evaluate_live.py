@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from harness.evaluation.judging.client import Client
     from harness.evaluation.judging.dialect import Dialect
     from harness.evaluation.judging.endpoint import Endpoint
+    from harness.evaluation.judging.estimate import Estimate
     from harness.evaluation.judging.ledger import Ledger
-    from harness.evaluation.judging.prices import Price
+    from harness.evaluation.judging.prices import Price, Retirement
 
 
 def evaluate(benchmark: Benchmark, asked: Asked, judge_model: str, annotator: str = "") -> None:
@@ -83,33 +85,74 @@ def judged(
         The evaluation; None where only the price was asked for.
     """
     from harness.cli.evaluate_printing import plan_line, progress, show_plan, spending_line
-    from harness.cli.output import note
+    from harness.cli.output import note, warn
     from harness.evaluation import benchmark_run
 
-    planned = benchmark_run.estimates(benchmark, answers, answerer, judge)
     origin = _origin_of_prices(asked)
+    ending = _retirements(asked, judge.model, *((answerer.model,) if answerer else ()))
     if asked.dry_run:
-        show_plan(benchmark.name, planned, origin, asked.as_json)
+        planned = benchmark_run.estimates(benchmark, answers, answerer, judge)
+        show_plan(benchmark.name, planned, origin, ending, asked.as_json)
         return None
+    for retirement in ending:
+        warn(retirement.sentence)
     for client in (judge.client, *((answerer.client,) if answerer else ())):
         client.endpoint.check_key()
-    for line in planned:
-        note(plan_line(line))
-    note(origin)
-    if local is not None:
-        answers = local()
-    try:
-        return benchmark_run.run(
-            benchmark,
-            answers,
-            answerer,
-            judge,
-            asked.concurrency,
-            output,
-            progress(),
-        )
-    finally:
-        note(spending_line(judge.client.ledger.spending))
+    given = answers or answerer
+    model = Path(asked.model or "").resolve().name if given is None else given.model
+    # What is kept is first looked at when nobody else asks for the same any more.
+    with alone(benchmark.name, model, judge.name(benchmark.name)):
+        planned = benchmark_run.estimates(benchmark, answers, answerer, judge)
+        for line in planned:
+            note(plan_line(line))
+        note(origin)
+        _refuse_retired(asked, judge.model, ending, planned)
+        if local is not None:
+            answers = local()
+        try:
+            return benchmark_run.run(
+                benchmark,
+                answers,
+                answerer,
+                judge,
+                asked.concurrency,
+                output,
+                progress(),
+            )
+        finally:
+            note(spending_line(judge.client.ledger.spending))
+
+
+@contextmanager
+def alone(benchmark: str, model: str, judge: str) -> Iterator[None]:
+    """Evaluate a model on a benchmark with a judge while no other command of this machine does.
+
+    Two commands at once would pay for everything twice. The second one says so and waits for the
+    first to end, however that ends, and then finds its replies.
+
+    Raises:
+        HarnessError: The work folder cannot be written, or is on a file system without locks.
+    """
+    from harness.cli.output import note
+    from harness.errors import HarnessError
+    from harness.evaluation.benchmark_archive import folder_of
+    from harness.project import work_dir
+    from harness.store.locks import hold
+
+    path = Path(f"{folder_of(work_dir() / 'locks', benchmark, model, judge)}.lock")
+    with ExitStack() as stack:
+        try:
+            if not stack.enter_context(hold(path, wait=False)):
+                note(
+                    f"another command evaluates {model} on {benchmark} with {judge}: waiting for "
+                    "it to end, so that nothing is paid twice"
+                )
+                stack.enter_context(hold(path))
+        except OSError as error:
+            raise HarnessError(
+                f"Cannot write {path}: {error.strerror or error}; make room or set HARNESS_WORK"
+            ) from error
+        yield
 
 
 def judge_of(asked: JudgeAsked, model: str, annotator: str, ledger: Ledger) -> Judge:
@@ -190,6 +233,36 @@ def _client(endpoint: Endpoint, ledger: Ledger, price: Price | None, dialect: Di
 
     cache = ReplyCache(work_dir() / "replies")
     return Client(endpoint, cache, ledger, price, dialect=dialect)
+
+
+def _retirements(asked: JudgeAsked, *models: str) -> list[Retirement]:
+    """Return which of the models are retired by their sellers, or will be."""
+    from harness.evaluation.judging.prices import SHIPPED, read_prices
+
+    # A list of one's own says what one pays, and need not know when models end.
+    known = {**read_prices().retirements, **read_prices(asked.prices or SHIPPED).retirements}
+    return [known[model] for model in dict.fromkeys(models) if model in known]
+
+
+def _refuse_retired(
+    asked: JudgeAsked, judge: str, ending: Sequence[Retirement], planned: Sequence[Estimate]
+) -> None:
+    """Refuse to ask a retired judge at its seller's, before answers to it are paid for.
+
+    Raises:
+        UserError: It is retired, no endpoint is named, and not all of its judgments are kept.
+    """
+    from harness.errors import UserError
+
+    retired = next((r for r in ending if r.model == judge and r.is_past), None)
+    all_kept = all(line.requests == line.from_cache for line in planned)
+    if retired is None or all_kept or asked.judge_base_url is not None:
+        return
+    raise UserError(
+        f"{judge} was retired on {retired.on} and answers nobody at its seller's; name another "
+        f"with `--judge {retired.successor or 'MODEL'}`, whose scores stand in columns of their "
+        "own, or with --judge-base-url an endpoint that still serves it"
+    )
 
 
 def _origin_of_prices(asked: JudgeAsked) -> str:

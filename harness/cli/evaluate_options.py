@@ -83,7 +83,7 @@ JudgeDialectOption = Annotated[
     typer.Option(
         "--judge-dialect",
         metavar="NAME",
-        help="How it is asked: `plain`, or `thinking` without a temperature.",
+        help="How it is asked: `plain`, `thinking` without a temperature, or `silenced`.",
         show_default="by its name",
     ),
 ]

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from harness.evaluation.benchmark_result import Evaluation
     from harness.evaluation.judging.estimate import Estimate
     from harness.evaluation.judging.ledger import Spending
+    from harness.evaluation.judging.prices import Retirement
 
 
 def progress() -> Any:
@@ -26,13 +27,20 @@ def progress() -> Any:
     return progress
 
 
-def show_plan(benchmark: str, planned: Sequence[Estimate], origin: str, as_json: bool) -> None:
+def show_plan(
+    benchmark: str,
+    planned: Sequence[Estimate],
+    origin: str,
+    ending: Sequence[Retirement],
+    as_json: bool,
+) -> None:
     """Print what a run would ask and cost.
 
     Args:
         benchmark: Its name.
         planned: What is asked of each model.
         origin: When and from where the judge's price is.
+        ending: Which of the models are retired, or will be.
         as_json: Print JSON and nothing else.
     """
     from dataclasses import asdict
@@ -41,7 +49,15 @@ def show_plan(benchmark: str, planned: Sequence[Estimate], origin: str, as_json:
 
     if as_json:
         lines = [asdict(line) for line in planned]
-        print_json({"benchmark": benchmark, "prices": origin, "requests": lines})
+        retirements = [retirement.as_json() for retirement in ending]
+        print_json(
+            {
+                "benchmark": benchmark,
+                "prices": origin,
+                "retirements": retirements,
+                "requests": lines,
+            }
+        )
         return
     rows = [
         (
@@ -62,7 +78,8 @@ def show_plan(benchmark: str, planned: Sequence[Estimate], origin: str, as_json:
     )  # fmt: skip
     out = console()
     out.print(grid(headings, rows, right="234567"))
-    out.print(origin, soft_wrap=True)
+    for line in (origin, *(retirement.sentence for retirement in ending)):
+        out.print(line, soft_wrap=True)
 
 
 def plan_line(line: Estimate) -> str:
@@ -84,6 +101,11 @@ def spending_line(spending: Spending) -> str:
     )
     if spending.usd_unconfirmed:
         text += f", and at most {_dollars(spending.usd_unconfirmed)} for replies that never came"
+    if spending.overstated:
+        text += (
+            f"; of these the endpoint claimed more tokens than a request allows for "
+            f"{spending.overstated}, which are counted at what it allows"
+        )
     return text
 
 

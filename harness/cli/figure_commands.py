@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from harness.cli.options import DEFAULT_SEEDS, parse_seeds
 
 if TYPE_CHECKING:
+    from harness.cli.publishing import Publishing
     from harness.cli.report_writing import Format
     from harness.report.figures.report import FigureReport
     from harness.trainer.figure_runs import FigureRuns
@@ -119,49 +120,60 @@ def run_figure(
     tracker, outcome, parts = tracker_of(store), None, list(runs.parts.values())
     if plan.pending(store):
         outcome = execute(parts, plan, store, tracker, summary["jobs"], fail_fast, stderr=as_json)
-    # A figure has no rows of its own to track, only the runs of its tables' rows.
-    tracker.finish([TableState(part, ()) for part in parts])
     form = Format.json if as_json else Format.terminal
     _write(assemble_figure(runs, store), form)
+    # A figure has no rows of its own to track, only the runs of its tables' rows.
+    tracker.finish(lambda: [TableState(part, ()) for part in parts])
     if outcome is not None and not outcome.ok:
         print_failures(outcome, store.root, work_dir() / "logs")
         raise typer.Exit(1)
 
 
 def report_figure(
-    name: str, profile: str, rows: str | None, seeds: str | None, form: Format, publish: bool
+    name: str,
+    profile: str,
+    rows: str | None,
+    seeds: str | None,
+    form: Format,
+    to: Publishing | None,
 ) -> None:
     """Report what has been computed of a figure, without computing anything."""
     from harness.cli.output import note
-    from harness.project import publishing_dir, store_dir
+    from harness.project import store_dir
     from harness.report.figures.publish import publish_figure
     from harness.report.figures.report import assemble_figure
     from harness.store import Store
 
-    asked = parse_seeds(seeds) if seeds is not None else _last_asked(name, profile)
+    asked = parse_seeds(seeds) if seeds is not None else _shown(name, profile)
     report = assemble_figure(planned_figure(name, profile, asked, rows), Store(store_dir()))
-    if publish:
-        note(f"published in {publish_figure(report, publishing_dir())}")
+    if to is not None:
+        folder = publish_figure(report, to.results_dir, allow_fewer=name in to.fewer)
+        note(f"published in {folder}")
     _write(report, form)
 
 
-def _last_asked(name: str, profile: str) -> tuple[int, ...]:
-    """Return the seeds last asked for of a figure, or of all its tables where they agree.
+def _shown(name: str, profile: str) -> tuple[int, ...]:
+    """Return the most complete seeds ever asked for of a figure or of a table it is drawn from.
 
     Raises:
         UserError: There is no such figure or profile.
+        HarnessError: A record of seeds asked for is broken.
     """
-    from harness.project import work_dir
-    from harness.report.asked import recall
+    from harness.project import store_dir, work_dir
+    from harness.report.asked import ever_asked, most_complete, recall
+    from harness.store import Store
 
-    figure = planned_figure(name, profile, (0,)).figure  # an unknown name is no path to look at
-    own = recall(work_dir(), name, profile)
-    if own is not None:
-        return own
-    tables = {ref.partition("/")[0] for ref in figure.rows}
-    found = {recall(work_dir(), table, profile) for table in tables} - {None}
-    (only,) = found if len(found) == 1 else (None,)
-    return only or parse_seeds(DEFAULT_SEEDS)
+    default = parse_seeds(DEFAULT_SEEDS)
+    figure = planned_figure(name, profile, default).figure  # an unknown name is no path to look at
+    tables = dict.fromkeys(ref.partition("/")[0] for ref in figure.rows)
+    known = {seed for asked in (name, *tables) for seed in ever_asked(work_dir(), asked, profile)}
+    if not known:
+        return default
+    of_tables = {recall(work_dir(), table, profile) for table in tables} - {None}
+    (agreed,) = of_tables if len(of_tables) == 1 else (None,)
+    last = recall(work_dir(), name, profile) or agreed or default
+    runs = planned_figure(name, profile, sorted(known))
+    return most_complete(runs, Store(store_dir()), last).seeds
 
 
 def _write(report: FigureReport, form: Format) -> None:

@@ -13,6 +13,7 @@ from harness.cli.pricing import PriceAsked
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from harness.cli.publishing import Publishing
     from harness.cli.together import Together
     from harness.cost.pricing import Price
     from harness.report.cells import Cell
@@ -139,7 +140,7 @@ def run_group(
     from harness.cli.output import console
     from harness.cli.run_command import execute, print_failures
     from harness.cli.together import summarise
-    from harness.cli.tracking_commands import tracker_of, whole_table
+    from harness.cli.tracking_commands import states_of, tracker_of
     from harness.engine import Plan
     from harness.project import store_dir, work_dir
     from harness.report.asked import remember
@@ -161,13 +162,12 @@ def run_group(
         workers = summary["jobs"]
         outcome = execute(together.tables, plan, store, tracker, workers, fail_fast, stderr=as_json)
     cells = [build_cells(runs, store) for runs in together.tables]
-    tracker.finish(
-        [whole_table(runs, own, store) for runs, own in zip(together.tables, cells, strict=True)]
-    )
     if as_json:
         _write_cells(cells)
     else:
         _print_closing(out, together, cells)
+    tables = zip(together.tables, cells, strict=True)
+    tracker.finish(lambda: [s for runs, own in tables for s in states_of(runs, own, store)])
     if outcome is not None and not outcome.ok:
         print_failures(outcome, store.root, work_dir() / "logs")
         raise typer.Exit(1)
@@ -203,7 +203,7 @@ def closing(cells: Sequence[Cell]) -> tuple[str, str, str]:
     to compare.
     """
     from harness.report.cells import STATES
-    from harness.report.summary import summarise
+    from harness.report.summary import compared_signs
 
     states = [cell.state for cell in cells]
     whole = states.count("ok")
@@ -212,7 +212,7 @@ def closing(cells: Sequence[Cell]) -> tuple[str, str, str]:
         for state in STATES
         if state != "ok" and state in states
     ]
-    compared = [summary for summary in summarise(cells) if summary.signs]
+    compared = [summary for summary in compared_signs(cells) if summary.signs]
     agree = sum(summary.signs_agree or 0 for summary in compared)
     signs = sum(summary.signs or 0 for summary in compared)
     return (
@@ -222,38 +222,48 @@ def closing(cells: Sequence[Cell]) -> tuple[str, str, str]:
     )
 
 
-def publish_group(group: str, profile: str, seeds: Sequence[int] | None) -> None:
-    """Publish those tables of a group that were run, be it in part.
+def publish_group(group: str, profile: str, seeds: Sequence[int] | None, to: Publishing) -> None:
+    """Publish those tables of a group that were run; the refused ones do not stop the others.
 
     Args:
         group: Name of the group.
         profile: Name of the profile.
-        seeds: Root seeds; those last asked for of each table where not given.
+        seeds: Root seeds; the most complete ones of each table where not given.
+        to: Where to publish, and which of them may have less than they should.
 
     Raises:
         UserError: There is no such profile, or it can run none of the tables.
+        HarnessError: Some of them were refused.
     """
-    from harness.cli.output import note
-    from harness.cli.report_command import last_asked
+    from harness.cli.output import note, warn
+    from harness.cli.report_command import shown
     from harness.cli.together import sorted_out
+    from harness.errors import HarnessError
     from harness.project import store_dir
     from harness.report.cells import build_cells
+    from harness.report.publication import Refused
     from harness.store import Store
     from harness.trainer.table_runs import plan_table
 
     scale, tables, left_out = sorted_out(group, profile)
-    store = Store(store_dir())
+    store, refused = Store(store_dir()), []
     for table in tables:
-        runs = plan_table(table, scale, last_asked(table.id, profile) if seeds is None else seeds)
-        _publish(runs, build_cells(runs, store), store)
+        runs = plan_table(table, scale, shown(table.id, profile) if seeds is None else seeds)
+        try:
+            _publish(runs, build_cells(runs, store), store, to)
+        except Refused as error:
+            refused.append(table.id)
+            warn(str(error))
     for name, reasons in left_out.items():
         note(f"left out: {name}: {'; '.join(reasons)}")
+    if refused:
+        raise HarnessError(f"not published: {', '.join(refused)}; the warnings above say why")
 
 
-def _publish(runs: TableRuns, cells: Sequence[Cell], store: Store) -> None:
-    """Publish a table that was run, be it in part; rows of other tables do not make it one."""
+def _publish(runs: TableRuns, cells: Sequence[Cell], store: Store, to: Publishing) -> None:
+    """Publish a table that was run; rows of other tables do not make it one."""
     from harness.cli.output import note
-    from harness.project import publishing_dir, work_dir
+    from harness.project import work_dir
     from harness.report.asked import recall
     from harness.report.publish import publish
 
@@ -261,4 +271,5 @@ def _publish(runs: TableRuns, cells: Sequence[Cell], store: Store) -> None:
     if never or {cell.state for cell in cells} <= {"not_run", "not_available"}:
         note(f"{runs.table.id} was not run, and is not published")
         return
-    note(f"published in {publish(runs, cells, store, publishing_dir())}")
+    fewer = runs.table.id in to.fewer
+    note(f"published in {publish(runs, cells, store, to.results_dir, allow_fewer=fewer)}")

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, Self
 
 from harness.cli.output import counted, duration
-from harness.engine import Event, StageFailed, StageProgress, Tally
+from harness.engine import Event, StageElsewhere, StageFailed, StageProgress, Tally
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -54,6 +54,7 @@ def headline(tally: Tally) -> str:
     words += [f"{tally.failed} failed"] if tally.failed else []
     words += [f"{tally.skipped} skipped"] if tally.skipped else []
     words += [f"{len(tally.running)} running"] if tally.running else []
+    words += [f"{len(tally.elsewhere)} in another run"] if tally.elsewhere else []
     if tally.done + tally.failed + tally.skipped < tally.total:
         words.append(f"about {duration(tally.remaining_s())} left")
     return ", ".join(words)
@@ -100,7 +101,8 @@ class Lines:
         self._tally.observe(event)
         if isinstance(event, StageFailed):
             self._out.print(f"failed: {event.stage.title}: {event.reason}", soft_wrap=True)
-        if self._clock() - self._last >= LINE_EVERY_S:
+        waits = isinstance(event, StageElsewhere) and not self._tally.running
+        if waits or self._clock() - self._last >= LINE_EVERY_S:
             self._print()
 
     def _print(self) -> None:

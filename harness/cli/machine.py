@@ -26,7 +26,8 @@ def inspect_machine() -> dict[str, Any]:
 
     Keys are reported as present or absent, and a tracking address without its credentials.
     """
-    from harness.tracking.database import chosen_uri, shown
+    from harness.tracking.database import chosen_uri
+    from harness.tracking.secrets import shown
 
     total, free = _memory()
     work = work_dir()

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import JobsOption
+from harness.cli.options import LARGEST_SEED, JobsOption, workers_of
+from harness.cli.publishing import AllowFewerOption, publishing
 
 if TYPE_CHECKING:
     from harness.engine import Event
@@ -28,7 +29,9 @@ OutputOption = Annotated[
         "--output", metavar="DIR", help="Where to write.", show_default="`world` in the work folder"
     ),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", metavar="ID", min=0, help="Seed of it all.")]
+SeedOption = Annotated[
+    int, typer.Option("--seed", metavar="ID", min=0, max=LARGEST_SEED, help="Seed of it all.")
+]
 
 
 def _recordable(write: bool) -> bool:
@@ -71,11 +74,13 @@ def build(output: OutputOption = None, seed: SeedOption = 0) -> None:
     Takes up to 90 minutes on 2 cores. The same processor and thread count give the same digests.
     The shipped world is left alone: set HARNESS_WORLD to the folder to run in the rebuilt one.
     """
-    from harness.cli.output import console
+    from harness.cli.output import console, writing
     from harness.project import work_dir
     from harness.worlds.embedded.build import build as build_world
 
-    folder = (work_dir() / "world" if output is None else output).resolve()
+    given = work_dir() / "world" if output is None else output
+    with writing("--output", given) as folder:
+        folder.mkdir(parents=True, exist_ok=True)
     out = console()
 
     def say(line: str) -> None:
@@ -127,35 +132,37 @@ def online_gates(
         bool,
         typer.Option("--pushed", help="Also over-optimise one policy, and publish how it looks."),
     ] = False,
+    allow_fewer: AllowFewerOption = None,
 ) -> None:
     """Measure what decides online training: RLOO 1x over a grid, on validation prompts.
 
     Takes some ten minutes; exit code 1 if the profile's settings do not follow.
     """
     from harness.cli.output import note
-    from harness.project import publishing_dir
-    from harness.report.over_optimisation import publish_pushed
+    from harness.report.over_optimisation import FOLDER, publish_pushed
     from harness.trainer.acceptance_grids import (
         failures_online,
         measure_online,
         measure_pushed,
     )
 
-    folder = publishing_dir() / "micro" if pushed else None  # before minutes of training
+    to = publishing(pushed, allow_fewer, [FOLDER], "micro")
     found = measure_online(*_gate_work(jobs), _say)
-    if folder is not None:
+    if to is not None:
         steps, setting = measure_pushed(*_gate_work(jobs), _say)
         points = [step.as_json() for step in steps]
-        note(f"published in {publish_pushed(points, setting, folder)}")
+        fewer = bool(to.fewer)
+        folder = publish_pushed(points, setting, to.results_dir, "micro", allow_fewer=fewer)
+        note(f"published in {folder}")
     _decide("online_gates", found, failures_online, write)
 
 
 def _gate_work(jobs: int | None) -> tuple[Store, int]:
     """Return the store that gates work in, and how many workers."""
     from harness.project import work_dir
-    from harness.store import Store, available_cores
+    from harness.store import Store
 
-    return Store(work_dir() / "gates" / "store"), jobs or available_cores()
+    return Store(work_dir() / "gates" / "store"), workers_of(jobs)
 
 
 def _decide(

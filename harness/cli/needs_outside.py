@@ -38,6 +38,7 @@ def outside_needs(profile: Profile, machine: Mapping[str, Any]) -> Iterator[Need
     yield from _benchmarks(profile)
     for role, model, required in endpoints_of(profile):
         yield _endpoint(role, model, required=required)
+    yield from retirements(profile)
     yield from _calibrations(profile)
 
 
@@ -183,6 +184,38 @@ def _endpoint(role: Role, model: str, *, required: bool) -> Need:
     return Need(what, "met", f"{endpoint.address}, {key} a key in {access.key_variable}; {price}")
 
 
+def retirements(profile: Profile) -> Iterator[Need]:
+    """Yield what is retired by its seller, or will be, of everybody whom a profile asks.
+
+    A retired model keeps the profile from running, unless an endpoint is named that may serve it.
+    """
+    from harness.evaluation.judging.prices import read_prices
+
+    known = read_prices().retirements
+    for role, model, required in endpoints_of(profile):
+        if model not in known:
+            continue
+        variable = f"HARNESS_{role}_URL"
+        gone = known[model].is_past and not os.environ.get(variable)
+        yield Need(
+            f"retirement of the {role.lower()} {model}",
+            "missing" if gone and required else "advised",
+            known[model].sentence,
+            _way_out(role, variable, known[model].successor),
+        )
+
+
+def _way_out(role: Role, variable: str, successor: str | None) -> str:
+    """Return what can be done where a role's model is retired."""
+    served = f"name an endpoint that still serves it in {variable}"
+    if role != "JUDGE" or successor is None:
+        return served
+    return (
+        f"{served}, or export the policies (`harness export`) and have them judged by "
+        f"`harness evaluate BENCHMARK --judge {successor}`, in columns of their own"
+    )
+
+
 def two_parts(sentence: str) -> tuple[str, str]:
     """Return what is wrong, and what to do, of a sentence that says both."""
     what, _, do = sentence.partition("; ")
@@ -190,17 +223,20 @@ def two_parts(sentence: str) -> tuple[str, str]:
 
 
 def _calibrations(profile: Profile) -> Iterator[Need]:
-    from harness.evaluation.calibration_record import states
+    from harness.evaluation.calibration_record import candidates
     from harness.project import calibrations_dir
 
-    for name, found in states(profile, calibrations_dir()).items():
-        if found is not None and found.passed:
-            yield Need(f"calibration of {name}", "met", found.text)
+    for one in candidates(profile, calibrations_dir()):
+        what, of = f"calibration of {one.benchmark}", ""
+        if one.successor_of is not None:
+            what, of = f"{what} by {one.model}", f" --judge {one.model}"
+        if one.held is not None and one.held.passed:
+            yield Need(what, "met", one.held.text)
             continue
         yield Need(
-            f"calibration of {name}", "advised",
-            "not done, so that scores are reported as not calibrated" if found is None
-            else found.text,
-            f"type `harness calibrate --profile {profile.name} --benchmark {name}` with --data, "
-            "--answers and --published",
+            what, "advised",
+            "not done, so that scores are reported as not calibrated" if one.held is None
+            else one.held.text,
+            f"type `harness calibrate --profile {profile.name} --benchmark {one.benchmark}{of}` "
+            "with --data, --answers and --published",
         )  # fmt: skip

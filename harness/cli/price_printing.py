@@ -119,6 +119,8 @@ def _print_calls(out: Console, price: Price) -> None:
     out.print()
     out.print(grid(headings, rows, right="23456"))
     out.print(read_prices().origin, soft_wrap=True)
+    for retirement in price.retirements:
+        out.print(retirement.sentence, soft_wrap=True)
 
 
 def _print_assumptions(out: Console, price: Price) -> None:

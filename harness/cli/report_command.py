@@ -17,10 +17,12 @@ from harness.cli.options import (
     parse_names,
     parse_seeds,
 )
+from harness.cli.publishing import AllowFewerOption, PublishOption, publishing
 from harness.cli.report_writing import Format, save, write, write_report
 
 if TYPE_CHECKING:
     from harness.catalogue.schema import Table
+    from harness.cli.publishing import Publishing
     from harness.report.report import Report
 
 AnyTableArgument = Annotated[
@@ -34,7 +36,7 @@ AskedSeedsOption = Annotated[
         "--seeds",
         metavar="IDS",
         help="Seeds, as `0`, `0,2` or `0-4`.",
-        show_default="those last asked for",
+        show_default="the most complete",
     ),
 ]
 FormatOption = Annotated[
@@ -46,14 +48,11 @@ OutputOption = Annotated[
         "--output",
         metavar="FILE",
         help="Where to write it.",
-        show_default="stdout; HTML: `report.html` in the work folder",
+        show_default="stdout; HTML: a file in the work folder, named after what it reports",
     ),
 ]
 PublishedOption = Annotated[
     bool, typer.Option("--published", help="HTML of what is published, without the store.")
-]
-PublishOption = Annotated[
-    bool, typer.Option("--publish", help="Also write it to results/, with the scores behind it.")
 ]
 
 
@@ -72,14 +71,16 @@ def report(
     output: OutputOption = None,
     published: PublishedOption = False,
     publish: PublishOption = False,
+    allow_fewer: AllowFewerOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Report what has been computed, without computing anything.
 
-    The seeds are those of the last run of each table; what is missing of them is said. Of several
-    tables (`all-offline`, `all`), those that the profile cannot run are left out, with a note.
+    The seeds are the most complete ones of each table; those left out are named. Of several tables
+    (`all-offline`, `all`), those that the profile cannot run are left out, with a note.
     """
-    from harness.catalogue.groups import GROUPS
+    from harness.catalogue.groups import GROUPS, members
+    from harness.cli.asking import all_tables
     from harness.cli.figure_commands import is_figure, report_figure
     from harness.errors import UserError
 
@@ -87,8 +88,9 @@ def report(
         raise UserError(f"`--json` and `--format {form}` contradict each other; leave one out")
     if (table is None) != every:
         raise UserError("name one table, or ask for every one with `--all`")
-    if publish:
-        _refuse_stand_ins(profile)
+    group = "all" if every else table if table in GROUPS else None
+    names = [table or ""] if group is None else [t.id for t in members(group, all_tables())]
+    to = publishing(publish, allow_fewer, names, profile)
     form = Format.json if as_json else form or Format.terminal
     if table is not None and is_figure(table):
         if form not in (Format.terminal, Format.markdown, Format.json) or published or output:
@@ -96,32 +98,31 @@ def report(
                 f"`{table}` is a figure, which is written as terminal, markdown or json to stdout; "
                 "a page with all figures is `harness report --all --format html`"
             )
-        report_figure(table, profile, rows, seeds, form, publish)
+        report_figure(table, profile, rows, seeds, form, to)
         return
     asked = None if seeds is None else parse_seeds(seeds)
     wanted = parse_names("--rows", rows)
     if published and (form is not Format.html or asked is not None):
         raise UserError("`--published` is for `--format html`, and has the seeds it was made with")
-    group = "all" if every else table if table in GROUPS else None
     if group is not None and wanted is not None:
         raise UserError(f"`--rows` names rows of one table; name that table instead of `{group}`")
     if form is Format.html:
-        if publish or wanted is not None:
+        if to is not None or wanted is not None:
             raise UserError("a page has all rows and is not published; leave out the options")
         _page(group, table, profile, asked, output, published=published)
         return
     if group is None:
         assert table is not None
-        _one(table, profile, asked, wanted, form, output, publish=publish)
+        _one(table, profile, asked, wanted, form, output, to)
         return
-    if publish:
+    if to is not None:
         from harness.cli.group_commands import publish_group
 
         if form is not Format.terminal or output is not None:
             raise UserError(
                 "several tables are published into their own folders; leave out the other options"
             )
-        publish_group(group, profile, asked)
+        publish_group(group, profile, asked, to)
         return
     reports = _several(group, profile, asked)
     write(reports, [cell for found in reports for cell in found.cells], form, output)
@@ -134,37 +135,24 @@ def _one(
     rows: Sequence[str] | None,
     form: Format,
     output: Path | None,
-    *,
-    publish: bool,
+    to: Publishing | None,
 ) -> None:
     from harness.cli.asking import planned
     from harness.cli.output import note
-    from harness.project import publishing_dir, store_dir
+    from harness.project import store_dir
     from harness.report.cells import build_cells
     from harness.store import Store
 
-    runs = planned(table, profile, last_asked(table, profile) if asked is None else asked, rows)
+    runs = planned(table, profile, shown(table, profile, rows) if asked is None else asked, rows)
     store = Store(store_dir())
     cells = build_cells(runs, store)
-    if publish:
-        from harness.report.publish import publish as publish_table
+    if to is not None:
+        from harness.report.publish import publish
 
-        note(f"published in {publish_table(runs, cells, store, publishing_dir())}")
+        fewer = table in to.fewer
+        folder = publish(runs, cells, store, to.results_dir, allow_fewer=fewer)
+        note(f"published in {folder}")
     write_report(runs, cells, store, form, output=output)
-
-
-def _refuse_stand_ins(profile: str) -> None:
-    """Refuse to publish what was measured on stand-ins.
-
-    Raises:
-        UserError: it was, or there is no such profile.
-    """
-    from harness.catalogue.profile import MEANINGLESS, find_profile
-    from harness.cli.asking import all_profiles
-    from harness.errors import UserError
-
-    if find_profile(all_profiles(), profile).stand_ins is not None:
-        raise UserError(f"at the profile `{profile}` {MEANINGLESS}; publish another profile's")
 
 
 def _several(group: str, profile: str, asked: Sequence[int] | None) -> list[Report]:
@@ -183,7 +171,7 @@ def _several(group: str, profile: str, asked: Sequence[int] | None) -> list[Repo
     scale, store = find_profile(all_profiles(), profile), Store(store_dir())
     reports = []
     for table in members(group, all_tables()):
-        seeds = last_asked(table.id, profile) if asked is None else asked
+        seeds = shown(table.id, profile) if asked is None else asked
         runs, lacking = runnable(table, scale, seeds)
         if runs is None:
             note(f"{table.id} is left out: {lacking[table.rows[0].id]}")
@@ -204,7 +192,7 @@ def _page(
     from harness.catalogue.groups import members
     from harness.catalogue.load import find_table
     from harness.catalogue.profile import find_profile
-    from harness.cli.asking import all_profiles, all_tables
+    from harness.cli.asking import all_figures, all_profiles, all_tables
     from harness.project import results_dir, store_dir, work_dir
     from harness.report.page.page import as_html
     from harness.store import Store
@@ -220,21 +208,52 @@ def _page(
         from harness.report.page.from_store import from_store
 
         def seeds(table: Table) -> Sequence[int]:
-            return last_asked(table.id, profile) if asked is None else asked
+            return shown(table.id, profile) if asked is None else asked
 
-        contents = from_store(tables, scale, seeds, Store(store_dir()), results_dir())
-    save(as_html(contents), work_dir() / "report.html" if output is None else output)
+        contents = from_store(
+            tables, scale, seeds, Store(store_dir()), results_dir(), all_figures().values()
+        )
+    if output is None:
+        output = work_dir() / _page_name(group or tables[0].id, scale.name, asked, published)
+    save(as_html(contents), output)
 
 
-def last_asked(table: str, profile: str) -> tuple[int, ...]:
-    """Return the seeds last asked for of a table at a profile, the default ones where none were.
+def _page_name(what: str, profile: str, asked: Sequence[int] | None, published: bool) -> str:
+    """Return the file name of a page: what it reports, so that another one does not replace it."""
+    from harness.report.view import seeds_text
+
+    text = "" if asked is None else seeds_text(asked)
+    if len(text) > 40 and asked is not None:  # a file name has some 250 characters
+        text = f"{asked[0]}-to-{asked[-1]}-{len(asked)}"
+    seeds = [f"seeds-{text}"] if text else []
+    return "-".join(["report", what, profile, *seeds, *(["published"] * published)]) + ".html"
+
+
+def shown(table: str, profile: str, rows: Sequence[str] | None = None) -> tuple[int, ...]:
+    """Return the seeds that a report shows when it is not told which, and say what it leaves out.
+
+    They are the most complete of those ever asked for, the default ones where none were.
 
     Raises:
-        HarnessError: The record of them is broken.
+        UserError: There is no such table, profile or row.
+        HarnessError: The record of the seeds asked for is broken.
     """
     from harness.cli.asking import found
-    from harness.project import work_dir
-    from harness.report.asked import recall
+    from harness.cli.output import counted, note
+    from harness.project import store_dir, work_dir
+    from harness.report.asked import shown_seeds
+    from harness.report.view import seeds_text
+    from harness.store import Store
 
     declared, scale = found(table, profile)  # an unknown name is no path to look at
-    return recall(work_dir(), declared.id, scale.name) or parse_seeds(DEFAULT_SEEDS)
+    seeds = shown_seeds(work_dir(), Store(store_dir()), declared, scale, rows)
+    if seeds is None:
+        return parse_seeds(DEFAULT_SEEDS)
+    if seeds.left_out:
+        others = ", ".join(f"{seed} ({number})" for seed, number in seeds.left_out.items())
+        note(
+            f"{declared.id}: shown are the most complete seeds, {seeds_text(seeds.seeds)}, with "
+            f"{seeds.whole} of {counted(seeds.runs, 'run')} done; left out, with how many are "
+            f"done: {others}; `--seeds` names others"
+        )
+    return seeds.seeds

@@ -94,7 +94,7 @@ def run(
     from harness.cli.output import console
     from harness.cli.plan_command import headline, show_plan, summarise
     from harness.cli.report_writing import Format, write_report
-    from harness.cli.tracking_commands import tracker_of, whole_table
+    from harness.cli.tracking_commands import states_of, tracker_of
     from harness.engine import Plan
     from harness.project import store_dir, work_dir
     from harness.report.asked import remember
@@ -117,8 +117,8 @@ def run(
     if plan.pending(store):
         outcome = execute([runs], plan, store, tracker, summary["jobs"], fail_fast, stderr=as_json)
     cells = build_cells(runs, store)
-    tracker.finish([whole_table(runs, cells, store)])
     write_report(runs, cells, store, Format.json if as_json else Format.terminal, details=False)
+    tracker.finish(lambda: states_of(runs, cells, store))
     if not as_json:
         out.print(
             f"\nMore: harness report {again(runs.id, runs.profile.name)} (distances, assumptions), "
@@ -156,13 +156,17 @@ def execute(
     """
     from harness.cli.asking import EXPECTED_S
     from harness.cli.live import progress
-    from harness.cli.output import console, note
+    from harness.cli.needs_outside import retirements
+    from harness.cli.output import console, note, warn
     from harness.engine import LocalEngine, Tally
     from harness.project import work_dir
     from harness.trainer.steps import FUNCTIONS
     from harness.worlds.lookup import world_of
 
     world = world_of(tables[0].profile)
+    if not world.self_contained:
+        for need in retirements(tables[0].profile):
+            warn(need.line)
     for gap in world.preflight(plan.pending(store)):
         note(gap)
     tally = Tally(plan, store, jobs, EXPECTED_S)

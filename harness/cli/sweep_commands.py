@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import DEFAULT_PROFILE, JsonOption, ProfileOption
+from harness.cli.options import DEFAULT_PROFILE, JsonOption, ProfileOption, workers_of
+from harness.cli.publishing import AllowFewerOption, PublishOption, publishing
 
 if TYPE_CHECKING:
     from harness.catalogue.profile import Profile
@@ -43,11 +44,10 @@ StorageOption = Annotated[
         show_default="a file in the work folder",
     ),
 ]
-PublishOption = Annotated[
-    bool, typer.Option("--publish", help="Also write it to results/, with plots.")
-]
 
 SHOWN_TRIALS = 10
+
+MOST_TRIALS = 100_000
 """Trials that are printed; the JSON has all."""
 
 
@@ -136,22 +136,25 @@ def show(
     profile: ProfileOption = DEFAULT_PROFILE,
     storage: StorageOption = None,
     publish: PublishOption = False,
+    allow_fewer: AllowFewerOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what a sweep has found: best trials, importances, Pareto front, and the winner."""
     from harness.cli.output import counted, note, print_json
-    from harness.project import publishing_dir, store_dir
+    from harness.project import store_dir
     from harness.report.sweep import publish_sweep
     from harness.store import Store
     from harness.sweep.conduct import stored_report
 
     sweep, scale = _found(name, profile)
+    to = publishing(publish, allow_fewer, [name], profile)
     order = _order(sweep, scale, None, storage)
     report, others = stored_report(sweep, scale, order.study, order.storage, Store(store_dir()))
     if others:
         note(f"{counted(others, 'study')} of `{name}` under other settings is left out")
-    if publish:
-        note(f"published in {publish_sweep(report, publishing_dir())}")
+    if to is not None:
+        folder = publish_sweep(report, to.results_dir, allow_fewer=bool(to.fewer))
+        note(f"published in {folder}")
     if as_json:
         print_json(report.as_json())
     else:
@@ -174,10 +177,10 @@ def _found(name: str, profile: str) -> tuple[Sweep, Profile]:
 def _check_numbers(trials: int | None, jobs: int) -> None:
     from harness.errors import UserError
 
-    if trials is not None and trials < 1:
-        raise UserError(f"--trials is {trials}: give the number of trials, 1 or more")
-    if jobs < 1:
-        raise UserError(f"--jobs is {jobs}: give the number of processes, 1 or more")
+    workers_of(jobs)
+    if trials is not None and not 1 <= trials <= MOST_TRIALS:
+        shown = trials if abs(trials) < 10**20 else "too large"
+        raise UserError(f"--trials is {shown}: give the number of trials, from 1 to {MOST_TRIALS}")
 
 
 def _order(sweep: Sweep, profile: Profile, trials: int | None, storage: str | None) -> Order:

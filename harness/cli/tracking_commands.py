@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from harness.catalogue.profile import Profile
+    from harness.catalogue.schema import Table
     from harness.report.cells import Cell
     from harness.store import Store
     from harness.tracking import TableState, Tracker
@@ -43,7 +45,8 @@ def sync() -> None:
     if not states and not evaluations:
         out.print("No table was run yet, so there is nothing to write: harness run table4")
     if states:
-        tables = ", ".join(f"{s.runs.table.id}/{s.runs.profile.name}" for s in states)
+        named = dict.fromkeys(f"{s.runs.table.id}/{s.runs.profile.name}" for s in states)
+        tables = ", ".join(named)
         changes = tracker_of(store).sync(states)
         out.print(f"{tables}: {_counted(changes)}.", soft_wrap=True)
     if evaluations:
@@ -83,6 +86,11 @@ def ui(port: PortOption = 5000) -> None:
     # Without the query MLflow opens its pages on traces of language-model calls.
     page = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"
     out.print(f"MLflow is in a few seconds at {page} (Ctrl-C stops it).", soft_wrap=True)
+    out.print(
+        "Its home page says that it collects usage data: this server does not, and tells the page "
+        "not to.",
+        soft_wrap=True,
+    )
     out.file.flush()
     os.execve(command[0], command, environment)
 
@@ -98,41 +106,46 @@ def tracker_of(store: Store) -> Tracker:
     return Tracker(work_dir(), store, cells_served(all_tables()), warn=warn)
 
 
-def whole_table(runs: TableRuns, cells: Sequence[Cell], store: Store) -> TableState:
-    """Return the state of all rows of a table that its profile can run.
+def states_of(runs: TableRuns, cells: Sequence[Cell], store: Store) -> list[TableState]:
+    """Return what tracking shows of a table after a command has computed some of its runs.
 
-    Tracking shows whole tables, whichever rows a command named, so that writing after a run and
+    Of runs there are those of the command. Rows are those of the whole table with the seeds that a
+    report shows, whichever rows and seeds the command named, so that writing after a run and
     writing from the store are the same.
 
     Args:
-        runs: The runs of some of its rows.
+        runs: The runs of the command.
         cells: Their cells.
         store: The store they were read from.
+
+    Raises:
+        HarnessError: The record of the seeds asked for is broken, or the store cannot be read.
     """
     from harness.cli.asking import supported_rows
-    from harness.report.cells import build_cells
+    from harness.project import work_dir
+    from harness.report.asked import shown_seeds
     from harness.tracking import TableState
-    from harness.trainer.table_runs import plan_table
 
     rows = supported_rows(runs.table, runs.profile)
-    if rows == [row.id for row in runs.rows]:
-        return TableState(runs, cells)
-    whole = plan_table(runs.table, runs.profile, runs.seeds, rows)
-    return TableState(whole, build_cells(whole, store))
+    shown = shown_seeds(work_dir(), store, runs.table, runs.profile, rows)
+    seeds = runs.seeds if shown is None else shown.seeds
+    if (rows, seeds) == (runs.row_ids, runs.seeds):
+        return [TableState(runs, cells)]
+    return [TableState(runs, ()), _rows_state(runs.table, runs.profile, seeds, rows, store)]
 
 
 def asked_states(store: Store) -> list[TableState]:
-    """Return the state of every table that was run, at every profile, with its last seeds.
+    """Return the state of every table that was run, at every profile.
 
-    Of a figure that was run there are the runs behind it, by table and without cells.
+    Of runs there are those of all seeds ever asked for, of rows those with the seeds that a report
+    shows. Of a figure that was run there are the runs behind it, by table and without cells.
 
     Raises:
         HarnessError: A record of the seeds asked for is broken, or the store cannot be read.
     """
     from harness.cli.asking import all_figures, all_profiles, all_tables, supported_rows
     from harness.project import work_dir
-    from harness.report.asked import recall
-    from harness.report.cells import build_cells
+    from harness.report.asked import ever_asked, shown_seeds
     from harness.tracking import TableState
     from harness.trainer.figure_runs import plan_figure
     from harness.trainer.table_runs import plan_table
@@ -140,14 +153,28 @@ def asked_states(store: Store) -> list[TableState]:
     states = []
     for profile in all_profiles().values():
         for table in all_tables().values():
-            seeds = recall(work_dir(), table.id, profile.name)
-            rows = supported_rows(table, profile) if seeds else []
-            if seeds and rows:
-                runs = plan_table(table, profile, seeds, rows)
-                states.append(TableState(runs, build_cells(runs, store)))
+            asked = ever_asked(work_dir(), table.id, profile.name)
+            rows = supported_rows(table, profile) if asked else []
+            shown = shown_seeds(work_dir(), store, table, profile, rows) if rows else None
+            if shown is None:
+                continue
+            if shown.seeds != asked:
+                states.append(TableState(plan_table(table, profile, asked, rows), ()))
+            states.append(_rows_state(table, profile, shown.seeds, rows, store))
         for figure in all_figures().values():
-            seeds = recall(work_dir(), figure.id, profile.name)
-            if seeds:
-                parts = plan_figure(figure, all_tables(), profile, seeds).parts
+            asked = ever_asked(work_dir(), figure.id, profile.name)
+            if asked:
+                parts = plan_figure(figure, all_tables(), profile, asked).parts
                 states += [TableState(part, ()) for part in parts.values()]
     return states
+
+
+def _rows_state(
+    table: Table, profile: Profile, seeds: Sequence[int], rows: Sequence[str], store: Store
+) -> TableState:
+    from harness.report.cells import build_cells
+    from harness.tracking import TableState
+    from harness.trainer.table_runs import plan_table
+
+    runs = plan_table(table, profile, seeds, rows)
+    return TableState(runs, build_cells(runs, store))

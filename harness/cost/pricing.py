@@ -13,7 +13,7 @@ from harness.cost.costing import Costing, StageCost
 from harness.cost.hardware import Hardware
 from harness.cost.shapes import shape_of
 from harness.cost.stage_cost import stage_cost
-from harness.evaluation.judging.prices import read_prices
+from harness.evaluation.judging.prices import Retirement, read_prices
 from harness.store.stage import Stage
 from harness.worlds.real.access import Role
 from harness.worlds.real.planning import MODELS
@@ -84,6 +84,13 @@ class Price:
         return tuple(call for call in self.calls if call.usd is None)
 
     @property
+    def retirements(self) -> tuple[Retirement, ...]:
+        """Which of the models that are asked are retired by their sellers, or will be."""
+        known = read_prices().retirements
+        models = dict.fromkeys(call.model for call in self.calls)
+        return tuple(known[model] for model in models if model in known)
+
+    @property
     def disk(self) -> float:
         """Bytes: what stages leave, the models, and the most that is needed in passing."""
         models = sum(size for size in self.models.values() if size is not None)
@@ -116,6 +123,7 @@ class Price:
                 "complete": not self.unpriced,
                 "calls": [_call_json(call) for call in self.calls],
                 "prices": read_prices().origin,
+                "retirements": [retirement.as_json() for retirement in self.retirements],
             },
             "disk_gb": {
                 "total": self.disk / GB,

@@ -22,6 +22,13 @@ class StageStarted:
 
 
 @dataclass(frozen=True)
+class StageElsewhere:
+    """Another run computes a stage; this one waits, for its output or to do it after all."""
+
+    stage: Stage
+
+
+@dataclass(frozen=True)
 class StageProgress:
     """A running stage has reported one point of its curves."""
 
@@ -32,7 +39,7 @@ class StageProgress:
 
 @dataclass(frozen=True)
 class StageFinished:
-    """A stage's output is in the store; `wall_s` is the seconds its function took."""
+    """A stage's output is in the store; `wall_s` is the seconds its function took, anywhere."""
 
     stage: Stage
     wall_s: float
@@ -54,12 +61,17 @@ class StageSkipped:
     because: str
 
 
-Event: TypeAlias = StageStarted | StageProgress | StageFinished | StageFailed | StageSkipped
+Event: TypeAlias = (
+    StageStarted | StageElsewhere | StageProgress | StageFinished | StageFailed | StageSkipped
+)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: what was computed now, what failed and why, what was skipped and why."""
+    """How a run ended: what was done in its time, what failed and why, what was skipped and why.
+
+    What another run computed while this one waited for it is among what was done.
+    """
 
     finished: tuple[Stage, ...]
     failed: Mapping[Stage, str]

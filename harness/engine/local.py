@@ -2,14 +2,18 @@
 
 The parent decides and records, the workers compute and store. A stage goes to a worker when its
 inputs are done; its result is in the store before the parent hears of it. A failure costs the
-stage and what needs it, nothing else. How many workers there are changes when a stage runs, never
+stage and what needs it, nothing else. A stage that another run computes is left to that run, and
+looked after while others are computed: its output is used, and if it ends without one the stage is
+computed here. How many workers there are changes when a stage runs, never
 its numbers: a stage sees its settings, its inputs and its seed, and one thread.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -19,6 +23,7 @@ from harness.engine.events import (
     Event,
     Interrupted,
     Outcome,
+    StageElsewhere,
     StageFailed,
     StageFinished,
     StageProgress,
@@ -39,6 +44,10 @@ from harness.store import (
     available_cores,
     collect_provenance,
 )
+from harness.store.faults import DiskFullError, disk_full
+
+_LOOK_S = 0.2
+"""Seconds between two looks at the stages that other runs compute."""
 
 
 def _ignore(event: Event) -> None:
@@ -98,8 +107,11 @@ class LocalEngine:
     def run(self, plan: Plan) -> Outcome:
         """Compute the stages of a plan that are not done, trying again those that failed.
 
+        When the disk is full, what runs is awaited and nothing more is started.
+
         Raises:
             HarnessError: A stage is of a kind that has no function.
+            StoreError: The folder of the logs, or the store's, cannot be written.
             Interrupted: Ctrl-C; the workers are ended and what they were writing is removed.
         """
         pending = plan.pending(self.store)
@@ -109,8 +121,6 @@ class LocalEngine:
         if not pending:
             return Outcome((), {}, {})
         self.store.sweep()
-        for stage in pending:
-            self.store.clear_failure(stage.fingerprint)
         run = _Run(self, Schedule(plan, pending, plan.durations(self.store, self._fallback)))
         try:
             with self.workers() as pool:
@@ -150,6 +160,9 @@ class _Run:
         self._store = engine.store
         self._fail_fast = engine.fail_fast
         self._schedule = schedule
+        self._elsewhere: dict[str, Stage] = {}
+        self._looked = -math.inf
+        self._disk_full = False
         self.finished: list[Stage] = []
         self.failed: dict[Stage, str] = {}
         self.skipped: dict[Stage, str] = {}
@@ -158,23 +171,59 @@ class _Run:
         """Hand out stages and take in answers until nothing is left."""
         events: list[Event] = []
         while True:
-            self._hand_out(pool)
+            events += self._hand_out(pool)
             for event in events:
                 on_event(event)
-            if not pool.busy:
+            if not pool.busy and not self._elsewhere:
                 return
             events = []
-            for worker, message in pool.wait():
+            for worker, message in pool.wait(_LOOK_S if self._elsewhere else None):
                 events += self._take_in(worker, message)
-            if self._fail_fast and self.failed:
-                pool.stop()
-                first = next(iter(self.failed)).title
-                events += self._skip(self._schedule.drop_all(), f"stopped when {first} failed")
+            events += self._stop(pool)
 
-    def _hand_out(self, pool: Pool) -> None:
+    def _hand_out(self, pool: Pool) -> list[Event]:
         """Give ready stages to idle workers, starting no more workers than there is work for."""
-        while self._schedule.ready and (worker := pool.idle_worker()):
-            worker.give(self._schedule.take())
+        events = self._look_elsewhere()
+        while self._schedule.ready and pool.has_room:
+            stage = self._schedule.take()
+            if self._store.status(stage.fingerprint) == "done":
+                events.append(self._adopt(stage))
+            elif self._store.claimed(stage.fingerprint):
+                events += self._leave(stage)
+            else:
+                pool.idle_worker().give(stage)
+        return events
+
+    def _look_elsewhere(self) -> list[Event]:
+        """Take the outputs of stages that other runs computed; what they let go is ready again."""
+        events: list[Event] = []
+        if time.monotonic() - self._looked < _LOOK_S:
+            return events
+        for stage in list(self._elsewhere.values()):
+            # Asked in this order: a stage that is done is let go later.
+            claimed = self._store.claimed(stage.fingerprint)
+            if self._store.status(stage.fingerprint) == "done":
+                events.append(self._adopt(stage))
+            elif not claimed:
+                self._schedule.put_back(stage)
+            else:
+                continue
+            del self._elsewhere[stage.fingerprint]
+        self._looked = time.monotonic()
+        return events
+
+    def _stop(self, pool: Pool) -> list[Event]:
+        """Start nothing more where the disk is full or the first failure is to end the run."""
+        if self._disk_full:
+            left = self._schedule.drop_all(but=pool.at_work)
+            self._elsewhere.clear()
+            return self._skip(left, "not started, since the disk is full")
+        if not (self._fail_fast and self.failed):
+            return []
+        pool.stop()
+        self._elsewhere.clear()
+        first = next(iter(self.failed)).title
+        return self._skip(self._schedule.drop_all(), f"stopped when {first} failed")
 
     def _take_in(self, worker: WorkerProcess, message: dict[str, Any] | None) -> list[Event]:
         """Note what a worker says; return the events that follow from it."""
@@ -191,19 +240,38 @@ class _Run:
             case "finished":
                 worker.stage = None
                 return [self._finish(stage, message["wall_s"])]
+            case "elsewhere":
+                worker.stage = None
+                return self._leave(stage)
             case _:
                 worker.stage = None
+                self._disk_full = self._disk_full or message["disk_full"]
                 return self._fail(stage, message["reason"], message["traceback"])
 
     def _bury(self, worker: WorkerProcess) -> list[Event]:
         """Settle the stage of a worker that died; it may have stored it with its last breath."""
         reason, text = worker.obituary()
-        if worker.stage is None:
+        stage = worker.stage
+        if stage is None:
             return []
-        if self._store.status(worker.stage.fingerprint) == "done":
-            wall_s = self._store.manifest(worker.stage.fingerprint)["wall_s"]
-            return [self._finish(worker.stage, wall_s)]
-        return self._fail(worker.stage, reason, text)
+        if self._store.status(stage.fingerprint) == "done":
+            return [self._adopt(stage)]
+        if self._store.claimed(stage.fingerprint):
+            return self._leave(stage)
+        for folder in (self._store.root, worker.log.parent):
+            if full := disk_full(f"computing {stage.title}", folder):
+                self._disk_full, reason = True, str(full)
+        self._store.sweep()  # its half-written output, which may be what fills the disk
+        return self._fail(stage, reason, text)
+
+    def _leave(self, stage: Stage) -> list[Event]:
+        """Leave a stage to the run that computes it."""
+        self._elsewhere[stage.fingerprint] = stage
+        return [StageElsewhere(stage)]
+
+    def _adopt(self, stage: Stage) -> Event:
+        """Settle a stage that is in the store, whoever computed it."""
+        return self._finish(stage, self._store.manifest(stage.fingerprint)["wall_s"])
 
     def _finish(self, stage: Stage, wall_s: float) -> Event:
         self._schedule.finish(stage)
@@ -215,7 +283,8 @@ class _Run:
         try:
             self._store.record_failure(stage, reason, text)
         except StoreError as error:
-            reason = f"{reason} (not recorded: {error})"
+            if not (self._disk_full and isinstance(error, DiskFullError)):  # that is the reason
+                reason = f"{reason} (not recorded: {error})"
         self.failed[stage] = reason
         dropped = self._schedule.fail(stage)
         return [StageFailed(stage, reason), *self._skip(dropped, f"needs {stage.title}")]

@@ -12,7 +12,8 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from itertools import count
 from multiprocessing import connection as sockets
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from typing import Any
 from harness.engine.worker import Setup
 from harness.project import PACKAGE
 from harness.store import Stage
+from harness.store.faults import explained
+from harness.store.locks import hold
 
 _START = "import sys; sys.path[0] = sys.argv[1]; from harness.engine.worker import main; main({})"
 _GRACE_S = 2.0
@@ -27,12 +30,21 @@ _LOG_TAIL = 4000
 
 
 class WorkerProcess:
-    """The parent's end of one worker; `stage` is what it computes, None while it is idle."""
+    """The parent's end of one worker; `stage` is what it computes, None while it is idle.
 
-    def __init__(self, setup: Setup, environment: dict[str, str], log: Path) -> None:
+    Args:
+        setup: What the worker is told first.
+        environment: Its environment variables.
+        log: Its log.
+        claim: Keeps other runs from the log; closed when the worker has ended.
+    """
+
+    def __init__(
+        self, setup: Setup, environment: dict[str, str], log: Path, claim: ExitStack
+    ) -> None:
         self.stage: Stage | None = None
         self.log = log
-        log.parent.mkdir(parents=True, exist_ok=True)
+        self._claim = claim
         self.connection, theirs = sockets.Pipe()
         with log.open("wb") as output:
             self.process = subprocess.Popen(
@@ -81,6 +93,7 @@ class WorkerProcess:
                 with suppress(subprocess.TimeoutExpired):
                     self.process.wait(_GRACE_S)
         self.connection.close()
+        self._claim.close()
 
     def _send(self, message: Any) -> None:
         # A worker that has just died is noticed when its socket is read.
@@ -95,7 +108,8 @@ class Pool:
         limit: The greatest number of workers.
         setup: What each worker is told first.
         environment: Environment variables of the workers.
-        log_dir: Folder of the workers' logs, `worker-<n>.log`.
+        log_dir: Folder of the workers' logs, `worker-<n>.log`; where several runs share it, no
+            two living workers have the same number.
     """
 
     def __init__(
@@ -114,27 +128,56 @@ class Pool:
         self.stop()
 
     @property
+    def at_work(self) -> list[Stage]:
+        """The stages that are computed now."""
+        return [worker.stage for worker in self._workers.values() if worker.stage]
+
+    @property
     def busy(self) -> bool:
         """Whether any worker is computing."""
-        return any(worker.stage for worker in self._workers.values())
+        return bool(self.at_work)
 
-    def idle_worker(self) -> WorkerProcess | None:
-        """Return a worker without work, started if need be; None where all are busy."""
+    @property
+    def has_room(self) -> bool:
+        """Whether another stage can be given to a worker."""
+        return len(self.at_work) < self._limit
+
+    def idle_worker(self) -> WorkerProcess:
+        """Return a worker without work, started if need be; there must be room.
+
+        Raises:
+            StoreError: The disk is full, or the folder of the logs may not be written.
+        """
         for worker in self._workers.values():
             if worker.stage is None:
                 return worker
-        for slot in range(self._limit):
-            if slot not in self._workers:
-                log = self._log_dir / f"worker-{slot}.log"
-                self._workers[slot] = WorkerProcess(self._setup, self._environment, log)
-                return self._workers[slot]
-        return None
+        with explained("starting a worker", self._log_dir):
+            slot, claim = self._free_slot()
+            log = self._log_dir / f"worker-{slot}.log"
+            self._workers[slot] = WorkerProcess(self._setup, self._environment, log, claim)
+        return self._workers[slot]
 
-    def wait(self) -> list[tuple[WorkerProcess, dict[str, Any] | None]]:
-        """Wait until workers have something to say; return who says what, None for a death."""
+    def _free_slot(self) -> tuple[int, ExitStack]:
+        """Return a number that no living worker has, and what keeps it from other runs."""
+        claim, locks = ExitStack(), self._log_dir / ".locks"
+        slot = next(
+            number
+            for number in count()
+            if claim.enter_context(hold(locks / f"worker-{number}", wait=False))
+        )
+        return slot, claim
+
+    def wait(
+        self, timeout_s: float | None = None
+    ) -> list[tuple[WorkerProcess, dict[str, Any] | None]]:
+        """Wait until workers have something to say; return who says what, None for a death.
+
+        Args:
+            timeout_s: Return without a word after so many seconds.
+        """
         listening = {worker.connection: slot for slot, worker in self._workers.items()}
         said = []
-        for connection in sockets.wait(list(listening)):
+        for connection in sockets.wait(list(listening), timeout_s):
             slot = listening[connection]  # type: ignore[index]
             worker = self._workers[slot]
             message = worker.receive()

@@ -8,7 +8,7 @@ by plan order. Nothing here touches a process or a disk, and no number of a stag
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from harness.engine.plan import Plan
 from harness.store import Stage
@@ -73,10 +73,18 @@ class Schedule:
                 dropped.append(self._unsettled.pop(candidate.fingerprint))
         return dropped
 
-    def drop_all(self) -> list[Stage]:
-        """Settle whatever is left, started or not, and return it in plan order."""
-        dropped = list(self._unsettled.values())
-        self._unsettled.clear()
+    def put_back(self, stage: Stage) -> None:
+        """Let a stage that was taken be ready again."""
+        self._make_ready(stage.fingerprint)
+
+    def drop_all(self, *, but: Collection[Stage] = ()) -> list[Stage]:
+        """Settle whatever is left, started or not, and return it in plan order.
+
+        Args:
+            but: Started stages that are to be settled one by one.
+        """
+        dropped = [stage for stage in self._unsettled.values() if stage not in but]
+        self._unsettled = {stage.fingerprint: stage for stage in but}
         self._ready.clear()
         return dropped
 

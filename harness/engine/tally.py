@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from harness.engine.events import (
     Event,
+    StageElsewhere,
     StageFailed,
     StageFinished,
     StageProgress,
@@ -33,6 +34,7 @@ class Tally:
         failed: Number of stages that failed in this run.
         skipped: Number of stages left out in this run because of a failure.
         running: The running stages with the clock's time of their start.
+        elsewhere: The stages that another run computes while this one waits.
         latest: The last point each running stage reported, by fingerprint.
     """
 
@@ -55,13 +57,18 @@ class Tally:
         self.failed = 0
         self.skipped = 0
         self.running: dict[Stage, float] = {}
+        self.elsewhere: set[Stage] = set()
         self.latest: dict[str, StageProgress] = {}
 
     def observe(self, event: Event) -> None:
         """Take in one event."""
         match event:
             case StageStarted(stage):
+                self.elsewhere.discard(stage)
                 self.running[stage] = self._clock()
+                return
+            case StageElsewhere(stage):
+                self.elsewhere.add(stage)
                 return
             case StageProgress(stage):
                 self.latest[stage.fingerprint] = event
@@ -73,6 +80,7 @@ class Tally:
                 self.failed += 1
             case StageSkipped():
                 self.skipped += 1
+        self.elsewhere.discard(event.stage)
         self.running.pop(event.stage, None)
         self.latest.pop(event.stage.fingerprint, None)
         self._open.pop(event.stage.fingerprint, None)

@@ -2,7 +2,8 @@
 
 It talks to its parent over one socket, in JSON, one object a message. First it is told how to
 work (`Setup`), then it gets one stage at a time and answers with `started`, any number of
-`progress`, and one `finished` or `failed`. A thread listens all the while: when the socket ends,
+`progress`, and one `finished` or `failed`; or, where another process computes the stage, with
+`elsewhere` at once. A thread listens all the while: when the socket ends,
 be it that the parent closed it or that the parent was killed, the process ends at once, even in
 the middle of a stage. What it was writing is then a leftover that the store sweeps.
 """
@@ -19,12 +20,14 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypedDict
 
 from harness.errors import HarnessError
 from harness.store import Json, Provenance, StageContext, StageRecord, Store
+from harness.store.faults import DiskFullError, explained
 from harness.store.progress import ProgressWriter
 
 
@@ -82,24 +85,35 @@ class Worker:
             self._broken = error
 
     def compute(self, record: StageRecord) -> None:
-        """Compute one stage and answer `finished` or `failed`."""
-        self._send({"event": "started"})
+        """Compute one stage and answer `finished`, `failed` or `elsewhere`."""
         try:
+            with (
+                explained(f"computing {record.title}", self._store.root),
+                self._store.claim(record.fingerprint) as mine,
+            ):
+                answer = self._computed(record) if mine else {"event": "elsewhere"}
+        except BaseException as error:  # noqa: BLE001 (a stage may fail in any way; it is reported)
+            text = traceback.format_exc()
+            with suppress(OSError):  # the log may be on the disk that is full
+                print(text, file=sys.stderr)
+            full = isinstance(error, DiskFullError)
+            reason = _reason(error)
+            answer = {"event": "failed", "reason": reason, "traceback": text, "disk_full": full}
+        self._send(answer)
+
+    def _computed(self, record: StageRecord) -> dict[str, Any]:
+        """Compute a stage that is claimed, unless another run just did; return the answer."""
+        if self._store.status(record.fingerprint) != "done":
+            self._send({"event": "started"})
+            self._store.clear_failure(record.fingerprint)
             if self._broken is not None:
                 raise self._broken
             self._compute(record)
-            wall_s = self._store.manifest(record.fingerprint)["wall_s"]
-        except BaseException as error:  # noqa: BLE001 (a stage may fail in any way; it is reported)
-            text = traceback.format_exc()
-            print(text, file=sys.stderr)
-            self._send({"event": "failed", "reason": _reason(error), "traceback": text})
-        else:
-            self._send({"event": "finished", "wall_s": wall_s})
+        wall_s = self._store.manifest(record.fingerprint)["wall_s"]
+        return {"event": "finished", "wall_s": wall_s}
 
     def _compute(self, record: StageRecord) -> None:
-        """Run the stage's function and store its output, unless another run just did."""
-        if self._store.status(record.fingerprint) == "done":
-            return
+        """Run the stage's function and store its output."""
         module, _, name = self._setup["functions"][record.kind].partition(":")
         function = getattr(importlib.import_module(module), name)
         inputs = {name: self._store.open(needed) for name, needed in record.inputs.items()}

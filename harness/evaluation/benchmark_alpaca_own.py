@@ -15,7 +15,6 @@ draws, and the judge says which is better by calling a function, as AlpacaEval's
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from harness.evaluation.benchmark_result import LENGTH_CONTROLLED, Evaluation
 from harness.evaluation.judging.client import Done, Outcome, work_through
 from harness.evaluation.judging.request import ChatRequest, Message, Reply
 from harness.evaluation.published import preferences_from_annotations
+from harness.foreign import read_json
 from harness.statistics.intervals import mean_interval
 from harness.store.fingerprint import Json
 
@@ -150,7 +150,7 @@ def read_annotator(path: Path) -> Annotator:
         UserError: The file cannot be read, or is not of the form this module describes.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path.read_bytes())
         annotator = Annotator(**{name: str(found[name]) for name in ("name", "system", "prompt")})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
@@ -190,7 +190,7 @@ def comparisons(inputs: OwnInputs, answers: Answers, judge: str) -> list[Compari
 def preference(reply: Reply, swapped: bool) -> float | None:
     """Return 2 where a reply ranks the model's answer first, 1 the reference's, None unreadable."""
     try:
-        ranked = json.loads(reply.tool_arguments or "")["ordered_models"]
+        ranked = read_json(reply.tool_arguments or "")["ordered_models"]
         ranks = {entry["model"]: entry["rank"] for entry in ranked}
         first, second = (ranks.pop(name) for name in NAMES)
         if ranks or first == second:

@@ -16,6 +16,7 @@ from typing import Any
 
 from harness.errors import HarnessError
 from harness.evaluation.benchmark_result import Evaluation
+from harness.foreign import read_json
 from harness.store.manifest import utc_now
 
 FILE = "evaluation.json"
@@ -68,7 +69,7 @@ def load(path: Path) -> dict[str, Any]:
         HarnessError: The file cannot be read or is not whole.
     """
     try:
-        entry = json.loads(path.read_text(encoding="utf-8"))
+        entry = read_json(path.read_bytes())
         if isinstance(entry, dict) and isinstance(entry.get("benchmark"), str):
             return entry
     except (OSError, ValueError) as error:

@@ -7,7 +7,6 @@ Nothing here asks or scores anything.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +14,8 @@ from typing import Any, Literal
 
 from harness.catalogue.profile import WORLD, Profile
 from harness.errors import HarnessError
+from harness.evaluation.judging.prices import Retirement, read_prices
+from harness.foreign import read_json
 
 BENCHMARKS = {
     "arena_hard": "arena-hard",
@@ -90,9 +91,55 @@ def is_judged(profile: Profile) -> bool:
     return profile.prompts.source != WORLD
 
 
+@dataclass(frozen=True)
+class Candidate:
+    """A judge whose word counts for a profile's benchmark once it is calibrated.
+
+    Attributes:
+        benchmark: The profile's name of the benchmark.
+        model: The model that judges.
+        judge: Its name as its scores are filed.
+        retirement: When its seller retires it; None where nothing is known of that.
+        successor_of: The profile's own judge whose place it takes; None for that judge itself.
+        held: Its last calibration; None where there is none.
+    """
+
+    benchmark: str
+    model: str
+    judge: str
+    retirement: Retirement | None
+    successor_of: str | None
+    held: Calibration | None
+
+
+def candidates(profile: Profile, folder: Path) -> list[Candidate]:
+    """Return the judges of each benchmark of a profile: its own, and its successor if it ends.
+
+    Args:
+        profile: The profile; one of the embedded world has none.
+        folder: The folder of all calibrations.
+    """
+    known, found = read_prices().retirements, []
+    for name in profile.benchmarks if is_judged(profile) else ():
+        if name not in BENCHMARKS:
+            continue
+        own = profile.benchmarks[name].judge
+        end = known.get(own)
+        after = [] if end is None or end.successor is None else [(end.successor, own)]
+        for model, successor_of in [(own, None), *after]:
+            judge = filed_judge(name, model)
+            held = find(folder, profile.name, name, judge)
+            found.append(Candidate(name, model, judge, known.get(model), successor_of, held))
+    return found
+
+
 def expected_judge(profile: Profile, benchmark: str) -> str:
     """Return the judge of a profile's benchmark, as its scores are filed."""
-    model = profile.benchmarks[benchmark].judge
+    return filed_judge(benchmark, profile.benchmarks[benchmark].judge)
+
+
+def filed_judge(benchmark: str, model: str) -> str:
+    """Return the name under which a model's scores of a benchmark are filed."""
     if benchmark != "alpaca_eval":
         return model
     # Reports import this module, and the scorers' libraries are slow to load.
@@ -117,7 +164,7 @@ def find(folder: Path, profile: str, benchmark: str, judge: str) -> Calibration 
     if not path.is_file():
         return None
     try:
-        return Calibration(**json.loads(path.read_text(encoding="utf-8")))
+        return Calibration(**read_json(path.read_bytes()))
     except (OSError, ValueError, TypeError) as error:
         raise HarnessError(f"Cannot read {path} ({error}); calibrate that judge again") from error
 

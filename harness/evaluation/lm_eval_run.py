@@ -24,6 +24,7 @@ from typing import Any
 from harness.errors import HarnessError, UserError
 from harness.evaluation.benchmark_archive import write, write_lines
 from harness.evaluation.lm_eval_tasks import TASKS, Task
+from harness.foreign import read_json
 from harness.store.fingerprint import Json, canonical_json, digest
 
 BATCH_SIZE = "4"
@@ -146,14 +147,15 @@ def keep_results(results: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         HarnessError: They cannot be written.
     """
     samples = results.get("samples")
-    plain = {name: value for name, value in results.items() if name != "samples"}
-    text = json.dumps(plain, indent=1, ensure_ascii=False, default=_plain)
-    write(folder / RESULTS, text + "\n")
+    # What a model wrote is among them, and need not be text that can be written.
+    kept: dict[str, Any] = read_json(
+        json.dumps({k: v for k, v in results.items() if k != "samples"}, default=_plain)
+    )
+    write(folder / RESULTS, json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
     for task, rows in samples.items() if isinstance(samples, Mapping) else ():
-        lines = [json.loads(json.dumps(row, default=_plain)) for row in rows]
+        lines = [read_json(json.dumps(row, default=_plain)) for row in rows]
         write_lines(folder / f"samples_{task}.jsonl", lines)
-    read: dict[str, Any] = json.loads(text)
-    return read
+    return kept
 
 
 def parse_arguments(option: str, text: str | None) -> dict[str, Json]:

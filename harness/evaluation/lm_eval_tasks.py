@@ -15,7 +15,6 @@ Source: paper appendix G, table 9; authors' code, `benchmark/lm-evaluation-harne
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from scipy import stats
 from harness.errors import UserError
 from harness.evaluation.benchmark_result import NOT_AVAILABLE, Evaluation
 from harness.evaluation.scores import BenchmarkScore
+from harness.foreign import read_json
 
 BENCHMARK = "lm-eval"
 SCORER = "lm-evaluation-harness"
@@ -91,7 +91,7 @@ def read_results(path: Path) -> dict[str, Any]:
         UserError: It cannot be read or is none.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path.read_bytes())
     except (OSError, ValueError) as error:
         raise UserError(f"Cannot read {path}: {error}; give lm-eval's results as JSON") from error
     if not isinstance(found, dict) or not isinstance(found.get("results"), dict):
@@ -179,9 +179,19 @@ def _documents(results: Results, metrics: Mapping[str, Any], task: Task) -> tupl
     counts = _mapping(results, "n-samples")
     parts = [counts[name] for name in _parts(results, task) if name in counts]
     if parts:
-        return sum(int(c["effective"]) for c in parts), sum(int(c["original"]) for c in parts)
+        effective, original = (
+            sum(_count(part, name, task) for part in parts) for name in ("effective", "original")
+        )
+        return effective, original
     seen = metrics.get("sample_len")
     return (seen, task.documents) if isinstance(seen, int) else (task.documents, task.documents)
+
+
+def _count(part: object, name: str, task: Task) -> int:
+    count = part.get(name) if isinstance(part, Mapping) else None
+    if not isinstance(count, int) or count < 0:
+        raise UserError(f"{task.name} has {count!r} {name} items; it must be a number of them")
+    return count
 
 
 def _facts(results: Results, task: Task, seen: int) -> dict[str, Any]:

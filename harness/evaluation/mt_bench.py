@@ -10,6 +10,7 @@ Source: FastChat, `fastchat/llm_judge/common.py` (rating patterns) and `show_res
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +22,8 @@ from harness.evaluation.scores import BenchmarkScore, FloatArray, prompt_order, 
 
 TURNS = (1, 2)
 
-_RATING = re.compile(r"\[\[(\d+\.?\d*)\]\]")
-_RATING_FALLBACK = re.compile(r"\[(\d+\.?\d*)\]")
+_RATING = re.compile(r"\[\[(\d+(?:\.\d*)?)\]\]")
+_RATING_FALLBACK = re.compile(r"\[(\d+(?:\.\d*)?)\]")
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,13 @@ class Rating:
 
 
 def parse_rating(text: str) -> float | None:
-    """Read the first `[[rating]]` of a judge's text, else the first `[rating]`, else None."""
+    """Read the first `[[rating]]` of a judge's text, else the first `[rating]`, else None.
+
+    A number of hundreds of digits is no rating.
+    """
     match = _RATING.search(text) or _RATING_FALLBACK.search(text)
-    return float(match.group(1)) if match else None
+    rating = float(match.group(1)) if match else None
+    return rating if rating is not None and math.isfinite(rating) else None
 
 
 def score_ratings(

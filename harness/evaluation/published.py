@@ -7,7 +7,6 @@ one JSON list (AlpacaEval annotations). A file may hold several models.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from harness.errors import UserError
 from harness.evaluation.alpaca_eval import Preference
 from harness.evaluation.arena_hard import Battle, Winner, battle, parse_verdict
 from harness.evaluation.mt_bench import Rating, parse_rating
+from harness.foreign import ForeignTextError, read_json
 
 Record = Mapping[str, Any]
 
@@ -153,9 +153,9 @@ def _label(game: Any, index: int) -> str | None:
 
 def _load(text: str, where: str) -> Any:
     try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{where} is not JSON ({error.msg}); repair or remove it.") from error
+        return read_json(text)
+    except ForeignTextError as error:
+        raise UserError(f"{where} is not JSON ({error}); repair or remove it.") from error
 
 
 def _field(record: Record, index: int, name: str) -> Any:

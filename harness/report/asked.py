@@ -1,23 +1,34 @@
-"""Which seeds were last asked for, by table and profile.
+"""Which seeds were asked for, by table or figure and profile, and which of them a report shows.
 
-A report without `--seeds` speaks of the seeds of the last run, so that what was started and is
-not finished shows as missing instead of being left out.
+Every seed that a run ever asked for is kept, and which of them came last. A report without
+`--seeds` shows the seeds that are most complete: those of which all its runs are done, or, where
+no seed has them all, those of which most are. So a run of a few rows with another seed takes
+nothing away from what was there before, and a seed that is not finished is named, not mixed in.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.errors import HarnessError
 from harness.store.faults import explained
 from harness.store.scratch import scratch
 
+if TYPE_CHECKING:
+    from harness.catalogue.profile import Profile
+    from harness.catalogue.schema import Table
+    from harness.store import Store
+    from harness.trainer.figure_runs import FigureRuns
+    from harness.trainer.table_runs import TableRuns
+
 
 def remember(work_dir: Path, table: str, profile: str, seeds: Sequence[int]) -> None:
-    """Keep the seeds asked for of a table at a profile, in place of those before.
+    """Keep the seeds asked for of a table at a profile, as the last ones, beside those before.
 
     Args:
         work_dir: The folder that runs write to.
@@ -29,11 +40,17 @@ def remember(work_dir: Path, table: str, profile: str, seeds: Sequence[int]) -> 
         StoreError: The disk is full, or the folder may not be written.
     """
     path = _path(work_dir, table, profile)
+    try:
+        before = ever_asked(work_dir, table, profile)
+    except HarnessError:
+        before = ()  # a broken record stops no run, and is replaced
+    earlier = [seed for seed in before if seed not in seeds]
+    record = {"seeds": list(seeds), "earlier": earlier}
     with explained("keeping the seeds asked for", work_dir):
         path.parent.mkdir(parents=True, exist_ok=True)
         with scratch(work_dir / "asked" / "tmp", table) as folder:
             draft = folder / path.name
-            draft.write_text(f"{json.dumps({'seeds': list(seeds)})}\n", encoding="utf-8")
+            draft.write_text(f"{json.dumps(record)}\n", encoding="utf-8")
             os.replace(draft, path)
 
 
@@ -43,18 +60,103 @@ def recall(work_dir: Path, table: str, profile: str) -> tuple[int, ...] | None:
     Raises:
         HarnessError: The record is broken.
     """
+    return _read(work_dir, table, profile)[0] or None
+
+
+def ever_asked(work_dir: Path, table: str, profile: str) -> tuple[int, ...]:
+    """Return every seed ever asked for of a table at a profile, in ascending order.
+
+    Raises:
+        HarnessError: The record is broken.
+    """
+    last, earlier = _read(work_dir, table, profile)
+    return tuple(sorted({*last, *earlier}))
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The seeds that a report shows.
+
+    Attributes:
+        seeds: Root seeds, in ascending order.
+        whole: How many runs are done of each of them.
+        left_out: How many runs are done of the other seeds ever asked for, by seed.
+        runs: How many runs a seed has.
+    """
+
+    seeds: tuple[int, ...]
+    whole: int
+    left_out: Mapping[int, int]
+    runs: int
+
+
+def shown_seeds(
+    work_dir: Path, store: Store, table: Table, profile: Profile, rows: Sequence[str] | None = None
+) -> Shown | None:
+    """Return the seeds that a report of a table shows when it is not told which.
+
+    Args:
+        work_dir: The folder that runs write to.
+        store: What is computed.
+        table: The table.
+        profile: The profile.
+        rows: Ids of the rows it has; all that the profile can run by default.
+
+    Returns:
+        The most complete of the seeds ever asked for, those last asked for where nothing is done;
+        None where none was asked for, or the profile can run no row.
+
+    Raises:
+        HarnessError: The record of them is broken.
+        UserError: There is no such row.
+        StoreError: The store cannot be read.
+    """
+    from harness.report.claims import lacking_rows
+    from harness.trainer.table_runs import plan_table
+
+    asked = ever_asked(work_dir, table.id, profile.name)
+    if rows is None:
+        lacking = lacking_rows(table, profile)
+        rows = [row.id for row in table.rows if row.id not in lacking]
+    if not asked or not rows:
+        return None
+    last = recall(work_dir, table.id, profile.name) or asked
+    return most_complete(plan_table(table, profile, asked, rows), store, last)
+
+
+def most_complete(runs: TableRuns | FigureRuns, store: Store, last: Iterable[int]) -> Shown:
+    """Return the seeds of which most runs are done, of all the seeds that some runs have.
+
+    Args:
+        runs: Runs with every seed that may be shown.
+        store: What is computed.
+        last: The seeds shown where nothing is done.
+    """
+    done = dict.fromkeys(sorted({seed for _, seed in runs.runs}), 0)
+    for (_, seed), run in runs.runs.items():
+        # What a report shows of a run is what judges said of it.
+        ends = run.judged.values() or run.targets
+        done[seed] += all(store.status(stage.fingerprint) == "done" for stage in ends)
+    most = max(done.values(), default=0)
+    seeds = [seed for seed, number in done.items() if number == most] if most else sorted(last)
+    left_out = {seed: number for seed, number in done.items() if seed not in seeds}
+    return Shown(tuple(seeds), most, left_out, len({run_id for run_id, _ in runs.runs}))
+
+
+def _read(work_dir: Path, table: str, profile: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the seeds last asked for and those before."""
     path = _path(work_dir, table, profile)
     try:
         with explained("reading the seeds asked for", work_dir):
             found = json.loads(path.read_text(encoding="utf-8"))
-        seeds = tuple(found["seeds"])
+        last, earlier = tuple(found["seeds"]), tuple(found.get("earlier", ()))
     except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError) as error:
+        return (), ()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _broken(path) from error
-    if not seeds or not all(type(seed) is int for seed in seeds):
+    if not last or not all(type(seed) is int for seed in (*last, *earlier)):
         raise _broken(path)
-    return seeds
+    return last, earlier
 
 
 def _path(work_dir: Path, table: str, profile: str) -> Path:

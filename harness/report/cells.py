@@ -16,12 +16,14 @@ A failure outranks `partial`, because another run alone may not mend it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from harness.catalogue.profile import benchmark_of
 from harness.catalogue.schema import Column, Row
+from harness.report.origin import Makers, makers_of
 from harness.report.scores import Measured, Numbers, numbers, read_scores
 from harness.store import Stage, Store
 
@@ -35,7 +37,7 @@ STATES: tuple[State, ...] = get_args(State)
 
 @dataclass(frozen=True)
 class Cell:
-    """One row in one column; the fields up to `runs` are its JSON form.
+    """One row in one column; all fields but `reason` are its JSON form.
 
     Attributes:
         table: Id of the table.
@@ -59,6 +61,9 @@ class Cell:
         runs: The judged runs behind the cell, in order of their seeds, each as
             `<run id>/<profile>/seed<seed>@<fingerprint>` with the first 12 digits of the
             fingerprint of the judge's stage.
+        judge: What judges it; None where the profile has no benchmark that yields the column.
+        reward_models: The reward models that its runs annotate with.
+        creators: What evolves the prompts of its runs; empty where nothing does.
         reason: Why a cell failed or is not available, where a stage says so; not part of the JSON
             form.
     """
@@ -81,18 +86,24 @@ class Cell:
     paper_gain: float | None
     state: State
     runs: tuple[str, ...]
+    judge: str | None
+    reward_models: tuple[str, ...]
+    creators: tuple[str, ...]
     reason: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the cell as JSON data."""
         data = asdict(self)
         del data["reason"]
-        return data | {"seeds": list(self.seeds), "runs": list(self.runs)}
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in data.items()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Cell:
         """Return the cell that `as_json` wrote."""
-        return cls(**{**data, "seeds": tuple(data["seeds"]), "runs": tuple(data["runs"])})
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+        }
+        return cls(**fields)
 
 
 def build_cells(
@@ -110,8 +121,9 @@ def build_cells(
     """
     measured = read_scores(table_runs, store) if measured is None else measured
     failures = Failures(store)
+    makers = cache(lambda run_id: makers_of(table_runs.of(run_id), store))
     return [
-        _cell(table_runs, row, column, measured, failures)
+        _cell(table_runs, row, column, measured, failures, makers)
         for row in table_runs.rows
         for column in table_runs.table.columns
     ]
@@ -165,7 +177,12 @@ class Failures:
 
 
 def _cell(
-    table_runs: TableRuns, row: Row, column: Column, measured: Measured, failures: Failures
+    table_runs: TableRuns,
+    row: Row,
+    column: Column,
+    measured: Measured,
+    failures: Failures,
+    makers: Callable[[str], Makers],
 ) -> Cell:
     table, profile, seeds = table_runs.table, table_runs.profile, table_runs.seeds
     run_id, score = row.run_id(column), column.reads
@@ -192,6 +209,8 @@ def _cell(
         paper_gain=table.paper_gain(row, column),
         state=state,
         runs=_runs(table_runs, row, column, measured),
+        judge=_judge(table_runs, row, column),
+        **vars(makers(run_id)),
         reason=reason,
     )
 
@@ -242,3 +261,11 @@ def _runs(table_runs: TableRuns, row: Row, column: Column, measured: Measured) -
         for run in table_runs.behind(row, column)
         if (run.run_id, run.seed, column.reads) in measured
     )
+
+
+def _judge(table_runs: TableRuns, row: Row, column: Column) -> str | None:
+    benchmark = benchmark_of(table_runs.profile, column.reads)
+    if benchmark is None:
+        return None
+    stages = (run.judged[benchmark] for run in table_runs.behind(row, column))
+    return ", ".join(dict.fromkeys(str(stage.settings["judge"]) for stage in stages))

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from harness.catalogue.schema import Row
 from harness.report.cells import Failures, State
-from harness.report.creation import mean_if_whole, stage_summary
-from harness.report.origin import JUDGING, made_by
+from harness.report.creation import mean_if_whole
+from harness.report.origin import JUDGING, made_by, stage_summary
 from harness.store import Stage, Store
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ differs between the rows of most tables, and averaged over the seeds. Nothing is
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.catalogue.schema import Row
 from harness.report.cells import Failures, State
+from harness.report.origin import stage_summary
 from harness.store import Stage, Store
 
 if TYPE_CHECKING:
@@ -146,16 +146,6 @@ def _said(store: Store, stages: Mapping[str, Stage]) -> dict[str, dict[str, Any]
     # Where ties are dropped, the pairs that are left say nothing of them.
     telling = {k: stage for k, stage in stages.items() if not stage.settings.get("drop_ties")}
     return {name: stage_summary(store, stage) for name, stage in telling.items()}
-
-
-def stage_summary(store: Store, stage: Stage) -> dict[str, Any]:
-    """Return what a stage says of itself; empty where it says nothing."""
-    path = store.open(stage.fingerprint) / "summary.json"
-    # What a stage counts may have grown since it ran; its results are none the worse for it.
-    if not path.exists():
-        return {}
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
 
 
 def _share(part: int | None, whole: int | None) -> float | None:

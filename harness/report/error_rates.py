@@ -2,6 +2,7 @@
 
     results/<profile>/error-rates/report.json    the counts, and all that repeats them
                                   report.md      for people
+                                  digests.json   sha256 of the files
 
 Measured are simulated nulls of every declared table, and one recipe under two names from the
 published scores of every table with enough seeds (`harness.report.aa`). The page of a report shows
@@ -19,11 +20,21 @@ from harness.catalogue.schema import Table
 from harness.errors import HarnessError
 from harness.report.aa import one_recipe_twice, rate_of, simulated_nulls
 from harness.report.json import dumps
-from harness.report.publish import REPORT, SCORES, sha256
+from harness.report.publication import (
+    PAGE,
+    REPORT,
+    SCORES,
+    Extent,
+    Kind,
+    check_files,
+    check_page,
+    publish_folder,
+    read_json,
+    sha256,
+)
 from harness.report.published import published_folders, read_published
 from harness.report.verdicts import ALPHA, Verdict
 from harness.store import collect_provenance
-from harness.store.faults import explained
 
 FOLDER = "error-rates"
 
@@ -39,7 +50,7 @@ ROOT = 0
 FEWEST_SEEDS = 4
 """Seeds that one recipe needs to be dealt to two names."""
 
-PAGE = """# How often a verdict is reached where there is nothing to find
+TEXT = """# How often a verdict is reached where there is nothing to find
 
 At most {level:.0%} of the verdicts should be. Primary claims are tested at that level each; the
 others are corrected within their table and reach far fewer.
@@ -126,25 +137,76 @@ def _counted(verdicts: Iterable[Verdict]) -> dict[str, int]:
     }
 
 
-def write(found: Mapping[str, Any], profile_results: Path) -> Path:
-    """Write what was measured; return its folder.
+def write(
+    found: Mapping[str, Any], results_dir: Path, profile: str, *, allow_fewer: bool = False
+) -> Path:
+    """Write what was measured at a profile, in place of what was published before.
+
+    Args:
+        found: What was measured.
+        results_dir: The folder of published results.
+        profile: Name of the profile.
+        allow_fewer: Publish it though it is not whole, or has less than what stands there.
+
+    Returns:
+        The folder that was written.
 
     Raises:
+        Refused: It is not whole, or has less than what stands there, and that is not allowed.
         StoreError: The folder cannot be written.
     """
-    target = profile_results / FOLDER
-    deals = max((entry["deals"] for entry in found["one_recipe_twice"]), default=0)
-    page = PAGE.format(
+
+    def write_files(draft: Path) -> None:
+        (draft / REPORT).write_text(dumps(dict(found)), encoding="utf-8")
+        (draft / PAGE).write_text(as_markdown(found), encoding="utf-8")
+
+    place = f"{profile}/{FOLDER}"
+    return publish_folder(ERROR_RATES, place, results_dir, write_files, allow_fewer=allow_fewer)
+
+
+def as_markdown(found: Mapping[str, Any]) -> str:
+    """Return what was measured for people."""
+    return TEXT.format(
         level=found["level"],
         rows="\n".join(f"| {' | '.join(row)} |" for row in lines(found)),
-        deals=deals,
+        deals=max((entry["deals"] for entry in found["one_recipe_twice"]), default=0),
         commit=found["commit"],
     )
-    with explained("publishing the error rates", profile_results):
-        target.mkdir(parents=True, exist_ok=True)
-        (target / REPORT).write_text(dumps(dict(found)), encoding="utf-8")
-        (target / "report.md").write_text(page, encoding="utf-8")
-    return target
+
+
+def extent(found: Mapping[str, Any]) -> Extent:
+    """Return how much was measured; its rows are tables, simulated or dealt."""
+    simulated, twice = found["simulated"], found["one_recipe_twice"]
+    rows = [
+        f"{table} simulated with {entry['seeds']} seeds"
+        for entry in simulated
+        for table in entry["tables"]
+    ]
+    rows += [f"{entry['table']} dealt" for entry in twice]
+    return Extent(
+        rows=tuple(rows),
+        seeds=(),
+        counts={
+            "repetitions": min((entry["repetitions"] for entry in simulated), default=0),
+            "deals": min((entry["deals"] for entry in twice), default=0),
+        },
+        lacking=() if twice else (f"a published table with {FEWEST_SEEDS} seeds to deal",),
+    )
+
+
+def check(folder: Path) -> int:
+    """Check what was published: its files, and the page, which follows from the counts.
+
+    Returns:
+        How many rates the page has.
+
+    Raises:
+        HarnessError: A file is missing or changed, or the page does not follow.
+    """
+    check_files(folder, (PAGE, REPORT), "error rates")
+    found = read_json(folder / REPORT, "error rates")
+    check_page(folder, lambda: as_markdown(found), "error rates")
+    return len(lines(found))
 
 
 def read(profile_results: Path) -> dict[str, Any] | None:
@@ -208,3 +270,7 @@ def lines(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
 def _rate(judged: int, decided: int) -> tuple[str, str, str]:
     share = f"{100 * decided / judged:.1f}%" if judged else "–"
     return f"{judged:,}", f"{decided:,}", share
+
+
+ERROR_RATES = Kind("error rates", "simulated", extent, check)
+"""How often a verdict is reached where there is nothing to find; a command measures it again."""

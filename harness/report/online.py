@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from harness.catalogue.schema import Row
 from harness.report.cells import Failures, State
-from harness.report.creation import mean_if_whole, stage_summary
+from harness.report.creation import mean_if_whole
+from harness.report.origin import stage_summary
 from harness.store import Stage, Store
 
 if TYPE_CHECKING:

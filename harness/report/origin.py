@@ -7,13 +7,13 @@ they are no part of a key, so several can stand behind one table, and then all a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.report.creation import stage_summary
 from harness.store import Manifest, Stage, Store
-from harness.trainer.reward_plan import reward_models_named
+from harness.trainer.rewards import reward_models_named
 
 if TYPE_CHECKING:
     from harness.trainer.figure_runs import FigureRuns
@@ -120,6 +120,16 @@ def _with_weights(names: Iterable[str], stages: Iterable[Stage], store: Store) -
         yield f"{name} (weights: {said[name]})" if name in said else name
 
 
+def stage_summary(store: Store, stage: Stage) -> dict[str, Any]:
+    """Return what a stage says of itself; empty where it says nothing."""
+    path = store.open(stage.fingerprint) / "summary.json"
+    # What a stage counts may have grown since it ran; its results are none the worse for it.
+    if not path.exists():
+        return {}
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
 def behind(targets: Iterable[Stage]) -> Iterator[Stage]:
     """Yield the distinct stages that some stages need, themselves included."""
     seen: set[str] = set()
@@ -139,6 +149,26 @@ JUDGING = ("answer", "judge", "rate")
 def made_by(run: Run) -> list[Stage]:
     """Return the stages behind a run's policy or prompts, without those that judge them."""
     return [stage for stage in behind(run.targets) if stage.kind not in JUDGING]
+
+
+@dataclass(frozen=True)
+class Makers:
+    """What made some runs' policies or prompts, each in order and once.
+
+    Attributes:
+        reward_models: Reward models that annotate, as in `Origin`.
+        creators: What evolves prompts; empty where nothing evolves.
+    """
+
+    reward_models: tuple[str, ...] = ()
+    creators: tuple[str, ...] = ()
+
+
+def makers_of(runs: Iterable[Run], store: Store) -> Makers:
+    """Return what made some runs' policies or prompts, those of one cell, say."""
+    stages = list({stage.fingerprint: stage for run in runs for stage in made_by(run)}.values())
+    named = _with_weights(reward_models_named(stages), stages, store)
+    return Makers(tuple(named), _settings(stages, None, "creator"))
 
 
 def _settings(stages: Iterable[Stage], kind: str | None, name: str) -> tuple[str, ...]:

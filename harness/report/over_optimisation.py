@@ -3,6 +3,7 @@
     results/<profile>/over-optimisation/report.md     for people
                                         figure.svg    reward and oracle score by prompts trained on
                                         report.json   the numbers, and the stages they come from
+                                        digests.json  sha256 of the files
 
 It is no table of the paper. It shows why the reward model and the judge are two things.
 """
@@ -14,9 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from harness.report.json import dumps
-from harness.store.faults import explained
+from harness.report.publication import (
+    PAGE,
+    REPORT,
+    Extent,
+    Kind,
+    check_files,
+    check_page,
+    publish_folder,
+    read_json,
+)
 
-PAGE = """# What happens when the learned reward is pushed
+FOLDER, FIGURE = "over-optimisation", "figure.svg"
+
+TEXT = """# What happens when the learned reward is pushed
 
 RLOO on human prompts with a learning rate of {learning_rate:g} and no KL penalty, one run (seed
 {seed}). After each x of prompts the policy answered the {prompts} validation prompts {n} times; the
@@ -55,31 +67,73 @@ def finding(points: Sequence[Mapping[str, float]]) -> str:
 
 
 def publish_pushed(
-    points: Sequence[Mapping[str, float]], setting: Mapping[str, Any], results_dir: Path
+    points: Sequence[Mapping[str, float]],
+    setting: Mapping[str, Any],
+    results_dir: Path,
+    profile: str,
+    *,
+    allow_fewer: bool = False,
 ) -> Path:
-    """Write the page; returns its folder.
+    """Write the page, in place of what was published before.
 
     Args:
         points: `size` (multiples of x), `reward` and `oracle`, in order of size.
         setting: `learning_rate`, `seed`, `prompts`, `n`, `reward_model`, `commit` and `stages`.
-        results_dir: folder of the profile's published results.
+        results_dir: The folder of published results.
+        profile: Name of the profile.
+        allow_fewer: Publish it though it has less than what stands there.
+
+    Returns:
+        The folder that was written.
 
     Raises:
-        StoreError: the folder cannot be written.
+        Refused: It has less than what stands there, and that is not allowed.
+        StoreError: The folder cannot be written.
     """
-    target = results_dir / "over-optimisation"
+
+    def write(draft: Path) -> None:
+        _draw(points, draft / FIGURE)
+        data = {"points": [dict(point) for point in points], "setting": dict(setting)}
+        (draft / REPORT).write_text(dumps(data), encoding="utf-8")
+        (draft / PAGE).write_text(as_markdown(data), encoding="utf-8")
+
+    place = f"{profile}/{FOLDER}"
+    return publish_folder(OVER_OPTIMISATION, place, results_dir, write, allow_fewer=allow_fewer)
+
+
+def as_markdown(report: Mapping[str, Any]) -> str:
+    """Return the page, given the content of `report.json`."""
+    points = report["points"]
     rows = "\n".join(
         f"| {point['size']:g}x | {point['reward']:.3f} | {point['oracle']:.3f} |"
         for point in points
     )
-    page = PAGE.format(rows=rows, finding=finding(points), **setting)
-    with explained("publishing the page on over-optimisation", results_dir):
-        target.mkdir(parents=True, exist_ok=True)
-        _draw(points, target / "figure.svg")
-        (target / "report.md").write_text(page, encoding="utf-8")
-        data = {"points": [dict(point) for point in points], "setting": dict(setting)}
-        (target / "report.json").write_text(dumps(data), encoding="utf-8")
-    return target
+    return TEXT.format(rows=rows, finding=finding(points), **report["setting"])
+
+
+def extent(report: Mapping[str, Any]) -> Extent:
+    """Return how much the page has; its rows are the sizes after which was measured."""
+    setting = report["setting"]
+    return Extent(
+        rows=tuple(f"{point['size']:g}x" for point in report["points"]),
+        seeds=(setting["seed"],),
+        counts={"prompts": setting["prompts"], "answers to each": setting["n"]},
+    )
+
+
+def check(folder: Path) -> int:
+    """Check what was published: its files, and the page, which follows from the numbers.
+
+    Returns:
+        How many sizes the page has.
+
+    Raises:
+        HarnessError: A file is missing or changed, or the page does not follow.
+    """
+    check_files(folder, (PAGE, REPORT, FIGURE), FOLDER)
+    report = read_json(folder / REPORT, FOLDER)
+    check_page(folder, lambda: as_markdown(report), FOLDER)
+    return len(report["points"])
 
 
 def _draw(points: Sequence[Mapping[str, float]], path: Path) -> None:
@@ -101,3 +155,7 @@ def _draw(points: Sequence[Mapping[str, float]], path: Path) -> None:
         figure.legend(loc="outside upper center", ncols=2)
         figure.savefig(path, format="svg", metadata={"Date": None})
         pyplot.close(figure)
+
+
+OVER_OPTIMISATION = Kind(FOLDER, "setting", extent, check)
+"""One run pushed without a KL penalty."""

@@ -7,16 +7,12 @@
                               study.svg        what a table's study found, where it has one
                               digests.json     sha256 of the files, fingerprints of the stages
 
-Nothing else writes there. The folder is written aside and takes the place of the one before as a
-whole. `harness.report.published` reads it back and computes the cells again.
+Nothing else writes there (`harness.report.publication`). `harness.report.published` reads it back
+and computes the cells again.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -30,23 +26,29 @@ from harness.report.curves import draw_curves
 from harness.report.json import dumps
 from harness.report.markdown import as_markdown
 from harness.report.parquet import Column, write_columns
+from harness.report.publication import PAGE, REPORT, SCORES, publish_folder
+from harness.report.published import TABLE
 from harness.report.report import Report, assemble
 from harness.report.reward_study import read_study
 from harness.report.reward_study_plot import draw_study
 from harness.report.scores import Measured, flat, read_scores
 from harness.store import Store
-from harness.store.faults import explained
 
 if TYPE_CHECKING:
     from harness.trainer.table_runs import TableRuns
-
-REPORT, PAGE, SCORES, DIGESTS = "report.json", "report.md", "scores.parquet", "digests.json"
 
 OF_STUDY = "study"
 """Where the digests name the stages of a table's study, beside those of its runs."""
 
 
-def publish(table_runs: TableRuns, cells: Sequence[Cell], store: Store, results_dir: Path) -> Path:
+def publish(
+    table_runs: TableRuns,
+    cells: Sequence[Cell],
+    store: Store,
+    results_dir: Path,
+    *,
+    allow_fewer: bool = False,
+) -> Path:
     """Write `results/<profile>/<table>/`, in place of what was published before.
 
     Args:
@@ -54,37 +56,32 @@ def publish(table_runs: TableRuns, cells: Sequence[Cell], store: Store, results_
         cells: Its cells (`harness.report.cells.build_cells`).
         store: The store they were read from.
         results_dir: The folder of published results.
+        allow_fewer: Publish it though it is not whole, or has less than what stands there.
 
     Returns:
         The folder that was written.
 
     Raises:
+        Refused: It is not whole, or has less than what stands there, and that is not allowed.
         StoreError: A stored file is not what was written, the disk is full, or the folder may
             not be written.
     """
-    report = assemble(table_runs, cells, store)
-    measured = read_scores(table_runs, store) | read_study(table_runs, store)
-    target = results_dir / report.profile.name / report.table.id
-    with explained(f"publishing `{report.table.id}`", results_dir):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
-            draft = Path(scratch) / "new"
-            draft.mkdir()
-            (draft / PAGE).write_text(as_markdown(report), encoding="utf-8")
-            if report.curves:
-                draw_curves(report.curves, draft / view.CURVES)
-            if report.study is not None and report.study.whole:
-                draw_study(report.study, draft / view.STUDY)
-            data = published_json(report, Costs(store).of(table_runs))
-            (draft / REPORT).write_text(dumps(data), encoding="utf-8")
-            write_scores(measured, draft / SCORES)
-            digests = {
-                "files": {file.name: sha256(file) for file in sorted(draft.iterdir())},
-                "stages": _fingerprints(table_runs, store),
-            }
-            (draft / DIGESTS).write_text(dumps(digests), encoding="utf-8")
-            replace_folder(target, draft, Path(scratch) / "old")
-    return target
+    measured = read_scores(table_runs, store)
+    report = assemble(table_runs, cells, store, measured=measured)
+    measured |= read_study(table_runs, store)
+
+    def write(draft: Path) -> None:
+        (draft / PAGE).write_text(as_markdown(report), encoding="utf-8")
+        if report.curves:
+            draw_curves(report.curves, draft / view.CURVES)
+        if report.study is not None and report.study.whole:
+            draw_study(report.study, draft / view.STUDY)
+        data = published_json(report, Costs(store).of(table_runs))
+        (draft / REPORT).write_text(dumps(data), encoding="utf-8")
+        write_scores(measured, draft / SCORES)
+
+    place, stages = f"{report.profile.name}/{report.table.id}", _fingerprints(table_runs, store)
+    return publish_folder(TABLE, place, results_dir, write, stages=stages, allow_fewer=allow_fewer)
 
 
 def published_json(report: Report, costs: Sequence[RowCost]) -> dict[str, Any]:
@@ -164,23 +161,3 @@ def _fingerprints(table_runs: TableRuns, store: Store) -> dict[str, dict[str, st
         if store.status(stage.fingerprint) == "done":
             found.setdefault(OF_STUDY, {})[stage.label] = stage.fingerprint
     return found
-
-
-def sha256(path: Path) -> str:
-    """Return a file's sha256 as 64 hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def replace_folder(target: Path, draft: Path, old: Path) -> None:
-    """Put a folder in another's place; what was there comes back where that fails."""
-    there = target.exists()
-    if there:
-        os.rename(target, old)
-    try:
-        os.rename(draft, target)
-    except OSError:
-        if there:
-            os.rename(old, target)
-        raise
-    shutil.rmtree(old, ignore_errors=True)

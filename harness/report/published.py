@@ -12,17 +12,31 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.errors import HarnessError
 from harness.report.cells import Cell
 from harness.report.json import dumps
-from harness.report.publish import DIGESTS, PAGE, REPORT, SCORES, sha256
+from harness.report.publication import (
+    PAGE,
+    REPORT,
+    SCORES,
+    Extent,
+    Kind,
+    check_files,
+    read_json,
+    without_numbers,
+)
 from harness.report.reward_study import recomputed
-from harness.report.scores import Measured, Numbers, grouped, numbers, read_rows
+from harness.report.scores import Measured, Numbers, grouped, numbers, read_rows, scores_of
 from harness.report.summary import Summary, summarise
 
+if TYPE_CHECKING:
+    from harness.statistics import Scores
+
 _DIGITS = 1e-11
+
+_NAMED = ("mean", "ci_low", "ci_high", "gain", "gain_ci_low", "gain_ci_high", "state")
 
 
 @dataclass(frozen=True)
@@ -35,8 +49,31 @@ class Published:
 
     @property
     def cells(self) -> list[Cell]:
-        """The cells as published."""
-        return [Cell.from_json(cell) for cell in self.report["cells"]]
+        """The cells as published.
+
+        Raises:
+            HarnessError: They were published in another form.
+        """
+        try:
+            return [Cell.from_json(cell) for cell in self.report["cells"]]
+        except TypeError as error:
+            raise HarnessError(
+                f"{self.folder} was published in another form ({error}); publish the table again"
+            ) from error
+
+    def run_of(self, row: str, column: str) -> str:
+        """Return the run behind a row in a column."""
+        runs = {found["id"]: found["runs"] for found in self.report["rows"]}
+        return str(runs[row][column])
+
+    def score_of(self, column: str) -> str:
+        """Return the score that a column reads."""
+        return next(str(c["score"]) for c in self.report["columns"] if c["id"] == column)
+
+    def scores(self, cell: Cell) -> Scores | None:
+        """Return the scores behind a cell, None where a seed is missing."""
+        run, score = self.run_of(cell.row, cell.column), self.score_of(cell.column)
+        return scores_of(self.measured, run, cell.seeds, score)
 
 
 def read_published(folder: Path) -> Published:
@@ -45,15 +82,7 @@ def read_published(folder: Path) -> Published:
     Raises:
         HarnessError: A file is missing, or is not what was published.
     """
-    digests = read_json(folder / DIGESTS).get("files", {})
-    for name in (PAGE, REPORT, SCORES):
-        if not (folder / name).is_file():
-            raise HarnessError(f"{folder / name} is missing; publish the table again")
-        if sha256(folder / name) != digests.get(name):
-            raise HarnessError(
-                f"{folder / name} is not what was published (its digest differs); restore it from "
-                "version control or publish the table again"
-            )
+    check_files(folder, (PAGE, REPORT, SCORES), "table")
     rows = read_rows(folder / SCORES, "run_id", "seed", "column", "prompt_id", "value")
     measured = grouped([((run, seed, score), p, value) for run, seed, score, p, value in rows])
     return Published(folder, read_json(folder / REPORT), measured)
@@ -66,15 +95,26 @@ def check(folder: Path) -> int:
         How many cells with numbers were computed again.
 
     Raises:
-        HarnessError: A file is missing or changed, or a number does not follow from the scores.
+        HarnessError: A file is missing or changed, or a number does not follow from the scores; a
+            file that was changed is named with the first number it changes.
     """
-    published = read_published(folder)
+    try:
+        return _check(read_published(folder))
+    except HarnessError as error:
+        number = _first_changed_number(folder)
+        if number is None or number in str(error):
+            raise
+        raise HarnessError(f"{error}; the first number that changes is the {number}") from error
+
+
+def _check(published: Published) -> int:
+    folder = published.folder
     cells = recompute(published)
     for before, again in zip(published.cells, cells, strict=True):
         for name in (field for field in asdict(before) if field != "reason"):
             if not same(getattr(before, name), getattr(again, name)):
                 raise _differs(folder, f"{name} of `{before.row}` in `{before.column}`")
-    summaries = [summary.as_json() for summary in summarise(cells)]
+    summaries = [summary.as_json() for summary in summarise(cells, published.scores)]
     for before_row, again_row in zip(published.report["summary"], summaries, strict=True):
         for name in Summary.__dataclass_fields__:
             if not same(before_row[name], again_row[name]):
@@ -87,6 +127,27 @@ def check(folder: Path) -> int:
             if not same(before_part, again_part):
                 raise _differs(folder, what)
     return sum(cell.mean is not None for cell in cells)
+
+
+def _first_changed_number(folder: Path) -> str | None:
+    """Return the first published number that does not follow from the scores as they are now.
+
+    None where every number does, or where the files cannot be read.
+    """
+    try:
+        rows = read_rows(folder / SCORES, "run_id", "seed", "column", "prompt_id", "value")
+        measured = grouped([((run, seed, score), p, value) for run, seed, score, p, value in rows])
+        report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+        published = Published(folder, report, measured)
+        pairs = list(zip(published.cells, recompute(published), strict=True))
+    except (HarnessError, OSError, ValueError, KeyError, TypeError):
+        return None  # the files' own fault is reported by whoever found it
+    for before, after in pairs:
+        for name in _NAMED:
+            was, now = getattr(before, name), getattr(after, name)
+            if not same(was, now):
+                return f"{name} of `{before.row}` in `{before.column}`"
+    return None
 
 
 def _parts(before: Any, again: Any, where: str = "study") -> Iterator[tuple[Any, Any, str]]:
@@ -103,21 +164,18 @@ def _parts(before: Any, again: Any, where: str = "study") -> Iterator[tuple[Any,
 
 def recompute(published: Published) -> list[Cell]:
     """Return the cells with their numbers computed again from the published scores."""
-    report = published.report
-    runs = {row["id"]: row["runs"] for row in report["rows"]}
-    scores = {column["id"]: column["score"] for column in report["columns"]}
-    return [_again(cell, runs, scores, published.measured) for cell in published.cells]
+    return [_again(cell, published) for cell in published.cells]
 
 
-def _again(
-    cell: Cell,
-    runs: Mapping[str, Mapping[str, str]],
-    scores: Mapping[str, str],
-    measured: Measured,
-) -> Cell:
-    run_id, score = runs[cell.row][cell.column], scores[cell.column]
-    base = None if cell.baseline_row is None else runs[cell.baseline_row][cell.column]
-    found = numbers(measured, run_id, base, cell.seeds, score)
+def _again(cell: Cell, published: Published) -> Cell:
+    base = cell.baseline_row
+    found = numbers(
+        published.measured,
+        published.run_of(cell.row, cell.column),
+        None if base is None else published.run_of(base, cell.column),
+        cell.seeds,
+        published.score_of(cell.column),
+    )
     # Whether a cell is whole follows from the scores; why another is not does not.
     whole = found != Numbers()
     state = "ok" if whole else cell.state if cell.state != "ok" else "not_run"
@@ -137,32 +195,24 @@ def _differs(folder: Path, what: str) -> HarnessError:
     )
 
 
-def read_json(path: Path, what: str = "table") -> dict[str, Any]:
-    """Read a published JSON object.
-
-    Args:
-        path: The file.
-        what: What was published, for the message.
-
-    Raises:
-        HarnessError: It is missing, or holds no object.
-    """
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise HarnessError(f"{path} is missing; publish the {what} again") from error
-    except ValueError as error:
-        raise HarnessError(f"{path} is not JSON; publish the {what} again") from error
-    if not isinstance(found, dict):
-        raise HarnessError(f"{path} does not hold a report; publish the {what} again")
-    return found
+def table_extent(report: Mapping[str, Any]) -> Extent:
+    """Return how much a published table has, its study included."""
+    cells = report["cells"]
+    states = [(f"{cell['row']}/{cell['column']}", cell["state"]) for cell in cells]
+    study = report.get("study") or {"models": []}
+    states += [(f"{model['row']} in the study", model["state"]) for model in study["models"]]
+    return Extent(
+        rows=tuple(row["id"] for row in report["rows"]),
+        seeds=tuple(report["seeds"]),
+        counts={"numbers": sum(cell["mean"] is not None for cell in cells)},
+        lacking=without_numbers(states),
+    )
 
 
 def published_folders(results_dir: Path) -> Iterator[Path]:
     """Yield the folders of published tables, in order of profile and table.
 
-    Other pages have a `report.json` as well; a table has digests, or says that it has cells, and
-    is no figure.
+    A table says that it has cells; figures and other pages have a `report.json` as well.
     """
     for path in sorted(results_dir.glob(f"*/*/{REPORT}")):
         if is_table(path.parent):
@@ -175,7 +225,8 @@ def is_table(folder: Path) -> bool:
         report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
     except ValueError:
         return True
-    if isinstance(report, dict) and "figure" in report:
-        return False
-    # A table stays one when its scores or digests are taken away.
-    return (folder / DIGESTS).exists() or not isinstance(report, dict) or "cells" in report
+    return not isinstance(report, dict) or TABLE.mark in report
+
+
+TABLE = Kind("table", "cells", table_extent, check)
+"""A table with the per-prompt scores its cells follow from."""

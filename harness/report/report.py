@@ -21,10 +21,12 @@ from harness.report.distances import PromptDistance, prompt_distances
 from harness.report.online import OnlineCost, online_costs
 from harness.report.origin import Origin, origin_of
 from harness.report.reward_study import Study, study_of
-from harness.report.summary import Summary, summarise
+from harness.report.scores import Measured, read_scores, scores_of
+from harness.report.summary import ScoresBehind, Summary, summarise
 from harness.store import Store
 
 if TYPE_CHECKING:
+    from harness.statistics import Scores
     from harness.trainer.table_runs import TableRuns
 
 
@@ -75,7 +77,11 @@ class Report:
 
 
 def assemble(
-    table_runs: TableRuns, cells: Sequence[Cell], store: Store, profiles: Path | None = None
+    table_runs: TableRuns,
+    cells: Sequence[Cell],
+    store: Store,
+    profiles: Path | None = None,
+    measured: Measured | None = None,
 ) -> Report:
     """Put together what a report says about a table.
 
@@ -84,6 +90,7 @@ def assemble(
         cells: Its cells (`harness.report.cells.build_cells`).
         store: The store with what is done.
         profiles: Folder of the profiles' files, the package's own by default.
+        measured: The per-prompt scores behind the cells, where they are read already.
 
     Raises:
         StoreError: A stored file is not what was written.
@@ -97,7 +104,7 @@ def assemble(
         seeds=table_runs.seeds,
         rows=table_runs.rows,
         cells=tuple(cells),
-        summaries=tuple(summarise(cells)),
+        summaries=tuple(summarise(cells, _scores_behind(table_runs, store, measured))),
         distances=tuple(prompt_distances(table_runs, store)),
         creations=tuple(creations(table_runs, store)),
         online=tuple(online_costs(table_runs, store)),
@@ -107,3 +114,14 @@ def assemble(
         assumptions=tuple(assumptions_of(table_runs, profiles)),
         calibrations={name: found for name, found in calibrated.items() if name in read},
     )
+
+
+def _scores_behind(table_runs: TableRuns, store: Store, measured: Measured | None) -> ScoresBehind:
+    known = read_scores(table_runs, store) if measured is None else measured
+
+    def behind(cell: Cell) -> Scores | None:
+        column = table_runs.table.column(cell.column)
+        run = table_runs.table.row(cell.row).run_id(column)
+        return scores_of(known, run, cell.seeds, column.reads)
+
+    return behind

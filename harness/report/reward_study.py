@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from harness.catalogue.profile import benchmark_of
 from harness.report.cells import Failures, State
-from harness.report.creation import mean_if_whole, stage_summary
+from harness.report.creation import mean_if_whole
+from harness.report.origin import stage_summary
 from harness.report.scores import (
     Measured,
     grouped,
@@ -26,7 +27,7 @@ from harness.report.scores import (
     read_scores,
 )
 from harness.store import Stage, Store
-from harness.trainer.factory import SEED
+from harness.trainer.rewards import SEED
 from harness.worlds.protocol import ACCURACY, BEST_OF_N
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ are scored, prompts nested in seeds and rows paired by seed. The verdict is
     contradicted  a statement is refuted
     undecided     neither, or one seed alone
     not_run       a score it needs is missing
-    not_testable  no score decides it
+    not_testable  no score decides it, or every score it compares is one number (all at the top or
+                  the bottom of their scale, say), which would hide any difference
 
 A claim about a column that comes out as the paper says because of how the profile's world is made
 is judged like any other, and says so: it could not have failed.
@@ -45,6 +46,9 @@ ALPHA = 0.05
 
 POWER = 0.8
 """Probability with which the detectable margin would have been found."""
+
+ALL_ALIKE = "the rows compared all have one and the same score"
+"""Why nothing can be told apart, where every score at hand is one number."""
 
 ScoresOf = Callable[[Place], "Scores"]
 """Returns the scores behind a cell."""
@@ -161,7 +165,7 @@ class _Draft:
     favoured: bool = False
 
 
-def _draft(claim: Claim, evidence: Evidence, scores: ScoresOf, level: float) -> _Draft:
+def _draft(claim: Claim, evidence: Evidence, scores: ScoresOf, alpha: float) -> _Draft:
     table, scale, test = evidence.table.id, evidence.scale, claim.test
     if isinstance(test, Qualitative):
         reason = test.reason or "the claims that measure it belong to other tables"
@@ -174,6 +178,10 @@ def _draft(claim: Claim, evidence: Evidence, scores: ScoresOf, level: float) -> 
     from harness.statistics.conjunction import conjunction, detectable, weighted_sum
 
     shown = [weighted_sum([(w, scores(p)) for w, p in s.terms]) for s in test.shown]
+    level = _level(test, scores)
+    if level is not None:
+        reason = f"{ALL_ALIKE}: it is {level:g} for every prompt and seed"
+        return _Draft(bare(claim, table, scale, "not_testable", reason))
     margin = _margin(test, scores)
     statements = [mean_interval(statement) for statement in _statements(test, shown, margin)]
     empty = replace(
@@ -197,10 +205,20 @@ def _draft(claim: Claim, evidence: Evidence, scores: ScoresOf, level: float) -> 
         ci_low=ours.low,
         ci_high=ours.high,
         p=result.p_value,
-        detectable=max(detectable(statement, level, power) for statement in statements),
+        detectable=max(detectable(statement, alpha, power) for statement in statements),
         reason=_rests_on(test, at, margin, statements),
     )
     return _Draft(verdict, result.favoured)
+
+
+def _level(test: Measurable, scores: ScoresOf) -> float | None:
+    """Return the one number that every score compared is, None where scores differ.
+
+    Rows that all stand at the end of a scale would do so whether they differ or not. What a margin
+    is measured by is not compared.
+    """
+    levels = {scores(place).level for shown in test.shown for _, place in shown.terms}
+    return levels.pop() if len(levels) == 1 else None
 
 
 def _is_within(test: Measurable) -> bool:

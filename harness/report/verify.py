@@ -1,47 +1,62 @@
-"""Everything published, checked: its numbers follow from its values of single prompts.
+"""Everything published, checked: it is all there, and its numbers follow from single prompts.
 
-What is published needs no store, no model and no training library to be checked
-(`harness.report.published`, `harness.report.figures.publish`). A store, where there is one, holds
-the stages the values came from, and the digest of each of their files can be checked as well.
+The index says what must be there (`harness.report.publication`): rows, seeds, the sha256 of every
+file. Beyond that each kind of publication is checked by itself: numbers are computed again from the
+values of single prompts, where those were published. No store, model or training library is needed.
+A store, where there is one, holds the stages the values came from, and the digest of each of their
+files can be checked as well.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from harness.errors import HarnessError
-from harness.report.figures.publish import check_figure, figure_folders
-from harness.report.publish import DIGESTS, REPORT, SCORES
-from harness.report.published import (
-    Published,
-    check,
-    published_folders,
-    read_published,
-    recompute,
-    same,
+from harness.errors import HarnessError, UserError
+from harness.report.error_rates import ERROR_RATES
+from harness.report.figures.publish import FIGURE
+from harness.report.over_optimisation import OVER_OPTIMISATION
+from harness.report.publication import (
+    DIGESTS,
+    INDEX,
+    KEPT,
+    REPORT,
+    Entry,
+    Index,
+    Kind,
+    changed_file,
+    enter,
+    entry_of,
+    files_below,
+    read_index,
+    read_json,
+    sha256,
 )
-from harness.report.scores import grouped, read_rows
-from harness.report.winner import again
+from harness.report.published import TABLE
+from harness.report.sweep import SWEEP
 from harness.store import Store
 
-_NAMED = ("mean", "ci_low", "ci_high", "gain", "gain_ci_low", "gain_ci_high", "state")
+KINDS = {kind.name: kind for kind in (TABLE, FIGURE, SWEEP, ERROR_RATES, OVER_OPTIMISATION)}
+"""Every kind of publication, by name."""
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What was checked and found to be as it was published.
+    """What was checked and found to be as it was published, by places below the results.
 
     Attributes:
         tables: Published tables, as `profile/table`.
-        sweeps: Published sweeps, whose winners' scores were computed again, as `profile/sweep`.
+        sweeps: Published sweeps, whose winners' scores were computed again.
         cells: Cells with numbers that were computed again, those of winners included.
         figures: Published figures, as `profile/figure`.
         points: Points of figures with numbers that were computed again.
-        unchecked: Other reports under the results, which have no per-prompt scores beside them,
-            as paths below the folder of results.
+        pages: Published pages whose files and text were checked, but which have no values of
+            single prompts to compute their numbers from.
+        kept: Files kept by hand, of which the digest was checked.
+        not_covered: Other files under the results, which nothing is known of.
         stages: Stages of the store whose files were checked; None where no store was.
         absent: Stages behind published tables and figures that the store does not hold.
     """
@@ -51,7 +66,9 @@ class Verified:
     cells: int
     figures: tuple[str, ...]
     points: int
-    unchecked: tuple[str, ...]
+    pages: tuple[str, ...]
+    kept: tuple[str, ...]
+    not_covered: tuple[str, ...]
     stages: int | None = None
     absent: int | None = None
 
@@ -61,84 +78,183 @@ class Verified:
 
 
 def verify(results_dir: Path, store: Store | None = None) -> Verified:
-    """Check every published table and figure, and every stage of a store where one is given.
+    """Check everything published, and every stage of a store where one is given.
 
     Args:
         results_dir: The folder of published results.
         store: The store to check as well.
 
     Raises:
-        HarnessError: Something is not what was published; the message names the first difference.
-        StoreError: A stored file is not what was written; the message names the first one.
+        HarnessError: Nothing is published, or something is missing or not what was published; the
+            message names the first difference.
+        StoreError: Something in the store is not what was written; the message names all of it.
     """
-    folders, figures = list(published_folders(results_dir)), list(figure_folders(results_dir))
-    sweeps = [path.parent for path in sorted(results_dir.glob(f"*/sweeps/*/{REPORT}"))]
-    cells = sum(map(_verify_table, folders)) + sum(map(_verify_sweep, sweeps))
-    points = sum(map(check_figure, figures))
-    rest = {p.parent for p in results_dir.rglob(REPORT)} - {*folders, *sweeps, *figures}
-    found = Verified(
-        tables=tuple(f"{folder.parent.name}/{folder.name}" for folder in folders),
-        sweeps=tuple(f"{folder.parent.parent.name}/{folder.name}" for folder in sweeps),
-        cells=cells,
-        figures=tuple(f"{folder.parent.name}/{folder.name}" for folder in figures),
-        points=points,
-        unchecked=tuple(sorted(str(folder.relative_to(results_dir)) for folder in rest)),
+    index = read_index(results_dir)
+    if not index:
+        raise HarnessError(f"nothing is published in {results_dir}; publish something first")
+    numbers = {place: _verify_entry(results_dir, place, index[place]) for place in index}
+    not_covered = _not_covered(results_dir, index)
+
+    def of(*kinds: str) -> tuple[str, ...]:
+        return tuple(place for place, entry in index.items() if entry.kind in kinds)
+
+    stages, absent = None, None
+    if store is not None:
+        held = store.check()
+        folders = [results_dir / place for place in of(TABLE.name, FIGURE.name)]
+        behind = {name for folder in folders for name in _stages_behind(folder)}
+        stages, absent = len(held), len(behind - set(held))
+    return Verified(
+        tables=of(TABLE.name),
+        sweeps=of(SWEEP.name),
+        cells=sum(numbers[place] for place in of(TABLE.name, SWEEP.name)),
+        figures=of(FIGURE.name),
+        points=sum(numbers[place] for place in of(FIGURE.name)),
+        pages=of(ERROR_RATES.name, OVER_OPTIMISATION.name),
+        kept=of(KEPT),
+        not_covered=not_covered,
+        stages=stages,
+        absent=absent,
     )
-    if store is None:
-        return found
-    held = [manifest["fingerprint"] for manifest in store.stages()]
-    for fingerprint in held:
-        store.verify(fingerprint)
-    behind = {name for folder in [*folders, *figures] for name in _stages_behind(folder)}
-    return replace(found, stages=len(held), absent=len(behind - set(held)))
 
 
-def _verify_table(folder: Path) -> int:
-    """Check one table; a file that was changed is named with the first number it changes."""
-    try:
-        return check(folder)
-    except HarnessError as error:
-        number = _first_changed_number(folder)
-        if number is None or number in str(error):
-            raise
-        raise HarnessError(f"{error}; the first number that changes is the {number}") from error
+def record(results_dir: Path, places: Sequence[str]) -> None:
+    """Let the index take what stands at some places for what was published, be it nothing.
 
+    A publication is checked by itself first.
 
-def _verify_sweep(folder: Path) -> int:
-    """Check one sweep's files, and its winner's scores; returns how many there are."""
-    published = read_published(folder)
-    said = published.report["benchmarks"]
-    for before, now in zip(said, again(published.report, published.measured), strict=True):
-        for name, value in now.as_json().items():
-            if not same(before[name], value):
-                raise HarnessError(
-                    f"{folder / REPORT}: the {name} of the winner in `{now.score}` does not follow "
-                    f"from {SCORES}; publish the sweep again"
-                )
-    return len(said)
+    Args:
+        results_dir: The folder of published results.
+        places: Places below it: of publications (`micro/table4`), or of files kept by hand.
 
-
-def _first_changed_number(folder: Path) -> str | None:
-    """Return the first published number that does not follow from the scores as they are now.
-
-    None where every number does, or where the files cannot be read.
+    Raises:
+        UserError: Nothing stands at a place and the index does not name it either, or it is no
+            place of its own.
+        HarnessError: A publication is not as it says itself, or the index is broken.
     """
+    known = read_index(results_dir) if (results_dir / INDEX).exists() else {}
+    entries = {place: _found(results_dir, place, known) for place in places}
+    enter(results_dir, entries)
+
+
+def _found(results_dir: Path, place: str, known: Index) -> Entry | None:
+    """Return the entry of what stands at a place, None where nothing does and something did."""
+    path, there = results_dir / place, set(_publications(results_dir))
+    files = {file.relative_to(results_dir).as_posix() for file in files_below(results_dir)}
+    if place in there:
+        kind = _kind_of(path)
+        kind.check(path)
+        return entry_of(kind, place, path)
+    if place in files - {INDEX} and not any(place.startswith(f"{other}/") for other in there):
+        return Entry(KEPT, {place: sha256(path)})
+    if place in known and not path.exists():
+        return None
+    near = get_close_matches(place, {*there, *known, *files}, 1)
+    raise UserError(
+        f"`{place}` is neither a publication nor a file kept by hand in {results_dir}"
+        + (f"; did you mean `{near[0]}`?" if near else "; name it by its path below that folder")
+    )
+
+
+def _kind_of(folder: Path) -> Kind:
+    report = read_json(folder / REPORT, "report")
+    for kind in KINDS.values():
+        if kind.mark in report:
+            return kind
+    raise HarnessError(f"{folder / REPORT} is no report of the harness; take it away")
+
+
+def _verify_entry(results_dir: Path, place: str, entry: Entry) -> int:
+    """Check one place of the index; return how many numbers were computed again.
+
+    Raises:
+        HarnessError: A file is missing or changed, the publication is not as it says itself, or
+            has not what the index says.
+    """
+    record = f"take it as it is with `harness verify --record {place}`"
+    again = record if entry.kind == KEPT else "publish it again"
+    if not (results_dir / place).exists():
+        raise HarnessError(f"{_missing(results_dir / place)}, publish it again, or {record}")
+    files = {results_dir / name: digest for name, digest in entry.files.items()}
+    for path in files:
+        if not path.is_file():
+            raise HarnessError(f"{_missing(path)} or {again}")
+    said = {
+        path: f"{path} is not what was published (its digest differs from that in {INDEX}); "
+        f"restore both from version control or {again}"
+        for path, digest in files.items()
+        if sha256(path) != digest
+    }
     try:
-        rows = read_rows(folder / SCORES, "run_id", "seed", "column", "prompt_id", "value")
-        measured = grouped([((run, seed, score), p, value) for run, seed, score, p, value in rows])
-        report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
-        published = Published(folder, report, measured)
-        pairs = list(zip(published.cells, recompute(published), strict=True))
-    except (HarnessError, OSError, ValueError, KeyError, TypeError):
-        return None  # the files' own fault is reported by whoever found it
-    for before, after in pairs:
-        for name in _NAMED:
-            was, now = getattr(before, name), getattr(after, name)
-            if not same(was, now):
-                return f"{name} of `{before.row}` in `{before.column}`"
-    return None
+        number = _check_by_itself(results_dir, place, entry)
+    except HarnessError as error:
+        more = [text for path, text in said.items() if str(path) not in str(error)]
+        raise HarnessError("; ".join([*more[:1], str(error)])) from error
+    for text in said.values():
+        raise HarnessError(text)
+    return number
+
+
+def _missing(path: Path) -> str:
+    said = f"{INDEX} says that it was published"
+    return f"{path} is missing, and {said}; restore it from version control"
+
+
+def _check_by_itself(results_dir: Path, place: str, entry: Entry) -> int:
+    """Check that a publication is as it says itself, and has what the index says; 0 for a file.
+
+    Raises:
+        HarnessError: It is not, or has not.
+    """
+    if entry.kind == KEPT:
+        return 0
+    folder, kind = results_dir / place, KINDS.get(entry.kind)
+    if kind is None:
+        raise HarnessError(f"{results_dir / INDEX}: nothing of the kind of `{place}` is published")
+    try:
+        number = kind.check(folder)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise changed_file(folder / REPORT, kind.name) from error
+    found = entry_of(kind, place, folder).extent
+    if found != entry.extent:
+        assert found is not None
+        assert entry.extent is not None
+        lost = found.less_than(entry.extent)
+        other = f"has lost {', '.join(lost)}" if lost else "has other rows, seeds or counts"
+        raise HarnessError(
+            f"{folder} {other}, as {INDEX} has it; restore both from version control or publish "
+            "it again"
+        )
+    return number
+
+
+def _not_covered(results_dir: Path, index: Index) -> tuple[str, ...]:
+    """Return the files that the index does not name.
+
+    Raises:
+        HarnessError: There is a whole publication among them, which readers would take for one.
+    """
+    for place in _publications(results_dir):
+        if place not in index:
+            raise HarnessError(
+                f"{results_dir / place} is not in {INDEX}; publish it again, or let it count as "
+                f"published with `harness verify --record {place}`"
+            )
+    known = {INDEX, *(name for entry in index.values() for name in entry.files)}
+    files = (path.relative_to(results_dir).as_posix() for path in files_below(results_dir))
+    return tuple(name for name in files if name not in known)
+
+
+def _publications(results_dir: Path) -> list[str]:
+    """Return the places that hold a report; folders that publishing has not finished hold none."""
+    folders = (path.parent.relative_to(results_dir) for path in results_dir.rglob(REPORT))
+    return sorted(
+        folder.as_posix()
+        for folder in folders
+        if not any(part.startswith(".") for part in folder.parts)
+    )
 
 
 def _stages_behind(folder: Path) -> set[str]:
-    digests = json.loads((folder / DIGESTS).read_text(encoding="utf-8"))
-    return {fingerprint for run in digests["stages"].values() for fingerprint in run.values()}
+    stages = read_json(folder / DIGESTS)["stages"]
+    return {fingerprint for run in stages.values() for fingerprint in run.values()}

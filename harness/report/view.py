@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from harness.catalogue.profile import MEANINGLESS, benchmark_of
-from harness.catalogue.schema import Column
+from harness.catalogue.schema import Column, Row
 from harness.report.assumptions import GROUPS
 from harness.report.cells import Cell, State
 from harness.report.report import Report
@@ -91,8 +92,8 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ("Intervals", _intervals(report)),
         ("Policy", _listed(origin.policies)),
         ("Prompts", _listed(origin.prompts)),
-        ("Reward model", _listed(origin.reward_models) or "none"),
-        ("Creator", _listed(origin.creators) or "none: nothing evolves"),
+        ("Reward model", _with_rows(report, lambda cell: cell.reward_models) or "none"),
+        ("Creator", _with_rows(report, lambda cell: cell.creators) or "none: nothing evolves"),
         ("Judge", _judges(origin.judges) or "none"),
         *(
             (f"Calibration of {name}", NOT_CALIBRATED if held is None else held.text)
@@ -103,6 +104,36 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ("Computed with", "; ".join(origin.libraries) or nothing),
     ]
     return [(name, plain(text)) for name, text in found]
+
+
+def _with_rows(report: Report, models: Callable[[Cell], Sequence[str]]) -> str:
+    """Return the models behind a table's cells, each with its rows where not all have it."""
+    known = dict.fromkeys(sorted(name for cell in report.cells for name in models(cell)))
+    said = []
+    for name in known:
+        holds = partial(_holds, models, name)
+        rows = [_places(report, row, holds) for row in report.rows]
+        having = [place for place in rows if place]
+        lacking = [row.id for row, place in zip(report.rows, rows, strict=True) if not place]
+        if having == [row.id for row in report.rows]:
+            said.append(name)
+        elif len(lacking) < len(having) and set(having) <= {row.id for row in report.rows}:
+            said.append(f"{name} (all rows but {_listed(lacking)})")
+        else:
+            said.append(f"{name} ({_listed(having)})")
+    return "; ".join(said) if any("(" in text for text in said) else _listed(said)
+
+
+def _holds(models: Callable[[Cell], Sequence[str]], name: str, cell: Cell) -> bool:
+    return name in models(cell)
+
+
+def _places(report: Report, row: Row, holds: Callable[[Cell], bool]) -> str:
+    """Return a row's id, with the columns where something holds unless it does in all of them."""
+    own = [column.id for column in report.table.columns if holds(report.cell(row, column))]
+    if not own or len(own) == len(report.table.columns):
+        return row.id if own else ""
+    return f"{row.id} in {_listed(own)}"
 
 
 def _judges(judges: Mapping[str, str]) -> str:
@@ -280,15 +311,16 @@ def summary_block(report: Report) -> Block:
     )
     notes = (
         "Signs: gains over the baseline row that point the way the paper's do. "
-        "ρ: Spearman's rank correlation of ours with the paper's over the rows.",
+        "ρ: Spearman's rank correlation of ours with the paper's over the rows but the baseline, "
+        "with its 95% interval over seeds and prompts.",
     )
-    return Block("Beside the paper", notes, ("column", "signs", "ρ", "scale"), rows)
+    return Block("Beside the paper", notes, ("column", "signs", "ρ", "95%", "scale"), rows)
 
 
-def _comparison(summary: Summary, seeds: int) -> tuple[str, str]:
+def _comparison(summary: Summary, seeds: int) -> tuple[str, str, str]:
     if summary.rows and seeds == 1:
-        return NO_COMPARISON, APPLIES_NOT
-    return _signs(summary), _spearman(summary)
+        return NO_COMPARISON, APPLIES_NOT, APPLIES_NOT
+    return _signs(summary), *_spearman(summary)
 
 
 def _signs(summary: Summary) -> str:
@@ -297,12 +329,14 @@ def _signs(summary: Summary) -> str:
     return f"{summary.signs_agree} of {summary.signs}" if summary.signs else "no gains"
 
 
-def _spearman(summary: Summary) -> str:
-    if summary.signs is None:
-        return _unfinished(summary)
-    if summary.spearman is None:
-        return "undefined"
-    return f"{summary.spearman + 0.0:+.2f} ({summary.rows} rows)"
+def _spearman(summary: Summary) -> tuple[str, str]:
+    low, high = summary.spearman_low, summary.spearman_high
+    if summary.ranked is None:
+        return _unfinished(summary), APPLIES_NOT
+    if summary.spearman is None or low is None or high is None:
+        return f"undefined ({summary.ranked} rows)", APPLIES_NOT
+    rho = f"{signed(summary.spearman, 2)} ({summary.ranked} rows)"
+    return rho, f"{signed(low, 2)} to {signed(high, 2)}"
 
 
 def _unfinished(summary: Summary) -> str:

@@ -11,9 +11,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, Field, ValidationError
 
 from harness.errors import HarnessError, UserError
+from harness.evaluation.judging.bounded import bound_client, bounded_request
+from harness.foreign import ForeignTextError, read_json
 from harness.solver.process import Server
 from harness.solver.rendering import Renderer
 from harness.solver.request import Answered, Asked, Sample, Sampling
@@ -22,7 +26,8 @@ if TYPE_CHECKING:
     import openai
 
 PATIENCE_S = 3600.0
-"""Seconds to wait for an answer, which may stand in the server's queue before it is begun."""
+"""Seconds that an answer may take, from asking to its last byte and with further attempts; it may
+stand in the server's queue before it is begun."""
 
 RETRIES = 4
 """Further attempts at an endpoint that is overloaded or cannot be reached; the same seed gives the
@@ -31,6 +36,22 @@ same answer. A server of our own is not asked twice: if it fails, it is dead."""
 _LONGEST_QUOTE = 200
 _BLOT = "[key]"
 _TO_DIE_S = 5.0
+
+
+_Token = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class _LogProbabilities(BaseModel):
+    token_logprobs: list[float] = []
+
+
+class _Choice(BaseModel):
+    """An answer as servers send it, in what is read of it."""
+
+    text: str | None = None
+    token_ids: list[_Token] | None = None
+    prompt_token_ids: list[_Token] | None = None
+    logprobs: _LogProbabilities | None = None
 
 
 class CompletionsEngine:
@@ -78,10 +99,15 @@ class CompletionsEngine:
         import openai
 
         try:
-            with self._client() as client:
-                names = [str(model.id) for model in client.models.list()]
+            with self._client() as client, bounded_request(PATIENCE_S):
+                found = read_json(client.get("/models", cast_to=str))
+            names = [str(model["id"]) for model in found["data"]]
         except openai.OpenAIError as error:
             raise self._failure(error, "the list of its models") from None
+        except (ForeignTextError, KeyError, TypeError):
+            raise HarnessError(
+                f"{who} at {self._url} sent no list of its models: see that it speaks OpenAI's API."
+            ) from None
         if self._model not in names:
             raise UserError(
                 f"{who} at {self._url} serves {', '.join(names) or 'no model'} and no "
@@ -129,47 +155,52 @@ class CompletionsEngine:
         import openai
 
         try:
-            reply = client.completions.create(
-                model=self._model,
-                prompt=list(one.tokens),
-                n=1,
-                temperature=sampling.temperature,
-                top_p=sampling.top_p,
-                max_tokens=one.room,
-                seed=one.seeds[sample],
-                logprobs=0 if sampling.log_probabilities else openai.omit,
-                extra_body={
-                    "top_k": self._no_cut,
-                    "stop_token_ids": list(sampling.stops),
-                    "return_token_ids": True,
-                },
-            ).to_dict()
+            with bounded_request(PATIENCE_S):
+                text = client.post(
+                    "/completions", cast_to=str, body=self._body(one, sample, sampling)
+                )
         except openai.OpenAIError as error:
             raise self._failure(error, f"a prompt of {len(one.tokens)} tokens") from None
-        choices: Any = reply.get("choices")
-        if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-            raise HarnessError(f"the engine at {self._url} sent a reply without an answer.")
-        return self._read(choices[0], one, sampling)
+        try:
+            return self._read(_Choice.model_validate(read_json(text)["choices"][0]), one, sampling)
+        except (ForeignTextError, ValidationError, KeyError, IndexError, TypeError):
+            raise HarnessError(
+                f"the engine at {self._url} sent a reply without an answer that can be read."
+            ) from None
 
-    def _read(self, choice: dict[str, Any], one: Asked, sampling: Sampling) -> Sample:
-        read = choice.get("prompt_token_ids")
+    def _body(self, one: Asked, sample: int, sampling: Sampling) -> dict[str, Any]:
+        """Return what is sent for one answer."""
+        body: dict[str, Any] = {
+            "model": self._model,
+            "prompt": list(one.tokens),
+            "n": 1,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "max_tokens": one.room,
+            "seed": one.seeds[sample],
+            "top_k": self._no_cut,
+            "stop_token_ids": list(sampling.stops),
+            "return_token_ids": True,
+        }
+        return body | ({"logprobs": 0} if sampling.log_probabilities else {})
+
+    def _read(self, choice: _Choice, one: Asked, sampling: Sampling) -> Sample:
+        read, ids = choice.prompt_token_ids, choice.token_ids
         if read is not None and tuple(read) != one.tokens:
             raise HarnessError(
                 f"the engine at {self._url} read a prompt of {len(read)} tokens where it was sent "
                 f"{len(one.tokens)}, so it adds tokens of its own: use a version that takes token "
                 "ids as they are."
             )
-        ids = choice.get("token_ids")
         if ids is None:
             if sampling.log_probabilities:
                 raise HarnessError(f"the engine at {self._url} does not tell its answers' tokens.")
-            text = str(choice.get("text") or "").strip()
+            text = (choice.text or "").strip()
             return Sample(text, self._renderer.count(text))
         tokens = until_stop(ids, sampling.stops)
         scores: tuple[float, ...] = ()
-        if sampling.log_probabilities:
-            told = (choice.get("logprobs") or {}).get("token_logprobs") or []
-            scores = tuple(map(float, told[: len(tokens)]))
+        if sampling.log_probabilities and choice.logprobs is not None:
+            scores = tuple(choice.logprobs.token_logprobs[: len(tokens)])
         return Sample(self._renderer.text(tokens), len(tokens), tokens, scores)
 
     def _client(self) -> openai.OpenAI:
@@ -180,6 +211,7 @@ class CompletionsEngine:
             base_url=self._url,
             timeout=PATIENCE_S,
             max_retries=0 if self._server else RETRIES,
+            http_client=bound_client(openai.DefaultHttpxClient(timeout=PATIENCE_S)),
         )
 
     @property

@@ -110,6 +110,11 @@ class ScoreMatrix:
         return float(self.values.mean(axis=(-2, -1)))
 
     @property
+    def level(self) -> float | None:
+        """The one number that every value is, None where they differ."""
+        return float(self.values[0, 0]) if np.ptp(self.values) == 0.0 else None
+
+    @property
     def count(self) -> int:
         """Number of prompts."""
         return len(self.prompts)

@@ -39,6 +39,9 @@ from harness.errors import HarnessError
 from harness.statistics.matrix import FloatArray
 from harness.statistics.spread import Spread
 
+ROUNDING = 1e-9
+"""Seed means that are no further apart are one number."""
+
 
 @dataclass(frozen=True, eq=False)
 class NestedScores:
@@ -91,6 +94,13 @@ class NestedScores:
     def mean(self) -> float:
         """Mean of the seed means."""
         return float(self.means.mean())
+
+    @property
+    def level(self) -> float | None:
+        """The one number that every value is, None where they differ."""
+        # The mean of equal numbers can be off in its last digit.
+        same = np.ptp(self.means) < ROUNDING and float(self.variances.max()) < ROUNDING**2
+        return self.mean if same else None
 
     def scaled(self, weight: float) -> NestedScores:
         """Return all values times a number."""

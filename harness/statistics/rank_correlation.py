@@ -15,6 +15,9 @@ rather too narrow, and it means something only if the things are a fair sample o
 things made to be graded are not. The exact permutation test beside it asks less: how often a
 correlation at least as large comes of a random pairing.
 
+A measurement can also be held against numbers that are simply given, printed in a paper without
+their spread; then only the first question can be asked.
+
 Source: Owen 2007 on resampling rows and columns of a crossed table.
 """
 
@@ -28,7 +31,9 @@ from scipy import stats
 
 from harness.errors import HarnessError
 from harness.statistics.comparisons import spearman
+from harness.statistics.intervals import Scores
 from harness.statistics.matrix import FloatArray, ScoreMatrix
+from harness.statistics.nested import NestedScores
 
 DRAWS = 2000
 """Resamples behind each interval."""
@@ -65,6 +70,64 @@ class RankCorrelation:
     things_low: float
     things_high: float
     p_value: float
+
+
+@dataclass(frozen=True)
+class RankAgreement:
+    """A rank correlation of a measurement of some things with given numbers.
+
+    Attributes:
+        rho: Spearman's correlation.
+        low: Lower end of its 95% interval over seeds and prompts.
+        high: Upper end.
+    """
+
+    rho: float
+    low: float
+    high: float
+
+
+def rank_agreement(
+    measured: Sequence[Scores], given: Sequence[float], seed: int = 0
+) -> RankAgreement | None:
+    """Return how alike a measurement and given numbers order some things.
+
+    Prompts that every seed has for itself come and go with their seed.
+
+    Args:
+        measured: Scores of each thing; all things have the same seeds and, unless each seed has
+            prompts of its own, the same prompts.
+        given: The number given for each thing.
+        seed: Seed of the resampling.
+
+    Returns:
+        The correlation; None with fewer than four things, or where a side is the same for all.
+
+    Raises:
+        HarnessError: The two are not of equally many things, or the things do not have the same
+            seeds and prompts.
+    """
+    if len(measured) < LEAST and len(measured) == len(given):
+        return None
+    means = np.array([scores.mean for scores in measured]).round(DECIMALS)
+    rho = spearman(means.tolist(), given)
+    if rho is None:
+        return None
+    drawn = _redrawn(measured, np.random.default_rng(seed))
+    low, high = _interval(_rhos(drawn, np.broadcast_to(np.asarray(given), drawn.shape)))
+    return RankAgreement(rho, low, high)
+
+
+def _redrawn(measured: Sequence[Scores], rng: np.random.Generator) -> FloatArray:
+    """Return each thing's mean over what is resampled of it, shape (draws, things)."""
+    matrices = [scores for scores in measured if isinstance(scores, ScoreMatrix)]
+    if matrices:
+        return _resampled(_stacked(matrices), rng)
+    nested = [scores for scores in measured if isinstance(scores, NestedScores)]
+    means = np.stack([scores.means for scores in nested])
+    seeds = means.shape[1]
+    by_seed = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=DRAWS) / seeds
+    return np.asarray((by_seed @ means.T).round(DECIMALS))
 
 
 def rank_correlation(

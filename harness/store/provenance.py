@@ -12,18 +12,29 @@ import platform
 import subprocess
 from importlib import metadata
 from pathlib import Path
-from typing import TypedDict
+
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
 
 from harness.project import PACKAGE
 
 LIBRARIES = ("torch", "transformers", "trl", "datasets", "numpy")
 
+DECIDES = ("harness", "experiments", "ablations")
+"""Folders of a checkout whose files decide numbers; reports, tests and pages do not."""
 
+LOADED = (".py", ".yaml")
+"""Endings of the files there that take part without being known to git."""
+
+
+@with_config(ConfigDict(extra="allow", strict=True))
 class Provenance(TypedDict):
     """Where and with what a stage was computed.
 
-    `commit` and `dirty` are null where the code runs from no git checkout; `versions` has null
-    for a library that is not installed; `threads` is the number of compute threads of a stage.
+    `dirty` says that files which decide numbers differ from the commit; both are null where the
+    code runs from no git checkout. `versions` has null for a library that is not installed;
+    `threads` is the number of compute threads of a stage. A key added here later must not be
+    required, or the stores there are could not be read; one that is not known is kept.
     """
 
     commit: str | None
@@ -57,15 +68,24 @@ def collect_provenance(threads: int = 1, root: Path | None = None) -> Provenance
 
 
 def git_state(root: Path) -> tuple[str | None, bool | None]:
-    """Return the commit of a checkout and whether it has changes; nulls where there is none.
+    """Return the commit of a checkout, and whether what decides numbers was changed since.
 
-    A folder inside somebody else's checkout (a virtual environment, say) has no commit of its own.
+    Both are null where there is none. Results, outputs and pages decide nothing: what a report
+    writes into the checkout is no change of the code. A folder inside somebody else's checkout (a
+    virtual environment, say) has no commit of its own.
     """
     top = _git(root, "rev-parse", "--show-toplevel")
     if top is None or Path(top).resolve() != root.resolve():
         return None, None
-    changes = _git(root, "status", "--porcelain")
-    return _git(root, "rev-parse", "--verify", "HEAD"), None if changes is None else changes != ""
+    found = _git(root, "status", "--porcelain", "-z", "--untracked-files=all", "--", *DECIDES)
+    changes = None if found is None else [line for line in found.split("\0") if line]
+    dirty = None if changes is None else any(map(_counts, changes))
+    return _git(root, "rev-parse", "--verify", "HEAD"), dirty
+
+
+def _counts(change: str) -> bool:
+    """Return whether a line of `git status` is a change of what decides numbers."""
+    return not change.startswith("?? ") or change.endswith(LOADED)
 
 
 def available_cores() -> int:

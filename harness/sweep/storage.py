@@ -22,7 +22,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from harness.errors import UserError
 from harness.store.faults import explained
-from harness.tracking.database import shown
+from harness.tracking.secrets import shown, without_secrets
 
 SQLITE_WAIT_S = 60
 """Seconds a writer waits for another one's transaction."""
@@ -83,7 +83,7 @@ def is_there(where: str) -> bool:
 
 def unusable(where: str, error: Exception) -> str:
     """Return the sentence for a storage that cannot be used."""
-    what = shown(" ".join(str(error).split())).replace(where, shown(where))
+    what = without_secrets(" ".join(str(error).split()), where)
     return (
         f"the storage {shown(where)} cannot be used ({what[:200]}): correct `--storage`, or leave "
         "it out for a file in the work folder"

@@ -7,8 +7,8 @@ any other server: the result is the same. MLflow is imported by `server` only, a
 when something has to be written, so that importing this package costs nothing.
 """
 
-from harness.tracking.database import TrackingError
 from harness.tracking.evaluations import EvaluationTracker
+from harness.tracking.patience import TrackingError
 from harness.tracking.rows import CellLike
 from harness.tracking.tracker import TableState, Tracker
 from harness.tracking.ui import ui_command

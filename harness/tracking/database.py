@@ -13,12 +13,13 @@ import re
 import secrets
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
-from harness.errors import HarnessError
 from harness.quiet import silence
+from harness.tracking.patience import TrackingError, within
+from harness.tracking.secrets import shown, without_secrets
 
 if TYPE_CHECKING:
     from harness.tracking.server import Server
@@ -29,15 +30,14 @@ _QUIET = {
     # A server that is away must not hold a run up: one more try at once, then we do without.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "PGCONNECT_TIMEOUT": "10",
 }
 
+_OPEN_S = 45.0
+"""Seconds until a server or database that does not answer is given up; creating one takes ten."""
 
 _USER_VERSION_AT = 60
 """Where a SQLite file keeps the number that is free for applications to use."""
-
-
-class TrackingError(HarnessError):
-    """MLflow cannot be reached, or refuses what is written."""
 
 
 def quiet() -> None:
@@ -68,45 +68,41 @@ def artifacts_path(database: Path) -> Path:
     return database.parent / "mlartifacts"
 
 
-def shown(uri: str) -> str:
-    """Return a tracking URI without a password in it."""
-    return re.sub(r"//[^/@]*@", "//***@", uri)
-
-
 @contextmanager
-def write_lock(work_dir: Path) -> Iterator[None]:
-    """Let one process of this work folder write at a time, or two would create the same run."""
-    with _lock_file(work_dir, "write") as file:
+def write_lock(work_dir: Path, uri: str) -> Iterator[None]:
+    """Let one process write at a time, or two would create the same run.
+
+    A SQLite database has one lock for all work folders. What writes to a server, and is not of
+    this work folder, is not kept out; `Server` bears with it.
+    """
+    database = database_path(uri)
+    path = work_dir / "tracking" / "write.lock" if database is None else _lock_of(database)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
+def folder_id(work_dir: Path) -> str:
+    """Return the number of a work folder, which it gets when it is first asked for."""
+    path = work_dir / "tracking" / "id"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f"id.{secrets.token_hex(8)}")
+        draft.write_text(secrets.token_hex(8), encoding="ascii")
+        with suppress(FileExistsError):
+            os.link(draft, path)
+        draft.unlink()
+    return path.read_text(encoding="ascii")
+
+
 @contextmanager
-def live_lock(work_dir: Path, *, shared: bool = False) -> Iterator[bool]:
-    """Hold the lock of live tracking, without waiting; yield whether it was got.
+def reached(uri: str, *more: type[Exception]) -> Iterator[None]:
+    """Turn MLflow's errors inside the block into a sentence.
 
     Args:
-        work_dir: Folder that runs write to.
-        shared: Track live, as others may too. Otherwise, keep live tracking from beginning.
-    """
-    with _lock_file(work_dir, "live") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-
-
-def _lock_file(work_dir: Path, name: str) -> IO[str]:
-    folder = work_dir / "tracking"
-    folder.mkdir(parents=True, exist_ok=True)
-    return (folder / f"{name}.lock").open("a")
-
-
-@contextmanager
-def reached(uri: str) -> Iterator[None]:
-    """Turn MLflow's errors inside the block into a sentence.
+        uri: Tracking URI.
+        *more: Other errors that are the server's or the URI's fault inside this block.
 
     Raises:
         TrackingError: MLflow cannot be reached, or refuses what is written.
@@ -117,28 +113,39 @@ def reached(uri: str) -> Iterator[None]:
 
     try:
         yield
-    except (MlflowException, SQLAlchemyError, OSError) as error:
-        what = shown(" ".join(str(error).split()))
+    except (MlflowException, SQLAlchemyError, OSError, *more) as error:
+        what = without_secrets(" ".join(str(error).split()), uri)
+        if isinstance(error, ImportError):
+            what = f"its driver is not installed: {what}"
         raise TrackingError(
             f"MLflow at {shown(uri)} cannot be written ({what[:300]}): the results are safe in the "
             "store, and `harness sync` brings MLflow up to date when it can be reached"
         ) from error
 
 
-def open_server(uri: str) -> Server:
+def open_server(uri: str, work_dir: Path) -> Server:
     """Return the tracking server of a URI; a SQLite database is created where absent.
+
+    Args:
+        uri: Tracking URI.
+        work_dir: The work folder that writes.
 
     Raises:
         TrackingError: It cannot be reached.
     """
-    quiet()
-    from harness.tracking.server import Server
+    return within(_OPEN_S, uri, lambda: _open(uri, work_dir))
 
+
+def _open(uri: str, work_dir: Path) -> Server:
     create_database(uri)
     path = database_path(uri)
-    with reached(uri):
+    # A URI is taken apart by whoever comes first: a driver that is missing or a port that is no
+    # number are found out here.
+    with reached(uri, ImportError, ValueError):
+        from harness.tracking.server import Server
+
         _probe(uri)
-        return Server(uri, artifacts_path(path) if path else None)
+        return Server(uri, artifacts_path(path) if path else None, folder_id(work_dir))
 
 
 def create_database(uri: str) -> None:
@@ -152,10 +159,14 @@ def create_database(uri: str) -> None:
         return
     with reached(uri):
         final.parent.mkdir(parents=True, exist_ok=True)
-        with final.with_name(f"{final.name}.lock").open("a") as lock:
+        with _lock_of(final).open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not final.exists():
                 _create(final)
+
+
+def _lock_of(database: Path) -> Path:
+    return database.with_name(f"{database.name}.lock")
 
 
 def database_id(uri: str) -> int | None:

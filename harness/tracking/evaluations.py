@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.evaluation import benchmark_archive
-from harness.tracking.database import TrackingError, chosen_uri, open_server, reached, write_lock
+from harness.tracking.database import chosen_uri, open_server, reached, write_lock
 from harness.tracking.notes import Notes
+from harness.tracking.patience import attempt
 from harness.tracking.record import Record, join, metric_name, milliseconds, sha256
 
 NOTE = (
@@ -81,18 +82,13 @@ class EvaluationTracker:
         self._notes = Notes(work_dir, self.uri)
 
     def write(self, files: Iterable[Path]) -> None:
-        """Write some evaluations; at worst there is a warning.
+        """Write some evaluations; at worst there is a warning."""
+        attempt(self._work_dir, self.uri, self._warn, lambda: self._catch_up(files))
 
-        Raises:
-            HarnessError: An evaluation cannot be read.
-        """
+    def _catch_up(self, files: Iterable[Path]) -> None:
         records = [evaluation_record(path) for path in files]
-        if self._notes.covers(records):
-            return
-        try:
+        if not self._notes.covers(records):
             self._apply(records)
-        except TrackingError as error:
-            self._warn(str(error))
 
     def sync(self) -> Counter[str]:
         """Bring MLflow to the state of all kept evaluations.
@@ -111,8 +107,8 @@ class EvaluationTracker:
         changes: Counter[str] = Counter()
         if not records:
             return changes
-        server = open_server(self.uri)
-        with reached(self.uri), write_lock(self._work_dir):
+        server = open_server(self.uri, self._work_dir)
+        with reached(self.uri), write_lock(self._work_dir, self.uri):
             for record in records:
                 held = server.runs(record).get(record.identity, [])
                 changes[server.apply(record, held, settle=False)[0]] += 1

@@ -10,22 +10,23 @@ Nothing depends on live tracking: what it missed, the next `sync` adds.
 
 from __future__ import annotations
 
-import math
 import queue
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from harness.errors import HarnessError
 from harness.store import Stage
-from harness.tracking.database import live_lock, open_server, reached, shown, write_lock
+from harness.tracking.database import open_server, reached, write_lock
+from harness.tracking.patience import sentence, too_slow
 from harness.tracking.writer import LivePoint, LiveWriter
 
 if TYPE_CHECKING:
     from harness.tracking.server import Server
+
+SIGN_S = 60.0
+"""Seconds between two signs of life of the runs that are computed."""
 
 Message: TypeAlias = "LivePoint | str"
 """A point, or the fingerprint of a stage that has finished or failed."""
@@ -33,8 +34,6 @@ Message: TypeAlias = "LivePoint | str"
 
 class Live:
     """A background thread that writes runs to MLflow while they are computed.
-
-    Other processes know by a lock that points of unfinished trainings are alive.
 
     Args:
         work_dir: Folder of the locks.
@@ -91,10 +90,7 @@ class Live:
             self._queue.put(None)
             self._thread.join(timeout_s)
             if self._thread.is_alive():
-                self._give_up(
-                    f"MLflow at {shown(self._uri)} is too slow to take everything now: "
-                    "`harness sync` adds the rest"
-                )
+                self._give_up(too_slow(self._uri))
 
     def _put(self, message: Message) -> None:
         if self.failed.is_set():
@@ -107,26 +103,26 @@ class Live:
     def _run(self) -> None:
         """Write batches of messages until told to stop."""
         try:
-            with live_lock(self._work_dir, shared=True):
-                closing = False
-                while not closing and not self.failed.is_set():
-                    batch, closing = self._gather()
-                    if batch:
-                        self._write(batch)
-        except (HarnessError, OSError) as error:
-            self._give_up(str(error))
+            closing, signed = False, time.monotonic()
+            while not closing and not self.failed.is_set():
+                batch, closing = self._gather()
+                due = time.monotonic() - signed >= SIGN_S
+                self._write(batch, sign=due, end=closing)
+                if due:
+                    signed = time.monotonic()
         except Exception as error:  # noqa: BLE001  a run goes on without MLflow, whatever it is
-            report = self._work_dir / "tracking" / "error.log"
-            report.write_text(traceback.format_exc(), encoding="utf-8")
-            self._give_up(f"MLflow tracking has stopped ({error}): see {report}")
+            self._give_up(sentence(error, self._work_dir, self._uri))
 
     def _gather(self) -> tuple[Sequence[Message], bool]:
-        """Wait for a message, then a while for more; the flag says that there will be none."""
+        """Wait for a message, then a while for more; the flag says that there will be none.
+
+        Without a message the wait ends when the next sign of life is due.
+        """
         batch: list[Message] = []
-        until = math.inf
+        until = time.monotonic() + SIGN_S
         while (left := until - time.monotonic()) > 0:
             try:
-                message = self._queue.get(timeout=None if math.isinf(left) else left)
+                message = self._queue.get(timeout=left)
             except queue.Empty:
                 break
             if message is None:
@@ -135,18 +131,30 @@ class Live:
             until = min(until, time.monotonic() + self._flush_s)
         return batch, False
 
-    def _write(self, batch: Sequence[Message]) -> None:
-        """Write the points of a batch, then the runs whose stages have finished or failed."""
+    def _write(self, batch: Sequence[Message], *, sign: bool, end: bool) -> None:
+        """Write the points of a batch, then the runs whose stages have finished or failed.
+
+        Args:
+            batch: The messages.
+            sign: Also say of the runs that are computed that they still are.
+            end: Also write those that are not computed any more.
+        """
         if self._server is None:
-            self._server = open_server(self._uri)
-        with reached(self._uri), write_lock(self._work_dir):
+            if not batch:
+                return
+            self._server = open_server(self._uri, self._work_dir)
+        with reached(self._uri), write_lock(self._work_dir, self._uri):
             points = (message for message in batch if isinstance(message, LivePoint))
             self._writer.write_points(self._server, points)
             settled = (message for message in batch if isinstance(message, str))
             self._writer.write_settled(self._server, settled)
+            if sign:
+                self._writer.write_signs(self._server)
+            if end:
+                self._writer.write_ends(self._server)
 
-    def _give_up(self, sentence: str) -> None:
+    def _give_up(self, why: str) -> None:
         """Say once that MLflow is not available, and ignore everything from now on."""
         if not self.failed.is_set():
             self.failed.set()
-            self._warn(sentence)
+            self._warn(why)

@@ -32,10 +32,17 @@ ID = "harness.id"
 DIGEST = "harness.digest"
 """Tag with the digest of the record that was written last, and completely."""
 
+FOLDER = "harness.folder"
+"""Tag with the number of the work folder that wrote a run."""
+
+SEEN = "harness.seen"
+"""Tag with the time, in seconds since 1970, at which what computes a run last gave a sign of it."""
+
 CURVE = "harness.curve."
 """Tags with the digest of each curve that was written completely."""
 
-Status = Literal["RUNNING", "FINISHED", "FAILED"]
+Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
+"""RUNNING is what something computes now; what is unfinished and is not computed was KILLED."""
 
 _UNUSABLE = re.compile(r"[^0-9A-Za-z_\-. :/]")
 _LARGEST = sys.float_info.max
@@ -72,7 +79,7 @@ class Record:
         note: What the experiment is, for its page.
         identity: Value of the tag `ID`.
         name: The MLflow run's name.
-        status: RUNNING while something is missing.
+        status: Whether it is computed now, and how it ended otherwise.
         start_ms: Milliseconds since 1970.
         end_ms: Milliseconds since 1970; None while running.
         params: Parameters.
@@ -83,6 +90,8 @@ class Record:
         curves: The curves of finished training stages, by the prefix of their metrics.
         open: Prefixes of the metrics of training stages that are not finished; the first stages
             of an online run may be, and then its prefix is in `curves` as well.
+        reproducible: All but times, costs and versions follows from the identity, so that what
+            another work folder has written of it stands.
     """
 
     experiment: str
@@ -99,6 +108,14 @@ class Record:
     datasets: tuple[Dataset, ...] = ()
     curves: Mapping[str, Curves] = field(default_factory=dict)
     open: tuple[str, ...] = ()
+    reproducible: bool = False
+
+    def __post_init__(self) -> None:
+        # Not every database that MLflow may use can hold this one character.
+        for name in ("params", "tags"):
+            held = {key: text.replace("\0", "\ufffd") for key, text in getattr(self, name).items()}
+            object.__setattr__(self, name, held)
+        object.__setattr__(self, "note", self.note.replace("\0", "\ufffd"))
 
     @cached_property
     def digest(self) -> str:

@@ -2,7 +2,8 @@
 
 Selecting rows in MLflow's UI then compares them. A row's numbers are those of the report's cells
 and of nothing else; a cell that is not whole has no metrics, only its state. What is ours minus
-what is the paper's is never written: gains over the baseline row are what can be compared.
+what is the paper's is never written: gains over the baseline row are what can be compared. A row
+that is not whole is KILLED and never RUNNING: what is computed is its runs.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from harness.store import Store
+from harness.tracking.marks import Asked
 from harness.tracking.record import Record, Status, join, metric_name, sha256
 from harness.tracking.runs import LONGEST_TAG, run_record
 
@@ -74,6 +76,7 @@ def table_records(
     cells: Sequence[CellLike],
     store: Store,
     served: Mapping[str, Sequence[str]],
+    asked: Asked,
 ) -> list[Record]:
     """Return the records of a table: its runs, then its rows.
 
@@ -82,6 +85,7 @@ def table_records(
         cells: The report's cells of the table at that profile; none, and there are no rows.
         store: Where the stages are.
         served: The `table/row` places each run id stands behind.
+        asked: What the work folder knows of runs.
 
     Raises:
         StoreError: The store cannot be read.
@@ -89,7 +93,7 @@ def table_records(
     runs = {
         key: record
         for key, run in table_runs.runs.items()
-        if (record := run_record(run, table_runs.profile, store, served))
+        if (record := run_record(run, table_runs.profile, store, served, asked))
     }
     rows = []
     for row in table_runs.rows:
@@ -107,7 +111,7 @@ def _row_record(
     table, profile = table_runs.table, table_runs.profile
     metrics = {name: value for cell in cells for name, value in _metrics(cell).items()}
     states = {cell.state for cell in cells}
-    status: Status = "FAILED" if "failed" in states else "RUNNING"
+    status: Status = "FAILED" if "failed" in states else "KILLED"
     if states <= {"ok", "not_available"}:
         status = "FINISHED"
     start_ms = min(record.start_ms for record in behind)
@@ -119,7 +123,7 @@ def _row_record(
         name=row.id,
         status=status,
         start_ms=start_ms,
-        end_ms=None if status == "RUNNING" else max(ends, default=start_ms),
+        end_ms=max(ends, default=start_ms),
         params={
             "table": table.id,
             "profile": profile.name,

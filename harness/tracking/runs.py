@@ -1,10 +1,11 @@
 """Records of runs: experiment `runs/<profile>`, one MLflow run for each recipe and seed.
 
-A run appears in MLflow when its first stage is done (or one has failed) and is RUNNING until all
-its targets are in the store. Tables ask for different benchmarks of one run; it is one MLflow run
-all the same, with the scores of every benchmark that is judged. Its identity covers the
-fingerprints of its training and of all its judges, asked for or not: a run whose settings have
-changed is another run, and the old one stays as history.
+A run that was asked for appears in MLflow when its first stage is done (or one has failed). It is
+RUNNING while something computes it, and KILLED where nothing does and not all its targets are in
+the store. Tables ask for different benchmarks of one run; it is one MLflow run all the same, with
+the scores of every benchmark that is judged. Its identity covers the fingerprints of its training
+and of all its judges, asked for or not: a run whose settings have changed is another run, and the
+old one stays as history.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from harness.store import Failure, Manifest, Stage, Store
+from harness.tracking.marks import Asked
 from harness.tracking.record import (
     ONLINE_PREFIX,
     Curves,
@@ -29,7 +31,7 @@ from harness.tracking.record import (
     milliseconds,
     sha256,
 )
-from harness.trainer.reward_plan import reward_models_named
+from harness.trainer.rewards import reward_models_named
 
 if TYPE_CHECKING:
     from harness.catalogue.profile import Profile
@@ -80,28 +82,47 @@ def upstream(ends: Iterable[Stage]) -> list[Stage]:
 
 
 def run_record(
-    run: Run, profile: Profile, store: Store, served: Mapping[str, Sequence[str]]
+    run: Run,
+    profile: Profile,
+    store: Store,
+    served: Mapping[str, Sequence[str]],
+    asked: Asked,
 ) -> Record | None:
     """Return what MLflow should hold of a run; None where nothing of it was run yet.
 
     Args:
-        run: The run.
+        run: The run. The benchmarks it asks for count where it was never marked.
         profile: Its profile.
         store: Where its stages are.
         served: The `table/row` places each run id stands behind.
+        asked: What the work folder knows of runs.
 
     Raises:
         StoreError: The store cannot be read.
     """
-    return _RunState(run, store).record(profile, served.get(run.run_id, ()))
+    identity = run_identity(run)
+    marked = asked.benchmarks.get(identity)
+    wanted = run if marked is None else run.asking(marked)
+    state = _RunState(wanted, store, identity, is_computed=identity in asked.computing)
+    if marked is None and not state.has_ends:
+        return None
+    return state.record(profile, served.get(run.run_id, ()))
 
 
 @dataclass(frozen=True)
 class _RunState:
-    """Where a run stands in the store."""
+    """Where a run stands in the store, and whether something computes it."""
 
     run: Run
     store: Store
+    identity: str
+    is_computed: bool
+
+    @property
+    def has_ends(self) -> bool:
+        """Whether something is there that no other run would have computed for itself."""
+        ends = self.run.judges.values() if self.run.asked else self.run.targets
+        return any(self.store.status(stage.fingerprint) != "missing" for stage in ends)
 
     @cached_property
     def judged(self) -> dict[str, Stage]:
@@ -137,7 +158,7 @@ class _RunState:
         return Record(
             experiment=f"runs/{run.profile}",
             note=NOTE.format(run.profile),
-            identity=run_identity(run),
+            identity=self.identity,
             name=f"{run.run_id} · seed {run.seed}",
             status=status,
             start_ms=self._start(),
@@ -155,6 +176,7 @@ class _RunState:
                 for prefix, stages in trained_in(run).items()
                 if any(stage.fingerprint not in self.done for stage in stages)
             ),
+            reproducible=True,
         )
 
     def _start(self) -> int:
@@ -170,7 +192,7 @@ class _RunState:
         if self.failures:
             ends += [failure["at"] for failure in self.failures]
             return "FAILED", max(map(milliseconds, ends))
-        return "RUNNING", None
+        return ("RUNNING", None) if self.is_computed else ("KILLED", max(map(milliseconds, ends)))
 
     def _params(self, profile: Profile) -> dict[str, str]:
         run = self.run
@@ -198,7 +220,7 @@ class _RunState:
             "tables": join(place.partition("/")[0] for place in places),
             "cells": join(places),
             "scale": profile.scale,
-            "state": {"RUNNING": "unfinished", "FINISHED": "done", "FAILED": "failed"}[status],
+            "state": {"FINISHED": "done", "FAILED": "failed"}.get(status, "unfinished"),
             "stages": f"{len(self.done)}/{len(self.stages)}",
             "policy": self._named("policy"),
             "reward_model": join(reward_models_named(self.stages)),

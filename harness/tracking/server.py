@@ -5,12 +5,19 @@ sets stay. So a run that lacks something is completed, and a run that holds some
 does not say (a score of other seeds, a curve of a training that was computed anew) is deleted and
 written afresh. Tags say what was written completely, which is what makes an unchanged run cost
 nothing: one search finds all runs of an experiment with their tags.
+
+Several work folders may write to one server, and MLflow creates whatever it is told to create. So
+whoever has created a run looks whether there are others of its identity, and all but the first in
+an order that everybody agrees on are deleted, by everybody who sees them. The last to look sees
+all, so one is left; and whose run was deleted leaves the field to the other.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 
@@ -20,21 +27,41 @@ from mlflow.entities import (
 )
 from mlflow.entities import (
     DatasetInput,
+    Experiment,
     InputTag,
     Metric,
     Param,
     Run,
     RunTag,
 )
+from mlflow.exceptions import MlflowException
 
-from harness.tracking.record import CURVE, DIGEST, ID, Record, metric_name, point_ms, readable
+from harness.tracking.marks import Marks
+from harness.tracking.record import (
+    CURVE,
+    DIGEST,
+    FOLDER,
+    ID,
+    SEEN,
+    Record,
+    metric_name,
+    point_ms,
+    readable,
+)
 
-Change: TypeAlias = Literal["created", "updated", "replaced", "unchanged"]
+Change: TypeAlias = Literal["created", "updated", "replaced", "unchanged", "kept"]
+
+SILENT_S = 300.0
+"""Seconds without a sign of life after which another work folder's run is not computed any more."""
 
 _Item = TypeVar("_Item")
 _OURS = ("harness.", "state.", "stage.", "version.", "failure")
 _BATCH = 1000
 _SMALL_BATCH = 100
+
+
+class _Overtaken(Exception):
+    """A run was deleted while it was written: another process writes one of the same identity."""
 
 
 class Server:
@@ -43,9 +70,11 @@ class Server:
     Args:
         uri: Tracking URI.
         artifacts: Folder of the experiments' artifacts; the server decides where not given.
+        folder: Number of the work folder that writes.
     """
 
-    def __init__(self, uri: str, artifacts: Path | None) -> None:
+    def __init__(self, uri: str, artifacts: Path | None, folder: str) -> None:
+        self._folder = folder
         self._client = MlflowClient(tracking_uri=uri)
         self._artifacts = artifacts
         self._experiments: dict[str, str] = {}
@@ -55,16 +84,9 @@ class Server:
         """Return runs by identity: those of a record, or all of its experiment."""
         wanted = "" if all_of_experiment else f"tags.`{ID}` = '{record.identity}'"
         found: dict[str, list[Run]] = {}
-        token = None
-        while True:
-            page = self._client.search_runs(
-                [self._experiment(record)], wanted, max_results=1000, page_token=token
-            )
-            for run in page:
-                found.setdefault(run.data.tags.get(ID, ""), []).append(run)
-            token = page.token
-            if not token:
-                return found
+        for run in self._search([self._experiment(record)], wanted):
+            found.setdefault(run.data.tags[ID], []).append(run)
+        return found
 
     def apply(self, record: Record, found: Iterable[Run], *, settle: bool) -> tuple[Change, str]:
         """Bring MLflow to hold what a record says.
@@ -76,12 +98,111 @@ class Server:
                 them may be running.
 
         Returns:
-            What was done, and the MLflow run's id.
+            What was done, and the MLflow run's id. It is `kept` as it is where another work folder
+            has written it completely, computes it now, or writes it at the same time.
         """
-        runs = sorted(found, key=lambda run: (run.info.start_time, run.info.run_id))
-        for spare in runs[1:]:
+        run = self._first(record, list(found))
+        if run is not None and self._stands(record, run):
+            return "kept", run.info.run_id
+        try:
+            return self._apply(record, run, settle=settle)
+        except _Overtaken as overtaken:
+            return "kept", str(overtaken)
+
+    def add_points(self, run_id: str, metrics: list[Metric]) -> bool:
+        """Add points to a run, any number; return whether it is still there."""
+        with suppress(_Overtaken), self._overtaken(run_id):
+            for part in _batches(metrics, _BATCH):
+                self._client.log_batch(run_id, metrics=part)
+            return True
+        return False
+
+    def sign(self, run_id: str) -> bool:
+        """Note in a run that it is computed now; return whether it is still there."""
+        with suppress(_Overtaken), self._overtaken(run_id):
+            self._client.set_tag(run_id, SEEN, _now())
+            return True
+        return False
+
+    def end_stale(self, marks: Marks) -> int:
+        """End the runs that are RUNNING and that nothing computes; return how many there were.
+
+        Args:
+            marks: Those of this work folder. What processes that have ended had marked is settled.
+        """
+        asked = marks.read()
+        running = self._running()
+        stale = [run for run in running if not self._is_computed(run, asked.computing)]
+        for run in stale:
+            run_id, tags = run.info.run_id, run.data.tags
+            with suppress(_Overtaken), self._overtaken(run_id):
+                # Without its digest it is written again when it is computed again.
+                for name in {DIGEST, SEEN} & tags.keys():
+                    self._client.delete_tag(run_id, name)
+                self._client.set_terminated(
+                    run_id, "KILLED", round(1000 * float(tags.get(SEEN, _now())))
+                )
+        marks.gather(asked)
+        return len(stale)
+
+    def _running(self) -> list[Run]:
+        """Return all of our runs that are RUNNING, in whichever experiment."""
+        experiments: list[str] = []
+        token = None
+        while True:
+            page = self._client.search_experiments(page_token=token)
+            experiments += [experiment.experiment_id for experiment in page]
+            token = page.token
+            if not token:
+                break
+        return self._search(experiments, "attributes.status = 'RUNNING'")
+
+    def _search(self, experiments: list[str], wanted: str) -> list[Run]:
+        """Return all of our runs that a filter finds."""
+        found: list[Run] = []
+        token = None
+        while experiments:
+            page = self._client.search_runs(experiments, wanted, max_results=1000, page_token=token)
+            found += [run for run in page if ID in run.data.tags]
+            token = page.token
+            if not token:
+                break
+        return found
+
+    def _is_computed(self, run: Run, computing: Collection[str]) -> bool:
+        """Return whether something computes a run that is RUNNING.
+
+        This work folder knows its own; others give signs of life where they can, and have the
+        benefit of the doubt where they cannot (trials). Runs from before there were tags are ours.
+        """
+        tags = run.data.tags
+        if tags.get(FOLDER, self._folder) == self._folder:
+            return tags[ID] in computing
+        return float(_now()) - float(tags.get(SEEN, _now())) < SILENT_S
+
+    def _stands(self, record: Record, run: Run) -> bool:
+        """Return whether a run is left as another work folder has written it.
+
+        That is a run which holds what the record says, or which is computed there and not here.
+        """
+        tags = run.data.tags
+        if not record.reproducible or tags.get(FOLDER, self._folder) == self._folder:
+            return False
+        if run.info.status == "RUNNING":
+            return record.status != "FINISHED" and self._is_computed(run, ())
+        stages = {item for item in record.tags.items() if item[0].startswith("stage.")}
+        return run.info.status == "FINISHED" and DIGEST in tags and stages <= tags.items()
+
+    def _first(self, record: Record, found: list[Run]) -> Run | None:
+        """Return the one run of an identity that is to stay; the others are deleted."""
+        if len(found) != 1:
+            found = self.runs(record).get(record.identity, [])
+        found.sort(key=lambda run: (run.info.start_time, run.info.run_id))
+        for spare in found[1:]:
             self._client.delete_run(spare.info.run_id)
-        run = runs[0] if runs else None
+        return found[0] if found else None
+
+    def _apply(self, record: Record, run: Run | None, *, settle: bool) -> tuple[Change, str]:
         if run is None:
             return "created", self._write(record, None, _wanted_metrics(record))
         complete = run.data.tags.get(DIGEST) == record.digest
@@ -95,10 +216,32 @@ class Server:
             return "replaced", self._write(record, None, _wanted_metrics(record))
         return "updated", self._write(record, run, missing)
 
-    def add_points(self, run_id: str, metrics: list[Metric]) -> None:
-        """Add points to a run, any number."""
-        for part in _batches(metrics, _BATCH):
-            self._client.log_batch(run_id, metrics=part)
+    def _create(self, record: Record) -> Run:
+        """Create a run.
+
+        Raises:
+            _Overtaken: Another process has created the one that stays.
+        """
+        tags = {ID: record.identity, FOLDER: self._folder}
+        run = self._client.create_run(self._experiment(record), record.start_ms, tags, record.name)
+        first = self._first(record, [])
+        if first is None or first.info.run_id != run.info.run_id:
+            raise _Overtaken(run.info.run_id if first is None else first.info.run_id)
+        return run
+
+    @contextmanager
+    def _overtaken(self, run_id: str) -> Iterator[None]:
+        """Tell apart that a run was deleted by another process from other failures.
+
+        Raises:
+            _Overtaken: It was deleted.
+        """
+        try:
+            yield
+        except MlflowException as error:
+            if self._client.get_run(run_id).info.lifecycle_stage == "deleted":
+                raise _Overtaken(run_id) from error
+            raise
 
     def _experiment(self, record: Record) -> str:
         """Return an experiment's id, creating it or taking it back from the deleted ones."""
@@ -106,14 +249,22 @@ class Server:
         if name not in self._experiments:
             found = self._client.get_experiment_by_name(name)
             if found is None:
-                place = (self._artifacts / name).resolve().as_uri() if self._artifacts else None
-                tags = {"mlflow.note.content": record.note}
-                self._experiments[name] = self._client.create_experiment(name, place, tags)
-            else:
-                if found.lifecycle_stage == "deleted":
-                    self._client.restore_experiment(found.experiment_id)
-                self._experiments[name] = found.experiment_id
+                found = self._new_experiment(record)
+            if found.lifecycle_stage == "deleted":
+                self._client.restore_experiment(found.experiment_id)
+            self._experiments[name] = found.experiment_id
         return self._experiments[name]
+
+    def _new_experiment(self, record: Record) -> Experiment:
+        """Create an experiment, and return it or that of a process which was faster."""
+        name = record.experiment
+        place = (self._artifacts / name).resolve().as_uri() if self._artifacts else None
+        try:
+            self._client.create_experiment(name, place, {"mlflow.note.content": record.note})
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+        return self._client.get_experiment_by_name(name)
 
     def _missing_metrics(self, record: Record, run: Run) -> list[Metric] | None:
         """Return the points a run lacks; None where it has points the record does not say."""
@@ -142,31 +293,35 @@ class Server:
         return any((metric.key, _point(metric)) not in wanted for metric in held)
 
     def _write(self, record: Record, run: Run | None, metrics: list[Metric]) -> str:
-        """Write what is missing, and last the tags that say all is there."""
-        if run is None:
-            experiment = self._experiment(record)
-            tags = {ID: record.identity}
-            run = self._client.create_run(experiment, record.start_ms, tags, record.name)
+        """Write what is missing, and last the tags that say all is there.
+
+        Raises:
+            _Overtaken: The run was deleted meanwhile, or another one was created.
+        """
+        run = self._create(record) if run is None else run
         run_id: str = run.info.run_id
-        if run.info.run_name != record.name:
-            self._client.update_run(run_id, name=record.name)
-        self.add_points(run_id, metrics)
-        params = record.params.items() - run.data.params.items()
-        for some in _batches([Param(key, text) for key, text in sorted(params)], _SMALL_BATCH):
-            self._client.log_batch(run_id, params=some)
-        datasets = _datasets(record, without=_held_datasets(run))
-        if datasets:
-            self._client.log_inputs(run_id, datasets)
-        if (run.info.status, run.info.end_time) != (record.status, record.end_ms):
-            if record.status == "RUNNING":
+        with self._overtaken(run_id):
+            if run.info.run_name != record.name:
+                self._client.update_run(run_id, name=record.name)
+            for part in _batches(metrics, _BATCH):
+                self._client.log_batch(run_id, metrics=part)
+            params = record.params.items() - run.data.params.items()
+            for some in _batches([Param(key, text) for key, text in sorted(params)], _SMALL_BATCH):
+                self._client.log_batch(run_id, params=some)
+            datasets = _datasets(record, without=_held_datasets(run))
+            if datasets:
+                self._client.log_inputs(run_id, datasets)
+            if record.status == "RUNNING":  # an end from before it went on cannot be taken back
                 self._client.update_run(run_id, status="RUNNING")
-            else:
+            elif (run.info.status, run.info.end_time) != (record.status, record.end_ms):
                 self._client.set_terminated(run_id, record.status, record.end_ms)
-        self._write_tags(run_id, run.data.tags, record)
+            self._write_tags(run_id, run.data.tags, record)
         return run_id
 
     def _write_tags(self, run_id: str, held: Mapping[str, str], record: Record) -> None:
-        wanted = {**record.tags, ID: record.identity}
+        wanted = {**record.tags, ID: record.identity, FOLDER: self._folder}
+        if record.status == "RUNNING" and record.reproducible:
+            wanted[SEEN] = _now()
         wanted |= {f"{CURVE}{prefix[:-1]}": c.digest for prefix, c in record.curves.items()}
         for name in held:
             if name.startswith(_OURS) and name not in wanted and name != DIGEST:
@@ -182,6 +337,11 @@ def point_metrics(
     """Return one point of curves as MLflow takes it."""
     time = point_ms(start_ms, step)
     return [Metric(metric_name(prefix + name), v, time, step) for name, v in values.items()]
+
+
+def _now() -> str:
+    """Return the time in seconds since 1970."""
+    return str(round(time.time()))
 
 
 def _wanted_metrics(record: Record, skip: tuple[str, ...] = ()) -> list[Metric]:
@@ -210,7 +370,6 @@ def _contradicts(record: Record, run: Run) -> bool:
     held = run.data.params
     return (
         run.info.start_time != record.start_ms
-        or (run.info.end_time is not None and record.end_ms is None)
         or any(record.params.get(key) != text for key, text in held.items())
         or not _held_datasets(run) <= {(d.name, d.digest) for d in record.datasets}
     )

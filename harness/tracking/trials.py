@@ -9,13 +9,17 @@ never waited for twice: when it has failed, there is one warning and no further 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from harness.store import Store
-from harness.tracking.database import TrackingError, chosen_uri, open_server, reached, write_lock
+from harness.tracking.database import chosen_uri, open_server, reached, write_lock
+from harness.tracking.marks import Mark, Marks
+from harness.tracking.patience import attempt
 from harness.tracking.record import Record, Status, join, metric_name, milliseconds, sha256
 from harness.tracking.runs import run_identity, run_record
 
@@ -31,7 +35,7 @@ NOTE = (
 
 _STATUS: Mapping[str, Status] = {
     "running": "RUNNING",
-    "waiting": "RUNNING",
+    "waiting": "KILLED",
     "complete": "FINISHED",
     "pruned": "FINISHED",
     "fail": "FAILED",
@@ -139,10 +143,14 @@ class TrialTracker:
         self._name = name
         self._warn = warn
         self._server: Server | None = None
+        self._marks = Marks(work_dir)
+        self._mark: Mark | None = None
         self._failed = False
 
     def write(self, trial: TrialLike, runs: Sequence[Run], profile: Profile | None) -> str | None:
         """Bring MLflow to the state of a trial and, once it has ended, of its runs.
+
+        A trial that is running is marked as computed by this process until it is written again.
 
         Args:
             trial: The trial.
@@ -153,38 +161,62 @@ class TrialTracker:
             The id of the trial's MLflow run, None where MLflow cannot be reached.
         """
         tags: dict[str, str] = {"runs": join(run_identity(run) for run in runs)}
+        self._hold(trial, runs)
         if trial.state != "running" and profile is not None:
             found = self.write_runs(runs, profile, {"trial": str(trial.number)})
             tags["runs.mlflow"] = join(found)
-        record = trial_record(self._name, trial, tags)
-        return self._apply([record])[0]
+        return self._attempt(lambda: [trial_record(self._name, trial, tags)])[0]
+
+    def _hold(self, trial: TrialLike, runs: Sequence[Run]) -> None:
+        """Mark a trial and its runs as computed, or as computed no more."""
+        if self._mark is not None:
+            self._mark.end()
+            self._mark = None
+        if trial.state == "running":
+            asked = {run_identity(run): run.asked for run in runs}
+            asked[trial_identity(self._name, trial)] = ()
+            with suppress(OSError):  # then it is ended in MLflow too soon, and written later
+                self._mark = self._marks.begin(asked)
 
     def write_runs(
         self, runs: Sequence[Run], profile: Profile, tags: Mapping[str, str]
     ) -> list[str | None]:
         """Bring MLflow to the state of some runs of the sweep; return their MLflow ids."""
         own = {"sweep": self._name.sweep, "study": self._name.study, **tags}
-        records = [run_record(run, profile, self._store, {}) for run in runs]
-        return self._apply(
-            [replace(record, tags={**record.tags, **own}) for record in records if record]
-        )
 
-    def _apply(self, records: Sequence[Record]) -> list[str | None]:
-        if self._failed:
-            return [None] * len(records)
-        try:
-            if self._server is None:
-                self._server = open_server(self.uri)
-            with reached(self.uri), write_lock(self._work_dir):
-                return [self._one(self._server, record) for record in records]
-        except TrackingError as error:
-            self._failed = True
-            self._warn(str(error))
-            return [None] * len(records)
+        def records() -> list[Record]:
+            asked = self._marks.read()
+            found = [run_record(run, profile, self._store, {}, asked) for run in runs]
+            return [replace(record, tags={**record.tags, **own}) for record in found if record]
+
+        return self._attempt(records)
+
+    def _attempt(self, records: Callable[[], list[Record]]) -> list[str | None]:
+        """Write some records; return the ids of their MLflow runs, `[None]` if that fails."""
+        found = None
+        if not self._failed:
+            work = partial(self._written, records)
+            found = attempt(self._work_dir, self.uri, self._warn, work)
+            self._failed = found is None
+        return [None] if found is None else [*found]
+
+    def _written(self, records: Callable[[], list[Record]]) -> list[str]:
+        first = self._server is None
+        server = self._server or open_server(self.uri, self._work_dir)
+        self._server = server
+        with reached(self.uri), write_lock(self._work_dir, self.uri):
+            if first:
+                server.end_stale(self._marks)
+            return [self._one(server, record) for record in records()]
 
     def _one(self, server: Server, record: Record) -> str:
         found = server.runs(record).get(record.identity, [])
         return server.apply(record, found, settle=False)[1]
+
+
+def trial_identity(name: StudyName, trial: TrialLike) -> str:
+    """Return the tag value by which a trial's MLflow run is found again."""
+    return sha256(["trial", name.study, trial.number])
 
 
 def trial_record(name: StudyName, trial: TrialLike, tags: Mapping[str, str]) -> Record:
@@ -209,7 +241,7 @@ def trial_record(name: StudyName, trial: TrialLike, tags: Mapping[str, str]) -> 
     return Record(
         experiment=f"sweeps/{name.sweep}/{name.profile}",
         note=NOTE.format(name.sweep, name.profile),
-        identity=sha256(["trial", name.study, trial.number]),
+        identity=trial_identity(name, trial),
         name=f"trial {trial.number}",
         status=status,
         start_ms=start_ms,

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.store import Stage, Store
+from harness.tracking.marks import Marks
+from harness.tracking.record import Status
 from harness.tracking.runs import run_identity, run_record, trained_in, upstream
 from harness.trainer.table_runs import asked_together
 
@@ -40,29 +42,49 @@ class _Tracked:
     profile: Profile
 
 
+@dataclass(frozen=True)
+class _Written:
+    """What was last written of a run."""
+
+    run_id: str
+    start_ms: int
+    status: Status
+
+
 class LiveWriter:
     """Knows the runs that are being computed, and writes what is new of them.
 
     Args:
         store: Where finished stages are.
+        marks: Which runs are computed.
         served: The `table/row` places each run id stands behind.
         tables: The runs that are computed; one that several tables judge differently is judged on
             the benchmarks of all of them.
     """
 
     def __init__(
-        self, store: Store, served: Mapping[str, Sequence[str]], tables: Iterable[TableRuns]
+        self,
+        store: Store,
+        marks: Marks,
+        served: Mapping[str, Sequence[str]],
+        tables: Iterable[TableRuns],
     ) -> None:
         self._store = store
+        self._marks = marks
         self._served = served
         self._tracked: dict[str, _Tracked] = {}
         self._trained: dict[str, dict[str, str]] = {}
         self._needed: dict[str, list[str]] = {}
         self._shown: set[str] = set()
-        self._written: dict[str, tuple[str, int]] = {}
+        self._written: dict[str, _Written] = {}
         for table in asked_together(tables):
             for run in table.runs.values():
                 self._add(_Tracked(run, table.profile))
+
+    @property
+    def asked(self) -> dict[str, tuple[str, ...]]:
+        """The benchmarks asked for of each run, by its identity."""
+        return {identity: tracked.run.asked for identity, tracked in self._tracked.items()}
 
     def has_curves(self, stage: Stage) -> bool:
         """Return whether a stage's points are shown: it trains one of the runs."""
@@ -89,16 +111,30 @@ class LiveWriter:
             for identity, prefix in self._trained[point.stage].items():
                 written = self._written.get(identity) or self._write(server, identity)
                 if written is not None:
-                    run_id, start_ms = written
-                    new = point_metrics(prefix, start_ms, point.step, values)
-                    metrics.setdefault(run_id, []).extend(new)
-        for run_id, some in metrics.items():
-            server.add_points(run_id, some)
+                    new = point_metrics(prefix, written.start_ms, point.step, values)
+                    metrics.setdefault(identity, []).extend(new)
+        for identity, some in metrics.items():
+            if not server.add_points(self._written[identity].run_id, some):
+                del self._written[identity]  # another work folder writes it
 
     def write_settled(self, server: Server, stages: Iterable[str]) -> None:
         """Write the records of all runs that need stages which have finished or failed."""
         for identity in dict.fromkeys(name for stage in stages for name in self._needed[stage]):
             self._write(server, identity)
+
+    def write_signs(self, server: Server) -> None:
+        """Say of the runs that are computed that they still are."""
+        for identity in self._running():
+            if not server.sign(self._written[identity].run_id):
+                del self._written[identity]
+
+    def write_ends(self, server: Server) -> None:
+        """Write the records of the runs that are not computed any more."""
+        for identity in self._running():
+            self._write(server, identity)
+
+    def _running(self) -> list[str]:
+        return [name for name, written in self._written.items() if written.status == "RUNNING"]
 
     def _add(self, tracked: _Tracked) -> None:
         identity = run_identity(tracked.run)
@@ -113,13 +149,17 @@ class LiveWriter:
             self._needed.setdefault(stage.fingerprint, []).append(identity)
         self._shown |= {stage.fingerprint for stage in (*run.training, *run.judged.values())}
 
-    def _write(self, server: Server, identity: str) -> tuple[str, int] | None:
-        """Write a run's record; return the MLflow run's id and start, None if there is none."""
+    def _write(self, server: Server, identity: str) -> _Written | None:
+        """Write a run's record; None if there is none, or another work folder writes it."""
         tracked = self._tracked[identity]
-        record = run_record(tracked.run, tracked.profile, self._store, self._served)
+        asked = self._marks.read()
+        record = run_record(tracked.run, tracked.profile, self._store, self._served, asked)
         if record is None:
             return None
         found = server.runs(record).get(identity, [])
-        _, run_id = server.apply(record, found, settle=False)
-        self._written[identity] = (run_id, record.start_ms)
+        change, run_id = server.apply(record, found, settle=False)
+        if change == "kept":
+            self._written.pop(identity, None)
+            return None
+        self._written[identity] = _Written(run_id, record.start_ms, record.status)
         return self._written[identity]

@@ -177,7 +177,6 @@ def placed(ctx: StageContext) -> Iterator[tuple[OnlinePlacement, Path | None]]:
     Raises:
         UserError: more GPUs are visible than the hardware has, or a server cannot be started.
         HarnessError: the settings ask for hardware and nothing says which.
-        StoreError: another process is working in the folder.
     """
     numerics = cast(dict[str, Any] | None, ctx.settings.get("numerics"))
     if numerics is None:

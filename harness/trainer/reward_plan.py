@@ -19,29 +19,11 @@ from harness.catalogue.recipe import RewardRole, small
 from harness.catalogue.schema import Row, Table
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
-from harness.trainer.factory import SEED, StageFactory
+from harness.trainer.factory import StageFactory
+from harness.trainer.rewards import SEED
 
 HELD_OUT: Final = 2000
 """Held-out pairs; those that the shipped models' cards speak of."""
-
-
-def reward_models_named(stages: Sequence[Stage]) -> list[str]:
-    """Return what the reward models behind some stages are called, each once, in order.
-
-    Those that files hold are called by their identities, those that stages train by how.
-    """
-    names = []
-    for stage in stages:
-        s = stage.settings
-        if stage.kind == "reward_model":
-            wrong = f"{100 * float(str(s['flipped'])):g}%"
-            names.append(
-                f"trained from {s['policy']} in {s['steps']} steps on labels {wrong} of which are "
-                f"wrong ({stage.fingerprint[:12]})"
-            )
-        elif s.get("reward_model") is not None:
-            names.append(str(s["reward_model"]))
-    return sorted(set(names))
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,11 @@ class TableRuns:
 
     def behind(self, row: Row, column: Column) -> list[Run]:
         """Return the runs behind a cell, in the order of the seeds."""
-        return [self.runs[row.run_id(column), seed] for seed in self.seeds]
+        return self.of(row.run_id(column))
+
+    def of(self, run_id: str) -> list[Run]:
+        """Return the runs of an id, in the order of the seeds."""
+        return [self.runs[run_id, seed] for seed in self.seeds]
 
     @cached_property
     def targets(self) -> list[Stage]:

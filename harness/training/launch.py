@@ -29,11 +29,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from harness.catalogue.hardware import Hardware, configuration_file, shipped_configurations
+from harness.catalogue.yaml_reader import read_yaml
 from harness.errors import HarnessError, UserError
-from harness.store.unfinished import abandoned, held
+from harness.store.faults import disk_full
+from harness.store.unfinished import abandoned, held, held_by
 from harness.training.processes import last_lines, running
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ LOG = "training.log"
 LAYOUT = "layout.json"
 SUMMARY = "summary.json"
 FAILURE = "failure.json"
+LAUNCHER = "HARNESS_LAUNCHER"
+"""Environment variable with the signature by which the launcher holds the working folder."""
 
 _FOLLOW_S = 0.2
 _WATCH_S = 0.5
@@ -114,7 +116,6 @@ def train_launched(
         UserError: the configuration is missing or does not fit, the batch cannot be divided, or
             a library is missing.
         HarnessError: the training failed; the message has its reason, or the end of its log.
-        StoreError: another process is working in `work`.
     """
     from harness.training.placement import accumulation
 
@@ -215,9 +216,9 @@ def configuration(hardware: Hardware) -> Configuration:
             f"those that are shipped ({', '.join(shipped_configurations())})."
         )
     try:
-        read = yaml.safe_load(path.read_text(encoding="utf-8"))
+        read = read_yaml(path)
         kind, use_cpu = str(read["distributed_type"]), bool(read.get("use_cpu"))
-    except (yaml.YAMLError, TypeError, KeyError, AttributeError) as error:
+    except (TypeError, KeyError, AttributeError) as error:
         raise UserError(
             f"{path} is no accelerate configuration: it must be YAML with a `distributed_type`."
         ) from error
@@ -261,7 +262,8 @@ def launch(
         (work / name).unlink(missing_ok=True)
     rewind_curves(work, last_checkpoint(work)[1])
     (work / JOB).write_text(json.dumps(asdict(job), indent=1) + "\n", encoding="utf-8")
-    with running(_command(file, hardware, dtype, work / JOB), work / LOG) as process:
+    command = _command(file, hardware, dtype, work / JOB)
+    with running(command, work / LOG, {LAUNCHER: held_by(work)}) as process:
         _follow(process, work / CURVES, on_log)
     return _outcome(process, work)
 
@@ -317,6 +319,8 @@ def _outcome(process: subprocess.Popen[bytes], work: Path) -> dict[str, float]:
         return summary
     if (work / FAILURE).exists():
         raise HarnessError(json.loads((work / FAILURE).read_text(encoding="utf-8"))["reason"])
+    if full := disk_full("training under accelerate", work):
+        raise full
     raise HarnessError(
         f"the training that accelerate launched ended with exit code {process.returncode}, its log "
         f"with `{last_lines(work / LOG)}`: read {work / LOG}; the same command goes on from the "
@@ -367,8 +371,8 @@ def _say_why(work: Path, error: BaseException) -> None:
 
 
 def _end_with_launcher(work: Path) -> None:
-    """End this process at once when nobody holds the working folder any more."""
-    while not abandoned(work):
+    """End this process at once when its launcher holds the working folder no more."""
+    while not abandoned(work, os.environ[LAUNCHER]):
         time.sleep(_WATCH_S)
     os._exit(1)
 

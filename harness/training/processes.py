@@ -2,7 +2,8 @@
 
 `running` ends a program when its block is left. Should this process be killed before it can, the
 program is ended by its `guard`, a process that looks whether the folder that this process holds
-(`harness.store.unfinished`) has been let go.
+(`harness.store.unfinished`) has been let go. Another process may hold it at once, to go on with
+the work, so the guard knows the holder by its signature.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from harness.project import PACKAGE
-from harness.store.unfinished import abandoned
+from harness.store.unfinished import abandoned, held_by
 
 _LOOK_S = 0.5
 _GRACE_S = 5.0
@@ -73,15 +74,22 @@ def last_lines(log: Path) -> str:
 
 
 def guarded(folder: Path, command: Sequence[str]) -> list[str]:
-    """Return the command that runs a program for as long as somebody holds a folder."""
-    return [sys.executable, "-m", "harness.training.processes", str(folder), *command]
+    """Return the command that runs a program for as long as this process holds a folder."""
+    this = [sys.executable, "-m", "harness.training.processes"]
+    return [*this, str(folder), held_by(folder), *command]
 
 
-def guard(folder: Path, command: Sequence[str]) -> int:
-    """Run a program until it ends or nobody holds the folder; return its exit code."""
+def guard(folder: Path, by: str, command: Sequence[str]) -> int:
+    """Run a program until it ends or the folder is let go; return its exit code.
+
+    Args:
+        folder: the folder.
+        by: the signature of who holds it.
+        command: program and arguments.
+    """
     process = subprocess.Popen(command)
     try:
-        while process.poll() is None and not abandoned(folder):
+        while process.poll() is None and not abandoned(folder, by):
             time.sleep(_LOOK_S)
     finally:
         end(process)
@@ -89,4 +97,4 @@ def guard(folder: Path, command: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(guard(Path(sys.argv[1]), sys.argv[2:]))
+    sys.exit(guard(Path(sys.argv[1]), sys.argv[2], sys.argv[3:]))

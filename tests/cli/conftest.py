@@ -47,7 +47,8 @@ class QuietTracker:
         self.calls.append("close")
         return False
 
-    def finish(self, states: list[TableState], timeout_s: float = 0.0) -> None:
+    def finish(self, states: Callable[[], list[TableState]], timeout_s: float = 0.0) -> None:
+        states()
         self.calls.append("finish")
 
     def sync(self, states: list[TableState]) -> dict[str, int]:

@@ -86,9 +86,9 @@ def test_a_judge_that_agrees_passes_and_is_recorded(
     assert (found["state"], found["judge"]) == ("passed", "gpt-4")
     assert found["calibration"]["prompts"] == QUESTIONS
     assert set(found["calibration"]["digests"]) == {"published", "answers", "data"}
-    after = {line["benchmark"]: line for line in says("calibrate", "calibrate")}
-    assert after["mt_bench"] == found
-    assert after["arena_hard"]["state"] == "not_calibrated"
+    after = {(line["benchmark"], line["judge"]): line for line in says("calibrate", "calibrate")}
+    assert after["mt_bench", "gpt-4"] == found
+    assert after["arena_hard", "gpt-4-1106-preview"]["state"] == "not_calibrated"
     assert "passed on " in call("calibrate").stdout
 
 
@@ -105,6 +105,42 @@ def test_a_judge_that_differs_fails_with_exit_code_1(
     assert (found["state"], found["calibration"]["difference"]) == ("failed", 1.0)
     assert again.exit_code == 0
     assert "tolerance 1" in again.stdout
+
+
+def test_the_successors_of_retired_judges_stand_beside_them_uncalibrated(
+    call: Callable[..., Any], says: Callable[..., Any]
+) -> None:
+    """Nobody has held them against anything yet; nothing of their predecessors is theirs."""
+    lines = says("calibrate", "calibrate", "--profile", "paper")
+    assert {(line["benchmark"], line["judge"]): line["successor_of"] for line in lines} == {
+        ("arena_hard", "gpt-4-1106-preview"): None,
+        ("arena_hard", "gpt-6-sol"): "gpt-4-1106-preview",
+        ("alpaca_eval", "alpaca_eval_gpt4_turbo_fn"): None,
+        ("alpaca_eval", "alpaca_eval_gpt4_turbo_fn/gpt-6-sol"): "gpt-4-1106-preview",
+        ("mt_bench", "gpt-4"): None,
+        ("mt_bench", "gpt-6-sol"): "gpt-4",
+    }
+    assert {line["state"] for line in lines} == {"not_calibrated"}
+    ends = [line["retirement"] and line["retirement"]["on"] for line in lines]
+    assert ends == ["2026-10-23", None] * 3
+    text = call("calibrate").stdout
+    assert "retired 2026-10-23" in text
+    assert "successor of gpt-4" in text
+
+
+def test_a_successor_is_calibrated_in_a_place_of_its_own(
+    says: Callable[..., Any], data: Path, stand_in: Any
+) -> None:
+    with stand_in.StandIn(lambda body: stand_in.completion("[[7]]")) as server:
+        (found,) = says("calibrate", *arguments(data, server.url, "--judge", "gpt-6-sol"))
+        assert server.bodies[0]["reasoning_effort"] == "none"
+        assert server.bodies[0]["temperature"] == 0
+    assert (found["state"], found["successor_of"]) == ("passed", "gpt-4")
+    states = {
+        (line["benchmark"], line["judge"]): line["state"] for line in says("calibrate", "calibrate")
+    }
+    assert states.pop(("mt_bench", "gpt-6-sol")) == "passed"
+    assert set(states.values()) == {"not_calibrated"}
 
 
 def test_another_judge_has_a_record_of_its_own(

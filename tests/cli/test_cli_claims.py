@@ -121,16 +121,22 @@ def test_verify_fails_with_the_difference(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    folder = tmp_path / "results" / "micro" / "table90"
-    folder.mkdir(parents=True)
-    (folder / "report.json").write_text('{"cells": []}', encoding="utf-8")
+    log = tmp_path / "results" / "micro" / "log.md"
+    log.parent.mkdir(parents=True)
     monkeypatch.setattr("harness.project.results_dir", lambda: tmp_path / "results")
+    missing = call("verify")
+    assert missing.exit_code == 1
+    assert "index.json is missing" in missing.stderr
+    log.write_text("tried", encoding="utf-8")
+    assert call("verify", "--record", "micro/log.md").exit_code == 0
+    assert says("verify")["kept"] == ["micro/log.md"]
+    log.write_text("tried again", encoding="utf-8")
     found = says("verify", code=1)
     assert not found["ok"]
-    assert "digests.json is missing" in found["difference"]
-    result = call("verify")
-    assert result.exit_code == 1
-    assert "digests.json is missing" in result.stderr
+    assert "log.md is not what was published" in found["difference"]
+    assert "`harness verify --record micro/log.md`" in call("verify").stderr
+    assert call("verify", "--record", "micro/log.md").exit_code == 0
+    assert call("verify", "--record", "micro/lo.md").exit_code == 2
 
 
 @pytest.mark.parametrize("profile", ["stand-in", "single-gpu", "paper"])

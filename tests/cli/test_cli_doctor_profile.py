@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from datetime import date
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,15 @@ def test_a_machine_with_everything_is_ready(
     ours = {"alpaca-eval": "0.6.6", "lm-eval": "0.4.13", "vllm": "0.30.0"}
     monkeypatch.setattr(metadata, "version", lambda name: ours.get(name) or real(name))
     monkeypatch.setattr(launch, "_installed", lambda name: True)  # deepspeed
+    found = says("doctor_profile", *PAPER, code=1)
+    missing = {need["what"] for need in found["needs"] if need["state"] == "missing"}
+    assert missing == {
+        "retirement of the creator gemini-1.5-pro",
+        "retirement of the judge gpt-4-1106-preview",
+        "retirement of the judge gpt-4",
+        "retirement of the scorer gemini-1.5-flash",
+    }
+    monkeypatch.setattr("harness.evaluation.judging.prices.today", lambda: date(2025, 9, 23))
     found = says("doctor_profile", *PAPER)
     assert found["ready"]
     states = {need["state"] for need in found["needs"]}
@@ -146,6 +156,24 @@ def test_a_machine_with_everything_is_ready(
     small = {"name": "NVIDIA L40S", "memory_gb": 48}
     monkeypatch.setattr(machine, "_gpus", lambda: [small] * 8)
     assert by_what(says("doctor_profile", *PAPER, code=1))["GPU"]["state"] == "missing"
+
+
+def test_a_retired_judge_is_named_with_its_successor_and_the_ways_out(
+    says: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where an endpoint is named it may be served; what it rests on is said in any case."""
+    need = by_what(says("doctor_profile", *PAPER, code=1))["retirement of the judge gpt-4"]
+    assert need["state"] == "missing"
+    assert need["found"].startswith("gpt-4 was retired by its seller on 2026-10-23 (https://")
+    assert "its successor here is gpt-6-sol" in need["found"]
+    assert "HARNESS_JUDGE_URL" in need["do"]
+    assert "harness evaluate BENCHMARK --judge gpt-6-sol" in need["do"]
+    monkeypatch.setenv("HARNESS_JUDGE_URL", "http://127.0.0.1:8000/v1")
+    needs = by_what(says("doctor_profile", *PAPER, code=1))
+    assert needs["retirement of the judge gpt-4"]["state"] == "advised"
+    successor = needs["calibration of mt_bench by gpt-6-sol"]
+    assert successor["state"] == "advised"
+    assert "--benchmark mt_bench --judge gpt-6-sol" in successor["do"]
 
 
 def test_a_benchmark_that_a_run_would_refuse_is_missing(

@@ -6,6 +6,7 @@ import hashlib
 import json
 import random
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,11 @@ def test_a_dry_run_shows_requests_and_price_and_sends_nothing(
         assert server.requests == 0
     (line,) = found["requests"]
     assert (line["what"], line["model"], line["requests"]) == ("judgments", "gpt-4", 2)
-    assert found["prices"].startswith("prices of 2025-04: ")
+    assert found["prices"].startswith("prices of 2026-11-22 (sha256 ")
+    (retired,) = found["retirements"]
+    assert (retired["model"], retired["on"], retired["past"]) == ("gpt-4", "2026-10-23", True)
+    assert "gpt-4 was retired by its seller on 2026-10-23" in text
+    assert "its successor here is gpt-6-sol" in text
     assert found["prices"] in text
     assert 0 < line["usd"] < line["usd_at_most"]
     assert "judgments" in text
@@ -286,6 +291,52 @@ def test_nothing_is_written_where_nothing_is_tracked(
     assert json.loads(kept.read_text())["source"]["kind"] == "published"
 
 
+@pytest.mark.usefixtures("stand_in")
+def test_a_retired_judge_is_refused_at_its_seller_s_before_anything_is_sent(
+    call: Callable[..., Any], data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*arguments: Any) -> None:
+        raise AssertionError("something was sent")
+
+    monkeypatch.setattr("harness.evaluation.judging.endpoint.Endpoint.send", never)
+    result = call(*arguments(data))
+    assert result.exit_code == 2
+    assert "warning: gpt-4 was retired by its seller on 2026-10-23" in result.stderr
+    assert "name another with `--judge gpt-6-sol`" in result.stderr
+    assert "--judge-base-url an endpoint that still serves it" in result.stderr
+    monkeypatch.setattr("harness.evaluation.judging.prices.today", lambda: date(2026, 10, 22))
+    with pytest.raises(AssertionError, match="something was sent"):
+        raise call(*arguments(data)).exception
+
+
+def test_what_a_retired_judge_said_before_is_scored_again_for_nothing(
+    call: Callable[..., Any], data: Path, stand_in: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An endpoint of one's own serves it still; where it is the seller's, the replies are there."""
+    with stand_in() as server:
+        monkeypatch.setattr("harness.evaluation.judging.endpoint.OPENAI_URL", server.url)
+        first = call(*arguments(data, "--judge-base-url", server.url))
+        assert server.requests == 2
+    again = call(*arguments(data))
+    assert (first.exit_code, again.exit_code) == (0, 0), again.stderr
+    assert "warning: gpt-4 was retired" in first.stderr
+    assert again.stdout == first.stdout
+
+
+def test_the_successor_s_scores_stand_in_columns_of_their_own(
+    call: Callable[..., Any], data: Path, stand_in: Any, tracked: list[Path]
+) -> None:
+    with stand_in() as server:
+        for judge in ("gpt-4", "gpt-6-sol"):
+            result = call(*arguments(data, "--judge-base-url", server.url, "--judge", judge))
+            assert result.exit_code == 0
+        assert server.requests == 4
+    kept = [json.loads(path.read_text()) for path in tracked]
+    assert [entry["columns"]["average"] for entry in kept] == ["average", "average@gpt-6-sol"]
+    assert tracked[0].parent != tracked[1].parent
+    assert "retired" not in result.stderr
+
+
 def test_a_price_list_of_one_s_own_is_used(
     call: Callable[..., Any], says: Callable[..., Any], data: Path, tmp_path: Path
 ) -> None:
@@ -294,7 +345,9 @@ def test_a_price_list_of_one_s_own_is_used(
     prices.write_text("as_of: 2030-01\nsource: mine\nmodels: {gpt-4: {prompt: 15, completion: 30}}")
     shipped = says("evaluate_plan", *arguments(data, "--dry-run"))
     own = says("evaluate_plan", *arguments(data, "--dry-run", "--prices", str(prices)))
-    assert own["prices"] == "prices of 2030-01: mine"
+    assert own["prices"].startswith("prices of 2030-01 (sha256 ")
+    assert own["prices"].endswith("): mine")
+    assert own["retirements"] == shipped["retirements"] != []
     assert own["requests"][0]["usd"] == pytest.approx(shipped["requests"][0]["usd"] / 2)
 
 
@@ -426,9 +479,11 @@ MISTAKES = {
     "mt-bench --data DATA --answers ANSWERS --timeout 0": "--timeout is 0",
     "mt-bench --data DATA --answers ANSWERS --budget-usd -1": "--budget-usd is -1",
     "mt-bench --data DATA --answers ANSWERS --judge-base-url nowhere": "no address",
-    "mt-bench --data DATA --answers ANSWERS --judge-key-env NO_SUCH_KEY": "set NO_SUCH_KEY",
+    "mt-bench --data DATA --answers ANSWERS --judge gpt-6-sol --judge-key-env NO_SUCH_KEY": (
+        "set NO_SUCH_KEY"
+    ),
     "mt-bench --data DATA --answers ANSWERS --judge-dialect odd": "`--judge-dialect odd`",
-    "mt-bench --data DATA --answers ANSWERS --prices /absent": "Cannot read /absent",
+    "mt-bench --data DATA --answers ANSWERS --prices /absent": "/absent:1: cannot be read",
     "mt-bench --data DATA --answers ANSWERS --prices ANSWERS": "is no price list",
     "mt-bench --judgments /absent": "Cannot read /absent",
     "mt-bench --judgments x --dry-run": "`--dry-run` has no use beside `--judgments`",

@@ -31,6 +31,14 @@ def test_the_paper_plan_of_a_table_has_a_price(says: Callable[..., Any], folders
         ("creator", "gemini-1.5-pro"): 8 * 11_000,
     }
     assert price["usd"]["complete"]
+    ends = {
+        line["model"]: (line["past"], line["successor"]) for line in price["usd"]["retirements"]
+    }
+    assert ends == {
+        "gpt-4-1106-preview": (True, "gpt-6-sol"),
+        "gpt-4": (True, "gpt-6-sol"),
+        "gemini-1.5-pro": (True, "gemini-3.8-flash"),
+    }
     assert price["gpu_hours"]["complete"]
     assert price["hardware"]["gpus"] == 8
     assert plan["estimated_s"] is None
@@ -41,7 +49,9 @@ def test_people_read_the_same_with_its_assumptions(call: Callable[..., Any]) -> 
     text = call(*TABLE4).stdout
     for part in (
         *("GPU hours:", "dollars:", "disk:", "nothing of it was measured", "tokens.answer"),
-        *("gpu.training", "2 times more or fewer", "not checked", "Compute it:"),
+        *("gpu.training", "2 times more or fewer", "as remembered", "Compute it:"),
+        "gpt-4-1106-preview was retired by its seller on 2026-10-23",
+        *("its successor here is gpt-6-sol", "gemini-1.5-pro was retired by its seller on"),
     ):
         assert part in text, part
     assert " min with " not in text
@@ -74,6 +84,13 @@ def test_a_plan_over_a_limit_is_shown_and_ends_with_1(call: Callable[..., Any]) 
 
 def test_a_plan_within_its_limits_ends_with_0(call: Callable[..., Any]) -> None:
     assert call(*TABLE4, "--max-gpu-hours", "1e6", "--budget-usd", "1e6").exit_code == 0
+
+
+def test_a_run_says_which_models_are_retired_before_anything_else(call: Callable[..., Any]) -> None:
+    result = call("run", "table4", "--profile", "paper", "--seeds", "0")
+    first = result.stderr.splitlines()[0]
+    assert "warning: retirement of the creator gemini-1.5-pro: " in first
+    assert "retirement of the judge gpt-4: gpt-4 was retired by its seller on" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["table4", "figure9", "all-offline"])

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,16 @@ def test_an_unchanged_rerun_imports_neither_mlflow_nor_torch(
     assert table == first.stdout.partition("Arena-Hard")[2]
 
 
+def test_two_identical_runs_at_once_both_succeed_with_the_same_report(process: Process) -> None:
+    asked = ("run", "table4", "--rows", "dpo-1,eva-a_min", "--seeds", "0-1", "--json")
+    with ThreadPoolExecutor() as at_once:
+        done = [at_once.submit(process, *asked) for _ in range(2)]
+        first, second = (run.result() for run in done)
+    assert first.returncode == second.returncode == 0, first.stderr + second.stderr
+    assert first.stdout == second.stdout
+    assert {cell["state"] for cell in json.loads(first.stdout)} == {"ok"}
+
+
 def test_exit_codes(process: Process) -> None:
     assert process("list").returncode == 0
     assert process("show", "table99").returncode == 2
@@ -77,6 +88,20 @@ def test_exit_codes(process: Process) -> None:
     assert failed.returncode == 1
     assert "Traceback" not in failed.stderr
     assert "harness: warning: MLflow at http://127.0.0.1:9" in failed.stderr
+
+
+def test_a_run_reports_whatever_the_tracking_server_is(process: Process) -> None:
+    """A database without its driver: the report, one warning, and success."""
+    asked = ("run", "table4", "--rows", "dpo-1", "--seeds", "0", "--jobs", "1")
+    uri = "postgresql://user:pa55word@127.0.0.1/db?password=pa55word"
+    for _ in range(2):
+        done = process(*asked, MLFLOW_TRACKING_URI=uri)
+        assert done.returncode == 0
+        assert "Arena-Hard" in done.stdout
+        assert "Traceback" not in done.stderr
+        assert done.stderr.count("harness: warning: MLflow at postgresql://***@") == 1
+        assert "driver is not installed" in done.stderr
+        assert "pa55word" not in done.stdout + done.stderr
 
 
 def test_what_was_not_foreseen_keeps_its_traceback() -> None:

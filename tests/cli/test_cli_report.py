@@ -25,13 +25,50 @@ def test_the_page_of_all_tables_is_written_where_runs_write(
     result = call("report", "--all", "--format", "html")
     assert result.exit_code == 0, result.stderr
     assert result.stdout == ""
-    assert str(folders / "report.html") in result.stderr
-    page = (folders / "report.html").read_text(encoding="utf-8")
+    file = folders / "report-all-micro.html"
+    assert str(file) in result.stderr
+    page = file.read_text(encoding="utf-8")
     assert page.startswith("<!DOCTYPE html>")
     assert re.findall(TABLE, page) == list(all_tables())
     assert page.count('<tr class="claim ') == 146
     assert "None: no run that evolves prompts is whole." in page
-    assert [path.name for path in folders.iterdir()] == ["report.html"]
+    assert list(folders.iterdir()) == [file]
+
+
+def test_each_page_has_a_name_of_its_own(call: Callable[..., Any], folders: Path) -> None:
+    """The same page replaces itself, and none another one."""
+    for asked in (("table12",), ("table12", "--published"), ("table12", "--seeds", "0,2"),
+                  ("table12", "--seeds", "0-2"), ("table12",)):  # fmt: skip
+        assert call("report", *asked, "--format", "html").exit_code == 0
+    many = ",".join(str(seed) for seed in range(0, 400, 2))
+    assert call("report", "table12", "--seeds", many, "--format", "html").exit_code == 0
+    assert sorted(path.name for path in folders.iterdir()) == [
+        "report-table12-micro-published.html",
+        "report-table12-micro-seeds-0,2.html",
+        "report-table12-micro-seeds-0-2.html",
+        "report-table12-micro-seeds-0-to-398-200.html",
+        "report-table12-micro.html",
+    ]
+
+
+def test_nothing_is_published_in_place_of_what_is_there(
+    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The work folder is empty; only what is named may lose what it has."""
+    results = tmp_path / "results"
+    shutil.copytree(results_dir() / "micro" / "table12", results / "micro" / "table12")
+    before = (results / "micro" / "table12" / "scores.parquet").read_bytes()
+    monkeypatch.setattr("harness.project.results_dir", lambda: results)
+    asked = ("report", "table12", "--publish")
+    refused = call(*asked)
+    assert refused.exit_code == 1
+    assert "it lacks" in refused.stderr
+    assert "seeds 3, 4, 12 of 12 numbers that it has not" in refused.stderr
+    assert (results / "micro" / "table12" / "scores.parquet").read_bytes() == before
+    assert call(*asked, "--allow-fewer", "table4").exit_code == 2
+    assert call("report", "table12", "--allow-fewer", "table12").exit_code == 2
+    assert call(*asked, "--allow-fewer", "table12").exit_code == 0
+    assert (results / "micro" / "table12" / "scores.parquet").read_bytes() != before
 
 
 def test_the_page_of_what_is_published_needs_no_store(
@@ -117,6 +154,13 @@ def test_error_rates_are_measured_and_kept(
     found = says("error_rates", *few, "--publish")
     assert found["one_recipe_twice"][0]["judged"] == 9 * 5
     assert (results / "micro" / "error-rates" / "report.json").is_file()
+    assert says("error_rates", *few)["simulated"] == found["simulated"]
+    more = call("error-rates", "--repetitions", "1", "--deals", "2", "--publish")
+    assert more.exit_code == 0
+    fewer = call(*few, "--publish")
+    assert fewer.exit_code == 1
+    assert "what stands there has 1 of 2 deals that it has not" in fewer.stderr
+    assert call(*few, "--publish", "--allow-fewer", "error-rates").exit_code == 0
     result = call(*few)
     assert "one recipe under two names, table4" in result.stdout
     assert "At most 5% of the verdicts should be decided." in result.stdout

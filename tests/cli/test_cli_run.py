@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import toy_world
+from mlflow import MlflowClient
 
-from harness.cli import asking, live
+from harness.cli import asking, live, run_command
 from harness.cli.asking import planned
 from harness.cli.output import console
-from harness.engine import Plan, StageFailed, StageFinished, StageStarted, Tally
+from harness.engine import Plan, StageElsewhere, StageFailed, StageFinished, StageStarted, Tally
 from harness.store import Store
+from harness.tracking.database import default_uri
 
 SMALL = ("run", "table4", "--rows", "eva-a_min", "--seeds", "0,2", "--jobs", "1")
 
@@ -36,7 +40,7 @@ def test_a_run_computes_tracks_and_reports_and_a_rerun_only_reports(
     assert result.exit_code == 0
     assert "All stages are done" in result.stdout
     assert tracker.calls == ["finish"]
-    # A report speaks of the seeds last asked for, and rows never run have no numbers.
+    # A report speaks of the seeds there are, and rows never run have no numbers.
     reported = {(c["row"], c["column"]): c for c in says("report", "report", "table4")}
     assert reported["eva-a_min", "ah_wr"]["mean"] == cells[5]["mean"]
     assert reported["eva-var", "ah_wr"]["state"] == "not_run"
@@ -50,6 +54,104 @@ def test_a_run_computes_tracks_and_reports_and_a_rerun_only_reports(
     tracker.calls.clear()
     assert call("sync").exit_code == 0
     assert tracker.calls == ["sync table4 micro"]
+
+
+def test_a_run_of_a_few_rows_takes_nothing_away(
+    says: Callable[..., Any], call: Callable[..., Any], tracker: Any
+) -> None:
+    """Two rows have the seeds 0 and 2, one of them the seed 7 as well, which was asked for last."""
+    assert call(*SMALL).exit_code == 0
+    before = says("report", "report", "table4")
+    verdicts = says("claims", "claims", "table4")
+    assert call("run", "table4", "--rows", "dpo-1", "--seeds", "7").exit_code == 0
+    assert says("report", "report", "table4") == before
+    assert says("claims", "claims", "table4") == verdicts
+    assert {cell["row"] for cell in before if cell["mean"] is not None} == {"dpo-1", "eva-a_min"}
+
+    note = (
+        "table4: shown are the most complete seeds, 0,2, with 2 of 9 runs done; left out, with how "
+        "many are done: 7 (1); `--seeds` names others"
+    )
+    for command in (("report", "table4"), ("claims", "table4"), ("report", "--all")):
+        assert note in " ".join(call(*command).stderr.split())
+    assert "table4, seeds 0,2\n" in call("claims", "table4").stdout
+
+    asked = says("report", "report", "table4", "--seeds", "7")
+    assert {cell["row"] for cell in asked if cell["mean"] is not None} == {"dpo-1"}
+    result = call("report", "table4", "--rows", "dpo-1", "--format", "json")
+    assert {tuple(cell["seeds"]) for cell in json.loads(result.stdout)} == {(0, 2, 7)}
+    assert result.stderr == ""
+
+
+def test_a_run_of_a_few_rows_takes_nothing_away_from_the_dashboard(
+    call: Callable[..., Any], folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two seeds of three rows stay as they are when a third seed of two rows is run.
+
+    The first stages of the third row's run with that seed are there, but nobody asked for it.
+    """
+    monkeypatch.setattr("harness.trainer.steps.FUNCTIONS", toy_world.FUNCTIONS)
+    monkeypatch.setattr(run_command, "NEEDED_MODULES", {})
+    folders.mkdir(parents=True)
+    asked = ("run", "table4", "--jobs", "1", "--rows")
+    assert call(*asked, "eva-a_min,eva-var", "--seeds", "0,1").exit_code == 0
+    before = mlflow_runs(folders)
+    rows = ("dpo-1", "eva-a_min", "eva-var")
+    for row in rows:
+        status, tags, metrics = before[f"table4/micro | {row}"]
+        assert (status, tags["seeds"], "ah_wr" in metrics) == ("FINISHED", "0, 1", True)
+    assert len(before) == 3 + 3 * 2
+    assert call(*asked, "eva-a_min", "--seeds", "7").exit_code == 0
+    after = mlflow_runs(folders)
+    assert {name: after[name] for name in before} == before
+    assert after.keys() - before.keys() == {
+        f"runs/micro | {run} · seed 7" for run in ("dpo-h1", "dpo-eva-a_min")
+    }
+    assert {status for status, _, _ in after.values()} == {"FINISHED"}
+    synced = call("sync").stdout
+    assert "table4/micro: 11 MLflow runs (11 unchanged)." in synced
+    assert mlflow_runs(folders) == after
+
+
+def mlflow_runs(work_dir: Path) -> dict[str, tuple[str, dict[str, str], dict[str, float]]]:
+    """Return the status, the tags and the metrics of all MLflow runs, by experiment and name."""
+    client = MlflowClient(default_uri(work_dir))
+    return {
+        f"{experiment.name} | {run.info.run_name}": (
+            run.info.status,
+            dict(run.data.tags),
+            {name: value for name, value in run.data.metrics.items() if value == value},
+        )
+        for experiment in client.search_experiments()
+        for run in client.search_runs([experiment.experiment_id])
+    }
+
+
+@pytest.mark.parametrize("kind", ["prompts", "generate", "evolve", "train", "judge"])
+def test_every_verb_names_a_stage_whose_manifest_is_broken(
+    says: Callable[..., Any], call: Callable[..., Any], tracker: Any, folders: Path, kind: str
+) -> None:
+    says("report", *SMALL)
+    plan = Plan(planned("table4", "micro", (0, 2), ("eva-a_min",)).targets)
+    stage = next(stage for stage in reversed(plan.stages) if stage.kind == kind)
+    manifest = Store(folders / "store").path(stage.fingerprint) / "stage.json"
+    whole = manifest.read_bytes()
+    manifest.write_bytes(whole[:-20])
+    asked = ("table4", "--rows", "eva-a_min", "--seeds", "0,2")
+    for verb in (
+        ("run", *asked),
+        ("plan", *asked),
+        ("report", "table4", "--seeds", "0,2"),
+        ("why", "table4/eva-a_min"),
+        ("verify", "--store"),
+        *([("claims", "table4")] if kind == "judge" else []),  # it reads judgments alone
+    ):
+        result = call(*verb)
+        assert (result.exit_code, result.stderr.count("\n")) == (1, 1), (verb, result.stderr)
+        assert f"{stage.fingerprint[:12]} is broken, stage.json is cut off" in result.stderr, verb
+        assert f"delete {manifest.parent} and run" in result.stderr, verb
+    shutil.rmtree(manifest.parent)
+    assert {cell["state"] for cell in says("report", *SMALL)} == {"ok"}
 
 
 def test_a_failed_stage_costs_its_row_and_not_the_report(
@@ -153,6 +255,21 @@ def test_sync_without_any_run_writes_nothing(call: Callable[..., Any], tracker: 
     assert tracker.calls == []
 
 
+def test_what_only_reads_writes_nothing(
+    call: Callable[..., Any], tracker: Any, folders: Path
+) -> None:
+    """So it works in a folder that may not be written."""
+    assert call("run", "table4", "--rows", "dpo-1", "--seeds", "0", "--jobs", "1").exit_code == 0
+
+    def state() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in (folders, *folders.rglob("*"))}
+
+    before = state()
+    for command in ("report table4", "list", "claims table4", "plan table4", "why table4/dpo-1"):
+        assert call(*command.split()).exit_code == 0
+        assert state() == before, command
+
+
 def test_where_nothing_can_be_redrawn_a_line_comes_every_few_seconds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -168,6 +285,17 @@ def test_where_nothing_can_be_redrawn_a_line_comes_every_few_seconds(
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
     assert lines[-1].startswith(f"6 of {len(plan)} stages done, about ")
+
+
+def test_a_run_that_only_waits_for_another_says_so_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = Plan(planned("table4", "micro", (0,), ["dpo-1"]).targets)
+    with live.Lines(console(), Tally(plan, Store(tmp_path), 1, {})) as shown:
+        shown.observe(StageElsewhere(plan.stages[0]))
+        assert f"0 of {len(plan)} stages done, 1 in another run" in capsys.readouterr().out
+        shown.observe(StageFinished(plan.stages[0], 1.0))
+    assert "in another run" not in capsys.readouterr().out
 
 
 def test_a_failure_is_shown_when_it_happens(

@@ -93,5 +93,10 @@ def test_a_sweep_runs_goes_on_and_is_shown(
     assert "2 of 2 trials begun or done" in again.stdout
     assert "0 to compute" in again.stdout
     assert "Result: the winner on the benchmarks" in again.stdout
-    assert says("sweep", "sweep", "show", "offline-evolve", "--publish") == {**found, "target": 20}
+    publish = ("sweep", "show", "offline-evolve", "--publish")
+    refused = call(*publish)
+    assert refused.exit_code == 1
+    assert "it lacks 18 of 20 trials" in refused.stderr
+    allowed = says("sweep", *publish, "--allow-fewer", "offline-evolve")
+    assert allowed == {**found, "target": 20}
     assert (folders / "results" / "micro" / "sweeps" / "offline-evolve" / "report.md").exists()

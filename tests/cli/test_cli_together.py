@@ -198,6 +198,12 @@ def test_only_tables_that_were_run_are_published(
     result = call("report", "all-offline", "--publish")
     assert result.exit_code == 0, result.stderr
     assert [path.name for path in (tmp_path / "results" / "micro").iterdir()] == ["table5"]
+    # A table that is refused does not stop the others, and the command says so at its end.
+    asked = ("report", "all-offline", "--publish", "--seeds", "0,7")
+    refused = call(*asked)
+    assert refused.exit_code == 1
+    assert "table5" in refused.stderr.splitlines()[-1]
+    assert call(*asked, "--allow-fewer", "table5").exit_code == 0
 
 
 def test_claims_of_a_group_are_those_of_its_tables(says: Callable[..., Any]) -> None:

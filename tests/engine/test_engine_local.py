@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
+import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +31,9 @@ from harness.engine import (
     StageSkipped,
     StageStarted,
 )
+from harness.engine.worker import Worker
 from harness.errors import HarnessError, UserError
-from harness.store import Stage, Store
+from harness.store import Stage, Store, StoreError, collect_provenance
 
 
 def run(
@@ -164,6 +170,76 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing_visible(tmp_path: Path) 
     assert leftovers(tmp_path) == []
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a disk of 256 KiB for the test."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("no small disk can be mounted here: that takes root")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("file", "dies"), [("much", False), ("much", True), ("../../../filler", False)]
+)
+def test_a_disk_that_is_full_indeed_ends_the_run_with_its_name(
+    small_disk: Path, file: str, dies: bool
+) -> None:
+    """The logs are on it, too. In the third case it stays full, and no failure can be recorded."""
+    before, crams = toy("draw", number=0), toy("crams", file=file, dies=dies)
+    assert run(small_disk, [before]).ok
+    targets = [toy("total", toy("total", crams)), *(toy("draw", number=n) for n in range(1, 7))]
+    outcome = run(small_disk, targets)
+    reason = outcome.failed[crams]
+    assert re.match(r"the disk is full while (storing|computing) 'crams' .*: free some", reason)
+    assert reason.count("the disk is full") == 1
+    assert set(outcome.skipped) == {*targets, targets[0].inputs["input0"]}
+    assert set(outcome.skipped.values()) >= {"not started, since the disk is full"}
+    assert outcome.finished == ()
+    assert leftovers(small_disk) == []
+    assert Store(small_disk / "store").status(before.fingerprint) == "done"
+    (small_disk / "filler").unlink(missing_ok=True)
+    assert run(small_disk, targets[1:]).ok
+
+
+def test_a_worker_that_cannot_write_its_log_still_says_why_a_stage_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full:
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    ours, theirs = Pipe()
+    setup: Any = {
+        "path": sys.path,
+        "root": str(tmp_path / "store"),
+        "functions": FUNCTIONS,
+        "preload": [],
+        "provenance": collect_provenance(),
+        "hardware": {},
+    }
+    monkeypatch.setattr(sys, "stderr", Full())
+    Worker(setup, theirs).compute(toy("fills").record)
+    said = [json.loads(ours.recv_bytes()) for _ in range(2)]
+    assert [message["event"] for message in said] == ["started", "failed"]
+    assert said[1]["reason"].startswith("the disk is full while storing 'fills'")
+    assert said[1]["disk_full"]
+
+
+def test_a_folder_of_logs_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", "worker-0.log")
+
+    monkeypatch.setattr("harness.engine.pool.WorkerProcess", refused)
+    with pytest.raises(StoreError, match=r"read-only on worker-0\.log while starting a worker"):
+        run(tmp_path, [toy("draw")])
+
+
 def test_ctrl_c_leaves_nothing_that_looks_finished_and_a_rerun_goes_on(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
 
@@ -188,13 +264,14 @@ def test_a_killed_run_and_its_rerun_give_the_bytes_of_an_undisturbed_run(tmp_pat
     here = Path(__file__).parent
     path = os.pathsep.join([str(here), str(here.parents[1])])
     with subprocess.Popen(
-        [sys.executable, str(here / "run_gated.py"), str(work), str(gate)],
+        [sys.executable, str(here / "run_toys.py"), str(work), "2", "chain_with_gate", str(gate)],
         stdout=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": path},
     ) as parent:
         assert parent.stdout is not None
-        worker = os.pidfd_open(int(parent.stdout.readline()))
+        said = next(line for line in parent.stdout if line.startswith("progress"))
+        worker = os.pidfd_open(int(said.split()[1]))
         parent.kill()
     ended, _, _ = select.select([worker], [], [], 10)
     os.close(worker)

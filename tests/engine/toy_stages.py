@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import signal
@@ -24,6 +25,9 @@ FUNCTIONS = {
         "gated",
         "leaves",
         "keeps",
+        "counted",
+        "awaits",
+        "crams",
     )
 }
 
@@ -94,14 +98,60 @@ def gated(ctx: StageContext) -> None:
     draw(ctx)
 
 
+def counted(ctx: StageContext) -> None:
+    """Add a line to a file that all runs share, and take some 10 ms."""
+    with Path(str(ctx.settings["log"])).open("a") as log:
+        log.write(f"{ctx.settings['number']} {ctx.settings['step']}\n")
+    hashlib.pbkdf2_hmac("sha256", b"toy", b"", 30_000)
+    (ctx.output / "number.txt").write_text("1")
+
+
+def awaits(ctx: StageContext) -> None:
+    """Say which process this is and go on when somebody opens the pipe."""
+    ctx.report(os.getpid(), {"waiting": 1.0})
+    Path(str(ctx.settings["pipe"])).read_text()
+    counted(ctx)
+
+
+def crams(ctx: StageContext) -> None:
+    """Write until the disk is full, to a file that is named or to the output; die or fail of it."""
+    try:
+        with (ctx.output / str(ctx.settings["file"])).open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+    except OSError:
+        if ctx.settings["dies"]:
+            leaves(ctx)
+        raise
+
+
 def toy(kind: str, *inputs: Stage, label: str = "", **settings: Any) -> Stage:
     """Return a stage of a toy kind."""
     named = {f"input{position}": stage for position, stage in enumerate(inputs)}
     return Stage(kind, 1, settings, named, label or kind)
 
 
-def chain_with_gate(gate: Path) -> list[Stage]:
+def chain_with_gate(gate: Path | str) -> list[Stage]:
     """Return a target whose chain draws, waits at a gate, and sums."""
     first = toy("draw", number=1)
     behind = toy("gated", first, gate=str(gate), label="behind the gate")
     return [toy("total", first, behind, toy("draw", number=2))]
+
+
+def overlapping(rival: str, log: str) -> list[Stage]:
+    """Return six chains of three counted stages; the next rival has five of them too."""
+    first = int(rival)
+    return [_counted_chain(number, log) for number in range(first, first + 6)]
+
+
+def _counted_chain(number: int, log: str) -> Stage:
+    stage = toy("draw", number=number)
+    for step in range(3):
+        stage = toy("counted", stage, number=number, step=step, log=log)
+    return stage
+
+
+def one_awaits(pipe: str, log: str, own: str) -> list[Stage]:
+    """Return a stage that awaits a pipe with one that needs it, and a stage apart."""
+    awaited = toy("awaits", pipe=pipe, log=log, number=0, step=0)
+    return [toy("total", awaited), toy("draw", number=own, label=own)]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import threading
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from judge_stand_in import StandIn, completion
@@ -17,13 +20,17 @@ from judge_stand_in import StandIn, completion
 from harness.errors import HarnessError, UserError
 from harness.evaluation.judging.cache import ReplyCache
 from harness.evaluation.judging.client import Client, UnansweredError, work_through
-from harness.evaluation.judging.dialect import PLAIN, THINKING, Dialect, dialect_of
+from harness.evaluation.judging.dialect import PLAIN, SILENCED, THINKING, Dialect, dialect_of
 from harness.evaluation.judging.endpoint import BLOT, Endpoint
 from harness.evaluation.judging.estimate import estimate
 from harness.evaluation.judging.ledger import BudgetReachedError, Ledger
-from harness.evaluation.judging.prices import Price, parse_price, read_prices
+from harness.evaluation.judging.prices import SHIPPED, Price, parse_price, read_prices
 from harness.evaluation.judging.request import ChatRequest, Message, Reply
-from harness.evaluation.judging.tokens import most_completion_tokens, most_prompt_tokens
+from harness.evaluation.judging.tokens import (
+    TOKENS_PER_TEMPLATE,
+    most_completion_tokens,
+    most_prompt_tokens,
+)
 
 KEY = "sk-a-key-of-the-tests-0123456789"
 PRICE = Price(10.0, 30.0)
@@ -373,7 +380,7 @@ def test_an_estimate_counts_what_is_not_in_the_cache_and_sends_nothing(tmp_path:
         assert server.requests == 1
     assert (found.requests, found.from_cache, found.prompt_tokens) == (2, 1, 108)
     assert found.usd == pytest.approx(1230e-6)
-    assert found.usd_at_most == pytest.approx(PRICE.of(400 + 16, 10))
+    assert found.usd_at_most == pytest.approx(PRICE.of(400 + 16 + TOKENS_PER_TEMPLATE, 10))
 
 
 @pytest.mark.parametrize(
@@ -383,6 +390,8 @@ def test_an_estimate_counts_what_is_not_in_the_cache_and_sends_nothing(tmp_path:
         ("gpt-5", THINKING), ("gpt-5.4-mini", THINKING), ("o1", THINKING), ("o3-mini", THINKING),
         ("openai/gpt-5-mini", THINKING), ("gpt-5-chat-latest", PLAIN), ("o1ympus", PLAIN),
         ("meta-llama/Llama-3.1-70B-Instruct", PLAIN), ("gpt-50b", PLAIN),
+        ("gpt-6-sol", SILENCED), ("openai/gpt-6-luna", SILENCED), ("gpt-6.1-sol", THINKING),
+        ("gpt-6-astra", THINKING), ("gpt-6-solo", THINKING),
     ],
 )  # fmt: skip
 def test_a_model_s_name_says_how_it_is_asked(model: str, dialect: Dialect) -> None:
@@ -396,6 +405,12 @@ def test_a_model_that_thinks_has_room_for_it_and_no_temperature() -> None:
     assert THINKING.worded(settings) == {"max_completion_tokens": 100 + 8192, "tools": [{}]}
 
 
+def test_a_model_that_is_told_not_to_think_keeps_temperature_and_limit() -> None:
+    settings = {"max_tokens": 100, "temperature": 0, "tools": [{}]}
+    worded = {"max_completion_tokens": 100, "temperature": 0, "tools": [{}]}
+    assert SILENCED.worded(settings) == {**worded, "reasoning_effort": "none"}
+
+
 def test_the_same_request_in_another_dialect_is_another_request(tmp_path: Path) -> None:
     with StandIn() as server:
         client_of(server, tmp_path).ask(ask_for("a"))
@@ -406,7 +421,7 @@ def test_the_same_request_in_another_dialect_is_another_request(tmp_path: Path) 
         assert thinking.known(ask_for("a")) is not None
         assert server.requests == 2
     assert found.from_cache == 0
-    assert found.usd_at_most == pytest.approx(PRICE.of(1 + 16, 10 + 8192))
+    assert found.usd_at_most == pytest.approx(PRICE.of(1 + 16 + TOKENS_PER_TEMPLATE, 10 + 8192))
 
 
 def test_a_receipt_counts_replies_whenever_they_were_paid(tmp_path: Path) -> None:
@@ -423,12 +438,68 @@ def test_a_receipt_counts_replies_whenever_they_were_paid(tmp_path: Path) -> Non
     assert client.ledger.spending.usd == pytest.approx(PRICE.of(100, 10))
 
 
-def test_the_shipped_prices_say_their_date_and_source() -> None:
+def test_the_shipped_prices_say_their_date_digest_and_source() -> None:
     prices = read_prices()
-    assert prices.as_of == "2025-04"
-    assert "not checked" in prices.origin
+    digest = hashlib.sha256(SHIPPED.read_bytes()).hexdigest()
+    assert (prices.as_of, prices.sha256) == ("2026-11-22", digest)
+    assert prices.origin.startswith(f"prices of 2026-11-22 (sha256 {digest[:12]}): copies of ")
     assert prices.of("gpt-4") == Price(30.0, 60.0)
     assert prices.of("unheard") is None
+
+
+def test_every_number_of_the_shipped_list_names_what_it_rests_on() -> None:
+    """A page with the day it was seen, or that it was not verified; all that is named is used."""
+    found = yaml.safe_load(SHIPPED.read_text())
+    entries = found["models"].values()
+    for entry in entries:
+        assert entry["source"] in found["sources"]
+        assert ("retires" in entry) == ("retires_source" in entry)
+    used = {e["source"] for e in entries} | {e.get("retires_source") for e in entries}
+    assert used - {None} == set(found["sources"])
+    for name, source in found["sources"].items():
+        if name == "remembered":
+            assert "not verified" in source["rests_on"]
+        else:
+            assert source["url"].startswith("https://")
+            assert source["seen"] == date(2026, 11, 22)
+
+
+@pytest.mark.parametrize(
+    ("model", "day", "successor"),
+    [
+        ("gpt-4", "2026-10-23", "gpt-6-sol"),
+        ("gpt-4-1106-preview", "2026-10-23", "gpt-6-sol"),
+        ("gemini-1.5-pro", "2025-09-24", "gemini-3.8-flash"),
+        ("gemini-1.5-flash", "2025-09-24", "gemini-3.5-flash-lite"),
+    ],
+)
+def test_the_judges_and_creators_of_record_are_retired_and_have_priced_successors(
+    model: str, day: str, successor: str
+) -> None:
+    prices = read_prices()
+    found = prices.retirements[model]
+    assert (found.on.isoformat(), found.successor, found.is_past) == (day, successor, True)
+    assert f"{model} was retired by its seller on {day} (https://" in found.sentence
+    assert "seen 2026-11-22" in found.source
+    assert prices.of(successor) is not None
+    assert successor not in prices.retirements
+
+
+def test_a_model_is_retired_from_its_day_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        "as_of: 1\nsource: s\nmodels: {m: {prompt: 1, completion: 1, retires: 2027-01-14}}"
+    )
+    found = read_prices(file).retirements["m"]
+    assert not found.is_past
+    assert found.sentence == "m will be retired by its seller on 2027-01-14 (s)"
+    for day, past in ((13, False), (14, True), (15, True)):
+        monkeypatch.setattr(
+            "harness.evaluation.judging.prices.today", lambda day=day: date(2027, 1, day)
+        )
+        assert found.is_past == past
 
 
 @pytest.mark.parametrize(
@@ -437,6 +508,9 @@ def test_the_shipped_prices_say_their_date_and_source() -> None:
         "a: [", "[]", "source: s\nmodels: {}", "as_of: 1\nsource: s\nmodels: {m: {prompt: 1}}",
         "as_of: 1\nsource: s\nmodels: {m: {prompt: -1, completion: 1}}",
         "as_of: 1\nsource: s\nmodels: {m: {prompt: .nan, completion: 1}}",
+        "as_of: 1\nsource: s\nmodels: {m: {prompt: 1, completion: 1, retires: soon}}",
+        "as_of: 1\nsource: s\nmodels: {m: {prompt: 1, completion: 1, source: t}}",
+        "as_of: 2027-13-45\nsource: s\nmodels: {}", "[" * 100_000,
     ],
 )  # fmt: skip
 def test_a_price_list_of_another_form_is_one_sentence(tmp_path: Path, text: str) -> None:

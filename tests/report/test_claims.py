@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from toy_tables import DECLARATION, toy_runs, write_all
 
-from harness.catalogue.claims import FigureClaims
+from harness.catalogue.claims import FigureClaims, Qualitative
 from harness.catalogue.schema import Table
 from harness.project import results_dir
 from harness.report.aa import null_scores, one_recipe_twice, rate_of, simulated_nulls
@@ -333,10 +333,17 @@ def noisy(levels: Sequence[float], noise: Sequence[float]) -> Measured:
     }
 
 
+def spread(levels: Sequence[float], noise: Sequence[float]) -> bool:
+    """Return whether the scores of rows a and b, 12 each, are not all one number."""
+    scores = [levels[i // 12] + noise[i] for i in range(24)]
+    return len(set(scores)) > 1
+
+
 @settings(max_examples=15)
 @given(levels, noise)
 def test_a_claim_and_its_mirror_image_agree(levels: list[float], noise: list[float]) -> None:
     """`a > b` and `b < a` are one claim, and `b > a` is its opposite."""
+    assume(spread(levels, noise))
     measured = noisy(levels, noise)
     one = verdict_of(compare("a", ">", "b"), measured)
     same = verdict_of(compare("b", "<", "a"), measured)
@@ -355,6 +362,7 @@ def test_a_wider_margin_never_makes_rows_less_alike(
     levels: list[float], noise: list[float]
 ) -> None:
     measured = noisy(levels, noise)
+    assume(spread(levels, noise))
     words = [
         verdict_of(compare("a", "within", "b", margin={"points": points}), measured).verdict
         for points in (0.5, 2.0, 8.0, 200.0)
@@ -368,6 +376,7 @@ def test_a_wider_margin_never_makes_rows_less_alike(
 def test_correction_never_helps_and_stays_a_probability(
     levels: list[float], noise: list[float]
 ) -> None:
+    assume(spread(levels, noise))
     claims = [
         claim("primary", compare("a", ">", "b"), primary=True),
         claim("best", {"kind": "best_of", "row": "a", "among": list(ROWS), "column": "ah_wr"}),
@@ -384,6 +393,15 @@ def test_correction_never_helps_and_stays_a_probability(
         assert verdict.detectable >= 0.0
 
 
+def test_rows_at_different_ends_of_a_scale_are_told_apart() -> None:
+    ends = {
+        (f"run-{row}", seed, "ah_wr"): {f"p{p}": end for p in range(4)}
+        for row, end in (("a", 100.0), ("b", 0.0))
+        for seed in range(3)
+    }
+    assert verdict_of(compare("a", ">", "b"), ends).verdict == "supported"
+
+
 KINDS = [
     claim("compare", compare("a", ">", "b"), primary=True),
     claim("gains", {"kind": "compare_gains", "left": ["a", "b"], "op": "<", "right": ["c", "d"],
@@ -394,6 +412,53 @@ KINDS = [
     claim("not-below", compare("a", ">=", "b", margin=SHARE)),
     claim("alike", compare("c", "within", "d", margin=SHARE)),
 ]  # fmt: skip
+
+
+@settings(max_examples=30)
+@given(
+    st.sampled_from([0.0, 0.1, 100.0 / 3.0, 100.0]),
+    st.sampled_from(KINDS),
+    st.integers(1, 4),
+    st.booleans(),
+    st.data(),
+)
+def test_rows_at_the_end_of_a_scale_are_not_told_apart(
+    end: float, kind: dict[str, Any], seeds: int, nested: bool, data: st.DataObject
+) -> None:
+    """Every score that a claim compares is one number: nothing is shown, whatever it says.
+
+    One other score among them makes it a claim like any other again. What a margin is a share of is
+    not compared, and may be anything.
+    """
+    score = "complexity" if nested else "ah_wr"
+    columns = [DECLARATION["columns"][0] | {"id": "ah_wr", "score": score}]
+    rows = [{"id": row, "label": row, "run": f"run-{row}"} for row in ROWS]
+    table = Table.model_validate(
+        DECLARATION
+        | {"columns": columns, "rows": rows, "claims": [claim("it", kind["test"], primary=True)]}
+    )
+    measured = {
+        (f"run-{row}", seed, score): {f"p{prompt}": end for prompt in range(7)}
+        for row in ROWS
+        for seed in range(seeds)
+    }
+    cells = [cell_of(table, row, tuple(range(seeds))) for row in ROWS]
+    (verdict,) = judge(Evidence.of(table, cells, measured))
+    assert (verdict.verdict, verdict.text) == ("not_testable", "not testable")
+    assert (verdict.margin, verdict.p, verdict.p_adjusted) == (None, None, None)
+    assert verdict.reason is not None
+    assert f"it is {end:g} for every prompt and seed" in verdict.reason
+
+    declared = table.claims[0].test
+    assert not isinstance(declared, Qualitative)
+    compared = {row for shown in declared.shown for _, (row, _) in shown.terms}
+    for row in sorted({*ROWS} - compared):
+        measured[f"run-{row}", 0, score]["p3"] += 5.0
+    assert judge(Evidence.of(table, cells, measured)) == [verdict]
+    row = data.draw(st.sampled_from(sorted(compared)))
+    measured[f"run-{row}", data.draw(st.integers(0, seeds - 1)), score]["p3"] += 5.0
+    (verdict,) = judge(Evidence.of(table, cells, measured))
+    assert verdict.verdict in ("supported", "contradicted", "undecided")
 
 
 def test_where_nothing_differs_at_most_one_verdict_in_twenty_is_reached() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -13,15 +14,18 @@ import jsonschema
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from toy_figures import toy_figure, write_judges, write_stages
+from toy_figures import declared, toy_figure, toy_profile, write_judges, write_stages
 from toy_tables import ToyWorld
 
 from harness.errors import HarnessError
 from harness.report.figures.page import as_markdown, print_figure
-from harness.report.figures.publish import check_figure, figure_folders, publish_figure
+from harness.report.figures.publish import check_figure, publish_figure
 from harness.report.figures.report import FigureReport, assemble_figure
 from harness.report.json import schema
-from harness.report.publish import sha256
+from harness.report.page.from_results import from_results
+from harness.report.page.from_store import from_store
+from harness.report.page.page import as_html
+from harness.report.publication import Refused, sha256
 from harness.report.published import published_folders
 from harness.report.verify import verify
 from harness.store import Store
@@ -92,9 +96,46 @@ def test_a_figure_with_a_seed_missing_is_published_without_numbers(
     report_of: Callable[..., FigureReport], tmp_path: Path
 ) -> None:
     report = report_of("figure7", (0, 1, 2))
-    folder = publish_figure(report, tmp_path)
+    with pytest.raises(Refused, match=r"lacks base policy / writing \(partial\), .* and \d+ more"):
+        publish_figure(report, tmp_path)
+    assert not (tmp_path / "micro" / "figure7").exists()
+    folder = publish_figure(report, tmp_path, allow_fewer=True)
     assert check_figure(folder) == 0
     assert "2/3 seeds" in (folder / "report.md").read_text(encoding="utf-8")
+
+
+def test_a_page_of_the_store_has_no_published_figure(
+    report_of: Callable[..., FigureReport],
+    store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is published is not shown, and what the store holds is drawn, published or not.
+
+    Figures 9, 10 and 12 are drawn from rows of table 4, figure 3 from tables that are not here.
+    """
+    # The toy stages hold no prompts whose distances the table could show.
+    monkeypatch.setattr("harness.report.report.prompt_distances", lambda *_: ())
+    report = report_of("figure10")
+    publish_figure(report, tmp_path)
+    tables, figures = declared()
+    page = functools.partial(from_store, [tables["table4"]], toy_profile())
+    shown = [figures[name] for name in ("figure9", "figure10", "figure12", "figure3")]
+    empty = page(lambda _: (0, 1), Store(tmp_path / "empty"), tmp_path, shown)
+    assert empty.pictures == ()
+    assert "Source: published" not in as_html(empty)
+    assert page(lambda _: (7,), store, tmp_path, shown).pictures == ()
+
+    contents = page(lambda _: (0, 1), store, tmp_path, shown)
+    nine, ten, twelve = contents.pictures
+    assert {p.origin for p in (nine, ten, twelve)} == {"drawn from the store, 2 seeds"}
+    assert (ten.title, ten.alt, ten.findings) == (
+        report.heading, report.alt, tuple(report.findings)
+    )  # fmt: skip
+    published = from_results([tables["table4"]], toy_profile(), tmp_path)
+    assert [picture.origin for picture in published.pictures] == [
+        "published in results/micro/figure10/figure.svg"
+    ]
 
 
 def test_publishing_again_replaces_what_was_there(
@@ -147,7 +188,7 @@ def test_a_changed_number_is_named(
 def test_a_number_in_place_of_a_missing_one_is_named(
     report_of: Callable[..., FigureReport], tmp_path: Path
 ) -> None:
-    folder = publish_figure(report_of("figure7", (0, 1, 2)), tmp_path)
+    folder = publish_figure(report_of("figure7", (0, 1, 2)), tmp_path, allow_fewer=True)
     rewrite(folder, "report.json", lambda d: d["points"][0].update(value=7.0, state="ok"))
     with pytest.raises(HarnessError, match="the value of `base policy / writing`"):
         check_figure(folder)
@@ -179,6 +220,16 @@ def test_a_figure_does_not_pass_without_a_file_or_with_another(
         check_figure(folder)
 
 
+def test_a_figure_of_fewer_seeds_does_not_replace_one_of_more(
+    report_of: Callable[..., FigureReport], tmp_path: Path
+) -> None:
+    folder = publish_figure(report_of("figure10"), tmp_path)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(Refused, match="what stands there has seed 1 that it has not"):
+        publish_figure(report_of("figure10", (0,)), tmp_path)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
 def test_a_report_that_is_no_figure_any_more_fails(
     report_of: Callable[..., FigureReport], tmp_path: Path
 ) -> None:
@@ -191,16 +242,16 @@ def test_a_report_that_is_no_figure_any_more_fails(
 def test_verify_knows_figures_from_tables_and_finds_their_stages(
     report_of: Callable[..., FigureReport], store: Store, tmp_path: Path
 ) -> None:
+    results = tmp_path / "results"
     for name in ("figure10", "figure6"):
-        publish_figure(report_of(name), tmp_path)
-    assert list(published_folders(tmp_path)) == []
-    assert [folder.name for folder in figure_folders(tmp_path)] == ["figure10", "figure6"]
-    found = verify(tmp_path, store)
+        publish_figure(report_of(name), results)
+    assert list(published_folders(results)) == []
+    found = verify(results, store)
     assert found.figures == ("micro/figure10", "micro/figure6")
-    assert (found.tables, found.cells, found.points, found.unchecked) == ((), 0, 4 + 32, ())
+    assert (found.tables, found.cells, found.points, found.not_covered) == ((), 0, 4 + 32, ())
     assert found.absent == 0
     # Two rewards' stages, and pairs of four iterations for each of two seeds.
-    assert verify(tmp_path, Store(tmp_path / "elsewhere")).absent == 2 + 8
+    assert verify(results, Store(tmp_path / "elsewhere")).absent == 2 + 8
 
 
 def test_a_report_says_what_it_says_everywhere(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from harness.report.over_optimisation import finding, publish_pushed
+from harness.report.publication import Refused
 
 SETTING = {
     "learning_rate": 3e-4, "beta": 0.0, "seed": 100, "prompts": 20, "n": 6,
@@ -35,8 +38,12 @@ def test_both_can_fall() -> None:
 
 def test_the_page_its_figure_and_its_numbers_are_published(tmp_path: Path) -> None:
     given = points((0.0, 0.5), (1.0, 0.7), (2.0, 0.6))
-    folder = publish_pushed(given, SETTING, tmp_path)
-    assert folder == tmp_path / "over-optimisation"
+    folder = publish_pushed(given, SETTING, tmp_path, "micro")
+    assert folder == tmp_path / "micro" / "over-optimisation"
     assert json.loads((folder / "report.json").read_text())["points"] == given
     assert "| 1x | 1.000 | 0.700 |" in (folder / "report.md").read_text(encoding="utf-8")
+    fewer = given[:2]
+    with pytest.raises(Refused, match="what stands there has row `2x` that it has not"):
+        publish_pushed(fewer, SETTING, tmp_path, "micro")
+    publish_pushed(fewer, SETTING, tmp_path, "micro", allow_fewer=True)
     assert (folder / "figure.svg").read_text(encoding="utf-8").startswith("<?xml")

@@ -338,7 +338,8 @@ def test_figures_published_beside_tables_are_taken_over(tmp_path: Path) -> None:
     (folder / "report.json").write_text('{"findings": ["Rows gain."]}')
     (picture,) = published(tmp_path / "micro")
     assert (picture.title, picture.alt) == ("Gains _here_", "Gains of rows, drawn")
-    assert (picture.origin, picture.findings) == ("micro/figure3/figure.svg", ("Rows gain.",))
+    assert picture.origin == "published in results/micro/figure3/figure.svg"
+    assert picture.findings == ("Rows gain.",)
     assert picture.data == "data:image/svg+xml;base64,PHN2Zy8+"
     (folder / "report.json").write_text('{"cells": []}')
     assert published(tmp_path / "micro") == []

@@ -36,7 +36,7 @@ def test_what_is_measured_is_what_the_simulations_say(
     (twice,) = found["one_recipe_twice"]
     again = one_recipe_twice(read_published(folder).measured, (0, 1, 2, 3), 2, 0)
     assert (twice["table"], twice["judged"]) == ("table90", rate_of(again).judged)
-    assert write(found, results / "micro") == results / "micro" / FOLDER
+    assert write(found, results, "micro") == results / "micro" / FOLDER
     assert read(results / "micro") == found
     # It is no table, and no figure either.
     assert list(published_folders(results)) == [folder]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import fields
 
@@ -23,9 +24,10 @@ from harness.errors import HarnessError
 from harness.report.cells import Cell, build_cells
 from harness.report.origin import behind, origin_of
 from harness.report.report import assemble
-from harness.report.summary import Summary, summarise
-from harness.report.view import facts
+from harness.report.summary import Summary
+from harness.report.view import facts, summary_block
 from harness.store import Store, StoreError
+from harness.trainer.table_runs import TableRuns
 
 T_1 = math.tan(math.pi * 0.475)
 """97.5% quantile of t with one degree of freedom (a Cauchy distribution): 12.7062."""
@@ -33,7 +35,7 @@ T_1 = math.tan(math.pi * 0.475)
 JSON_KEYS = [
     "table", "row", "column", "profile", "scale", "seeds", "mean", "ci_low", "ci_high",
     "baseline_row", "gain", "gain_ci_low", "gain_ci_high", "paper", "paper_printed", "paper_gain",
-    "state", "runs",
+    "state", "runs", "judge", "reward_models", "creators",
 ]  # fmt: skip
 
 
@@ -185,36 +187,96 @@ def test_columns_that_change_the_run_have_cells_of_their_own(store: Store) -> No
     assert (cells["eva", "ah_wr"].mean, cells["eva", "greedy"].mean) == (2.0, 6.0)
 
 
+def summaries(runs: TableRuns, store: Store) -> list[Summary]:
+    return list(assemble(runs, build_cells(runs, store), store).summaries)
+
+
 def test_a_column_is_summarised_whole_or_not_at_all(store: Store) -> None:
     """Ours orders dpo-1 < base < uniform < a_min, the paper base < dpo-1 < uniform < a_min.
 
-    Rank differences 1, 1, 0, 0: rho = 1 - 6 * 2 / (4 * 15) = 0.8. Of the three gains, base's is
-    positive for us and negative in the paper: 2 of 3 agree. MT-Bench prints three rows, in our
-    order: rho 1, both gains agree.
+    Of the three gains, base's is positive for us and negative in the paper: 2 of 3 agree.
+    MT-Bench prints three rows, in our order: both gains agree. Three and two rows but the baseline
+    are too few for an order.
     """
     runs = toy_runs()
     write_all(store, runs)
-    wins, ratings, missing = summarise(build_cells(runs, store))
-    assert (wins.column, wins.scale, wins.rows, wins.done) == ("ah_wr", "toy", 4, 4)
-    assert (wins.signs_agree, wins.signs) == (2, 3)
-    assert wins.spearman == pytest.approx(0.8)
-    assert (ratings.rows, ratings.signs_agree, ratings.signs) == (3, 2, 2)
-    assert ratings.spearman == pytest.approx(1.0)
-    assert missing == Summary("gsm8k", "toy", 0, 0, None, None, None)
+    wins, ratings, missing = summaries(runs, store)
+    assert wins == Summary("ah_wr", "toy", 4, 4, 2, 3, 3)
+    assert ratings == Summary("mt_avg", "toy", 3, 3, 2, 2, 2)
+    assert missing == Summary("gsm8k", "toy", 0, 0)
 
     store.discard(judge_of(runs, "base", 1, "ah_wr").fingerprint)
-    wins, *_ = summarise(build_cells(runs, store))
-    assert wins == Summary("ah_wr", "toy", 4, 3, None, None, None)
+    wins, *_ = summaries(runs, store)
+    assert wins == Summary("ah_wr", "toy", 4, 3)
+
+
+METRICS = ("uniform", "var", "a_avg", "a_min")
+
+
+def ordered(printed: Sequence[str], baseline: str) -> TableRuns:
+    """Plan a baseline row and four rows over it, with the values that the paper prints."""
+    first = {"id": "dpo-1", "label": "DPO", "run": "dpo-h1", "recipe": {"chain": ["human"]}}
+    rows = [first | {"values": {"ah_wr": baseline}}]
+    rows += [
+        {"id": name, "label": name, "run": name, "baseline": "dpo-1",
+         "recipe": {"creator": {"metric": name}}, "values": {"ah_wr": value}}
+        for name, value in zip(METRICS, printed, strict=True)
+    ]  # fmt: skip
+    return toy_runs(table=DECLARATION | {"columns": DECLARATION["columns"][:1], "rows": rows})
+
+
+def write_levels(store: Store, runs: TableRuns, levels: Mapping[str, float], **by: float) -> None:
+    """Write four prompts a run; row `var` alone moves by `seed` from one seed to the other."""
+    for run_id, seed in runs.runs:
+        moved = by.get("seed", 0.0) * (-1) ** seed if run_id == "var" else 0.0
+        wins = {f"p{i}": levels[run_id] + 3.0 * i + moved for i in range(4)}
+        write_scores(store, runs, run_id, seed, ah_wr=wins)
+
+
+@pytest.mark.parametrize("baseline", [0.0, 52.5, 100.0])
+@pytest.mark.parametrize("printed", ["10.0", "57.1", "90.0"])
+def test_the_baseline_row_has_no_part_in_the_order(
+    store: Store, baseline: float, printed: str
+) -> None:
+    """Ours 1 2 3 4 against the paper's 2 1 3 4: rho = 1 - 6 * 2 / (4 * 15) = 0.8.
+
+    Without any scatter every resample has the same order, and the interval no width.
+    """
+    runs = ordered(["58.0", "57.0", "59.0", "60.0"], printed)
+    levels = {"dpo-h1": baseline, "uniform": 51.0, "var": 52.0, "a_avg": 53.0, "a_min": 54.0}
+    write_levels(store, runs, levels)
+    (summary,) = summaries(runs, store)
+    assert (summary.rows, summary.ranked) == (5, 4)
+    assert summary.spearman == pytest.approx(0.8)
+    assert (summary.spearman_low, summary.spearman_high) == pytest.approx((0.8, 0.8))
+    assert summary_block(assemble(runs, build_cells(runs, store), store)).rows[0][2:4] == (
+        "+0.80 (4 rows)", "+0.80 to +0.80"
+    )  # fmt: skip
+
+
+def test_an_order_that_hangs_on_a_seed_has_a_wide_interval(store: Store) -> None:
+    """The second row moves by 1.5 up with one seed and by 1.5 down with the other.
+
+    With both seeds it lies between the first and the third, with the first seed alone (a quarter
+    of the resamples) above the third, with the other alone below the first. The orders 1 2 3 4,
+    1 3 2 4 and 2 1 3 4 against the paper's 1 2 3 4 are 1, 0.8 and 0.8.
+    """
+    runs = ordered(["57.0", "58.0", "59.0", "60.0"], "50.0")
+    levels = {"dpo-h1": 0.0, "uniform": 51.0, "var": 52.0, "a_avg": 53.0, "a_min": 54.0}
+    write_levels(store, runs, levels, seed=1.5)
+    (summary,) = summaries(runs, store)
+    assert summary.spearman == pytest.approx(1.0)
+    assert (summary.spearman_low, summary.spearman_high) == pytest.approx((0.8, 1.0))
 
 
 def test_one_seed_is_not_compared_with_the_paper(store: Store) -> None:
     """Every row is judged, and yet one seed says nothing about the recipes."""
     runs = toy_runs(seeds=[0])
     write_all(store, runs)
-    wins, ratings, missing = summarise(build_cells(runs, store))
-    assert wins == Summary("ah_wr", "toy", 4, 4, None, None, None)
-    assert ratings == Summary("mt_avg", "toy", 3, 3, None, None, None)
-    assert missing == Summary("gsm8k", "toy", 0, 0, None, None, None)
+    wins, ratings, missing = summaries(runs, store)
+    assert wins == Summary("ah_wr", "toy", 4, 4)
+    assert ratings == Summary("mt_avg", "toy", 3, 3)
+    assert missing == Summary("gsm8k", "toy", 0, 0)
 
 
 def test_the_report_says_whether_a_published_models_weights_were_verified(store: Store) -> None:
@@ -228,4 +290,6 @@ def test_the_report_says_whether_a_published_models_weights_were_verified(store:
         (output / "summary.json").write_text(json.dumps({"weights": "unverified"}))
     assert origin_of(runs, store, asked).reward_models == (f"{name} (weights: unverified)",)
     report = assemble(runs, build_cells(runs, store), store)
-    assert dict(facts(report))["Reward model"] == f"{name} (weights: unverified)"
+    assert (
+        dict(facts(report))["Reward model"] == f"{name} (weights: unverified) (all rows but base)"
+    )

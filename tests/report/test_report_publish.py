@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,8 +27,17 @@ from toy_tables import (
 from harness.errors import HarnessError
 from harness.report.cells import build_cells
 from harness.report.json import schema
-from harness.report.publish import publish, sha256
+from harness.report.publication import (
+    Extent,
+    Kind,
+    Refused,
+    publish_folder,
+    read_index,
+    sha256,
+)
+from harness.report.publish import publish
 from harness.report.published import check, published_folders, read_published, recompute
+from harness.report.verify import verify
 from harness.store import Store
 
 
@@ -133,16 +145,97 @@ def test_a_changed_number_or_summary_is_found(folder: Path) -> None:
 def test_what_is_missing_is_published_as_missing(store: Store, tmp_path: Path) -> None:
     runs = toy_runs()
     results = tmp_path / "results"
-    folder = publish(runs, build_cells(runs, store), store, results)
+    folder = publish(runs, build_cells(runs, store), store, results, allow_fewer=True)
     assert check(folder) == 0
     assert len(pq.read_table(scores_file(folder))) == 0
     write_scores(store, runs, "dpo-h1", 0, ah_wr={"p0": 50.0, "p1": 52.0})
-    assert publish(runs, build_cells(runs, store), store, results) == folder
+    cells = build_cells(runs, store)
+    assert publish(runs, cells, store, results, allow_fewer=True) == folder
     assert check(folder) == 0
     assert {cell.state for cell in read_published(folder).cells} == {
         "partial", "not_run", "not_available",
     }  # fmt: skip
     assert [path.name for path in folder.parent.iterdir()] == ["table90"]
+
+
+def test_nothing_does_not_replace_what_stands_there(folder: Path, tmp_path: Path) -> None:
+    """The store is another one and empty, as with another work folder."""
+    runs, empty, results = toy_runs(), Store(tmp_path / "empty"), tmp_path / "results"
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(Refused) as refused:
+        publish(runs, build_cells(runs, empty), empty, results)
+    assert "it lacks base/ah_wr (not run), base/mt_avg (not run), " in str(refused.value)
+    assert "what stands there has 8 of 8 numbers that it has not" in str(refused.value)
+    assert "`--allow-fewer table90`" in str(refused.value)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert verify(results).cells == 8
+    publish(runs, build_cells(runs, empty), empty, results, allow_fewer=True)
+    assert (check(folder), verify(results).cells) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "rows", "words"),
+    [
+        ((0,), 4, "what stands there has seed 1 that"),
+        ((0, 1), 2, "what stands there has rows `eva-uniform`, `eva-a_min`, 4 of 8 numbers that"),
+    ],
+)
+def test_fewer_seeds_or_rows_do_not_replace_more(
+    folder: Path, store: Store, seeds: tuple[int, ...], rows: int, words: str
+) -> None:
+    """Each is whole by itself; the index remembers what stood there when the folder is gone."""
+    runs = toy_runs(seeds)
+    fewer = replace(runs, rows=runs.rows[:rows])
+    cells, results = build_cells(fewer, store), folder.parent.parent
+    with pytest.raises(Refused, match=words):
+        publish(fewer, cells, store, results)
+    shutil.rmtree(folder)
+    with pytest.raises(Refused, match=words):
+        publish(fewer, cells, store, results)
+    publish(fewer, cells, store, results, allow_fewer=True)
+    assert verify(results).cells == 2 * rows
+
+
+def test_more_seeds_replace_fewer(folder: Path, store: Store) -> None:
+    runs = toy_runs((0, 1, 2))
+    write_all(store, toy_runs((2,)))
+    publish(runs, build_cells(runs, store), store, folder.parent.parent)
+    assert read_published(folder).report["seeds"] == [0, 1, 2]
+
+
+def test_what_a_killed_publication_left_is_put_right_by_the_next(
+    folder: Path, store: Store
+) -> None:
+    """Killed between the two renames: the table lies beside its place, and no other is there."""
+    scratch = folder.with_name(".table90.part")
+    (scratch / "new").mkdir(parents=True)
+    folder.rename(scratch / "old")
+    results = folder.parent.parent
+    with pytest.raises(HarnessError, match="table90 is missing"):
+        verify(results)
+    fewer = toy_runs((0,))
+    with pytest.raises(Refused):
+        publish(fewer, build_cells(fewer, store), store, results)
+    assert verify(results).cells == 8
+    assert [path.name for path in folder.parent.iterdir()] == ["table90"]
+
+
+def test_rivals_publish_one_after_the_other(tmp_path: Path) -> None:
+    """Twelve publications, four at a time: the index names them all."""
+    results = tmp_path / "results"
+
+    def put(number: int) -> None:
+        def write(draft: Path) -> None:
+            (draft / "report.json").write_text(json.dumps({"number": number}))
+
+        kind = Kind(
+            "toy", "number", lambda report: Extent((), (report["number"],), {}), lambda _: 0
+        )
+        publish_folder(kind, f"micro/toy{number}", results, write)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(put, range(12)))
+    assert sorted(read_index(results)) == sorted(f"micro/toy{number}" for number in range(12))
 
 
 def test_a_publication_that_fails_leaves_the_one_before(

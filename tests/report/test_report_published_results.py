@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -73,6 +74,16 @@ def test_every_published_table_is_on_the_page_with_a_trace_of_each_run() -> None
     page = as_html(contents)
     assert all(f'id="{folder.name}"' in page for folder in FOLDERS)
     assert "Does one measure predict another?" in page
+    made = {}
+    for row in ("dpo-1", "eva-a_min"):
+        card = page.partition(f'id="c-table4-{row}-ah_wr"')[2].partition("</dl>")[0]
+        found = dict(re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", card))
+        made[row] = (found["reward model"], found["creator"], found["judge"])
+    reward, judge = "micro-2/rm_pointwise@8e3ac3ccc1fd97b6", "micro-2/oracle"
+    assert made == {
+        "dpo-1": (reward, "none", judge),
+        "eva-a_min": (reward, "micro-2/evol_instruct", judge),
+    }
 
 
 def test_one_recipe_under_two_names_is_dealt_from_every_published_table() -> None:

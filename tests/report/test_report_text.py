@@ -122,8 +122,8 @@ def test_no_line_is_longer_than_80_characters_and_nothing_is_cut_off(
 def test_the_report_says_what_stands_behind_it(store: Store) -> None:
     found = dict(facts(full(store)))
     assert found["Judge"] == "toy-1/oracle (arena_hard, mt_bench)"
-    assert found["Reward model"] == "toy-1/rm_pointwise@bb"
-    assert found["Creator"] == "toy-1/evol_instruct"
+    assert found["Reward model"] == "toy-1/rm_pointwise@bb (all rows but base)"
+    assert found["Creator"] == "toy-1/evol_instruct (eva-uniform, eva-a_min)"
     assert found["Policy"] == "toy-1/theta0@aa"
     assert found["Seeds"] == "0, 1"
     assert found["Commit"] == "0123456789ab"
@@ -275,8 +275,8 @@ def test_one_seed_prints_no_comparison(store: Store) -> None:
     write_all(store, runs)
     report = report_of(runs, store)
     wins, ratings, missing = summary_block(report).rows
-    assert wins[1:] == ratings[1:] == ("one seed: no comparison", "–", "toy")
-    assert missing[1:] == ("not printed", "not printed", "toy")
+    assert wins[1:] == ratings[1:] == ("one seed: no comparison", "–", "–", "toy")
+    assert missing[1:] == ("not printed", "not printed", "–", "toy")
     text = as_text(report)
     assert "one seed: no comparison" in text
     assert max(map(len, text.splitlines())) <= 80

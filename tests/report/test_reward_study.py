@@ -24,7 +24,8 @@ from harness.errors import HarnessError
 from harness.report.cells import build_cells
 from harness.report.json import schema
 from harness.report.markdown import as_markdown
-from harness.report.publish import DIGESTS, REPORT, publish, sha256
+from harness.report.publication import DIGESTS, REPORT, sha256
+from harness.report.publish import publish
 from harness.report.published import check
 from harness.report.report import Report, assemble
 from harness.report.reward_study import Agreement, Study, study_of

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from toy_tables import judge_of, scores_file, toy_runs, write_all, write_prompts
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UserError
 from harness.project import PACKAGE, results_dir
-from harness.report.cells import build_cells
+from harness.report.cells import Cell, build_cells
+from harness.report.publication import KEPT, Entry, read_index, sha256, write_index
 from harness.report.publish import publish
-from harness.report.verify import verify
+from harness.report.summary import summarise
+from harness.report.verify import KINDS, record, verify
+from harness.statistics import ScoreMatrix
 from harness.store import Store
 
 
@@ -47,7 +53,7 @@ def test_what_is_published_is_verified_with_and_without_the_store(
     found = verify(results)
     assert found.as_json() == {
         "tables": ["micro/table90"], "sweeps": [], "cells": 8, "figures": [], "points": 0,
-        "unchecked": [], "stages": None, "absent": None,
+        "pages": [], "kept": [], "not_covered": [], "stages": None, "absent": None,
     }  # fmt: skip
     whole = verify(results, store)
     assert whole.stages == len(list(store.stages()))
@@ -99,19 +105,156 @@ def test_one_changed_file_of_the_store_is_named(results: Path, store: Store) -> 
         verify(results, Store(store.root))
 
 
-def test_a_report_without_scores_is_named_as_unchecked(results: Path) -> None:
-    folder = results / "micro" / "study"
-    folder.mkdir(parents=True)
-    (folder / "report.json").write_text("{}", encoding="utf-8")
-    assert verify(results).unchecked == ("micro/study",)
-
-
-def test_a_sweep_without_scores_is_not_as_it_was_published(results: Path) -> None:
-    folder = results / "micro" / "sweeps" / "toy"
-    folder.mkdir(parents=True)
-    (folder / "report.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(HarnessError, match=r"sweeps/toy/digests\.json is missing"):
+def test_a_publication_that_the_index_does_not_name_is_an_error_until_it_is_recorded(
+    results: Path,
+) -> None:
+    index = results / "index.json"
+    index.unlink()
+    with pytest.raises(HarnessError, match=r"index\.json is missing"):
         verify(results)
+    index.write_text("{}\n", encoding="utf-8")
+    with pytest.raises(HarnessError, match="nothing is published"):
+        verify(results)
+    (results / "log.md").write_text("kept by hand")
+    record(results, ["log.md"])
+    with pytest.raises(HarnessError, match="--record micro/table90"):
+        verify(results)
+    record(results, ["micro/table90"])
+    assert (verify(results).tables, verify(results).kept) == (("micro/table90",), ("log.md",))
+
+
+def test_what_does_not_hold_is_not_recorded(results: Path) -> None:
+    path = results / "micro" / "table90" / "report.md"
+    path.write_text("another")
+    with pytest.raises(HarnessError, match=r"report\.md is not what was published"):
+        record(results, ["micro/table90"])
+    for place in ("micro/table9", "micro", "micro/table90/report.md", "index.json", "../results"):
+        with pytest.raises(UserError, match="neither a publication nor a file kept by hand"):
+            record(results, [place])
+
+
+def test_what_was_taken_away_is_missing_until_that_is_recorded(results: Path) -> None:
+    shutil.copytree(results / "micro" / "table90", results / "other" / "table90")
+    record(results, ["other/table90"])
+    shutil.rmtree(results / "other")
+    with pytest.raises(HarnessError, match="other/table90 is missing"):
+        verify(results)
+    record(results, ["other/table90"])
+    assert verify(results).tables == ("micro/table90",)
+
+
+def test_other_files_are_named_as_not_covered(results: Path) -> None:
+    (results / "micro" / "notes.txt").write_text("mine")
+    (results / "micro" / "table90" / "stray.svg").write_text("<svg/>")
+    (results / "micro" / ".table7.part" / "new").mkdir(parents=True)
+    (results / "micro" / ".table7.part" / "new" / "report.json").write_text("{")
+    assert verify(results).not_covered == (
+        "micro/.table7.part/new/report.json", "micro/notes.txt", "micro/table90/stray.svg",
+    )  # fmt: skip
+
+
+def lose_a_row(report: dict[str, Any]) -> None:
+    """Take a row away as if it had never been there: its cells, and its place in the summary."""
+    report["rows"] = [row for row in report["rows"] if row["id"] != "eva-uniform"]
+    report["cells"] = [cell for cell in report["cells"] if cell["row"] != "eva-uniform"]
+    cells = [Cell.from_json(cell) for cell in report["cells"]]
+    report["summary"] = [
+        # Too few rows are left for their order to be in it.
+        summary.as_json()
+        for summary in summarise(cells, lambda _: ScoreMatrix.of([[1.0, 2.0]]))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lose", "lost"),
+    [
+        (lose_a_row, "has lost row `eva-uniform`, 2 of 8 numbers, as index.json has it"),
+        (lambda report: report["seeds"].remove(1), "has lost seed 1, as index.json has it"),
+    ],
+)
+def test_a_row_or_a_seed_that_is_lost_is_named(
+    results: Path, lose: Callable[[dict[str, Any]], None], lost: str
+) -> None:
+    """The report is consistent in itself, its digest is a new one, and only the index knows."""
+    folder = results / "micro" / "table90"
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    lose(report)
+    (folder / "report.json").write_text(json.dumps(report), encoding="utf-8")
+    digests = json.loads((folder / "digests.json").read_text(encoding="utf-8"))
+    digests["files"]["report.json"] = sha256(folder / "report.json")
+    (folder / "digests.json").write_text(json.dumps(digests), encoding="utf-8")
+    with pytest.raises(HarnessError, match="is not what was published") as caught:
+        verify(results)
+    assert lost in str(caught.value)
+
+
+def one_of_each() -> list[tuple[str, str]]:
+    """Return a place and a file there for every kind of file that the project has published."""
+    index, found = read_index(results_dir()), {}
+    for place in sorted(index, key=lambda place: -sum_of_sizes(index[place])):
+        for name in index[place].files:
+            kind = Path(name).suffix if index[place].kind == KEPT else Path(name).name
+            found[index[place].kind, kind] = (place, name)  # the smallest place is the last
+    return list(found.values())
+
+
+def sum_of_sizes(entry: Entry) -> int:
+    return sum((results_dir() / name).stat().st_size for name in entry.files)
+
+
+def copy_published(place: str, results: Path) -> None:
+    """Copy one published place, and what the index says of it."""
+    source, target = results_dir() / place, results / place
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target)
+    else:
+        shutil.copyfile(source, target)
+    known = read_index(results) if (results / "index.json").exists() else {}
+    write_index(results, known | {place: read_index(results_dir())[place]})
+
+
+def flipped(content: bytes, steps: Iterable[int]) -> Iterator[bytes]:
+    """Yield the content with one bit changed, at each of some places."""
+    for at in steps:
+        yield content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+@pytest.mark.parametrize(("place", "name"), one_of_each(), ids=lambda text: text)
+def test_a_flipped_byte_of_every_kind_of_published_file_is_named(
+    place: str, name: str, tmp_path: Path
+) -> None:
+    """Digests of stages, pictures, pages and logs as well as numbers; and files that are lost."""
+    copy_published(place, tmp_path)
+    path = tmp_path / name
+    content = path.read_bytes()
+    size = len(content)
+    for changed in flipped(content, (0, size // 3, size // 2, size - 1)):
+        path.write_bytes(changed)
+        with pytest.raises(HarnessError) as caught:
+            verify(tmp_path)
+        assert str(path) in str(caught.value)
+    path.unlink()
+    with pytest.raises(HarnessError, match=f"{path.name} is missing"):
+        verify(tmp_path)
+    path.write_bytes(content)
+    verify(tmp_path)
+
+
+def test_every_kind_of_publication_has_its_bytes_flipped() -> None:
+    index = read_index(results_dir())
+    assert {index[place].kind for place, _ in one_of_each()} == {KEPT, *KINDS}
+
+
+def test_every_flipped_byte_of_the_index_is_named(tmp_path: Path) -> None:
+    for place in ("micro/over-optimisation", "micro/log.md"):
+        copy_published(place, tmp_path)
+    path = tmp_path / "index.json"
+    content = path.read_bytes()
+    for changed in flipped(content, range(0, len(content), 7)):
+        path.write_bytes(changed)
+        with pytest.raises(HarnessError, match=r"index\.json"):
+            verify(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["digests.json", "scores.parquet", "report.md"])
@@ -121,8 +264,9 @@ def test_a_table_does_not_pass_by_losing_a_file(results: Path, name: str) -> Non
         verify(results)
 
 
-def test_nothing_published_is_nothing_to_check(tmp_path: Path) -> None:
-    assert verify(tmp_path / "results").tables == ()
+def test_nothing_published_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(HarnessError, match=r"index\.json is missing"):
+        verify(tmp_path / "results")
 
 
 def test_the_results_of_the_project_are_verified_in_ten_seconds_without_heavy_libraries() -> None:
@@ -142,3 +286,24 @@ def test_the_results_of_the_project_are_verified_in_ten_seconds_without_heavy_li
     after = os.times()
     used = after.children_user + after.children_system
     assert used - before.children_user - before.children_system < 10.0
+
+
+@pytest.mark.parametrize("make", ["pipe", "loop", "device", "folder"])
+@pytest.mark.parametrize("name", ["index.json", "micro/table90/report.json", "micro/notes.md"])
+def test_what_is_no_file_is_named_and_not_read(results: Path, make: str, name: str) -> None:
+    """A pipe or a device would never end, and a link that leads to itself cannot be opened."""
+    path = results / name
+    path.unlink(missing_ok=True)
+    if make == "pipe":
+        os.mkfifo(path)
+    elif make == "folder":
+        (path / "in it").mkdir(parents=True)
+        (path / "in it" / "text").write_text("x")
+    else:
+        path.symlink_to(path.name if make == "loop" else "/dev/zero")
+    if make == "folder" and name.endswith("notes.md"):
+        assert verify(results).not_covered == (f"{name}/in it/text",)
+        return
+    with pytest.raises(HarnessError) as caught:
+        verify(results)
+    assert str(path) in str(caught.value)

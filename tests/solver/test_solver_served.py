@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ from harness.solver.completions import CompletionsEngine
 from harness.solver.guard import descendants, guarded
 from harness.solver.opening import Place, opening
 from harness.solver.process import Server
-from harness.solver.request import Sample, seed_of
+from harness.solver.request import Answered, Asked, Sample, Sampling, seed_of
 from harness.solver.solver import Solver
+from harness.worlds.mock.server import StandIn
 
 Requests = Callable[[], list[dict[str, Any]]]
 
@@ -362,3 +363,54 @@ def wait_for_end(process: int) -> None:
         return
     assert select.select([descriptor], [], [], 30)[0], "it did not end"
     os.close(descriptor)
+
+
+class Words:
+    """A renderer that splits at blanks."""
+
+    def count(self, text: str) -> int:
+        return len(text.split())
+
+    def text(self, tokens: Sequence[int]) -> str:
+        return " ".join(map(str, tokens))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "[" * 100_000,
+        '{"choices": []}',
+        '{"choices": ["text"]}',
+        '{"choices": [{"text": 5}]}',
+        '{"choices": [{"token_ids": [-1]}]}',
+        '{"choices": [{"token_ids": "12"}]}',
+        '{"choices": [{"token_ids": [1e999]}]}',
+        '{"choices": [{"token_ids": [' + "9" * 5000 + "]}]}",
+    ],
+)
+def test_an_answer_that_cannot_be_read_is_one_sentence(body: str) -> None:
+    with StandIn(lambda sent: body) as server, pytest.raises(HarnessError, match="can be read"):
+        asked_at(server.url, log_probabilities=False)
+
+
+def test_half_an_emoji_in_an_answer_can_be_written() -> None:
+    with StandIn(lambda sent: {"choices": [{"text": " cut \ud83d"}]}) as server:
+        [[answer]] = asked_at(server.url, log_probabilities=False).values()
+    assert answer == Sample("cut \ufffd", 2)
+
+
+def test_log_probabilities_are_read_up_to_the_stop() -> None:
+    choice = {"token_ids": [7, 8, 1, 9], "logprobs": {"token_logprobs": [-0.5, -1.5, -2.0, -3.0]}}
+    with StandIn(lambda sent: {"choices": [choice]}) as server:
+        [[answer]] = asked_at(server.url, log_probabilities=True).values()
+        assert server.bodies[0]["logprobs"] == 0
+    assert answer == Sample("7 8", 2, (7, 8), (-0.5, -1.5))
+
+
+def asked_at(url: str, log_probabilities: bool) -> Answered:
+    """Have an endpoint answer one prompt once."""
+    engine = CompletionsEngine(url, "m", Words(), concurrency=1, no_cut=0)  # type: ignore[arg-type]
+    found: Answered = {}
+    asked = [Asked(0, (2, 3), (11,), room=4)]
+    engine.answer(asked, Sampling(0.0, 1.0, (1,), log_probabilities), found.update)
+    return found

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from harness.errors import HarnessError
-from harness.statistics import ScoreMatrix
+from harness.statistics import NestedScores, ScoreMatrix
 from harness.statistics.rank_correlation import (
     RankCorrelation,
     permutation_p,
+    rank_agreement,
     rank_correlation,
 )
 
@@ -144,3 +146,45 @@ def test_unrelated_measurements_are_rarely_called_related() -> None:
     rng = np.random.default_rng(5)
     small = sum(permutation_p(*rng.normal(size=(2, 6)), rng) < 0.05 for _ in range(200))
     assert small / 200 <= 0.081
+
+
+def nested(means: list[float], noise: float = 0.0, seeds: int = 3) -> list[NestedScores]:
+    rng = np.random.default_rng(7)
+    return [
+        NestedScores.from_seeds({
+            seed: {f"p{i}": mean + shift for i in range(4)}
+            for seed, shift in enumerate(noise * rng.normal(size=seeds))
+        })
+        for mean in means
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [things, nested])
+def test_the_order_of_given_numbers(kind: Any) -> None:
+    """As above, 0.9: an order that is certain has no width, a rising transformation no effect."""
+    ours, given = [1.0, 2.0, 3.0, 4.0, 5.0], [20.0, 10.0, 30.0, 40.0, 50.0]
+    result = rank_agreement(kind(ours), given)
+    assert result is not None
+    assert (result.rho, result.low, result.high) == pytest.approx((0.9, 0.9, 0.9))
+    assert rank_agreement(kind(ours), [math.exp(x) for x in given]) == result
+    noisy = rank_agreement(kind(ours, 2.0), given)
+    assert noisy is not None
+    assert -1.0 <= noisy.low < noisy.high <= 1.0
+    assert rank_agreement(kind(ours[:3]), given[:3]) is None
+    assert rank_agreement(kind([1.0] * 5), given) is None
+    assert rank_agreement(kind(ours), [1.0] * 5) is None
+    assert rank_agreement([], []) is None
+    with pytest.raises(HarnessError, match="rows cannot be compared"):
+        rank_agreement(kind(ours), given[:4])
+
+
+@pytest.mark.parametrize("kind", [things, nested])
+def test_more_noise_widens_the_interval_of_an_order(kind: Any) -> None:
+    ours = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    widths = []
+    for noise in (0.0, 0.3, 3.0):
+        result = rank_agreement(kind(ours, noise), ours)
+        assert result is not None
+        widths.append(result.high - result.low)
+    assert widths[0] == 0.0
+    assert widths == sorted(widths)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HarnessError
-from harness.report.publish import sha256, write_scores
+from harness.report.publication import Refused, sha256
+from harness.report.publish import write_scores
 from harness.report.sweep import (
     SweepObjective,
     SweepReport,
@@ -101,7 +102,7 @@ def test_a_published_winner_follows_from_its_scores_and_a_changed_one_does_not(
     tmp_path: Path,
 ) -> None:
     folder = publish_sweep(REPORT, tmp_path)
-    assert (verify(tmp_path).sweeps, verify(tmp_path).cells) == (("micro/toy",), 1)
+    assert (verify(tmp_path).sweeps, verify(tmp_path).cells) == (("micro/sweeps/toy",), 1)
     write_scores(MEASURED | {("toy-base", 101, "ah_wr"): {"p0": 49.0, "p1": 58.0}},
                  folder / "scores.parquet")  # fmt: skip
     with pytest.raises(HarnessError, match="not what was published"):
@@ -119,11 +120,22 @@ def test_publishing_again_gives_the_same_bytes(tmp_path: Path) -> None:
     assert first == again
 
 
+def test_a_sweep_with_fewer_trials_or_scores_does_not_replace_one_with_more(tmp_path: Path) -> None:
+    publish_sweep(REPORT, tmp_path)
+    with pytest.raises(Refused, match="has 1 of 4 trials that it has not"):
+        publish_sweep(replace(REPORT, target=3, counted=3), tmp_path)
+    with pytest.raises(Refused, match="what stands there has row `ah_wr` that it has not"):
+        publish_sweep(replace(REPORT, measured={}), tmp_path)
+    assert verify(tmp_path).cells == 1
+
+
 def test_what_is_missing_says_so_and_draws_nothing(tmp_path: Path) -> None:
     empty = replace(
         REPORT, trials=(), winner=None, pareto=(), importances=None, measured={}, counted=0
     )
-    folder = publish_sweep(empty, tmp_path)
+    with pytest.raises(Refused, match="lacks 4 of 4 trials, the winner on the benchmarks"):
+        publish_sweep(empty, tmp_path)
+    folder = publish_sweep(empty, tmp_path, allow_fewer=True)
     assert not list(folder.glob("*.svg"))
     page = (folder / "report.md").read_text()
     assert "no trial is complete yet" in page

@@ -10,6 +10,7 @@ from toy_table import SERVED, contents, stages, toy_cells, toy_runs, write
 
 from harness.store import Store
 from harness.tracking import TableState, Tracker
+from harness.tracking.marks import Marks
 from harness.tracking.runs import run_identity
 from harness.tracking.writer import LiveWriter
 from harness.trainer.table_runs import TableRuns
@@ -79,12 +80,12 @@ def test_a_run_is_finished_when_all_that_any_table_asks_is(
     ):
         work = new_work_dir(name)
         tracker(work, store).sync(states)
-        assert contents(work)[NAME]["info"][0] == "RUNNING"
+        assert contents(work)[NAME]["info"][0] == "KILLED"
         assert tracker(work, store).is_current(states)
 
 
-def test_live_news_of_any_tables_benchmark_finds_its_run(store: Store) -> None:
-    writer = LiveWriter(store, SERVED, [asking(*HARD), asking(*RATED)])
+def test_live_news_of_any_tables_benchmark_finds_its_run(store: Store, tmp_path: Path) -> None:
+    writer = LiveWriter(store, Marks(tmp_path), SERVED, [asking(*HARD), asking(*RATED)])
     for name in (*HARD, *RATED):
         judge = asking(name).runs["dpo-h1", 0].judged[name]
         assert writer.is_shown(judge)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from toy_table import SERVED, contents, losses, stages, toy_cells, toy_runs, write
+from toy_table import SERVED, contents, losses, mark, stages, toy_cells, toy_runs, write
 
 from harness.errors import UserError
+from harness.quiet import QUIET, worker_environment
 from harness.store import Stage, Store
 from harness.tracking import TableState, Tracker, TrackingError, ui_command
-from harness.tracking.database import default_uri, live_lock
+from harness.tracking.database import default_uri
 
 NewWorkDir = Callable[[str], Path]
 PATIENCE_S = 20.0
@@ -46,13 +48,13 @@ def test_a_run_tracked_live_and_synced_equals_one_only_synced(
     tmp_path: Path, new_work_dir: NewWorkDir, flush_s: float
 ) -> None:
     """Whether every message is written by itself, or all at the end."""
-    store, warnings = Store(tmp_path / "store"), []
+    store, warnings = Store(tmp_path / "store"), list[str]()
     live, after = new_work_dir("live"), new_work_dir("after")
     tracker = Tracker(live, store, SERVED, warn=warnings.append, flush_s=flush_s)
     tracker.start([RUNS])
     for stage in stages(RUNS):
         compute(tracker, store, stage)
-    tracker.finish([STATE], timeout_s=60)
+    tracker.finish(lambda: [STATE], timeout_s=60)
     assert warnings == []
     assert contents(live) == synced(after, store)
     assert Tracker(live, store, SERVED).sync([STATE]) == {"unchanged": 4}
@@ -74,6 +76,7 @@ def test_curves_are_there_before_their_stage_is_finished(
     for stage in order[:at]:
         compute(first, store, stage)
     compute(first, store, training, steps=2)
+    another = mark(live, RUNS)
     first.close(60)
     found = contents(live)
     assert {name: run["info"][0] for name, run in found.items()} == {
@@ -82,6 +85,7 @@ def test_curves_are_there_before_their_stage_is_finished(
     }
     for run in found.values():
         assert [point[0] for point in run["metrics"]["iter1/loss"]] == [1, 2]
+    another.end()
 
     second = Tracker(live, store, SERVED)
     second.start([RUNS])
@@ -96,7 +100,7 @@ def test_curves_are_there_before_their_stage_is_finished(
     store.clear_failure(training.fingerprint)
     for stage in order[at:]:
         compute(third, store, stage)
-    third.finish([STATE], timeout_s=60)
+    third.finish(lambda: [STATE], timeout_s=60)
     assert contents(live) == synced(after, store)
 
 
@@ -112,10 +116,12 @@ def test_points_of_a_stopped_training_go_at_the_next_sync_but_not_while_one_may_
         if stage.kind == "train":
             break
     tracker.close(60)
-    with live_lock(live, shared=True):
-        Tracker(live, store, SERVED).sync([state])
-        assert all("iter1/loss" in run["metrics"] for run in contents(live).values())
+    another = mark(live, RUNS)
     Tracker(live, store, SERVED).sync([state])
+    assert all("iter1/loss" in run["metrics"] for run in contents(live).values())
+    another.end()
+    Tracker(live, store, SERVED).sync([state])
+    mark(after, RUNS).end()
     Tracker(after, store, SERVED).sync([state])
     assert contents(live) == contents(after)
     assert all("iter1/loss" not in run["metrics"] for run in contents(live).values())
@@ -139,7 +145,7 @@ def test_a_training_that_came_out_otherwise_is_written_anew(
     tracker.start([RUNS])
     for stage in order[at:]:
         compute(tracker, store, stage)
-    tracker.finish([STATE], timeout_s=60)
+    tracker.finish(lambda: [STATE], timeout_s=60)
     assert contents(live) == synced(after, store)
 
 
@@ -153,7 +159,7 @@ def test_an_unreachable_server_is_one_quick_warning_and_the_next_sync_catches_up
     tracker.start([RUNS])
     for stage in stages(RUNS):
         compute(tracker, store, stage)
-    tracker.finish([STATE])
+    tracker.finish(lambda: [STATE])
     assert time.monotonic() - began < PATIENCE_S
     (warning,) = warnings
     assert "http://***@127.0.0.1:9 cannot be written" in warning
@@ -191,15 +197,38 @@ def test_the_pages_are_served_on_loopback_by_one_process(
     assert command[:4] == [sys.executable, "-m", "mlflow", "server"]
     options = dict(zip(command[4::2], command[5::2], strict=True))
     assert options == {
-        "--backend-store-uri": default_uri(work),
         "--artifacts-destination": str(work / "mlartifacts"),
         "--host": "127.0.0.1",
         "--port": "5123",
         "--workers": "1",
         "--uvicorn-opts": "--log-level warning",
     }
+    assert environment["MLFLOW_BACKEND_STORE_URI"] == default_uri(work)
     assert environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false"
     assert environment["MLFLOW_DISABLE_TELEMETRY"] == "true"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
     with pytest.raises(UserError, match="open that address in a browser"):
         ui_command(work, 5123)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://user:secret@127.0.0.1/db")
+    with pytest.raises(TrackingError, match=r"//\*\*\*@.*driver is not installed"):
+        ui_command(work, 5123)
+
+
+def test_neither_mlflow_nor_its_pages_collect_usage_data(new_work_dir: NewWorkDir) -> None:
+    """The pages ask their server, and send nothing where it says no.
+
+    MLflow is silent in tests and in CI, which it tells by variables that are taken away here.
+    """
+    code = (
+        "import mlflow.telemetry, mlflow.server\n"
+        "pages = mlflow.server.app.test_client()\n"
+        "told = pages.get('/ajax-api/3.0/mlflow/ui-telemetry').json\n"
+        "sent = pages.post('/ajax-api/3.0/mlflow/ui-telemetry', json={'records': [1]}).json\n"
+        "print(mlflow.telemetry.get_telemetry_client(), told['disable_ui_telemetry'], sent)\n"
+    )
+    _, environment = ui_command(new_work_dir("a"))
+    kept = {"PATH", "HOME", "PYTHONPATH"} | QUIET.keys()
+    for found in (environment, worker_environment()):
+        bare = {name: text for name, text in found.items() if name in kept}
+        said = subprocess.check_output([sys.executable, "-c", code], env=bare, text=True)
+        assert said == "None True {'status': 'disabled'}\n"

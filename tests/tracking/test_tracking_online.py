@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from toy_table import PROVENANCE, ToyWorld, contents
+from toy_table import PROVENANCE, ToyWorld, contents, mark
 
 from harness.catalogue.load import load_tables
 from harness.catalogue.profile import load_profiles
@@ -82,6 +82,7 @@ def test_a_half_finished_run_shows_its_finished_segments_and_syncs_once(
 ) -> None:
     store, work_dir = Store(tmp_path / "store"), new_work_dir("work")
     write(store, FIRST)
+    mark(work_dir, RUNS).end()
     tracker_of(work_dir, store).sync([state()])
     assert curve(work_dir) == [1, 2, 3]
     assert tracker_of(work_dir, store).sync([state()])["unchanged"] == 1
@@ -118,6 +119,6 @@ def test_a_run_tracked_live_and_synced_equals_one_only_synced(
             tracker.progress(stage, step, metrics)
         write(store, stage)
         tracker.stage_finished(stage)
-    tracker.finish([state()], timeout_s=60)
+    tracker.finish(lambda: [state()], timeout_s=60)
     tracker_of(after, store).sync([state()])
     assert contents(live) == contents(after)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
-from toy_table import SERVED, contents, filled, score, stages, toy_cells, toy_runs, write
+from toy_table import SERVED, contents, filled, mark, score, stages, toy_cells, toy_runs, write
 
 from harness.store import Store, StoreError
 from harness.tracking import TableState, Tracker, TrackingError
@@ -105,7 +105,7 @@ def test_a_row_has_the_numbers_of_whole_cells_and_never_ours_minus_the_papers(
     assert row["params"]["run"] == "dpo-eva-a_min"
     states = {"state.ah_wr": "ok", "state.mt_avg": "partial", "seeds": "0", "state": "mixed"}
     assert states.items() <= row["tags"].items()
-    assert row["info"][0] == "RUNNING"
+    assert row["info"][0] == "KILLED"
 
 
 def test_syncing_twice_changes_nothing_and_an_empty_server_gets_the_same(
@@ -127,6 +127,7 @@ def test_a_store_synced_as_it_grows_ends_like_one_synced_once(
 ) -> None:
     """Seen after every few stages: missing, running, failed, and whole."""
     growing, once = new_work_dir("a"), new_work_dir("b")
+    computing = mark(growing, RUNS)
     partial = Store(tmp_path / "growing")
     assert tracker(growing, partial).sync([STATE]) == {}
     seen = set()
@@ -141,6 +142,7 @@ def test_a_store_synced_as_it_grows_ends_like_one_synced_once(
             assert failures == ({f"{stage.label}: the loss is not a number"} if failed else set())
         write(partial, stage)
     assert seen == {"RUNNING", "FAILED", "FINISHED"}
+    computing.end()
     tracker(growing, partial).sync([STATE])
     tracker(once, partial).sync([STATE])
     assert contents(growing) == contents(once)
@@ -229,7 +231,7 @@ def test_an_unchanged_store_needs_no_mlflow(
         patched.setitem(sys.modules, "mlflow", None)  # importing it now raises
         patched.setattr(Store, "open", None)
         patched.setattr("harness.tracking.tracker.open_server", None)
-        tracker(work, store).finish([STATE])
+        tracker(work, store).finish(lambda: [STATE])
     (work / "mlflow.db").unlink()
     assert not tracker(work, store).is_current([STATE])
 

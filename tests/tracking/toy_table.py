@@ -18,6 +18,9 @@ from harness.engine import Plan
 from harness.store import Json, Provenance, Stage, Store
 from harness.store.progress import ProgressWriter
 from harness.tracking.database import default_uri
+from harness.tracking.marks import Mark, Marks
+from harness.tracking.record import FOLDER, SEEN
+from harness.tracking.runs import run_identity
 from harness.trainer.plan import Planner
 from harness.trainer.table_runs import TableRuns
 from harness.worlds.embedded.planning import EmbeddedWorld
@@ -115,6 +118,11 @@ def filled(root: Path, runs: TableRuns) -> Store:
     return store
 
 
+def mark(work_dir: Path, runs: TableRuns) -> Mark:
+    """Mark all runs of a table as computed in a work folder, as a process that computes does."""
+    return Marks(work_dir).begin({run_identity(run): run.asked for run in runs.runs.values()})
+
+
 @dataclass(frozen=True)
 class ToyCell:
     """What the projection reads of a report's cell."""
@@ -144,7 +152,7 @@ def toy_cells(**changes: Any) -> list[ToyCell]:
 
 
 def contents(work_dir: Path) -> dict[str, Any]:
-    """Return all that MLflow's database holds of active runs, without the ids it gives them."""
+    """Return all that MLflow's database holds of active runs, but the ids of runs and folders."""
     client = MlflowClient(default_uri(work_dir))
     found: dict[str, Any] = {}
     for experiment in client.search_experiments():
@@ -161,7 +169,7 @@ def contents(work_dir: Path) -> dict[str, Any]:
             found[name] = {
                 "info": (run.info.status, run.info.start_time, run.info.end_time),
                 "params": run.data.params,
-                "tags": run.data.tags,
+                "tags": {k: v for k, v in run.data.tags.items() if k not in (FOLDER, SEEN)},
                 "metrics": history,
                 "datasets": sorted(
                     (i.dataset.name, i.dataset.digest, i.dataset.source, i.tags[0].value)

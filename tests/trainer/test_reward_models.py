@@ -24,7 +24,8 @@ from harness.store import Json, StageContext
 from harness.trainer.factory import TRAINING
 from harness.trainer.model_steps import annotate_stage, assistant, user
 from harness.trainer.plan import Planner
-from harness.trainer.reward_plan import plan_study, reward_models_named
+from harness.trainer.reward_plan import plan_study
+from harness.trainer.rewards import reward_models_named
 from harness.trainer.table_runs import plan_table
 from harness.worlds.embedded import world
 from harness.worlds.embedded.planning import EmbeddedWorld

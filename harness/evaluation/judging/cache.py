@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from harness.errors import HarnessError
 from harness.evaluation.judging.request import ChatRequest, Reply, is_reply
+from harness.foreign import ForeignTextError, read_json
 from harness.store.manifest import utc_now
 
 _HEAD = b'{"address": "'
@@ -61,13 +62,13 @@ class ReplyCache:
         try:
             with place.file.open("rb") as file:
                 file.seek(place.start)
-                entry = json.loads(file.read(place.length))
+                entry = read_json(file.read(place.length))
         except OSError as error:
             raise HarnessError(
                 f"Cannot read {place.file}: {error}; delete the file, and its replies are asked "
                 "for again."
             ) from error
-        except ValueError:
+        except ForeignTextError:
             return None
         if not isinstance(entry, dict) or not is_reply(entry.get("reply")):
             return None

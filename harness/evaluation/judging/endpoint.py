@@ -10,7 +10,6 @@ an address or an error, and an endpoint that sends it back has it blotted out of
 
 from __future__ import annotations
 
-import json
 import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 
 from harness.errors import HarnessError, UserError
 from harness.evaluation.judging.request import ChatRequest, is_reply
+from harness.foreign import ForeignTextError, read_json, readable
 
 if TYPE_CHECKING:
     import openai
@@ -47,7 +47,7 @@ class OverloadedError(HarnessError):
 
 
 class LostError(HarnessError):
-    """No whole reply came (timeout, cut connection, broken JSON): it may have been charged."""
+    """No reply came that can be kept (timeout, cut connection, no JSON): it may be charged."""
 
 
 class RefusedError(HarnessError):
@@ -60,7 +60,7 @@ class Endpoint:
     Args:
         base_url: Its address, as in `http://127.0.0.1:8000/v1`.
         key_variable: Name of the environment variable with its key.
-        timeout_s: Seconds to wait for a reply.
+        timeout_s: Seconds that a request may take, from connecting to the reply's last byte.
 
     Raises:
         UserError: The address is not one, or carries a name, a password or a query.
@@ -88,18 +88,26 @@ class Endpoint:
         """
         import openai
 
+        from harness.evaluation.judging.bounded import bounded_request
+
+        client = self._client
         try:
             # The text as it came: what is kept is the reply, and not this client's reading of it.
-            text = self._client.post(self._chat, cast_to=str, body=request.body())
-            raw = json.loads(self._blotted(text))
+            with bounded_request(self.timeout_s):
+                text = client.post(self._chat, cast_to=str, body=request.body())
+            raw = read_json(self._blotted(text))
         except openai.APIStatusError as error:
             raise self._status_failure(error, request) from None
         except openai.APITimeoutError:
             raise LostError(
                 f"{self.host} did not reply within {self.timeout_s:g} s to {request.label}"
             ) from None
-        except (openai.APIConnectionError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        except openai.APIConnectionError as error:
             raise self._connection_failure(error, request) from None
+        except ForeignTextError as error:
+            raise LostError(
+                f"{self.host} sent no JSON that can be read for {request.label} ({error})"
+            ) from None
         except openai.OpenAIError as error:
             raise HarnessError(
                 f"The request to {self.host} failed: {self._quoted(str(error))}"
@@ -116,8 +124,13 @@ class Endpoint:
         """
         import openai
 
+        from harness.evaluation.judging.bounded import bounded_request
+
+        client = self._client
         try:
-            return [self._quoted(model.id) for model in self._client.models.list()]
+            with bounded_request(self.timeout_s):
+                found = read_json(client.get("/models", cast_to=str))
+            return [self._quoted(str(model["id"])) for model in found["data"]]
         except openai.APIStatusError as error:
             if error.status_code in (401, 403):
                 raise UserError(
@@ -127,7 +140,9 @@ class Endpoint:
             raise HarnessError(
                 f"{self.host} does not list its models (HTTP {error.status_code})"
             ) from None
-        except (openai.OpenAIError, ValueError) as error:
+        except (ForeignTextError, KeyError, TypeError):
+            raise HarnessError(f"{self.host} does not list its models as JSON") from None
+        except openai.OpenAIError as error:
             cause = type(error.__cause__ or error).__name__
             raise HarnessError(
                 f"{self.host} cannot be reached ({cause}); is the server running?"
@@ -145,12 +160,15 @@ class Endpoint:
     def _client(self) -> openai.OpenAI:
         import openai
 
+        from harness.evaluation.judging.bounded import bound_client
+
         return openai.OpenAI(
             # An endpoint without keys takes any; the client insists on one.
             api_key=self._key or "none",
             base_url=self.address,
             timeout=self.timeout_s,
             max_retries=0,
+            http_client=bound_client(openai.DefaultHttpxClient(timeout=self.timeout_s)),
         )
 
     def check_key(self) -> None:
@@ -171,7 +189,7 @@ class Endpoint:
         return text.replace(self._key, BLOT)
 
     def _quoted(self, text: str) -> str:
-        words = " ".join(self._blotted(text).split())
+        words = " ".join(self._blotted(readable(text)).split())
         return words if len(words) <= LONGEST_QUOTE else words[:LONGEST_QUOTE] + " ..."
 
     def _connection_failure(self, error: Exception, request: ChatRequest) -> HarnessError:

@@ -12,6 +12,7 @@ counts at the most it can have cost, under a name of its own.
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass
 
@@ -20,10 +21,27 @@ from harness.evaluation.judging.prices import Price
 from harness.evaluation.judging.request import ChatRequest, Reply
 from harness.evaluation.judging.tokens import most_completion_tokens, most_prompt_tokens
 
+_LOG = logging.getLogger(__name__)
+_OVERSTATED = (
+    "The endpoint says that %s tokens were taken for %s, which can be %s at most: such replies are "
+    "counted at the most, and what it charges for them is not known"
+)
+
 
 def tokens_of(request: ChatRequest, reply: Reply) -> tuple[int, int]:
-    """Return the tokens of prompt and completion; without a count by the endpoint, the most."""
-    return reply.usage or (most_prompt_tokens(request), most_completion_tokens(request))
+    """Return the tokens of prompt and completion that a reply is counted at.
+
+    They are those that the endpoint counted, but no more than the request allows: what it sent and
+    the limit it set bound them, whatever is claimed. Without a count they are these bounds.
+    """
+    most = most_prompt_tokens(request), most_completion_tokens(request)
+    prompt, completion = reply.usage or most
+    return min(prompt, most[0]), min(completion, most[1])
+
+
+def is_overstated(request: ChatRequest, reply: Reply) -> bool:
+    """Return whether an endpoint counted more tokens than a request allows."""
+    return reply.usage is not None and reply.usage != tokens_of(request, reply)
 
 
 class BudgetReachedError(HarnessError):
@@ -41,6 +59,8 @@ class Spending:
         completion_tokens: Tokens of their completions.
         usd: Their price in dollars; None where a price is not known.
         usd_unconfirmed: The most that requests without a reply can have cost, in dollars.
+        overstated: Replies whose endpoint counted more tokens than the request allows; they are
+            counted at what it allows.
     """
 
     requests: int
@@ -49,6 +69,7 @@ class Spending:
     completion_tokens: int
     usd: float | None
     usd_unconfirmed: float
+    overstated: int
 
 
 class Ledger:
@@ -65,7 +86,7 @@ class Ledger:
         self._changed = threading.Condition()
         self._under_way: dict[int, float] = {}
         self._next = 0
-        self._requests = self._cached = 0
+        self._requests = self._cached = self._overstated = 0
         self._prompt_tokens = self._completion_tokens = 0
         self._usd = self._unconfirmed = 0.0
         self._unpriced = False
@@ -95,9 +116,12 @@ class Ledger:
             return self._next
 
     def settle(self, ticket: int, request: ChatRequest, reply: Reply, price: Price | None) -> None:
-        """Count a reply at what it cost; without a count by the endpoint, at the most."""
-        tokens = tokens_of(request, reply)
+        """Count a reply at what it cost; without a count that can be, at the most."""
+        tokens, overstated = tokens_of(request, reply), is_overstated(request, reply)
         with self._changed:
+            if overstated and not self._overstated:
+                _LOG.warning(_OVERSTATED, reply.usage, request.label, tokens)
+            self._overstated += overstated
             del self._under_way[ticket]
             self._requests += 1
             self._prompt_tokens += tokens[0]
@@ -136,6 +160,7 @@ class Ledger:
                 completion_tokens=self._completion_tokens,
                 usd=None if self._unpriced else self._usd,
                 usd_unconfirmed=self._unconfirmed,
+                overstated=self._overstated,
             )
 
     def _fits(self, most: float) -> bool:

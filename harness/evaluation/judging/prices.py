@@ -1,20 +1,26 @@
-"""What a judge costs: prices by model, with the date and the source of the list.
+"""What a judge costs and until when it is served, with the date and the sources of the list.
 
-Prices are in dollars for a million tokens. The list that is shipped was not checked; a user gives
-one of his own in the same form, or the price of one model. A model without a known price has none:
-its cost is then not known, which is not zero.
+Prices are in dollars for a million tokens. What the list that is shipped rests on stands in it; a
+user gives one of his own in the same form, or the price of one model. A model without a known price
+has none: its cost is then not known, which is not zero.
+
+Sellers retire models, judges of record among them. From its day on a model cannot be asked at its
+seller's any more; its successor is another judge, with scores in columns of their own. Nothing is
+known of models that the list does not name or gives no day.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from harness.catalogue.yaml_reader import read_yaml
 from harness.errors import UserError
 
 PER_MILLION = 1e6
@@ -37,18 +43,66 @@ class Price:
 
 
 @dataclass(frozen=True)
+class Retirement:
+    """The end of a model at its seller's.
+
+    Attributes:
+        model: The model.
+        on: The day from which it is not served any more.
+        successor: Who takes its place here; None where nobody was chosen.
+        source: What the day rests on.
+    """
+
+    model: str
+    on: date
+    successor: str | None
+    source: str
+
+    @property
+    def is_past(self) -> bool:
+        """Whether the day has come."""
+        return self.on <= today()
+
+    @property
+    def sentence(self) -> str:
+        """What happens or has happened, with what the day rests on, for people."""
+        verb = "was retired" if self.is_past else "will be retired"
+        successor = f"; its successor here is {self.successor}" if self.successor else ""
+        return f"{self.model} {verb} by its seller on {self.on} ({self.source}){successor}"
+
+    def as_json(self) -> dict[str, str | bool | None]:
+        """Return the retirement as JSON data."""
+        return {
+            "model": self.model,
+            "on": self.on.isoformat(),
+            "past": self.is_past,
+            "successor": self.successor,
+            "source": self.source,
+        }
+
+
+def today() -> date:
+    """Return the day it is (UTC): the one place from which days are compared with it."""
+    return datetime.now(UTC).date()
+
+
+@dataclass(frozen=True)
 class PriceList:
     """Prices by model.
 
     Attributes:
         as_of: When they were the seller's: a year, month or day.
         source: Where they are from.
+        sha256: The digest of the file.
         models: Model to price.
+        retirements: Model to its retirement, of those that have a day.
     """
 
     as_of: str
     source: str
+    sha256: str
     models: Mapping[str, Price] = field(default_factory=dict)
+    retirements: Mapping[str, Retirement] = field(default_factory=dict)
 
     def of(self, model: str) -> Price | None:
         """Return a model's price; None where the list has none."""
@@ -56,34 +110,57 @@ class PriceList:
 
     @property
     def origin(self) -> str:
-        """The list's date and source, for people."""
-        return f"prices of {self.as_of}: {self.source}"
+        """The list's date, digest and source, for people."""
+        return f"prices of {self.as_of} (sha256 {self.sha256[:12]}): {self.source}"
+
+
+class _Source(BaseModel):
+    """What numbers of the list rest on: a page, the day it was seen, and whose it is."""
+
+    model_config = ConfigDict(extra="forbid")
+    rests_on: str
+    url: str | None = None
+    seen: date | None = None
 
 
 class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid")
     prompt: _Dollars
     completion: _Dollars
+    source: str | None = None
+    retires: date | None = None
+    retires_source: str | None = None
+    successor: str | None = None
 
 
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
     as_of: str
     source: str
+    sources: dict[str, _Source] = {}
     models: dict[str, _Entry]
+
+    @model_validator(mode="after")
+    def _named(self) -> _File:
+        for name, entry in self.models.items():
+            for source in (entry.source, entry.retires_source):
+                if source is not None and source not in self.sources:
+                    raise ValueError(f"{name} rests on `{source}`, which is none of `sources`")
+        return self
 
 
 def read_prices(path: Path = SHIPPED) -> PriceList:
     """Read a price list.
 
     Args:
-        path: A YAML file with `as_of`, `source` and `models`: model to `prompt` and `completion`.
+        path: A YAML file with `as_of`, `source` and `models`: model to `prompt` and `completion`,
+            and where they are known to `retires` and `successor`.
 
     Raises:
         UserError: The file cannot be read or has another form.
     """
+    found = read_yaml(path)
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
         if isinstance(found, dict) and "as_of" in found:
             found["as_of"] = str(found["as_of"])
         read = _File.model_validate(found)
@@ -91,11 +168,22 @@ def read_prices(path: Path = SHIPPED) -> PriceList:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         raise UserError(f"{path} is no price list ({where}: {first['msg']}); repair it") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        words = " ".join(str(error).split())
-        raise UserError(f"Cannot read {path}: {words}; give a list of prices") from error
     prices = {name: Price(entry.prompt, entry.completion) for name, entry in read.models.items()}
-    return PriceList(read.as_of, read.source, prices)
+    retirements = {
+        name: Retirement(name, entry.retires, entry.successor, _basis(read, entry.retires_source))
+        for name, entry in read.models.items()
+        if entry.retires is not None
+    }
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return PriceList(read.as_of, read.source, digest, prices, retirements)
+
+
+def _basis(read: _File, source: str | None) -> str:
+    """Return where a day is from: the page and when it was seen, or what else it rests on."""
+    if source is None:
+        return read.source
+    found = read.sources[source]
+    return found.rests_on if found.url is None else f"{found.url}, seen {found.seen}"
 
 
 def parse_price(option: str, text: str) -> Price:

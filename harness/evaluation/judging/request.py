@@ -103,9 +103,9 @@ class Reply:
     def tool_arguments(self) -> str | None:
         """The arguments of the first tool call, or None where there is no tool call."""
         calls = (self.choice.get("message") or {}).get("tool_calls")
-        if not isinstance(calls, list) or not calls:
-            return None
-        arguments = (calls[0].get("function") or {}).get("arguments")
+        first = calls[0] if isinstance(calls, list) and calls else None
+        function = first.get("function") if isinstance(first, Mapping) else None
+        arguments = function.get("arguments") if isinstance(function, Mapping) else None
         return arguments if isinstance(arguments, str) else None
 
     @property
@@ -115,7 +115,7 @@ class Reply:
         if not isinstance(usage, Mapping):
             return None
         counts = (usage.get("prompt_tokens"), usage.get("completion_tokens", 0))
-        if all(isinstance(count, int) and count >= 0 for count in counts):
+        if all(type(count) is int and count >= 0 for count in counts):
             return int(counts[0]), int(counts[1])  # type: ignore[arg-type]
         return None
 

@@ -10,6 +10,9 @@ CHARACTERS_PER_TOKEN = 4
 TOKENS_PER_MESSAGE = 8
 """Most tokens a message needs besides its text (role and separators)."""
 
+TOKENS_PER_TEMPLATE = 128
+"""Most tokens that a model's chat template adds by itself, such as a system message of its own."""
+
 UNLIMITED_REPLY = 4096
 """Tokens reserved for the reply to a request that sets no limit."""
 
@@ -27,7 +30,7 @@ def most_prompt_tokens(request: ChatRequest) -> int:
     """
     size = sum(len(m.content.encode()) for m in request.messages)
     tools = len(str(request.settings.get("tools", "")).encode())
-    return size + tools + TOKENS_PER_MESSAGE * (len(request.messages) + 1)
+    return size + tools + TOKENS_PER_MESSAGE * (len(request.messages) + 1) + TOKENS_PER_TEMPLATE
 
 
 def most_completion_tokens(request: ChatRequest) -> int:

@@ -11,9 +11,7 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,60 +21,59 @@ from harness.report.figures.kinds import KINDS
 from harness.report.figures.page import as_markdown
 from harness.report.figures.point import Point
 from harness.report.figures.report import FILE, FigureReport
-from harness.report.json import dumps
-from harness.report.publish import DIGESTS, PAGE, REPORT, replace_folder, sha256
-from harness.report.published import read_json, same
-from harness.store.faults import explained
+from harness.report.publication import (
+    PAGE,
+    REPORT,
+    Extent,
+    Kind,
+    changed_file,
+    check_files,
+    publish_folder,
+    read_json,
+    without_numbers,
+)
+from harness.report.published import same
 
 _NUMBERS = ("value", "low", "high")
 
 
-def publish_figure(report: FigureReport, results_dir: Path) -> Path:
+def publish_figure(report: FigureReport, results_dir: Path, *, allow_fewer: bool = False) -> Path:
     """Write `results/<profile>/<figure>/`, in place of what was published before.
 
     Args:
         report: The figure's report.
         results_dir: The folder of published results.
+        allow_fewer: Publish it though it is not whole, or has less than what stands there.
 
     Returns:
         The folder that was written.
 
     Raises:
+        Refused: It is not whole, or has less than what stands there, and that is not allowed.
         StoreError: The disk is full, or the folder may not be written.
     """
-    target = results_dir / report.profile / report.figure.id
-    with explained(f"publishing `{report.figure.id}`", results_dir):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
-            draft = Path(scratch) / "new"
-            draft.mkdir()
-            report.draw(draft / FILE)
-            report.data.write(draft / report.data.FILE)
-            (draft / PAGE).write_text(as_markdown(report, drawn=True), encoding="utf-8")
-            (draft / REPORT).write_text(report.json_text(), encoding="utf-8")
-            digests = {
-                "files": {file.name: sha256(file) for file in sorted(draft.iterdir())},
-                "stages": report.data.stages,
-            }
-            (draft / DIGESTS).write_text(dumps(digests), encoding="utf-8")
-            replace_folder(target, draft, Path(scratch) / "old")
-    return target
+
+    def write(draft: Path) -> None:
+        report.draw(draft / FILE)
+        report.data.write(draft / report.data.FILE)
+        (draft / PAGE).write_text(as_markdown(report, drawn=True), encoding="utf-8")
+        (draft / REPORT).write_text(report.json_text(), encoding="utf-8")
+
+    place, stages = f"{report.profile}/{report.figure.id}", report.data.stages
+    return publish_folder(FIGURE, place, results_dir, write, stages=stages, allow_fewer=allow_fewer)
 
 
-def figure_folders(results_dir: Path) -> Iterator[Path]:
-    """Yield the folders of published figures, in order of profile and figure."""
-    for path in sorted(results_dir.glob(f"*/*/{REPORT}")):
-        if is_figure(path.parent):
-            yield path.parent
-
-
-def is_figure(folder: Path) -> bool:
-    """Return whether a published report is a figure's."""
-    try:
-        report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(report, dict) and "figure" in report
+def figure_extent(report: Mapping[str, Any]) -> Extent:
+    """Return how much a published figure has; its rows are the series of its panels."""
+    points = report["points"]
+    return Extent(
+        rows=tuple(dict.fromkeys(_named(p["panel"], p["series"]) for p in points)),
+        seeds=tuple(report["seeds"]),
+        counts={"numbers": sum(p["value"] is not None for p in points)},
+        lacking=without_numbers(
+            (_named(p["panel"], p["series"], p["at"]), p["state"]) for p in points
+        ),
+    )
 
 
 def check_figure(folder: Path) -> int:
@@ -95,15 +92,14 @@ def check_figure(folder: Path) -> int:
         before = [Point.from_json(point) for point in report["points"]]
         again = _recompute(folder, report)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _changed(folder / REPORT) from error
+        raise changed_file(folder / REPORT, "figure") from error
     difference = _first_difference(before, again)
-    files = read_json(folder / DIGESTS, "figure").get("files", {})
-    for name in (data_file, REPORT, PAGE, FILE):
-        if not (folder / name).is_file():
-            raise HarnessError(f"{folder / name} is missing; publish the figure again")
-        if sha256(folder / name) != files.get(name):
-            first = f"; the first number that changes is the {difference}" if difference else ""
-            raise HarnessError(f"{_changed(folder / name)}{first}")
+    try:
+        check_files(folder, (data_file, REPORT, PAGE, FILE), "figure")
+    except HarnessError as error:
+        if difference is None:
+            raise
+        raise HarnessError(f"{error}; the first number that changes is the {difference}") from error
     if difference:
         raise HarnessError(
             f"{folder / REPORT}: the {difference} does not follow from {data_file}; publish the "
@@ -124,7 +120,7 @@ def _recompute(folder: Path, report: dict[str, Any]) -> list[Point]:
     try:
         data = kind.data.load(report["data"], path)
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-        raise _changed(path) from error
+        raise changed_file(path, "figure") from error
     return kind.points(figure, data)
 
 
@@ -133,7 +129,7 @@ def _first_difference(before: list[Point], again: list[Point]) -> str | None:
     if len(before) != len(again):
         return f"number of points ({len(before)}, and {len(again)} follow from the data)"
     for was, now in zip(before, again, strict=True):
-        place = " / ".join(filter(None, (was.panel, was.series, was.at)))
+        place = _named(was.panel, was.series, was.at)
         if (was.panel, was.series, was.at, was.quantity) != (
             now.panel, now.series, now.at, now.quantity,
         ):  # fmt: skip
@@ -146,8 +142,9 @@ def _first_difference(before: list[Point], again: list[Point]) -> str | None:
     return None
 
 
-def _changed(path: Path) -> HarnessError:
-    return HarnessError(
-        f"{path} is not what was published; restore it from version control or publish the figure "
-        "again"
-    )
+def _named(*parts: str | None) -> str:
+    return " / ".join(filter(None, parts))
+
+
+FIGURE = Kind("figure", "figure", figure_extent, check_figure)
+"""A figure with the values of single prompts its points follow from."""

@@ -17,7 +17,7 @@ from harness.report.page.examples import Lineage
 from harness.report.page.pictures import Picture
 from harness.report.page.provenance import Traces
 from harness.report.report import Report
-from harness.report.summary import summarise
+from harness.report.summary import compared_signs
 from harness.report.verdicts import Verdict
 
 Source = Literal["store", "results"]
@@ -91,6 +91,7 @@ def with_all_rows(report: Report) -> Report:
     What is said of whole columns is then about all of them.
     """
     known = {(cell.row, cell.column): cell for cell in report.cells}
+    said = {summary.column: summary for summary in report.summaries}
     cells = [
         known.get((row.id, column.id)) or _empty(report, row, column.id)
         for row in report.table.rows
@@ -100,7 +101,14 @@ def with_all_rows(report: Report) -> Report:
         report,
         rows=report.table.rows,
         cells=tuple(cells),
-        summaries=tuple(summarise(cells)),
+        # A row that was left out changes nothing where the paper prints no value of it; where it
+        # does, its column lacks a number, and then there is only a count.
+        summaries=tuple(
+            said[of_all.column]
+            if of_all.column in said and of_all.rows == said[of_all.column].rows
+            else of_all
+            for of_all in compared_signs(cells)
+        ),
     )
 
 
@@ -135,5 +143,7 @@ def _empty(report: Report, row: Row, column: str) -> Cell:
             "paper_gain": table.paper_gain(row, declared),
             "state": "not_run" if available else "not_available",
             "runs": (),
+            "reward_models": (),
+            "creators": (),
         }
     )

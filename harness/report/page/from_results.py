@@ -61,7 +61,7 @@ def _section(table: Table, profile: Profile, folder: Path, traces: Traces) -> Se
         absent = {row.id: NOT_PUBLISHED for row in table.rows}
         return Section(without_runs(table, profile, ()), verdicts, absent, None, (), ())
     found = read_published(folder)
-    trace_published(found, traces)
+    trace_published(found, profile, traces)
     report = restored(found, table, profile)
     shown = {row.id for row in report.rows}
     return Section(

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from harness.catalogue.claims import figure_claims
 from harness.catalogue.deviations import deviations
+from harness.catalogue.figures import Figure
 from harness.catalogue.profile import Profile
 from harness.catalogue.schema import Table
 from harness.report import error_rates, view
 from harness.report.cells import build_cells
 from harness.report.claims import judge_figures, judge_runs, lacking_rows
 from harness.report.costs import Costs
+from harness.report.figures.report import assemble_figure
 from harness.report.page.answers import judged_answers
 from harness.report.page.contents import Contents, Section, with_all_rows, without_runs
 from harness.report.page.examples import offline_lineages, online_lineage
-from harness.report.page.pictures import drawn, published
+from harness.report.page.pictures import Picture, drawn, drawn_figure
 from harness.report.page.provenance import Traces, trace_store
 from harness.report.report import assemble
 from harness.report.scores import read_scores
@@ -34,17 +36,26 @@ Seeds = Callable[[Table], Sequence[int]]
 
 
 def from_store(
-    tables: Iterable[Table], profile: Profile, seeds: Seeds, store: Store, results_dir: Path
+    tables: Iterable[Table],
+    profile: Profile,
+    seeds: Seeds,
+    store: Store,
+    results_dir: Path,
+    figures: Iterable[Figure] = (),
 ) -> Contents:
     """Gather what a page says of some tables.
+
+    Every number and picture comes from the store, but for the error rates, which are a property of
+    the code that judges claims and are read from where they were published.
 
     Args:
         tables: The tables.
         profile: The profile.
         seeds: The seeds of each table.
         store: What was computed.
-        results_dir: The folder of published results, for the figures that belong to no table and
-            the error rates.
+        results_dir: The folder of published results, for the error rates.
+        figures: Declared figures; those are drawn of which all tables are on the page, with the
+            seeds that these have in common, as far as the store holds their numbers.
 
     Raises:
         StoreError: A stored file is not what was written.
@@ -53,10 +64,13 @@ def from_store(
     costs, traces = Costs(store), Traces()
     planned: list[TableRuns] = []
     sections = []
+    shown: dict[str, tuple[Table, Sequence[int]]] = {}
     for table in tables:
-        runs, lacking = runnable(table, profile, seeds(table))
+        own = seeds(table)
+        shown[table.id] = table, own
+        runs, lacking = runnable(table, profile, own)
         if runs is None:
-            sections.append(_unrunnable(table, profile, seeds(table), lacking))
+            sections.append(_unrunnable(table, profile, own, lacking))
             continue
         planned.append(runs)
         sections.append(_section(runs, store, costs, lacking))
@@ -68,7 +82,7 @@ def from_store(
         source="store",
         sections=tuple(sections),
         figure_verdicts=tuple(judge_figures(figure_claims(), verdicts, profile.scale)),
-        pictures=tuple(published(folder)),
+        pictures=tuple(_drawn_figures(figures, shown, profile, store)),
         error_rates=error_rates.read(folder),
         deviations=deviations(),
         lineages=_first(offline_lineages(runs, store) for runs in planned)
@@ -77,6 +91,28 @@ def from_store(
         or _first(judged_answers(runs, store, online=True) for runs in planned),
         traces=traces,
     )
+
+
+def _drawn_figures(
+    figures: Iterable[Figure],
+    shown: Mapping[str, tuple[Table, Sequence[int]]],
+    profile: Profile,
+    store: Store,
+) -> Iterator[Picture]:
+    """Yield the figures that the store has any numbers of, drawn now."""
+    from harness.trainer.figure_runs import plan_figure
+
+    tables = {name: table for name, (table, _) in shown.items()}
+    for figure in figures:
+        names = {ref.partition("/")[0] for ref in figure.rows}
+        if not names <= shown.keys():
+            continue
+        seeds = set.intersection(*({*shown[name][1]} for name in names))
+        runs = plan_figure(figure, tables, profile, sorted(seeds)) if seeds else None
+        if runs is not None and runs.runs:
+            report = assemble_figure(runs, store)
+            if any(point.value is not None for point in report.points):
+                yield drawn_figure(report)
 
 
 def runnable(
@@ -97,7 +133,7 @@ def runnable(
 def _section(runs: TableRuns, store: Store, costs: Costs, lacking: dict[str, str]) -> Section:
     measured = read_scores(runs, store)
     cells = build_cells(runs, store, measured)
-    report = assemble(runs, cells, store)
+    report = assemble(runs, cells, store, measured=measured)
     return Section(
         report=with_all_rows(report),
         verdicts=tuple(judge_runs(runs, store, lacking, cells, measured)),

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.catalogue.profile import benchmark_of
 from harness.catalogue.schema import Column, Row
 from harness.report import view
 from harness.report.cells import Cell
@@ -222,11 +221,10 @@ def _card(report: Report, row: Row, column: Column, cell: Cell, traces: Traces) 
         facts.append(("paper", f"{printed}; {report.table.place}"))
     facts += [("run", run_id), ("seeds", ", ".join(map(str, cell.seeds)) or view.APPLIES_NOT)]
     if trace is not None:
-        benchmark = benchmark_of(report.profile, column.reads)
         facts += [
-            ("judge", trace.judges.get(benchmark or "", view.APPLIES_NOT)),
-            ("reward model", ", ".join(trace.reward_models) or "none"),
-            ("creator", ", ".join(trace.creators) or "none"),
+            ("judge", cell.judge or view.APPLIES_NOT),
+            ("reward model", ", ".join(cell.reward_models) or "none"),
+            ("creator", ", ".join(cell.creators) or "none"),
             ("policy", ", ".join(trace.policies)),
             ("commit", ", ".join(_commits(trace.seeds.values(), cell.seeds)) or "none yet"),
         ]

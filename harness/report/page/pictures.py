@@ -5,6 +5,8 @@ whose heading and pictures with their alternative texts are taken over, the pict
 `report.json`, whose `findings` are, where it has any. Whatever is published in this form is on the
 page; nothing has to be declared for it.
 
+On a page made from a store, figures are drawn from that store instead.
+
 Pictures become data in the page itself, as images, where nothing they hold can run.
 """
 
@@ -19,7 +21,9 @@ from pathlib import Path
 
 from harness.report import view
 from harness.report.curves import draw_curves
-from harness.report.publish import PAGE, REPORT
+from harness.report.figures.report import FILE, FigureReport
+from harness.report.figures.text import counted
+from harness.report.publication import PAGE, REPORT
 from harness.report.published import is_table
 from harness.report.report import Report
 from harness.report.reward_study_plot import draw_study
@@ -67,6 +71,16 @@ def drawn(report: Report) -> list[Picture]:
     return pictures
 
 
+def drawn_figure(report: FigureReport) -> Picture:
+    """Return a figure of the paper, drawn now."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / FILE
+        report.draw(path)
+        svg = path.read_bytes()
+    origin = f"drawn from the store, {counted(report.seeds)}"
+    return Picture(report.heading, report.alt, svg, origin, tuple(report.findings))
+
+
 def beside(folder: Path) -> list[Picture]:
     """Return the figures published in a folder."""
     page = folder / PAGE
@@ -75,7 +89,7 @@ def beside(folder: Path) -> list[Picture]:
     text = page.read_text(encoding="utf-8")
     heading = _HEADING.search(text)
     title = _plain(heading[1]) if heading else folder.name
-    origin = f"{folder.parent.name}/{folder.name}"
+    origin = f"published in results/{folder.parent.name}/{folder.name}"
     return [
         Picture(title, _plain(alt), (folder / file).read_bytes(), f"{origin}/{file}",
                 _findings(folder))

@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from harness.report.origin import behind, origin_of_stages
-from harness.report.publish import DIGESTS, OF_STUDY
+from harness.catalogue.profile import Profile, benchmark_of
+from harness.report.origin import behind, makers_of, origin_of_stages
+from harness.report.publication import DIGESTS
+from harness.report.publish import OF_STUDY
 from harness.report.published import Published
 from harness.store import Store
 
@@ -87,8 +89,9 @@ def trace_store(table_runs: TableRuns, store: Store, traces: Traces) -> None:
             continue
         origin = origin_of_stages(list(behind(run.targets)), store)
         if not trace.policies:
-            trace.policies, trace.creators = origin.policies, origin.creators
-            trace.reward_models = origin.reward_models
+            makers = makers_of([run], store)
+            trace.policies, trace.creators = origin.policies, makers.creators
+            trace.reward_models = makers.reward_models
             judges = {name: str(stage.settings["judge"]) for name, stage in run.judged.items()}
             trace.judges = judges
         done = (origin.stages_done, origin.stages)
@@ -100,10 +103,11 @@ def trace_store(table_runs: TableRuns, store: Store, traces: Traces) -> None:
         trace.seeds[seed] = SeedTrace(seed, stages, origin.commits, done, origin.finished)
 
 
-def trace_published(published: Published, traces: Traces) -> None:
+def trace_published(published: Published, profile: Profile, traces: Traces) -> None:
     """Add the runs behind a published table to those known.
 
-    What is published names models and commits for a table as a whole.
+    What is published names the commits for a table as a whole, so that each of a run's is among
+    those that all its tables have.
     """
     report = published.report
     origin = report["origin"]
@@ -115,14 +119,17 @@ def trace_published(published: Published, traces: Traces) -> None:
         run_id, _, seed = name.split("/")
         trace, number = traces[run_id], int(seed.removeprefix("seed"))
         trace.policies = _joined(trace.policies, origin["policies"])
-        trace.reward_models = _joined(trace.reward_models, origin["reward_models"])
-        trace.creators = _joined(trace.creators, origin["creators"])
-        trace.judges = {**trace.judges, **origin["judges"]}
         known = trace.seeds.get(number)
         short = {what: fingerprint[:SHORT] for what, fingerprint in fingerprints.items()}
-        commits = _joined(() if known is None else known.commits, origin["commits"])
+        commits = tuple(c for c in origin["commits"] if known is None or c in known.commits)
         both = short if known is None else {**known.stages, **short}
         trace.seeds[number] = SeedTrace(number, both, commits)
+    for cell in published.cells:
+        trace = traces[published.run_of(cell.row, cell.column)]
+        trace.reward_models, trace.creators = cell.reward_models, cell.creators
+        benchmark = benchmark_of(profile, published.score_of(cell.column))
+        if benchmark is not None and cell.judge is not None:
+            trace.judges = {**trace.judges, benchmark: cell.judge}
 
 
 def _serve(table: str, rows: Mapping[str, Iterable[str]], profile: str, traces: Traces) -> None:

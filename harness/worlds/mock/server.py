@@ -39,11 +39,14 @@ class StandIn:
     """A server on loopback, for a `with` statement.
 
     Args:
-        reply: Returns the completion for a request, or (status, body, headers) for another reply.
+        reply: Returns the completion for a request, or (status, body, headers) for another reply;
+            a body that is a text is sent as it is.
         latency_s: Seconds before each reply.
         failing: Share of requests whose first attempt fails, one of `FAILURES`.
         key: The key it asks for; None for none.
         port: The port; 0 for a free one.
+        instead: Given a request and how often it has come, returns what answers the connection in
+            place of the server, or None.
     """
 
     def __init__(
@@ -53,8 +56,10 @@ class StandIn:
         failing: float = 0.0,
         key: str | None = None,
         port: int = 0,
+        instead: Callable[[Body, int], Callable[[Any, Body], None] | None] | None = None,
     ) -> None:
         self.reply = reply
+        self.instead = instead or (lambda body, times: None)
         self.latency_s = latency_s
         self.failing = failing
         self.key = key
@@ -121,6 +126,13 @@ def _handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
                 stand_in.most_under_way = max(stand_in.most_under_way, stand_in.under_way)
             if stand_in.latency_s:
                 time.sleep(stand_in.latency_s)
+            instead = stand_in.instead(body, stand_in.seen[number])
+            if instead is not None:
+                instead(self, body)
+                self.close_connection = True
+                with stand_in.guard:
+                    stand_in.under_way -= 1
+                return
             status, text, headers, cut = self._answer(body, failure)
             with stand_in.guard:
                 stand_in.answered[number] += status == 200 and failure is None
@@ -142,7 +154,8 @@ def _handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
                 return 200, '{"choices": [' if failure == "broken" else '{"choices": []}', {}, False
             reply = stand_in.reply(body)
             status, payload, headers = reply if isinstance(reply, tuple) else (200, reply, {})
-            return status, json.dumps(payload), headers, False
+            text = payload if isinstance(payload, str) else json.dumps(payload)
+            return status, text, headers, False
 
         def _send(self, status: int, text: str, headers: Mapping[str, str], cut: bool) -> None:
             data = text.encode()

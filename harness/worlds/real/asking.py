@@ -7,7 +7,6 @@ counted, and means are over what is there.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from harness.evaluation.judging.client import Client, Done, work_through
 from harness.evaluation.judging.request import ChatRequest, Message
+from harness.foreign import ForeignTextError, read_json
 from harness.store.fingerprint import Json, canonical_json, digest
 
 ATTEMPTS = 3
@@ -24,6 +24,8 @@ SETTINGS: Mapping[str, Json] = {"temperature": 0.0, "max_tokens": 64}
 """How replies are drawn: greedily, and no longer than one small object needs."""
 
 Value = TypeVar("Value")
+
+_FENCED = re.compile(r"```(?:json)?(.*)```", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -146,9 +148,9 @@ def only_field(reply: str, name: str) -> Any:
     A fence of code around the object is allowed; words before or after it, other fields and two
     objects are not.
     """
-    fenced = re.fullmatch(r"\s*```(?:json)?\s*(.*?)\s*```\s*", reply, re.DOTALL)
+    fenced = _FENCED.fullmatch(reply.strip())
     try:
-        found = json.loads(fenced[1] if fenced else reply)
-    except (json.JSONDecodeError, RecursionError):
+        found = read_json(fenced[1] if fenced else reply)
+    except ForeignTextError:
         return None
     return found[name] if isinstance(found, dict) and set(found) == {name} else None

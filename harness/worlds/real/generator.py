@@ -15,6 +15,7 @@ from typing import Protocol
 
 from harness.errors import HarnessError
 from harness.evaluation.judging.client import PATIENCE, Client, UnansweredError
+from harness.evaluation.judging.ledger import tokens_of
 from harness.evaluation.judging.request import ChatRequest, Message, Reply
 from harness.store.fingerprint import Json
 
@@ -97,7 +98,7 @@ class EndpointGenerator:
                 raise
             self._note_refusal(error)
             return Written("", refused=True)
-        self._count(reply)
+        self._count(self.client.worded(request), reply)
         return _written(reply)
 
     def _note_refusal(self, error: UnansweredError) -> None:
@@ -110,14 +111,15 @@ class EndpointGenerator:
                     "correct the model or its settings and run the same command again."
                 ) from error
 
-    def _count(self, reply: Reply) -> None:
+    def _count(self, request: ChatRequest, reply: Reply) -> None:
         with self._guard:
             self._answered = True
             if reply.usage is None:
                 self.tokens.uncounted += 1
             else:
-                self.tokens.prompt += reply.usage[0]
-                self.tokens.completion += reply.usage[1]
+                prompt, completion = tokens_of(request, reply)
+                self.tokens.prompt += prompt
+                self.tokens.completion += completion
 
 
 def _written(reply: Reply) -> Written:

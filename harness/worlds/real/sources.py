@@ -14,7 +14,6 @@ authors' `shuffle_ds.py`).
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from harness.errors import HarnessError, UserError
+from harness.foreign import ForeignTextError, read_json
 from harness.project import work_dir
 from harness.store.fingerprint import Json, canonical_json, digest
 
@@ -160,8 +160,8 @@ def _read_jsonl(path: Path) -> list[Any]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-        except (json.JSONDecodeError, RecursionError):
+            row = read_json(line)
+        except ForeignTextError:
             row = None
         if not isinstance(row, dict) or COLUMN not in row:
             raise UserError(f"{path}:{number}: this line is no object with a `{COLUMN}`; repair it")
@@ -175,7 +175,7 @@ def _read_parquet(path: Path) -> list[Any]:
 
     try:
         return list(pq.read_table(path, columns=[COLUMN]).column(COLUMN).to_pylist())
-    except (pa.ArrowException, KeyError, OSError) as error:
+    except (pa.ArrowException, KeyError, OSError, UnicodeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{path} is no Parquet file with a column `{COLUMN}`: {reason}") from error
 

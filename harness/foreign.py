@@ -1,0 +1,72 @@
+"""JSON from outside: what a model, an endpoint or somebody's file says, read without trust.
+
+Python's own reader takes all that JSON allows, and what it returns can then not be written, sent or
+counted: a text with half a surrogate pair (an emoji that a limit of tokens cut in two) has no
+UTF-8, nesting that could still be read is too deep to be written, an integer of thousands of digits
+is no number of anything. Whoever reads text that this project did not write reads it here, and
+gets values that can be kept, or one kind of error.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+MOST_DEPTH = 100
+"""Lists and objects within each other, at most; no format that is read here has ten."""
+
+MOST_DIGITS = 300
+"""Digits of an integer, at most: a float holds it then."""
+
+_HALVES = range(0xD800, 0xE000)
+
+
+class ForeignTextError(ValueError):
+    """A text that is no JSON, or none that can be taken up; the message is a few words."""
+
+
+def read_json(text: str | bytes) -> Any:
+    """Read JSON into values that can be written again as UTF-8.
+
+    Halves of surrogate pairs become U+FFFD, the sign for a character that cannot be shown. A number
+    that no float holds (`1e999`, `NaN`, integers of hundreds of digits) is null: it counts nothing.
+
+    Raises:
+        ForeignTextError: It is no JSON, or nested too deeply.
+    """
+    try:
+        found = json.loads(text, parse_int=_integer)
+    except json.JSONDecodeError as error:
+        raise ForeignTextError(f"{error.msg} at character {error.pos}") from None
+    except UnicodeDecodeError:
+        raise ForeignTextError("it is not UTF-8") from None
+    except RecursionError:
+        raise ForeignTextError(f"nested more than {MOST_DEPTH} deep") from None
+    return _taken_up(found, MOST_DEPTH)
+
+
+def readable(text: str) -> str:
+    """Return a text with U+FFFD for every half of a surrogate pair that lacks the other."""
+    if text.isascii() or not any(ord(character) in _HALVES for character in text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _integer(digits: str) -> int | None:
+    return int(digits) if len(digits) <= MOST_DIGITS else None
+
+
+def _taken_up(value: Any, depth: int) -> Any:
+    """Return a value in which every text can be encoded and every number is one."""
+    if isinstance(value, str):
+        return readable(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if not isinstance(value, list | dict):
+        return value
+    if depth == 0:
+        raise ForeignTextError(f"nested more than {MOST_DEPTH} deep")
+    if isinstance(value, list):
+        return [_taken_up(item, depth - 1) for item in value]
+    return {readable(name): _taken_up(item, depth - 1) for name, item in value.items()}

@@ -1,0 +1,100 @@
+"""Two `harness evaluate` at once: one pays, the other waits for it, also if it is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.worlds.mock.replies import completion
+from harness.worlds.mock.server import StandIn
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> list[str]:
+    """Write an MT-Bench of three questions; return what evaluates answers to it."""
+    templates = ("single-v1", "single-math-v1", "single-v1-multi-turn", "single-math-v1-multi-turn")
+    files: dict[str, list[dict[str, Any]]] = {
+        "question.jsonl": [
+            {"question_id": i, "category": "writing", "turns": [f"{i}a", f"{i}b"]} for i in range(3)
+        ],
+        "reference_answer_gpt-4.jsonl": [
+            {"question_id": 9, "model_id": "gpt-4", "choices": [{"turns": ["r", "s"]}]}
+        ],
+        "judge_prompts.jsonl": [
+            {"name": name, "system_prompt": "s", "prompt_template": "[[rating]] {answer_2}"}
+            if name.endswith("turn")
+            else {"name": name, "system_prompt": "s", "prompt_template": "[[rating]] {answer}"}
+            for name in templates
+        ],
+        "answers.jsonl": [
+            {"question_id": i, "model_id": "m", "choices": [{"turns": [f"c{i}", f"d{i}"]}]}
+            for i in range(3)
+        ],
+    }
+    for name, records in files.items():
+        (tmp_path / name).write_text("\n".join(map(json.dumps, records)))
+    return [
+        *(sys.executable, "-m", "harness.cli.main", "evaluate", "mt-bench", "--no-track"),
+        *("--data", str(tmp_path), "--answers", str(tmp_path / "answers.jsonl"), "--json"),
+    ]
+
+
+def start(command: list[str], url: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*command, "--judge-base-url", url, "--concurrency", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "sk-of-the-tests"},
+    )
+
+
+def read_until(process: subprocess.Popen[str], words: str) -> None:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if words in line:
+            return
+    raise AssertionError(f"it ended without saying `{words}`")
+
+
+@pytest.mark.parametrize("first_is_killed", [False, True])
+def test_the_second_waits_and_nothing_is_paid_twice(
+    command: list[str], first_is_killed: bool
+) -> None:
+    """The judge is silent on the second request until the other command has said that it waits."""
+    two_are_there, may_go_on = threading.Event(), threading.Event()
+
+    def reply(body: Any) -> Any:
+        if server.requests == 2:
+            two_are_there.set()
+            may_go_on.wait(60)
+        return completion("Rating: [[7]]")
+
+    with StandIn(reply) as server:
+        first = start(command, server.url)
+        assert two_are_there.wait(60)
+        second = start(command, server.url)
+        read_until(second, "another command evaluates m on mt-bench with gpt-4: waiting")
+        assert server.requests == 2
+        if first_is_killed:
+            first.kill()
+            first.wait(60)
+        may_go_on.set()
+        said, _ = second.communicate(timeout=60)
+        if not first_is_killed:
+            assert first.communicate(timeout=60)[0] == said
+        first.wait(60)
+        # Of a killed command the reply that it waited for is lost, and no other.
+        assert server.requests == 6 + first_is_killed
+    assert second.returncode == 0
+    (found,) = json.loads(said)
+    assert found["scores"]["average"] == 7.0

@@ -1,0 +1,284 @@
+"""Replies that no honest endpoint sends: kept once, counted within bounds, waited for no longer."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from judge_stand_in import StandIn, completion
+
+from harness.errors import HarnessError, UserError
+from harness.evaluation import published
+from harness.evaluation.benchmark_alpaca_own import preference
+from harness.evaluation.benchmark_files import read_answers
+from harness.evaluation.judging import bounded
+from harness.evaluation.judging.cache import ReplyCache
+from harness.evaluation.judging.client import Client, UnansweredError
+from harness.evaluation.judging.endpoint import Endpoint
+from harness.evaluation.judging.ledger import BudgetReachedError, Ledger
+from harness.evaluation.judging.prices import Price
+from harness.evaluation.judging.request import ChatRequest, Message, Reply
+from harness.evaluation.judging.tokens import most_completion_tokens, most_prompt_tokens
+from harness.evaluation.lm_eval_run import keep_results
+from harness.evaluation.lm_eval_tasks import evaluate_results, read_results
+from harness.evaluation.mt_bench import parse_rating
+from harness.worlds.real.asking import Judge as Asked
+from harness.worlds.real.asking import ask, only_field
+from harness.worlds.real.generator import EndpointGenerator
+from harness.worlds.real.scoring import COMPLEXITY
+
+PRICE = Price(10.0, 30.0)
+DEEP = "[" * 100_000 + "]" * 100_000
+DIGITS = "9" * 5000
+
+
+def ask_for(text: str) -> ChatRequest:
+    settings = {"temperature": 0, "max_tokens": 10}
+    return ChatRequest(f"prompt {text}", "judge", (Message("user", text),), settings)
+
+
+def client_of(url: str, folder: Path, budget: float | None = None, **options: Any) -> Client:
+    endpoint = Endpoint(url, "JUDGE_TEST_KEY", timeout_s=options.pop("timeout_s", 10.0))
+    options.setdefault("sleep", lambda seconds: None)
+    return Client(endpoint, ReplyCache(folder / "replies"), Ledger(budget), PRICE, **options)
+
+
+@contextmanager
+def raw_server(*parts: bytes, gap_s: float = 0.0) -> Iterator[str]:
+    """Send these parts to whoever connects, with a gap between them, and go on with the last."""
+    listener, over = socket.create_server(("127.0.0.1", 0)), threading.Event()
+    listener.settimeout(0.05)
+
+    def serve() -> None:
+        while not over.is_set():
+            try:
+                connection, _ = listener.accept()
+            except TimeoutError:
+                continue
+            with connection:
+                connection.recv(1 << 16)
+                index = 0
+                while not over.is_set():
+                    try:
+                        connection.sendall(parts[min(index, len(parts) - 1)])
+                    except OSError:
+                        break
+                    index += 1
+                    over.wait(gap_s)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+    finally:
+        over.set()
+        listener.close()
+        thread.join(5)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9000000\r\n\r\n"
+
+
+@pytest.mark.parametrize("text", ["cut \ud83d", "\udc00", "\ud83d\ud83d"])
+def test_half_an_emoji_is_paid_once_and_kept(tmp_path: Path, text: str) -> None:
+    with StandIn(lambda body: completion(text)) as server:
+        said = client_of(server.url, tmp_path).ask(ask_for("a")).text
+        again = client_of(server.url, tmp_path).ask(ask_for("a"))
+        assert server.requests == 1
+    assert said == again.text == text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    assert again.cached
+
+
+def test_a_follow_up_may_quote_half_an_emoji(tmp_path: Path) -> None:
+    """What was said is sent back; the request has to have an address and bytes."""
+    with StandIn(lambda body: completion("\ud83d")) as server:
+        client = client_of(server.url, tmp_path)
+        said = client.ask(ask_for("a")).text
+        client.ask(ask_for(said))
+        assert server.bodies[1]["messages"][0]["content"] == "\ufffd"
+
+
+@pytest.mark.parametrize("body", [DEEP, f'{{"choices": {DEEP}}}', "[", "\x00"])
+def test_a_body_that_cannot_be_read_lets_the_others_go_on(tmp_path: Path, body: str) -> None:
+    with StandIn(lambda request: body) as server:
+        client = client_of(server.url, tmp_path, attempts=2)
+        with pytest.raises(UnansweredError, match=r"no JSON that can be read for prompt a"):
+            client.ask(ask_for("a"))
+    assert client.ledger.spending.usd_unconfirmed > 0
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [f'{{"prompt_tokens": {DIGITS}, "completion_tokens": 1}}', DIGITS, '{"prompt_tokens": 1e999}'],
+)
+def test_a_count_that_is_no_number_is_no_count_and_the_reply_is_kept(
+    tmp_path: Path, usage: str
+) -> None:
+    text = json.dumps(completion("fine") | {"usage": 0}).replace('"usage": 0', f'"usage": {usage}')
+    with StandIn(lambda request: text) as server:
+        client = client_of(server.url, tmp_path)
+        assert client.ask(ask_for("a")).text == "fine"
+        assert client_of(server.url, tmp_path).known(ask_for("a")) is not None
+    most = most_prompt_tokens(ask_for("a")), most_completion_tokens(ask_for("a"))
+    assert client.ledger.spending.usd == pytest.approx(PRICE.of(*most))
+
+
+@pytest.mark.parametrize(
+    "calls", [[5], [{"function": "rank"}], [{"function": [1]}], {"a": 1}, [[]]]
+)
+def test_a_tool_call_of_another_form_is_none(calls: Any) -> None:
+    reply = Reply({"choices": [{"message": {"content": None, "tool_calls": calls}}]})
+    assert reply.tool_arguments is None
+    assert preference(reply, swapped=False) is None
+
+
+@pytest.mark.parametrize("text", [DEEP, DIGITS, f'{{"ordered_models": {DEEP}}}'])
+def test_hostile_arguments_of_a_ranking_are_no_preference(text: str) -> None:
+    call = {"function": {"name": "rank", "arguments": text}}
+    reply = Reply({"choices": [{"message": {"content": None, "tool_calls": [call]}}]})
+    assert preference(reply, swapped=False) is None
+
+
+@pytest.mark.parametrize("text", [DEEP, DIGITS, f'{{"score": {DIGITS}}}', f'{{"score": {DEEP}}}'])
+def test_a_hostile_score_is_broken_and_no_traceback(tmp_path: Path, text: str) -> None:
+    with StandIn(lambda body: completion(text)) as server:
+        asked = Asked(client_of(server.url, tmp_path), "judge")
+        assert ask(asked, COMPLEXITY, "a prompt") == (None, 3)
+
+
+def test_long_replies_are_read_in_linear_time() -> None:
+    """Each took minutes: the patterns tried every way to divide digits, or blanks, in two."""
+    begun = time.monotonic()
+    assert parse_rating("[[" + "1" * 200_000) is None
+    assert parse_rating("[" + "1" * 200_000) is None
+    assert only_field("```" + " " * 100_000 + "x", "score") is None
+    assert time.monotonic() - begun < 5.0
+
+
+@pytest.mark.parametrize("number", ["9" * 400, "9" * 5000, "1" + "0" * 309 + ".5"])
+def test_a_rating_beyond_all_numbers_is_none(number: str) -> None:
+    assert parse_rating(f"[[{number}]]") is None
+
+
+def test_a_reply_that_drips_is_a_timeout_of_the_whole_request(tmp_path: Path) -> None:
+    """A byte every 20 ms never leaves the gap of 0.3 s, and the body would take two days."""
+    for parts in ((HEAD, b" "), (b"HTTP/1.1 200 OK\r\n", b"X: ", b"y")):
+        with raw_server(*parts, gap_s=0.02) as url:
+            client = client_of(url, tmp_path, timeout_s=0.3, attempts=1)
+            begun = time.monotonic()
+            with pytest.raises(UnansweredError, match=r"did not reply within 0.3 s to prompt a"):
+                client.ask(ask_for("a"))
+            assert time.monotonic() - begun < 3.0
+            with pytest.raises(HarnessError, match="cannot be reached"):
+                client.endpoint.models()
+
+
+def test_a_reply_without_end_is_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "MOST_BYTES", 10_000)
+    with raw_server(HEAD, b" " * 1000) as url:
+        client = client_of(url, tmp_path, attempts=1)
+        with pytest.raises(UnansweredError, match=r"broke off"):
+            client.ask(ask_for("a"))
+
+
+def test_every_request_has_the_whole_time(tmp_path: Path) -> None:
+    """What one request has used up is not the next one's, on the same connection or another."""
+    with StandIn(latency_s=0.4) as server:
+        client = client_of(server.url, tmp_path, timeout_s=1.0, attempts=1)
+        for text in "abcd":
+            assert client.ask(ask_for(text)).text
+
+
+def test_absurd_usage_is_counted_at_what_the_request_allows(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Derivation: 4,000,000 tokens of reply at $30 a million would be $120; it may have 10."""
+    usage = {"prompt_tokens": 1, "completion_tokens": 4_000_000}
+    request = ask_for("a")
+    with StandIn(lambda body: completion("[[1]]") | {"usage": usage}) as server:
+        client = client_of(server.url, tmp_path, budget=0.2)
+        with caplog.at_level(logging.WARNING):
+            for text in "abc":
+                client.ask(ask_for(text))
+    spending = client.ledger.spending
+    assert spending.usd == pytest.approx(3 * PRICE.of(1, 10))
+    assert (spending.completion_tokens, spending.overstated) == (30, 3)
+    assert client.receipt.completion_tokens == 30
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "(1, 4000000) tokens were taken for prompt a" in said
+    assert most_completion_tokens(request) == 10
+
+
+def test_no_usage_passes_a_budget(tmp_path: Path) -> None:
+    usage = {"prompt_tokens": 10**30, "completion_tokens": 10**30}
+    with StandIn(lambda body: completion("x") | {"usage": usage}) as server:
+        client = client_of(server.url, tmp_path, budget=0.01)
+        with pytest.raises(BudgetReachedError):
+            [client.ask(ask_for(str(number))) for number in range(100)]
+    assert 0.0 < (client.ledger.spending.usd or 0.0) <= 0.01
+
+
+def test_a_creators_tokens_are_bounded_too(tmp_path: Path) -> None:
+    usage = {"prompt_tokens": 10**12, "completion_tokens": 10**12}
+    with StandIn(lambda body: completion("x") | {"usage": usage}) as server:
+        generator = EndpointGenerator(client_of(server.url, tmp_path), "m", {"max_tokens": 10})
+        generator.write([Message("user", "a")], 0, "a rewrite")
+    assert generator.tokens.completion == 10
+    assert generator.tokens.prompt < 1000
+
+
+def test_published_files_with_hostile_json_are_one_sentence(tmp_path: Path) -> None:
+    for text in (DEEP, '{"a": ' + DEEP + "}", '{"a": 1}\n' + DEEP, '{"a": \x00}'):
+        (tmp_path / "judgments.jsonl").write_text(text)
+        with pytest.raises(UserError, match=r"judgments\.jsonl (is not JSON|does not hold)"):
+            published.read_records(tmp_path / "judgments.jsonl")
+
+
+def test_a_score_beyond_all_numbers_counts_as_missing(tmp_path: Path) -> None:
+    line = '{"question_id": 1, "model": "m", "judge": ["j"], "turn": 1, "score": %s}'
+    file = tmp_path / "judgments.jsonl"
+    file.write_text("\n".join(line % number for number in ("7", "NaN", DIGITS, "9" * 400)))
+    ratings = published.ratings_from_judgments(published.read_records(file))["m"]
+    assert [rating.rating for rating in ratings] == [7.0, None, None, None]
+
+
+def test_answers_with_half_an_emoji_can_be_sent_and_kept(tmp_path: Path) -> None:
+    file = tmp_path / "answers.jsonl"
+    file.write_text('{"question_id": 1, "model_id": "m", "choices": [{"turns": ["cut \\ud83d"]}]}')
+    answers = read_answers(file)
+    assert answers.by_prompt["1"].turns == ("cut \ufffd",)
+
+
+def test_samples_of_lm_eval_with_half_an_emoji_are_kept(tmp_path: Path) -> None:
+    results = {
+        "results": {"gsm8k": {"exact_match,strict-match": float("nan")}},
+        "config": {"model": "cut \ud83d"},
+        "samples": {"gsm8k": [{"resps": ["cut \ud83d"], "score": float("inf")}]},
+    }
+    kept = keep_results(results, tmp_path)
+    assert kept["config"]["model"] == "cut \ufffd"
+    assert read_results(tmp_path / "results.json") == kept
+    sample = json.loads((tmp_path / "samples_gsm8k.jsonl").read_text(encoding="utf-8"))
+    assert sample == {"resps": ["cut \ufffd"], "score": None}
+
+
+@pytest.mark.parametrize("counts", ["5", "[]", '{"effective": "x", "original": 1}', "{}"])
+def test_results_of_lm_eval_with_crafted_counts_are_one_sentence(
+    tmp_path: Path, counts: str
+) -> None:
+    file = tmp_path / "results.json"
+    results = '{"results": {"gsm8k": {"exact_match,strict-match": 0.5}}, "n-samples": {"gsm8k": '
+    file.write_text(results + counts + "}}")
+    with pytest.raises(UserError, match=r"gsm8k has .* items; it must be a number of them"):
+        evaluate_results(read_results(file), "m")
+    file.write_text(DEEP)
+    with pytest.raises(UserError, match=r"nested more than 100 deep"):
+        read_results(file)

@@ -1,0 +1,199 @@
+"""Servers that are dead, silent, slow or refuse everything cost a warning and a bounded time.
+
+Whatever is said of them holds no password.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from toy_table import SERVED, filled, toy_cells, toy_runs
+
+from harness.store import Store
+from harness.tracking import EvaluationTracker, TableState, Tracker, TrackingError
+from harness.tracking.database import open_server
+from harness.tracking.patience import attempt, within
+from harness.tracking.secrets import shown, without_secrets
+from harness.tracking.trials import StudyName, TrialTracker
+
+RUNS = toy_runs((0,))
+STATE = TableState(RUNS, toy_cells())
+SECRET = "pa55word"
+PATIENCE_S = 1.0
+IN_TIME_S = 15.0
+"""Far more than PATIENCE_S, for a loaded machine; MLflow's own defaults wait for minutes."""
+
+REFUSED = (
+    b"HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\nContent-Length: 6\r\n"
+    b"Connection: close\r\n\r\nfor you"
+)
+GARBAGE = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\n<no json>"
+HEADER = b"HTTP/1.1 200 OK\r\nContent-Length: 999999\r\n\r\n"
+
+
+def refuse(connection: socket.socket, done: threading.Event) -> None:
+    connection.recv(65536)
+    connection.sendall(REFUSED)
+
+
+def talk_nonsense(connection: socket.socket, done: threading.Event) -> None:
+    connection.recv(65536)
+    connection.sendall(GARBAGE)
+
+
+def be_silent(connection: socket.socket, done: threading.Event) -> None:
+    done.wait()
+
+
+def drip(connection: socket.socket, done: threading.Event) -> None:
+    """Answer a byte at a time, which no timeout between two bytes ever ends."""
+    connection.recv(65536)
+    connection.sendall(HEADER)
+    while not done.wait(0.05):
+        connection.sendall(b" ")
+
+
+Behaviour = Callable[[socket.socket, threading.Event], None]
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Behaviour], int]]:
+    """Return a function that starts a loopback server and returns its port."""
+    done = threading.Event()
+    listeners: list[socket.socket] = []
+
+    def start(behaviour: Behaviour) -> int:
+        listener = socket.create_server(("127.0.0.1", 0))
+        listeners.append(listener)
+
+        def answer(connection: socket.socket) -> None:
+            with connection, suppress(OSError):
+                behaviour(connection, done)
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        return int(listener.getsockname()[1])
+
+    yield start
+    done.set()
+    for listener in listeners:
+        listener.close()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return filled(tmp_path_factory.mktemp("full") / "store", RUNS)
+
+
+@pytest.mark.parametrize("behaviour", [refuse, talk_nonsense, be_silent, drip])
+def test_a_run_is_done_in_time_with_one_warning(
+    behaviour: Behaviour, serve: Callable[[Behaviour], int], store: Store, tmp_path: Path
+) -> None:
+    warnings: list[str] = []
+    uri = f"http://user:{SECRET}@127.0.0.1:{serve(behaviour)}?token={SECRET}2"
+    tracker = Tracker(tmp_path, store, SERVED, uri=uri, warn=warnings.append)
+    began = time.monotonic()
+    tracker.finish(lambda: [STATE], patience_s=PATIENCE_S)
+    assert time.monotonic() - began < IN_TIME_S
+    (warning,) = warnings
+    assert "harness sync" in warning
+    assert SECRET not in warning
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        f"postgresql://user:{SECRET}@127.0.0.1/db",
+        f"mysql://user:{SECRET}@127.0.0.1/db",
+        f"mysql+pymysql://user:{SECRET}@127.0.0.1/db?password={SECRET}",
+        f"postgresql://user:{SECRET}@127.0.0.1:port/db",
+        f"http://user:{SECRET}@127.0.0.1:port/",
+        f"https://user:{SECRET}@[::1",
+        f"http://127.0.0.1:9?token={SECRET}",
+        f"nothing://user:{SECRET}@127.0.0.1",
+    ],
+)
+def test_a_uri_that_cannot_be_used_is_a_sentence_without_its_password(
+    uri: str, store: Store, tmp_path: Path
+) -> None:
+    """Also for everybody who goes on without MLflow: runs, evaluations and sweeps."""
+    with pytest.raises(TrackingError, match="cannot be written") as raised:
+        open_server(uri, tmp_path)
+    warnings: list[str] = []
+    Tracker(tmp_path, store, SERVED, uri=uri, warn=warnings.append).finish(lambda: [STATE])
+    name = StudyName("toy", "micro", "toy/micro/1", "win_rate")
+    trials = TrialTracker(tmp_path, store, name, warnings.append, uri)
+    profile, runs = RUNS.profile, list(RUNS.runs.values())
+    assert trials.write_runs(runs, profile, {}) == trials.write_runs(runs, profile, {})
+    EvaluationTracker(tmp_path, warnings.append, uri).write([tmp_path / "absent.json"])
+    assert len(warnings) == 3
+    said = [str(raised.value), *warnings]
+    assert SECRET not in " ".join(said)
+    assert not (tmp_path / "tracking" / "error.log").exists()
+
+
+def test_what_fails_of_ours_while_tracking_is_a_warning(store: Store, tmp_path: Path) -> None:
+    """The report has been printed by then, and the run was a success."""
+    warnings: list[str] = []
+    tracker = Tracker(tmp_path, store, SERVED, warn=warnings.append)
+    tracker.finish(lambda: 1 / 0)  # type: ignore[arg-type, return-value]
+    (warning,) = warnings
+    assert "division by zero" in warning
+    assert "ZeroDivisionError" in (tmp_path / "tracking" / "error.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("http://host:5000/path", "http://host:5000/path"),
+        ("sqlite:////work/a@b/mlflow.db", "sqlite:////work/a@b/mlflow.db"),
+        ("/work/a#b/c?d@e", "/work/a#b/c?d@e"),
+        ("http://user:secret@host/x", "http://***@host/x"),
+        ("http://token@host", "http://***@host"),
+        ("http://user:se@cr/et?@host", "http://***@host"),
+        ("postgresql:///db?user=u&password=secret", "postgresql:///db?***"),
+        ("http://user:a@h/api#secret", "http://***@h/api#***"),
+    ],
+)
+def test_what_is_shown_of_a_uri(uri: str, expected: str) -> None:
+    assert shown(uri) == expected
+
+
+def test_a_secret_is_hidden_in_any_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole, in parts, decoded, and where the environment has it; short ones as words."""
+    uri = "http://user:pass%40word@host?token=abcdef&n=1"
+    text = "password pass@word pass%40word, token=abcdef at 1 of 100 rows as user:pass%40word"
+    assert without_secrets(text, uri) == "password *** ***, token=*** at *** of 100 rows as ***"
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "bearer-of-news")
+    assert without_secrets("Bearer bearer-of-news", "http://host") == "Bearer ***"
+
+
+def test_a_traceback_in_a_file_holds_no_password(tmp_path: Path) -> None:
+    uri, warnings = f"http://user:{SECRET}@host", list[str]()
+
+    def fail() -> None:
+        raise RuntimeError(f"no {uri}")
+
+    assert attempt(tmp_path, uri, warnings.append, fail) is None
+    kept = (tmp_path / "tracking" / "error.log").read_text()
+    assert "RuntimeError: no http://***@host" in kept
+    assert SECRET not in kept + warnings[0]
+
+
+def test_what_is_waited_for_returns_or_raises_what_was_done() -> None:
+    assert within(60.0, "http://host", lambda: 5) == 5
+    with pytest.raises(ZeroDivisionError):
+        within(60.0, "http://host", lambda: 1 / 0)
+    with pytest.raises(TrackingError, match="too slow"):
+        within(0.01, "http://host", threading.Event().wait)

@@ -1,0 +1,219 @@
+"""RUNNING means that something computes it now, and nobody's runs are touched by another's."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from toy_table import SERVED, contents, filled, mark, stages, toy_cells, toy_runs, write
+
+from harness.store import Store
+from harness.tracking import TableState, Tracker, ui_command
+from harness.tracking.database import default_uri
+from harness.tracking.marks import Marks
+from harness.tracking.record import FOLDER, ID, SEEN
+from harness.trainer.table_runs import TableRuns
+
+NewWorkDir = Callable[[str], Path]
+RUNS = toy_runs((0,))
+STATE = TableState(RUNS, toy_cells())
+FIRST, EVA = "runs/micro | dpo-h1 · seed 0", "runs/micro | dpo-eva-a_min · seed 0"
+ROOT = Path(__file__).resolve().parents[2]
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from toy_table import SERVED, stages, toy_runs, write
+from harness.store import Store
+from harness.tracking import Tracker
+work, runs = Path(sys.argv[2]), toy_runs((0,))
+store = Store(work / "store")
+tracker = Tracker(work, store, SERVED, flush_s=0.0)
+tracker.start([runs])
+for stage in stages(runs):
+    write(store, stage)
+    tracker.stage_finished(stage)
+    if stage.kind == "train":
+        break
+tracker._live._queue.put(None)
+tracker._live._thread.join()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def statuses(work_dir: Path) -> dict[str, str]:
+    return {name: run["info"][0] for name, run in contents(work_dir).items()}
+
+
+def only(runs: TableRuns, *names: str) -> TableRuns:
+    """Return the runs of some rows only."""
+    rows = tuple(row for row in runs.rows if row.id in names)
+    wanted = {row.run_id(column) for row in rows for column in runs.table.columns}
+    kept = {key: run for key, run in runs.runs.items() if key[0] in wanted}
+    return TableRuns(runs.table, runs.profile, runs.seeds, rows, kept)
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Path:
+    """Return a work folder in which a process was killed while it computed two runs."""
+    work = tmp_path_factory.mktemp("killed")
+    (work / "mlflow.db").write_bytes(empty_database.read_bytes())
+    command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(work)]
+    done = subprocess.run(command, env={"PYTHONPATH": str(ROOT), "PATH": ""}, check=False)
+    assert done.returncode == -9
+    assert set(statuses(work).values()) == {"RUNNING"}
+    return work
+
+
+@pytest.fixture
+def left(killed: Path, tmp_path: Path) -> Path:
+    """Return a copy of it."""
+    return Path(shutil.copytree(killed, tmp_path / "left"))
+
+
+def end_by_sync(work: Path) -> None:
+    Tracker(work, Store(work / "store"), SERVED).sync([STATE])
+
+
+def end_by_sync_of_nothing(work: Path) -> None:
+    """Of tables with which the runs have nothing to do any more."""
+    Tracker(work, Store(work / "store"), SERVED).sync([])
+
+
+def end_by_ui(work: Path) -> None:
+    ui_command(work, 5123)
+
+
+def end_by_a_run(work: Path) -> None:
+    """Of a table that has nothing left to compute."""
+    Tracker(work, Store(work / "store"), SERVED).finish(list)
+
+
+@pytest.mark.parametrize("end", [end_by_sync, end_by_sync_of_nothing, end_by_ui, end_by_a_run])
+def test_what_a_killed_process_left_running_is_ended(left: Path, end: Callable[..., Any]) -> None:
+    end(left)
+    ended = statuses(left)
+    assert {ended[FIRST], ended[EVA]} == {"KILLED"}
+    store = Store(left / "store")
+    Tracker(left, store, SERVED).sync([STATE])
+    assert {statuses(left)[name] for name in (FIRST, EVA)} == {"KILLED"}
+    assert not Marks(left).read().ended
+    for stage in stages(RUNS):
+        if store.status(stage.fingerprint) != "done":
+            write(store, stage)
+    Tracker(left, store, SERVED).sync([STATE])
+    assert {statuses(left)[name] for name in (FIRST, EVA)} == {"FINISHED"}
+
+
+def test_what_another_process_computes_stays_running(left: Path) -> None:
+    another = mark(left, only(RUNS, "dpo-1"))
+    for end in (end_by_sync, end_by_sync_of_nothing, end_by_ui, end_by_a_run):
+        end(left)
+        found = statuses(left)
+        assert (found[FIRST], found[EVA]) == ("RUNNING", "KILLED")
+    another.end()
+    end_by_ui(left)
+    assert statuses(left)[FIRST] == "KILLED"
+
+
+def test_a_run_that_is_stopped_is_not_running(tmp_path: Path, new_work_dir: NewWorkDir) -> None:
+    store, work = Store(tmp_path / "store"), new_work_dir("a")
+    tracker = Tracker(work, store, SERVED, flush_s=0.0)
+    tracker.start([RUNS])
+    write(store, stages(RUNS)[0])
+    training = RUNS.runs["dpo-h1", 0].training[0]
+    tracker.progress(training, 1, {"loss": 0.5})
+    tracker.close(60)
+    assert statuses(work) == {FIRST: "KILLED", EVA: "KILLED"}
+    assert contents(work)[FIRST]["tags"]["state"] == "unfinished"
+
+
+def test_a_run_that_nobody_asked_for_does_not_appear(
+    tmp_path: Path, new_work_dir: NewWorkDir
+) -> None:
+    """Row `dpo-1` is computed, whose every stage but its judges row `eva-a_min` needs as well."""
+    work, asked = new_work_dir("a"), only(RUNS, "dpo-1")
+    store = filled(tmp_path / "store", asked)
+    tracker = Tracker(work, store, SERVED)
+    mark(work, asked).end()
+    tracker.finish(lambda: [TableState(RUNS, [])], timeout_s=60)
+    assert statuses(work) == {FIRST: "FINISHED"}
+    tracker.sync([TableState(RUNS, [])])
+    assert statuses(work) == {FIRST: "FINISHED"}
+    tracker.start([RUNS])  # and now somebody does
+    tracker.sync([TableState(RUNS, [])])
+    assert statuses(work) == {FIRST: "FINISHED", EVA: "RUNNING"}
+    tracker.close(60)
+
+
+def test_what_is_asked_for_less_stays_finished(tmp_path: Path, new_work_dir: NewWorkDir) -> None:
+    """A run for another seed of one row changes no MLflow run of the first seed."""
+    work, both = new_work_dir("a"), toy_runs((0, 7))
+    store = filled(tmp_path / "store", RUNS)
+    tracker = Tracker(work, store, SERVED)
+    tracker.sync([STATE])
+    before = contents(work)
+    less = only(toy_runs((7,)), "dpo-1")
+    mark(work, less).end()
+    for stage in stages(less):
+        if store.status(stage.fingerprint) != "done":
+            write(store, stage)
+    tracker.finish(lambda: [TableState(less, []), STATE], timeout_s=60)
+    tracker.sync([TableState(both, toy_cells())])
+    after = contents(work)
+    assert after.keys() - before.keys() == {"runs/micro | dpo-h1 · seed 7"}
+    assert {name: after[name] for name in before if name.startswith("runs/")} == {
+        name: run for name, run in before.items() if name.startswith("runs/")
+    }
+
+
+def test_runs_of_other_work_folders_are_ended_when_they_give_no_sign(
+    new_work_dir: NewWorkDir,
+) -> None:
+    """One that gave a sign an hour ago, one that did just now, and one that never does."""
+    work = new_work_dir("a")
+    client = MlflowClient(default_uri(work))
+    experiment = client.create_experiment("runs/micro")
+    tags = {ID: "1", FOLDER: "another"}
+
+    silent, alive, mute = (
+        client.create_run(experiment, 0, tags | more).info.run_id
+        for more in ({SEEN: str(time.time() - 3600)}, {SEEN: str(time.time())}, {})
+    )
+    foreign = client.create_run(experiment, 0, {}).info.run_id  # nothing of the harness
+    ui_command(work, 5123)
+    assert client.get_run(silent).info.status == "KILLED"
+    for run_id in (alive, mute, foreign):
+        assert client.get_run(run_id).info.status == "RUNNING"
+
+
+def test_marks_are_known_as_long_as_their_process_lives_and_kept_afterwards(tmp_path: Path) -> None:
+    marks = Marks(tmp_path)
+    first = marks.begin({"a": ["x"], "b": []})
+    second = marks.begin({"a": ["y"]})
+    assert marks.read().computing == {"a", "b"}
+    second.end()
+    asked = marks.read()
+    assert asked.computing == {"a", "b"}
+    assert asked.benchmarks["a"] == {"x", "y"}
+    assert len(asked.ended) == 1
+    marks.gather(asked)
+    first.end()
+    first.end()
+    (tmp_path / "tracking" / "marks" / "torn.mark").write_text('{"a": [')
+    asked = marks.read()
+    assert not asked.computing
+    assert len(asked.ended) == 2
+    marks.gather(asked)
+    marks.gather(asked)  # another process may have been faster
+    after = marks.read()
+    assert dict(after.benchmarks) == {"a": frozenset("xy"), "b": frozenset()}
+    assert not after.ended
