@@ -29,6 +29,7 @@ from harness.catalogue.documents import (
 from harness.catalogue.recipe import Recipe
 from harness.catalogue.schema import Column, Row, Table
 from harness.errors import UserError
+from harness.extensions import load_plugins
 from harness.project import declaration_dirs
 
 _FOLDERS = {"experiments": "experiment", "ablations": "ablation"}
@@ -36,11 +37,12 @@ _FOLDERS = {"experiments": "experiment", "ablations": "ablation"}
 Declared = tuple[Document, Table]
 
 
-def load_tables(dirs: Sequence[Path] | None = None) -> dict[str, Table]:
+def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) -> dict[str, Table]:
     """Read and check every table declared under some folders.
 
     Args:
         dirs: Folders to search at any depth; the project's own by default.
+        more: The file of one table more, which may be one of theirs.
 
     Returns:
         The tables by id: the paper's in natural order (`table2` before `table10`), then ours.
@@ -48,9 +50,11 @@ def load_tables(dirs: Sequence[Path] | None = None) -> dict[str, Table]:
     Raises:
         CatalogueError: Anything is wrong in any file; it carries every problem found.
     """
+    load_plugins()
     problems: list[Problem] = []
     declared: list[Declared] = []
-    for path in table_files(dirs):
+    files = table_files(dirs)
+    for path in files if more is None or more in files else [*files, more]:
         document = read_document(path)
         problems += document.problems
         table = _read_table(document, problems)

@@ -8,7 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.cli import evaluate_tracking
 from harness.cli.evaluate_asked import Asked, JudgeAsked
+from harness.cli.evaluate_printing import plan_line, progress, show, show_plan, spending_line
+from harness.cli.output import note, warn
+from harness.errors import HarnessError, UserError
+from harness.project import evaluations_dir, work_dir
 
 if TYPE_CHECKING:
     from harness.evaluation.benchmark_answers import Answerer
@@ -30,12 +35,8 @@ def evaluate(benchmark: Benchmark, asked: Asked, judge_model: str, annotator: st
         UserError: An option is wrong or missing.
         HarnessError: An endpoint failed or the budget is used up.
     """
-    from harness.cli.evaluate_printing import show
-    from harness.cli.evaluate_tracking import track
-    from harness.cli.output import note
     from harness.evaluation.benchmark_archive import FILE, folder_of
     from harness.evaluation.judging.ledger import Ledger
-    from harness.project import evaluations_dir
 
     asked.check()
     ledger = Ledger(asked.budget_usd)
@@ -57,7 +58,7 @@ def evaluate(benchmark: Benchmark, asked: Asked, judge_model: str, annotator: st
     folder = folder_of(evaluations_dir(), benchmark.name, found.score.model, named)
     note(f"judgments in {folder}")
     if asked.track:
-        track([folder / FILE])
+        evaluate_tracking.track([folder / FILE])
 
 
 def judged(
@@ -84,8 +85,6 @@ def judged(
     Returns:
         The evaluation; None where only the price was asked for.
     """
-    from harness.cli.evaluate_printing import plan_line, progress, show_plan, spending_line
-    from harness.cli.output import note, warn
     from harness.evaluation import benchmark_run
 
     origin = _origin_of_prices(asked)
@@ -133,10 +132,7 @@ def alone(benchmark: str, model: str, judge: str) -> Iterator[None]:
     Raises:
         HarnessError: The work folder cannot be written, or is on a file system without locks.
     """
-    from harness.cli.output import note
-    from harness.errors import HarnessError
     from harness.evaluation.benchmark_archive import folder_of
-    from harness.project import work_dir
     from harness.store.locks import hold
 
     path = Path(f"{folder_of(work_dir() / 'locks', benchmark, model, judge)}.lock")
@@ -161,7 +157,6 @@ def judge_of(asked: JudgeAsked, model: str, annotator: str, ledger: Ledger) -> J
     Raises:
         UserError: Its endpoint, price or dialect is not one, or a budget lacks its price.
     """
-    from harness.errors import UserError
     from harness.evaluation.benchmark_kinds import Judge
     from harness.evaluation.judging.dialect import dialect_of
     from harness.evaluation.judging.endpoint import OPENAI_URL, Endpoint
@@ -182,8 +177,6 @@ def judge_of(asked: JudgeAsked, model: str, annotator: str, ledger: Ledger) -> J
 def _answer_locally(benchmark: Benchmark, asked: Asked) -> Answers:
     """Have a local model answer, or return what it answered before."""
     from harness.cli.evaluate_local import answer
-    from harness.cli.evaluate_printing import progress
-    from harness.project import work_dir
 
     folder = Path(asked.model or "")
     return answer(benchmark, folder, asked.device, work_dir() / "answers", progress())
@@ -195,7 +188,6 @@ def answerer_of(asked: Asked, benchmark: Benchmark, ledger: Ledger) -> Answerer 
     Raises:
         UserError: There are two of them or none, or an option of the model is wrong.
     """
-    from harness.errors import UserError
     from harness.evaluation.benchmark_answers import Answerer
     from harness.evaluation.judging.dialect import dialect_of
     from harness.evaluation.judging.endpoint import Endpoint
@@ -229,7 +221,6 @@ def answerer_of(asked: Asked, benchmark: Benchmark, ledger: Ledger) -> Answerer 
 def _client(endpoint: Endpoint, ledger: Ledger, price: Price | None, dialect: Dialect) -> Client:
     from harness.evaluation.judging.cache import ReplyCache
     from harness.evaluation.judging.client import Client
-    from harness.project import work_dir
 
     cache = ReplyCache(work_dir() / "replies")
     return Client(endpoint, cache, ledger, price, dialect=dialect)
@@ -252,8 +243,6 @@ def _refuse_retired(
     Raises:
         UserError: It is retired, no endpoint is named, and not all of its judgments are kept.
     """
-    from harness.errors import UserError
-
     retired = next((r for r in ending if r.model == judge and r.is_past), None)
     all_kept = all(line.requests == line.from_cache for line in planned)
     if retired is None or all_kept or asked.judge_base_url is not None:

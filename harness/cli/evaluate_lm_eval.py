@@ -22,7 +22,12 @@ from harness.cli.evaluate_options import (
     TasksOption,
     TrackOption,
 )
-from harness.cli.options import JsonOption, parse_names
+from harness.cli.evaluate_printing import show
+from harness.cli.options import JsonOption
+from harness.cli.output import console, grid, note, print_json
+from harness.errors import UserError
+from harness.project import evaluations_dir
+from harness.selection.names import parse_names
 
 if TYPE_CHECKING:
     from harness.evaluation.lm_eval_run import Measurement
@@ -56,7 +61,6 @@ def lm_eval(
     Data sets and models come from the hub's cache; HF_HUB_OFFLINE=0 lets them be fetched.
     """
     from harness.cli import evaluate_published
-    from harness.errors import UserError
     from harness.evaluation.lm_eval_run import Measurement, parse_arguments
     from harness.evaluation.lm_eval_tasks import evaluate_results, read_results
 
@@ -89,12 +93,9 @@ def lm_eval(
 def _run(asked: Measurement, track: bool, as_json: bool) -> None:
     """Measure, keep results, samples and scores in one folder, and report them."""
     from harness.cli import evaluate_tracking
-    from harness.cli.evaluate_printing import show
-    from harness.cli.output import note
     from harness.evaluation.benchmark_archive import folder_of, keep
     from harness.evaluation.lm_eval_run import keep_results, measure
     from harness.evaluation.lm_eval_tasks import BENCHMARK, evaluate_results, scorer
-    from harness.project import evaluations_dir
 
     found = measure(asked)
     folder = folder_of(evaluations_dir(), BENCHMARK, asked.model, scorer(found))
@@ -108,7 +109,6 @@ def _run(asked: Measurement, track: bool, as_json: bool) -> None:
 
 def _chosen(names: str | None) -> Sequence[Task]:
     """Return the tasks of the columns that are named; all six where none is."""
-    from harness.errors import UserError
     from harness.evaluation.lm_eval_tasks import TASKS
 
     wanted = parse_names("--tasks", names)
@@ -123,7 +123,6 @@ def _chosen(names: str | None) -> Sequence[Task]:
 
 def _show_plan(asked: Measurement, as_json: bool) -> None:
     """Print which tasks would be run, and by what they are scored."""
-    from harness.cli.output import console, grid, print_json
     from harness.evaluation.lm_eval_tasks import BENCHMARK
 
     if as_json:

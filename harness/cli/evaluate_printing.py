@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from harness.cli.output import console, grid, note, print_json
+from harness.words import counted
+
 if TYPE_CHECKING:
     from harness.evaluation.benchmark_result import Evaluation
     from harness.evaluation.judging.estimate import Estimate
@@ -14,8 +17,6 @@ if TYPE_CHECKING:
 
 def progress() -> Any:
     """Return what prints how far a run is, at every tenth and only for people who watch."""
-    from harness.cli.output import note
-
     said: dict[str, int] = {}
 
     def progress(what: str, count: int, total: int) -> None:
@@ -44,8 +45,6 @@ def show_plan(
         as_json: Print JSON and nothing else.
     """
     from dataclasses import asdict
-
-    from harness.cli.output import console, grid, print_json
 
     if as_json:
         lines = [asdict(line) for line in planned]
@@ -93,8 +92,6 @@ def plan_line(line: Estimate) -> str:
 
 def spending_line(spending: Spending) -> str:
     """Return in a line what was asked and paid."""
-    from harness.cli.output import counted
-
     text = (
         f"{counted(spending.requests, 'request')} answered, {spending.from_cache} from the cache, "
         f"{spending.prompt_tokens} + {spending.completion_tokens} tokens, {_dollars(spending.usd)}"
@@ -115,8 +112,6 @@ def _dollars(usd: float | None) -> str:
 
 def show(found: Sequence[Evaluation], as_json: bool) -> None:
     """Print scores, a row for each model, and why some are missing."""
-    from harness.cli.output import console, grid, note, print_json
-
     notes = sorted({f"{name}: {text}" for e in found for name, text in e.score.notes.items()})
     if as_json:
         print_json([evaluation.as_json() for evaluation in found])

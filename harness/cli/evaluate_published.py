@@ -7,6 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.cli.evaluate_printing import show
+from harness.cli.output import warn
+from harness.errors import HarnessError, UserError
+from harness.project import evaluations_dir
+
 if TYPE_CHECKING:
     from harness.evaluation.benchmark_length_control import LengthControl
     from harness.evaluation.benchmark_result import Evaluation
@@ -37,7 +42,6 @@ def arena_hard(
     Raises:
         UserError: Both files are given, or one cannot be read or has another form.
     """
-    from harness.errors import UserError
     from harness.evaluation import benchmark_arena_hard, published
     from harness.evaluation.benchmark_result import evaluate_battles, evaluate_judgments
 
@@ -83,11 +87,7 @@ def report(found: Sequence[Evaluation], file: Path, *, track: bool, as_json: boo
         as_json: Print JSON and nothing else.
     """
     from harness.cli import evaluate_tracking
-    from harness.cli.evaluate_printing import show
-    from harness.cli.output import warn
-    from harness.errors import HarnessError
     from harness.evaluation.benchmark_archive import folder_of, keep
-    from harness.project import evaluations_dir
 
     show(found, as_json)
     if not track:

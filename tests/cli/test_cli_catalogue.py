@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from harness.catalogue.declared import all_profiles, all_tables
 from harness.catalogue.profile import unsupported
-from harness.cli.asking import all_profiles, all_tables
-from harness.cli.catalogue_commands import profiles_in_short
-from harness.cli.wording import in_short
+from harness.catalogue.wording import in_short
+from harness.cli.tables import profiles_in_short
 
 
 def test_list_names_every_table_with_the_paper_s_362_values(says: Callable[..., Any]) -> None:

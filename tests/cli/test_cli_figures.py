@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from harness.catalogue.declared import all_figures
 from harness.catalogue.profile import load_profiles
-from harness.cli.asking import all_figures
 from harness.report.asked import remember
 from harness.report.figures.report import FigureReport
 

@@ -16,8 +16,6 @@ from typing import Any
 
 import toy_world
 
-from harness.cli import run_command
-
 
 class ToyServer:
     """Takes everything and keeps nothing."""
@@ -37,10 +35,11 @@ def main() -> None:
         file = Path(os.environ["TOY_IMPORTED"])
         atexit.register(lambda: file.write_text("\n".join(sorted(sys.modules))))
     if sys.argv[1:2] == ["run"]:
+        import harness.trainer.execution
         import harness.trainer.steps
 
         harness.trainer.steps.FUNCTIONS = toy_world.FUNCTIONS
-        run_command.NEEDED_MODULES = {}
+        harness.trainer.execution.NEEDED_MODULES = {}
     if os.environ.get("MLFLOW_TRACKING_URI") == "toy://":
         from harness.tracking import tracker
 

@@ -12,6 +12,7 @@ import json
 import os
 import random
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 
 from harness.errors import HarnessError
 from harness.micro import world
+from harness.selection.selection import select
 from harness.store import StageContext
 
 KINDS = [
@@ -48,6 +50,13 @@ COLUMNS = {
     "mt_bench": ("mt_avg", "mt_t1", "mt_t2"),
 }
 PROMPTS = [{"prompt_id": f"p{i}", "prompt": f"sort the list {i}"} for i in range(4)]
+
+
+def planned(
+    table: str, profile: str, seeds: Sequence[int], rows: Sequence[str] | None = None
+) -> Any:
+    """Return the runs behind a table."""
+    return select(table, profile, rows).work(tuple(seeds))
 
 
 def write_world(folder: Path) -> Path:

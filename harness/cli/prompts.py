@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.options import JsonOption, ProfileOption, parse_names
+from harness.cli.options import JsonOption, ProfileOption
+from harness.cli.output import console, grid, print_json
+from harness.errors import UserError
+from harness.selection.names import parse_names
+from harness.words import counted
 
 if TYPE_CHECKING:
     from harness.catalogue.profile import Profile
@@ -27,13 +31,13 @@ AgainstOption = Annotated[
     ),
 ]
 
-
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command line."""
-    example = "harness prompts --source prompts.jsonl --against mt_bench=question.jsonl"
-    app.command("prompts", epilog=f"Example: {example}")(prompts)
+app = typer.Typer(rich_markup_mode=None)
 
 
+@app.command(
+    "prompts",
+    epilog="Example: harness prompts --source prompts.jsonl --against mt_bench=question.jsonl",
+)
 def prompts(
     profile: ProfileOption = "paper",
     source: SourceOption = None,
@@ -48,14 +52,12 @@ def prompts(
     """
     from dataclasses import asdict
 
-    from harness.catalogue.profile import find_profile
-    from harness.cli.asking import all_profiles
-    from harness.cli.output import print_json
+    from harness.catalogue.declared import named_profile
     from harness.prompts.questions import read_questions
     from harness.prompts.repeats import duplicates, overlaps
     from harness.prompts.sources import read_local
 
-    chosen = find_profile(all_profiles(), profile)
+    chosen = named_profile(profile)
     questions = {name: read_questions(path) for name, path in _files(against or [])}
     if source is not None:
         pool, named = read_local(source, parse_names("--splits", splits) or ()), str(source)
@@ -74,7 +76,6 @@ def prompts(
 
 
 def _files(against: list[str]) -> list[tuple[str, Path]]:
-    from harness.errors import UserError
 
     pairs = [text.partition("=") for text in against]
     for name, _, path in pairs:
@@ -104,7 +105,6 @@ def _pool_of(profile: Profile) -> tuple[list[str], str]:
 
 def _pieces(size: int, profile: Profile) -> tuple[list[int], str | None]:
     """Return the sizes of a profile's pieces, and what is wrong if there are none."""
-    from harness.errors import UserError
     from harness.prompts.pieces import piece_bounds
 
     try:
@@ -115,7 +115,6 @@ def _pieces(size: int, profile: Profile) -> tuple[list[int], str | None]:
 
 
 def _print(found: dict[str, Any]) -> None:
-    from harness.cli.output import console, counted, grid
 
     out = console()
     out.print(f"{found['source']}: {counted(found['prompts'], 'prompt')}")

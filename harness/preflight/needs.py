@@ -6,16 +6,14 @@ Nothing here asks anybody over the network, reads weights or shows a key.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from importlib import metadata
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from harness.errors import HarnessError
+from harness.preflight.machine import Need, disk, package
+from harness.preflight.outside import outside_needs
 
 if TYPE_CHECKING:
     from harness.catalogue.profile import Profile
-
-State = Literal["met", "missing", "advised"]
 
 CORE = ("torch", "transformers", "trl")
 """Packages that every profile needs."""
@@ -25,32 +23,6 @@ EMBEDDED_DISK_GB = 1.0
 
 SHARE_OF_NOMINAL = 0.95
 """A GPU's tool reports a little less or more than the memory that its name says."""
-
-
-@dataclass(frozen=True)
-class Need:
-    """One thing that a profile needs.
-
-    Attributes:
-        what: What it is.
-        state: `met`; `missing`, so that the profile cannot run; or `advised`, so that it can.
-        found: What is there, or why it is not enough.
-        do: What to do about it; empty where it is met.
-    """
-
-    what: str
-    state: State
-    found: str
-    do: str = ""
-
-    @property
-    def line(self) -> str:
-        """What is there and what to do, in one line."""
-        return f"{self.what}: {self.found}" + (f"; {self.do}" if self.do else "")
-
-    def as_json(self) -> dict[str, str]:
-        """Return the need as JSON data."""
-        return asdict(self)
 
 
 def needs_of(profile: Profile, machine: Mapping[str, Any]) -> list[Need]:
@@ -67,35 +39,12 @@ def needs_of(profile: Profile, machine: Mapping[str, Any]) -> list[Need]:
         return [*needs, _world(machine), disk(machine, EMBEDDED_DISK_GB)]
     if profile.stand_ins is not None:
         return [*needs, _stand_ins(profile.stand_ins.seed), disk(machine, EMBEDDED_DISK_GB)]
-    from harness.cli.needs_outside import outside_needs
-
     return [*_gpus(profile, machine), *needs, *outside_needs(profile, machine)]
 
 
 def ready(needs: list[Need]) -> bool:
     """Return whether a profile can run."""
     return all(need.state != "missing" for need in needs)
-
-
-def package(name: str, why: str, extra: str | None = None) -> Need:
-    """Return the need of a package, with the extra of this project that brings it."""
-    try:
-        return Need(f"package {name}", "met", metadata.version(name))
-    except metadata.PackageNotFoundError:
-        brings = f"-e '.[{extra}]'" if extra else "-e . -c constraints.txt"
-        return Need(
-            f"package {name}", "missing", f"not installed, and needed {why}",
-            f"type `python -m pip install {brings}`",
-        )  # fmt: skip
-
-
-def disk(machine: Mapping[str, Any], gb: float, more: str = "") -> Need:
-    """Return the need of free disk, in GB of 10^9 bytes."""
-    free = machine["disk_free_gb"]
-    found = f"{free:,.1f} GB free for {machine['work_dir']}, {gb:,.0f} needed{more}"
-    if free >= gb:
-        return Need("disk", "met", found)
-    return Need("disk", "missing", found, "free some, or name another folder in HARNESS_WORK")
 
 
 def _packages(profile: Profile) -> Iterator[Need]:

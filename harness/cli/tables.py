@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from harness.cli.options import JsonOption, TableArgument
+from harness.cli.output import console, grid, print_json
+from harness.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,19 +18,13 @@ if TYPE_CHECKING:
     from harness.catalogue.profile import Profile
     from harness.catalogue.schema import Row, Table
 
-
-def register(app: typer.Typer) -> None:
-    """Add the verbs to the command line."""
-    app.command("list", epilog="Example: harness list --json")(list_tables)
-    app.command("show", epilog="Example: harness show table4")(show_table)
-    app.command("validate", epilog="Example: harness validate")(validate)
+app = typer.Typer(rich_markup_mode=None)
 
 
+@app.command("list", epilog="Example: harness list --json")
 def list_tables(as_json: JsonOption = False) -> None:
     """List the tables and figures, their sizes, and the profiles that can run them now."""
-    from harness.cli.asking import all_figures, all_profiles, all_tables
-    from harness.cli.figure_commands import listed_figures
-    from harness.cli.output import console, grid, print_json
+    from harness.catalogue.declared import all_figures, all_profiles, all_tables
 
     tables, profiles = all_tables(), all_profiles()
     listed: list[dict[str, Any]] = [
@@ -42,7 +38,7 @@ def list_tables(as_json: JsonOption = False) -> None:
         }
         for table in tables.values()
     ]
-    figures = listed_figures()
+    figures = _listed_figures()
     if as_json:
         print_json([*listed, *figures])
         return
@@ -92,17 +88,17 @@ def runnable(table: Table, profiles: Mapping[str, Profile]) -> list[str]:
     return [name for name, profile in profiles.items() if not table_unsupported(table, profile)]
 
 
+@app.command("show", epilog="Example: harness show table4")
 def show_table(name: TableArgument, as_json: JsonOption = False) -> None:
     """Show what a table asks, its rows with their recipes, and what the paper prints."""
-    from harness.catalogue.load import find_table
-    from harness.cli.asking import all_tables
-    from harness.cli.figure_commands import is_figure, show_figure
-    from harness.cli.output import print_json
+    from harness.catalogue.declared import all_figures, named_table
+    from harness.catalogue.figures import find_figure
+    from harness.selection.selection import is_figure
 
     if is_figure(name):
-        show_figure(name, as_json)
+        _show_figure(find_figure(all_figures(), name), as_json)
         return
-    table = find_table(all_tables(), name)
+    table, _ = named_table(name)
     if as_json:
         print_json(_table_json(table))
     else:
@@ -143,8 +139,7 @@ def _row_json(table: Table, row: Row) -> dict[str, Any]:
 
 
 def _print_table(table: Table) -> None:
-    from harness.cli.output import console, grid
-    from harness.cli.wording import in_short
+    from harness.catalogue.wording import in_short
 
     out = console()
     out.print(f"{table.id} · {table.title}", style="bold")
@@ -167,7 +162,6 @@ def _print_table(table: Table) -> None:
 
 
 def _print_values(out: Console, table: Table) -> None:
-    from harness.cli.output import grid
 
     out.print("\nThe paper's values:", style="bold")
     columns = [f"{column.id} ({column.unit})" for column in table.columns]
@@ -184,12 +178,12 @@ def _printed(row: Row, column: str) -> str:
     return ("-" if value is None else value.printed) + (f" {note}" if note else "")
 
 
+@app.command("validate", epilog="Example: harness validate")
 def validate(as_json: JsonOption = False) -> None:
     """Check every declared table, figure and profile, and name everything that is wrong."""
+    from harness.catalogue.declared import all_profiles, all_tables
     from harness.catalogue.documents import CatalogueError, Problem
     from harness.catalogue.figure_files import load_figures
-    from harness.cli.asking import all_profiles, all_tables
-    from harness.cli.output import console, counted, print_json
 
     tables: Mapping[str, Table] = {}
     figures: Mapping[str, Figure] = {}
@@ -246,3 +240,42 @@ def validate(as_json: JsonOption = False) -> None:
 def _runs(tables: Iterable[Table]) -> set[str]:
     """Return the distinct runs behind some tables."""
     return {run for table in tables for row in table.rows for run in table.recipes(row)}
+
+
+def _listed_figures() -> list[dict[str, Any]]:
+    """Return what `harness list` says of each figure, as JSON data."""
+    from harness.catalogue.declared import all_figures, all_profiles, all_tables
+    from harness.catalogue.figure_rows import figure_unsupported
+
+    tables, profiles = all_tables(), all_profiles()
+    found = []
+    for figure in all_figures().values():
+        can = {
+            name: len(figure.rows) - len(figure_unsupported(figure, tables, profile))
+            for name, profile in profiles.items()
+        }
+        found.append(
+            {
+                "id": figure.id,
+                "kind": "figure",
+                "drawn": figure.kind,
+                "rows": len(figure.rows),
+                "rows_runnable": can,
+                "runnable": [name for name, rows in can.items() if rows == len(figure.rows)],
+            }
+        )
+    return found
+
+
+def _show_figure(figure: Figure, as_json: bool) -> None:
+    """Show what a figure asks, and the rows it is drawn from."""
+    if as_json:
+        print_json(figure.model_dump(mode="json"))
+        return
+    out, source = console(), figure.source
+    out.print(f"{figure.id} · {figure.title}", style="bold")
+    out.print(figure.question)
+    out.print(f"Source: {source.paper}, section {source.section}, figure {source.figure}.\n")
+    out.print(grid(("drawn from",), [(ref,) for ref in figure.rows]))
+    for note in figure.notes:
+        out.print(f"Note: {note}")

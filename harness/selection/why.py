@@ -1,4 +1,4 @@
-"""What makes a stage new: the settings in which it differs from another, through all inputs.
+"""Why a stage is new: the settings in which it differs from another, through all inputs.
 
 Two stages of one kind are compared setting by setting, then input by input. A difference is
 charged to the stage that has the setting, however far upstream, so that the answer names causes
@@ -8,14 +8,20 @@ their manifests.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from harness.cli.wording import flattened
+from harness.catalogue.profile import Profile, supported_rows
+from harness.catalogue.recipe import Recipe
+from harness.catalogue.schema import Row, Table
+from harness.catalogue.wording import flattened, in_short
+from harness.engine import Plan
 from harness.store import Stage, Store
 from harness.store.manifest import record_of
+from harness.trainer.plan import Run
+from harness.trainer.table_runs import plan_table
 
 ABSENT = "(none)"
 """Stands for a setting or an input that one of the two stages does not have."""
@@ -159,3 +165,123 @@ def _merged(causes: Iterable[Cause]) -> tuple[Cause, ...]:
         Cause(cause.key, cause.here, cause.there, tuple(kinds[same]))
         for same, cause in first.items()
     )
+
+
+def explain(table: Table, name: str, profile: Profile, seed: int, store: Store) -> dict[str, Any]:
+    """Return why a row's stages are what they are, as JSON data.
+
+    Args:
+        table: The table.
+        name: Id of the row.
+        profile: The profile.
+        seed: Root seed.
+        store: What has been computed.
+
+    Raises:
+        UserError: There is no such row, or the profile cannot run it.
+    """
+    row = table.row(name)
+    # Rows this profile cannot run have no stages to compare with.
+    runs = plan_table(table, profile, (seed,), supported_rows(table, profile, asked=[row.id]))
+    nodes = Nodes(store)
+    around = _Around(store, Comparison(), nodes, nodes.stored(), {}, {})
+    own = set(runs.table.recipes(row))
+    for (run_id, _), run in runs.runs.items():
+        rows = [r.id for r in runs.rows if run_id in runs.table.recipes(r) and r.id != row.id]
+        for stage in Plan(run.targets):
+            around.rows.setdefault(stage.fingerprint, {}).update(dict.fromkeys(rows))
+            if run_id not in own:
+                around.others[stage.fingerprint] = nodes.of(stage)
+    nearest = _nearest_row(runs.table, row)
+    baseline = None if row.baseline is None else runs.table.row(row.baseline)
+    return {
+        "table": runs.table.id,
+        "row": row.id,
+        "profile": runs.profile.name,
+        "seed": runs.seeds[0],
+        "recipe": in_short(_recipe(runs.table, row)),
+        "baseline": _versus(runs.table, row, baseline),
+        "nearest": _versus(runs.table, row, nearest),
+        "runs": [
+            {"run": run_id, "stages": around.stages(runs.runs[run_id, runs.seeds[0]])}
+            for run_id in runs.table.recipes(row)
+        ],
+    }
+
+
+@dataclass
+class _Around:
+    """What a row's stages are compared with: the other rows' stages and the store's.
+
+    `rows` are the other rows that need a stage, `others` the stages of the other rows' runs, both
+    by fingerprint.
+    """
+
+    store: Store
+    comparison: Comparison
+    nodes: Nodes
+    stored: Sequence[Node]
+    rows: dict[str, dict[str, None]]
+    others: dict[str, Node]
+
+    def stages(self, run: Run) -> list[dict[str, Any]]:
+        """Return what is to be said about each stage of a run, inputs first."""
+        return [self._stage(self.nodes.of(stage)) for stage in Plan(run.targets)]
+
+    def _stage(self, node: Node) -> dict[str, Any]:
+        shared = list(self.rows.get(node.fingerprint, {}))
+        state = self.store.status(node.fingerprint)
+        others = [] if shared else list(self.others.values())
+        stored = [] if state == "done" else self.stored
+        failure = self.store.failure(node.fingerprint) if state == "failed" else None
+        return {
+            "kind": node.kind,
+            "label": node.label,
+            "fingerprint": node.fingerprint,
+            "state": state,
+            "failure": failure["reason"] if failure else None,
+            "shared_with": shared,
+            "new_among_rows": self._against(node, others),
+            "new_in_store": self._against(node, stored),
+        }
+
+    def _against(self, node: Node, others: Sequence[Node]) -> dict[str, Any] | None:
+        found = self.comparison.nearest(node, others)
+        if found is None:
+            return None
+        there, causes = found
+        return {
+            "label": there.label,
+            "fingerprint": there.fingerprint,
+            "rows": list(self.rows.get(there.fingerprint, {})),
+            "causes": [cause.as_json() for cause in causes],
+        }
+
+
+def _versus(table: Table, row: Row, other: Row | None) -> dict[str, Any] | None:
+    """Return how a row's recipe differs from another row's."""
+    if other is None:
+        return None
+    causes = [cause.as_json() for cause in _recipe_causes(table, row, other)]
+    return {"row": other.id, "recipe": in_short(_recipe(table, other)), "causes": causes}
+
+
+def _recipe(table: Table, row: Row) -> Recipe:
+    """Return a row's recipe; rows differ in every column alike, so the first speaks for all."""
+    return table.recipe_of(row, table.columns[0])
+
+
+def _recipe_causes(table: Table, row: Row, other: Row) -> list[Cause]:
+    here = flattened(_recipe(table, row).canonical())
+    there = flattened(_recipe(table, other).canonical())
+    return [
+        Cause(key, here.get(key, ABSENT), there.get(key, ABSENT), ())
+        for key in here | there
+        if here.get(key, ABSENT) != there.get(key, ABSENT)
+    ]
+
+
+def _nearest_row(table: Table, row: Row) -> Row | None:
+    """Return the other row whose recipe differs in the fewest settings; the first of equals."""
+    others = [other for other in table.rows if other.id != row.id]
+    return min(others, key=lambda other: len(_recipe_causes(table, row, other)), default=None)

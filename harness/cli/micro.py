@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import JobsOption
-from harness.cli.publishing import AllowFewerOption, publishing
+from harness.cli.options import AllowFewerOption, JobsOption, publishing
+from harness.cli.output import console, note
+from harness.errors import HarnessError, UserError
+from harness.project import PACKAGE, SHIPPED, work_dir
 
 if TYPE_CHECKING:
     from harness.engine import Event
@@ -17,11 +19,13 @@ if TYPE_CHECKING:
     from harness.store import Store
     from harness.trainer.grid import Point
 
-app = typer.Typer(
+group = typer.Typer(
     help="The embedded world that the profile `micro` runs in.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+app = typer.Typer(rich_markup_mode=None)
+app.add_typer(group, name="micro")
 
 OutputOption = Annotated[
     Path | None,
@@ -38,9 +42,7 @@ def _recordable(write: bool) -> bool:
     Raises:
         UserError: It is.
     """
-    from harness.errors import UserError
     from harness.micro import world
-    from harness.project import PACKAGE, SHIPPED
 
     if write and world.folder().is_relative_to(PACKAGE) and SHIPPED.exists():
         raise UserError(
@@ -60,21 +62,19 @@ WriteOption = Annotated[
 ]
 
 
-@app.callback()
+@group.callback()
 def _group() -> None:
     """Group the verbs of the embedded world."""
 
 
-@app.command("build", epilog="Example: harness micro build --output my-world")
+@group.command("build", epilog="Example: harness micro build --output my-world")
 def build(output: OutputOption = None, seed: SeedOption = 0) -> None:
     """Rebuild the world's files from its seed: prompts, benchmarks, base policy, reward model.
 
     Takes up to 90 minutes on 2 cores. The same processor and thread count give the same digests.
     The shipped world is left alone: set HARNESS_WORLD to the folder to run in the rebuilt one.
     """
-    from harness.cli.output import console
     from harness.micro.build import build as build_world
-    from harness.project import work_dir
 
     folder = (work_dir() / "world" if output is None else output).resolve()
     out = console()
@@ -87,13 +87,12 @@ def build(output: OutputOption = None, seed: SeedOption = 0) -> None:
     say(f"The world {card.version} is in {folder}: {_compared(card)}.")
 
 
-@app.command("gates", epilog="Example: harness micro gates")
+@group.command("gates", epilog="Example: harness micro gates")
 def gates(jobs: JobsOption = None, write: WriteOption = False) -> None:
     """Measure the gates that decide the world: validation prompts, base policy, first iteration.
 
     Takes a few minutes; exit code 1 if a gate is not passed.
     """
-    from harness.cli.output import console, note
     from harness.micro.world import note_measured
     from harness.trainer.gates import measure
 
@@ -109,7 +108,7 @@ def gates(jobs: JobsOption = None, write: WriteOption = False) -> None:
         raise typer.Exit(1)
 
 
-@app.command("offline-gates", epilog="Example: harness micro offline-gates")
+@group.command("offline-gates", epilog="Example: harness micro offline-gates")
 def offline_gates(jobs: JobsOption = None, write: WriteOption = False) -> None:
     """Measure what decides SPPO, SimPO and ORPO: first iterations over a grid, validation prompts.
 
@@ -120,7 +119,7 @@ def offline_gates(jobs: JobsOption = None, write: WriteOption = False) -> None:
     _decide("offline_gates", measure_offline(*_gate_work(jobs), _say), failures, write)
 
 
-@app.command("online-gates", epilog="Example: harness micro online-gates")
+@group.command("online-gates", epilog="Example: harness micro online-gates")
 def online_gates(
     jobs: JobsOption = None,
     write: WriteOption = False,
@@ -134,7 +133,6 @@ def online_gates(
 
     Takes some ten minutes; exit code 1 if the profile's settings do not follow.
     """
-    from harness.cli.output import note
     from harness.report.over_optimisation import FOLDER, publish_pushed
     from harness.trainer.online_gates import failures, measure_online, measure_pushed
 
@@ -151,7 +149,6 @@ def online_gates(
 
 def _gate_work(jobs: int | None) -> tuple[Store, int]:
     """Return the store that gates work in, and how many workers."""
-    from harness.project import work_dir
     from harness.store import Store, available_cores
 
     return Store(work_dir() / "gates" / "store"), jobs or available_cores()
@@ -164,7 +161,6 @@ def _decide(
     write: bool,
 ) -> None:
     """Print a grid's measurements, record them if asked, and fail where the profile differs."""
-    from harness.cli.output import console, note
     from harness.micro.world import note_measured
 
     for point in points:
@@ -180,7 +176,6 @@ def _decide(
 
 def _say(event: Event) -> None:
     """Print a line for each stage that is done."""
-    from harness.cli.output import console
     from harness.engine import StageFinished
 
     if isinstance(event, StageFinished):
@@ -189,7 +184,6 @@ def _say(event: Event) -> None:
 
 def _compared(card: Card) -> str:
     """Return how a rebuilt world differs from the one in use."""
-    from harness.errors import HarnessError
     from harness.micro import world
 
     try:

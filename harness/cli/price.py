@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness.cli.output import grid
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -76,7 +78,6 @@ def _disk(price: Price) -> str:
 
 
 def _print_kinds(out: Console, price: Price) -> None:
-    from harness.cli.output import grid
     from harness.cost.pricing import GB
 
     rows = [
@@ -93,7 +94,6 @@ def _print_kinds(out: Console, price: Price) -> None:
 
 
 def _print_calls(out: Console, price: Price) -> None:
-    from harness.cli.output import grid
     from harness.cost.calls import price_of
     from harness.evaluation.judging.prices import read_prices
 
@@ -124,7 +124,6 @@ def _print_calls(out: Console, price: Price) -> None:
 
 
 def _print_assumptions(out: Console, price: Price) -> None:
-    from harness.cli.output import grid
     from harness.cost.assumptions import listed
 
     rows = [(name, str(value), source) for name, (value, source) in listed().items()]

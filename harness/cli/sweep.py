@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import DEFAULT_PROFILE, JsonOption, ProfileOption
-from harness.cli.publishing import AllowFewerOption, PublishOption, publishing
+from harness.cli.options import (
+    AllowFewerOption,
+    JsonOption,
+    ProfileOption,
+    PublishOption,
+    publishing,
+)
+from harness.cli.output import console, grid, note, print_json, warn
+from harness.errors import UserError
+from harness.project import store_dir, work_dir
+from harness.selection.names import DEFAULT_PROFILE
+from harness.words import counted
 
 if TYPE_CHECKING:
     from harness.catalogue.profile import Profile
@@ -17,11 +27,13 @@ if TYPE_CHECKING:
     from harness.sweep.declaration import Sweep
     from harness.sweep.work import Order
 
-app = typer.Typer(
+group = typer.Typer(
     help="Searches over settings of recipes and profiles.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+app = typer.Typer(rich_markup_mode=None)
+app.add_typer(group, name="sweep")
 
 SweepArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="A sweep; `harness sweep list` names them.")
@@ -49,15 +61,14 @@ SHOWN_TRIALS = 10
 """Trials that are printed; the JSON has all."""
 
 
-@app.callback()
+@group.callback()
 def _group() -> None:
     """Group the verbs of sweeps."""
 
 
-@app.command("list", epilog="Example: harness sweep list")
+@group.command("list", epilog="Example: harness sweep list")
 def list_sweeps(as_json: JsonOption = False) -> None:
     """List the declared sweeps."""
-    from harness.cli.output import console, grid, print_json
     from harness.sweep.declaration import load_sweeps
 
     sweeps = load_sweeps().values()
@@ -91,7 +102,7 @@ def list_sweeps(as_json: JsonOption = False) -> None:
     console().print(grid(headings, lines, right="4"))
 
 
-@app.command("run", epilog="Example: harness sweep run offline-evolve --jobs 2")
+@group.command("run", epilog="Example: harness sweep run offline-evolve --jobs 2")
 def run(
     name: SweepArgument,
     trials: TrialsOption = None,
@@ -104,7 +115,6 @@ def run(
 
     What is done is kept: after Ctrl-C, a kill or with more trials, the same command goes on.
     """
-    from harness.cli.output import console, print_json, warn
     from harness.sweep.conduct import run_sweep, shared_stages
 
     sweep, scale = _found(name, profile)
@@ -128,7 +138,7 @@ def run(
         raise typer.Exit(1)
 
 
-@app.command("show", epilog="Example: harness sweep show online-evolve")
+@group.command("show", epilog="Example: harness sweep show online-evolve")
 def show(
     name: SweepArgument,
     profile: ProfileOption = DEFAULT_PROFILE,
@@ -138,8 +148,6 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show what a sweep has found: best trials, importances, Pareto front, and the winner."""
-    from harness.cli.output import counted, note, print_json
-    from harness.project import store_dir
     from harness.report.sweep import publish_sweep
     from harness.store import Store
     from harness.sweep.conduct import stored_report
@@ -165,15 +173,13 @@ def _found(name: str, profile: str) -> tuple[Sweep, Profile]:
     Raises:
         UserError: There is no such sweep or profile.
     """
-    from harness.catalogue.profile import find_profile
-    from harness.cli.asking import all_profiles
+    from harness.catalogue.declared import named_profile
     from harness.sweep.declaration import find_sweep, load_sweeps
 
-    return find_sweep(load_sweeps(), name), find_profile(all_profiles(), profile)
+    return find_sweep(load_sweeps(), name), named_profile(profile)
 
 
 def _check_numbers(trials: int | None, jobs: int) -> None:
-    from harness.errors import UserError
 
     if trials is not None and trials < 1:
         raise UserError(f"--trials is {trials}: give the number of trials, 1 or more")
@@ -183,15 +189,13 @@ def _check_numbers(trials: int | None, jobs: int) -> None:
 
 def _order(sweep: Sweep, profile: Profile, trials: int | None, storage: str | None) -> Order:
     """Return what the processes of a sweep are to do."""
-    from harness.cli.asking import EXPECTED_S
-    from harness.cli.run_command import needed_modules
     from harness.engine import Plan
-    from harness.project import store_dir, work_dir
     from harness.sweep.objective import validation_runs
     from harness.sweep.space import base_candidate
     from harness.sweep.storage import default_storage
     from harness.sweep.study import study_name
     from harness.sweep.work import Order
+    from harness.trainer.execution import EXPECTED_S, needed_modules
     from harness.trainer.steps import FUNCTIONS
 
     runs = validation_runs(sweep, base_candidate(sweep, profile), sweep.name)
@@ -213,7 +217,6 @@ def _order(sweep: Sweep, profile: Profile, trials: int | None, storage: str | No
 
 
 def _print(report: SweepReport) -> None:
-    from harness.cli.output import console
     from harness.report.sweep import facts, importance_block, trial_block, winner_block
 
     out = console()
@@ -231,7 +234,6 @@ def _print(report: SweepReport) -> None:
 
 
 def _print_block(block: Block) -> None:
-    from harness.cli.output import console, grid
 
     out = console()
     out.print(f"\n{block.title}", style="bold")

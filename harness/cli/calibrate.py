@@ -12,6 +12,9 @@ import typer
 from harness.cli.evaluate_asked import JudgeAsked, takes
 from harness.cli.evaluate_options import AnnotatorOption
 from harness.cli.options import ProfileOption
+from harness.cli.output import console, grid, print_json
+from harness.errors import UserError
+from harness.project import calibrations_dir
 
 if TYPE_CHECKING:
     from harness.catalogue.profile import Profile
@@ -37,16 +40,14 @@ ToleranceOption = Annotated[
     ),
 ]
 
-
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command line."""
-    app.command(
-        "calibrate",
-        epilog="Example: harness calibrate --profile paper --benchmark mt_bench --data mt_bench "
-        "--answers answers.jsonl --published judgments.jsonl",
-    )(calibrate)
+app = typer.Typer(rich_markup_mode=None)
 
 
+@app.command(
+    "calibrate",
+    epilog="Example: harness calibrate --profile paper --benchmark mt_bench --data mt_bench "
+    "--answers answers.jsonl --published judgments.jsonl",
+)
 @takes(JudgeAsked)
 def calibrate(
     asked: JudgeAsked,
@@ -60,12 +61,10 @@ def calibrate(
 
     Without --benchmark, say which judges of the profile have passed.
     """
-    from harness.catalogue.profile import find_profile
-    from harness.cli.asking import all_profiles
-    from harness.errors import UserError
+    from harness.catalogue.declared import named_profile
     from harness.evaluation.calibration_record import BENCHMARKS, is_judged
 
-    scale = find_profile(all_profiles(), profile)
+    scale = named_profile(profile)
     if not is_judged(scale):
         raise UserError(
             f"The profile `{profile}` is judged by the embedded world, which needs no calibration"
@@ -107,7 +106,6 @@ def _calibrate(
     from harness.evaluation.calibration import choose, compare
     from harness.evaluation.calibration_record import BENCHMARKS, record_path
     from harness.evaluation.judging.ledger import Ledger
-    from harness.project import calibrations_dir
 
     asked.check()
     benchmark, theirs = _read(name, asked.data_folder(BENCHMARKS[name]), published)
@@ -153,7 +151,6 @@ def _read(name: str, data: Path, published: Path) -> tuple[Benchmark, list[Evalu
 def _show_states(profile: Profile, as_json: bool) -> None:
     """Print which judges of a profile, and successors, have passed, failed, or were not tried."""
     from harness.evaluation.calibration_record import candidates
-    from harness.project import calibrations_dir
 
     _show(candidates(profile, calibrations_dir()), as_json)
 
@@ -161,7 +158,6 @@ def _show_states(profile: Profile, as_json: bool) -> None:
 def _candidate(profile: Profile, done: Calibration) -> Candidate:
     """Return the judge that was calibrated: one of the profile's candidates, or another."""
     from harness.evaluation.calibration_record import Candidate, candidates
-    from harness.project import calibrations_dir
 
     for one in candidates(profile, calibrations_dir()):
         if (one.benchmark, one.judge) == (done.benchmark, done.judge):
@@ -171,8 +167,6 @@ def _candidate(profile: Profile, done: Calibration) -> Candidate:
 
 def _show(found: Sequence[Candidate], as_json: bool) -> None:
     """Print benchmarks and judges with their calibrations."""
-    from harness.cli.output import console, grid, print_json
-
     if as_json:
         print_json(
             [

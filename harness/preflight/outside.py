@@ -1,7 +1,8 @@
 """What profiles with models from outside need besides packages and GPUs: files, keys, disk.
 
 A file is looked for where a run would look, and not opened. Where a model is served and whether
-there is a key is read from the environment, as a run reads it.
+there is a key is read from the environment, as a run reads it. Whether the hub hands out a model
+and an endpoint has one, only they can say: `online_needs` asks them, where the user says so.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.cli.needs import Need, disk, package
 from harness.errors import HarnessError
+from harness.preflight.machine import Need, State, disk, package
 
 if TYPE_CHECKING:
     from harness.catalogue.profile import Profile
     from harness.creators.access import Role
 
 GB = 1e9
+
+TIMEOUT_S = 10.0
+"""Seconds that an endpoint has to say which models it serves."""
 
 
 def outside_needs(profile: Profile, machine: Mapping[str, Any]) -> Iterator[Need]:
@@ -240,3 +244,55 @@ def _calibrations(profile: Profile) -> Iterator[Need]:
             f"type `harness calibrate --profile {profile.name} --benchmark {one.benchmark}{of}` "
             "with --data, --answers and --published",
         )  # fmt: skip
+
+
+def online_needs(profile: Profile) -> Iterator[Need]:
+    """Yield what the hub and the endpoints say of a profile's models."""
+    from harness.trainer.model_places import place_of
+
+    for model in models_of(profile):
+        if place_of(model) is None:
+            yield _on_the_hub(model)
+    for role, model, required in endpoints_of(profile):
+        yield _at_its_endpoint(role, model, required=required)
+
+
+def _on_the_hub(model: str) -> Need:
+    """Return whether the hub would hand a model out to this machine's account."""
+    from huggingface_hub import auth_check
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+
+    name, what = model.partition("@")[0], f"hub, {model.partition('@')[0]}"
+    page = f"https://huggingface.co/{name}"
+    try:
+        auth_check(name)
+    except GatedRepoError:
+        do = f"accept its licence at {page}, and type `hf auth login`"
+        return Need(what, "missing", "its licence is not accepted by this account", do)
+    except RepositoryNotFoundError:
+        do = f"look for it at {page}, and type `hf auth login` if it is private"
+        return Need(what, "missing", "the hub has no such model for this account", do)
+    except (HfHubHTTPError, OSError) as error:
+        do = "connect this machine, or bring the model in HARNESS_MODELS"
+        return Need(what, "missing", f"the hub cannot be reached ({type(error).__name__})", do)
+    return Need(what, "met", "can be downloaded")
+
+
+def _at_its_endpoint(role: Role, model: str, *, required: bool) -> Need:
+    """Return whether an endpoint can be reached, takes the key and has the model."""
+    from harness.creators.access import access_to
+    from harness.evaluation.judging.endpoint import Endpoint
+
+    what = f"endpoint of the {role.lower()} {model}"
+    lacking: State = "missing" if required else "advised"
+    try:
+        access = access_to(role, model)
+        endpoint = Endpoint(access.url, access.key_variable, TIMEOUT_S)
+        there = endpoint.models()
+    except HarnessError as error:
+        return Need(what, lacking, *two_parts(str(error)))
+    # Some sellers list a model as `models/NAME`.
+    if model in {name.removeprefix("models/") for name in there}:
+        return Need(what, "met", f"{endpoint.host} has it")
+    do = f"serve it there, or name another endpoint in HARNESS_{role}_URL"
+    return Need(what, lacking, f"{endpoint.host} does not have it", do)

@@ -18,19 +18,24 @@ from harness.cli.evaluate_options import (
     LengthControlOption,
     LengthDigestOption,
 )
+from harness.cli.output import console
+from harness.errors import UserError
+from harness.project import benchmarks_dir
 
 if TYPE_CHECKING:
     from harness.evaluation.benchmark_homes import HomeFile
     from harness.evaluation.benchmark_length_control import LengthControl
 
-app = typer.Typer(
+group = typer.Typer(
     help="The paper's benchmarks with a judge, or scored from published files.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+app = typer.Typer(rich_markup_mode=None)
+app.add_typer(group, name="evaluate")
 
 
-@app.command(
+@group.command(
     "mt-bench",
     epilog="Example: harness evaluate mt-bench --data mt_bench --answers answers.jsonl --dry-run",
 )
@@ -49,7 +54,7 @@ def mt_bench(asked: Asked, judgments: JudgmentsOption = None) -> None:
     evaluate_live.evaluate(MtBench(asked.data_folder("mt-bench")), asked, asked.judge or OWN_JUDGE)
 
 
-@app.command(
+@group.command(
     "arena-hard",
     epilog="Example: harness evaluate arena-hard --battles battles.jsonl",
 )
@@ -73,7 +78,7 @@ def arena_hard(
     )
 
 
-@app.command(
+@group.command(
     "alpaca-eval",
     epilog="Example: harness evaluate alpaca-eval --annotations annotations.json",
 )
@@ -87,7 +92,6 @@ def alpaca_eval(
 ) -> None:
     """Compare 805 answers with a reference model's, or score a file of annotations."""
     from harness.cli import evaluate_live, evaluate_published
-    from harness.errors import UserError
     from harness.evaluation.benchmark_alpaca_eval import ANNOTATORS, OWN_ANNOTATOR, OWN_JUDGE
     from harness.evaluation.benchmark_kinds import AlpacaEval
 
@@ -105,13 +109,10 @@ def alpaca_eval(
     evaluate_live.evaluate(benchmark, asked, asked.judge or OWN_JUDGE, annotator or OWN_ANNOTATOR)
 
 
-@app.command("fetch", epilog="Example: harness evaluate fetch mt-bench arena-hard")
+@group.command("fetch", epilog="Example: harness evaluate fetch mt-bench arena-hard")
 def fetch(benchmarks: BenchmarksArgument = None) -> None:
     """Fetch the benchmarks' own files from their public homes, and check their digests."""
-    from harness.cli.output import console
-    from harness.errors import UserError
     from harness.evaluation import benchmark_homes
-    from harness.project import benchmarks_dir
 
     known = list(dict.fromkeys(file.benchmark for file in benchmark_homes.HOMES))
     wanted = benchmarks or known
@@ -135,7 +136,6 @@ def _length_control(data: Path | None, file: Path | None, sha256: str | None) ->
         PUBLISHED_SHA256,
         LengthControl,
     )
-    from harness.project import benchmarks_dir
 
     if file is None:
         folders = [] if data is None else [data, data / "alpaca_eval"]
@@ -144,4 +144,4 @@ def _length_control(data: Path | None, file: Path | None, sha256: str | None) ->
     return LengthControl(file, sha256 or PUBLISHED_SHA256)
 
 
-evaluate_lm_eval.register(app)
+evaluate_lm_eval.register(group)

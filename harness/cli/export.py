@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import DEFAULT_PROFILE, JsonOption, ProfileOption
+from harness.cli.options import JsonOption, ProfileOption
+from harness.cli.output import console, print_json
+from harness.project import PACKAGE, store_dir
+from harness.selection.names import DEFAULT_PROFILE
 
 NameArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run's id, or a row, as `table4/eva-a_min`.")
@@ -17,13 +20,13 @@ OutputOption = Annotated[
     Path, typer.Option("--output", metavar="DIR", help="A new or empty folder.")
 ]
 
-
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command line."""
-    example = "Example: harness export table4/eva-a_min --seed 0 --output my-policy"
-    app.command("export", epilog=example)(export)
+app = typer.Typer(rich_markup_mode=None)
 
 
+@app.command(
+    "export",
+    epilog="Example: harness export table4/eva-a_min --seed 0 --output my-policy",
+)
 def export(
     run: NameArgument,
     output: OutputOption,
@@ -36,15 +39,12 @@ def export(
     The folder has weights as safetensors, configuration, tokenizer, README.md (what it is and what
     it scores) and lineage.json (every stage behind it).
     """
-    from harness.catalogue.profile import find_profile
-    from harness.cli.asking import all_profiles, all_tables
-    from harness.cli.output import console, print_json
+    from harness.catalogue.declared import all_tables, named_profile
     from harness.export.folder import export as write
     from harness.export.policy import find_policy
-    from harness.project import PACKAGE, store_dir
     from harness.store import Store
 
-    scale = find_profile(all_profiles(), profile)
+    scale = named_profile(profile)
     policy = find_policy(run, all_tables(), scale, seed)
     target = output.expanduser()
     files = write(policy, Store(store_dir()), target, PACKAGE.parent)
