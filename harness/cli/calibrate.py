@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.evaluate_asked import JudgeAsked, takes
-from harness.cli.evaluate_options import AnnotatorOption
-from harness.cli.options import ProfileOption
+from harness.benchmarking.options import JudgeOptions
+from harness.cli.evaluate_options import AnnotatorOption, takes
+from harness.cli.options import JsonOption, ProfileOption
 from harness.cli.output import console, grid, print_json
 from harness.errors import UserError
 from harness.project import calibrations_dir
 
 if TYPE_CHECKING:
+    from harness.benchmarking.live import Voice
     from harness.catalogue.profile import Profile
     from harness.evaluation.benchmark_kinds import Benchmark
     from harness.evaluation.benchmark_result import Evaluation
@@ -48,20 +49,22 @@ app = typer.Typer(rich_markup_mode=None)
     epilog="Example: harness calibrate --profile paper --benchmark mt_bench --data mt_bench "
     "--answers answers.jsonl --published judgments.jsonl",
 )
-@takes(JudgeAsked)
+@takes(JudgeOptions)
 def calibrate(
-    asked: JudgeAsked,
+    options: JudgeOptions,
     profile: ProfileOption = "paper",
     benchmark: BenchmarkOption = None,
     published: PublishedOption = None,
     annotator: AnnotatorOption = None,
     tolerance: ToleranceOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Judge a released checkpoint's outputs, and compare with their published judgments.
 
     Without --benchmark, say which judges of the profile have passed.
     """
     from harness.catalogue.declared import named_profile
+    from harness.cli.evaluate_printing import voice
     from harness.evaluation.calibration_record import BENCHMARKS, is_judged
 
     scale = named_profile(profile)
@@ -70,22 +73,31 @@ def calibrate(
             f"The profile `{profile}` is judged by the embedded world, which needs no calibration"
         )
     if benchmark is None:
-        _show_states(scale, asked.as_json)
+        _show_states(scale, as_json)
         return
     if benchmark not in BENCHMARKS or benchmark not in scale.benchmarks:
         raise UserError(
             f"The profile `{profile}` has no benchmark `{benchmark}` with a judge that published "
             f"judgments can be held against; it has {', '.join(BENCHMARKS)}"
         )
-    if published is None or asked.answers is None:
+    if published is None or options.answers is None:
         raise UserError(
             "A calibration needs a released checkpoint's outputs with --answers, and their "
             "published judgments with --published"
         )
-    found = _calibrate(scale, benchmark, asked, asked.answers, published, annotator, tolerance)
+    found = _calibrate(
+        scale,
+        benchmark,
+        options,
+        options.answers,
+        published,
+        annotator,
+        tolerance,
+        voice(as_json=as_json),
+    )
     if found is None:
         return
-    _show([_candidate(scale, found)], asked.as_json)
+    _show([_candidate(scale, found)], as_json)
     if not found.passed:
         raise typer.Exit(1)
 
@@ -93,34 +105,35 @@ def calibrate(
 def _calibrate(
     profile: Profile,
     name: str,
-    asked: JudgeAsked,
+    options: JudgeOptions,
     outputs: Path,
     published: Path,
     annotator: str | None,
     tolerance: float | None,
+    talk: Voice,
 ) -> Calibration | None:
     """Judge, compare, and keep the record; None where only the price was asked for."""
-    from harness.cli import evaluate_live
+    from harness.benchmarking import live
     from harness.evaluation import benchmark_archive
     from harness.evaluation.benchmark_alpaca_eval import OWN_ANNOTATOR
     from harness.evaluation.calibration import choose, compare
     from harness.evaluation.calibration_record import BENCHMARKS, record_path
     from harness.evaluation.judging.ledger import Ledger
 
-    asked.check()
-    benchmark, theirs = _read(name, asked.data_folder(BENCHMARKS[name]), published)
-    answers = benchmark.read_answers(outputs, asked.model)
+    options.check()
+    benchmark, theirs = _read(name, options.data_folder(BENCHMARKS[name]), published)
+    answers = benchmark.read_answers(outputs, options.model)
     expected = choose(theirs, answers.model)
     if name != "alpaca_eval":
         benchmark.restrict(expected.score.prompts)
-    judge = evaluate_live.judge_of(
-        asked,
-        asked.judge or profile.benchmarks[name].judge,
+    judge = live.judge_of(
+        options,
+        options.judge or profile.benchmarks[name].judge,
         annotator or OWN_ANNOTATOR,
-        Ledger(asked.budget_usd),
+        Ledger(options.budget_usd),
     )
     output = calibrations_dir() / "evaluations"
-    ours = evaluate_live.judged(benchmark, asked, judge, answers, output=output)
+    ours = live.judged(benchmark, options, judge, answers, output=output, voice=talk)
     if ours is None:
         return None
     digests = {
@@ -136,16 +149,16 @@ def _calibrate(
 
 def _read(name: str, data: Path, published: Path) -> tuple[Benchmark, list[Evaluation]]:
     """Return a benchmark, and what was published of some outputs on it."""
-    from harness.cli import evaluate_published
+    from harness.benchmarking import published as files
     from harness.evaluation.benchmark_kinds import AlpacaEval, ArenaHard, MtBench
     from harness.evaluation.benchmark_length_control import LengthControl
 
     if name == "mt_bench":
-        return MtBench(data), evaluate_published.mt_bench(published, None)
+        return MtBench(data), files.mt_bench(published, None)
     if name == "arena_hard":
-        return ArenaHard(data), evaluate_published.arena_hard(None, published, None, None)
+        return ArenaHard(data), files.arena_hard(None, published, None, None)
     control = LengthControl()
-    return AlpacaEval(data, control), evaluate_published.alpaca_eval(published, control, data)
+    return AlpacaEval(data, control), files.alpaca_eval(published, control, data)
 
 
 def _show_states(profile: Profile, as_json: bool) -> None:

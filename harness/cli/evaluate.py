@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from harness.benchmarking.options import EvaluateOptions
 from harness.cli import evaluate_lm_eval
-from harness.cli.evaluate_asked import Asked, takes
 from harness.cli.evaluate_options import (
     AnnotationsOption,
     AnnotatorOption,
@@ -17,14 +16,17 @@ from harness.cli.evaluate_options import (
     JudgmentsOption,
     LengthControlOption,
     LengthDigestOption,
+    takes,
 )
+from harness.cli.evaluate_printing import show_kept, show_published, voice
+from harness.cli.options import JsonOption
 from harness.cli.output import console
 from harness.errors import UserError
 from harness.project import benchmarks_dir
 
 if TYPE_CHECKING:
     from harness.evaluation.benchmark_homes import HomeFile
-    from harness.evaluation.benchmark_length_control import LengthControl
+    from harness.evaluation.benchmark_kinds import Benchmark
 
 group = typer.Typer(
     help="The paper's benchmarks with a judge, or scored from published files.",
@@ -39,74 +41,89 @@ app.add_typer(group, name="evaluate")
     "mt-bench",
     epilog="Example: harness evaluate mt-bench --data mt_bench --answers answers.jsonl --dry-run",
 )
-@takes(Asked)
-def mt_bench(asked: Asked, judgments: JudgmentsOption = None) -> None:
+@takes(EvaluateOptions)
+def mt_bench(
+    options: EvaluateOptions, judgments: JudgmentsOption = None, as_json: JsonOption = False
+) -> None:
     """Rate two turns of answers to 80 questions, or score a file of ratings."""
-    from harness.cli import evaluate_live, evaluate_published
-    from harness.evaluation.benchmark_kinds import MtBench
-    from harness.evaluation.benchmark_mt_bench import OWN_JUDGE
+    from harness.benchmarking.benchmarks import open_benchmark, score_file
 
     if judgments is not None:
-        asked.check_published("--judgments")
-        found = evaluate_published.mt_bench(judgments, asked.data)
-        evaluate_published.report(found, judgments, track=asked.track, as_json=asked.as_json)
+        found = score_file("mt-bench", judgments, options)
+        show_published(found, judgments, track=options.track, as_json=as_json)
         return
-    evaluate_live.evaluate(MtBench(asked.data_folder("mt-bench")), asked, asked.judge or OWN_JUDGE)
+    _judge(*open_benchmark("mt-bench", options), options, as_json=as_json)
 
 
 @group.command(
     "arena-hard",
     epilog="Example: harness evaluate arena-hard --battles battles.jsonl",
 )
-@takes(Asked)
+@takes(EvaluateOptions)
 def arena_hard(
-    asked: Asked, judgments: JudgmentsOption = None, battles: BattlesOption = None
+    options: EvaluateOptions,
+    judgments: JudgmentsOption = None,
+    battles: BattlesOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Judge answers to 500 questions against gpt-4-0314, or score a file of verdicts."""
-    from harness.cli import evaluate_live, evaluate_published
-    from harness.evaluation.benchmark_arena_hard import OWN_JUDGE
-    from harness.evaluation.benchmark_kinds import ArenaHard
+    from harness.benchmarking import published
+    from harness.benchmarking.benchmarks import open_benchmark
 
     file = battles or judgments
     if file is not None:
-        asked.check_published("--battles" if battles is not None else "--judgments")
-        found = evaluate_published.arena_hard(battles, judgments, asked.judge, asked.data)
-        evaluate_published.report(found, file, track=asked.track, as_json=asked.as_json)
+        options.check_published("--battles" if battles is not None else "--judgments")
+        found = published.arena_hard(battles, judgments, options.judge, options.data)
+        show_published(found, file, track=options.track, as_json=as_json)
         return
-    evaluate_live.evaluate(
-        ArenaHard(asked.data_folder("arena-hard")), asked, asked.judge or OWN_JUDGE
-    )
+    _judge(*open_benchmark("arena-hard", options), options, as_json=as_json)
 
 
 @group.command(
     "alpaca-eval",
     epilog="Example: harness evaluate alpaca-eval --annotations annotations.json",
 )
-@takes(Asked)
+@takes(EvaluateOptions)
 def alpaca_eval(
-    asked: Asked,
+    options: EvaluateOptions,
     annotations: AnnotationsOption = None,
     annotator: AnnotatorOption = None,
-    length_control: LengthControlOption = None,
-    length_control_sha256: LengthDigestOption = None,
+    file: LengthControlOption = None,
+    sha256: LengthDigestOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare 805 answers with a reference model's, or score a file of annotations."""
-    from harness.cli import evaluate_live, evaluate_published
-    from harness.evaluation.benchmark_alpaca_eval import ANNOTATORS, OWN_ANNOTATOR, OWN_JUDGE
-    from harness.evaluation.benchmark_kinds import AlpacaEval
+    from harness.benchmarking.benchmarks import (
+        check_annotator,
+        length_control,
+        open_benchmark,
+        score_file,
+    )
 
-    if annotator not in (None, *ANNOTATORS):
-        raise UserError(
-            f"There is no annotator `{annotator}`; choose one of {', '.join(ANNOTATORS)}"
-        )
-    control = _length_control(asked.data, length_control, length_control_sha256)
+    chosen = check_annotator(annotator)
+    control = length_control(options.data, file, sha256)
     if annotations is not None:
-        asked.check_published("--annotations")
-        found = evaluate_published.alpaca_eval(annotations, control, asked.data)
-        evaluate_published.report(found, annotations, track=asked.track, as_json=asked.as_json)
+        found = score_file("alpaca-eval", annotations, options, control)
+        show_published(found, annotations, track=options.track, as_json=as_json)
         return
-    benchmark = AlpacaEval(asked.data_folder("alpaca-eval"), control)
-    evaluate_live.evaluate(benchmark, asked, asked.judge or OWN_JUDGE, annotator or OWN_ANNOTATOR)
+    _judge(*open_benchmark("alpaca-eval", options, control), options, chosen, as_json=as_json)
+
+
+def _judge(
+    benchmark: Benchmark,
+    own_judge: str,
+    options: EvaluateOptions,
+    annotator: str = "",
+    *,
+    as_json: bool,
+) -> None:
+    """Run a benchmark with a judge, or show what that would ask and cost."""
+    from harness.benchmarking import live
+
+    judge = options.judge or own_judge
+    found = live.evaluate(benchmark, options, judge, annotator, voice(as_json=as_json))
+    if found is not None:
+        show_kept(*found, track=options.track, as_json=as_json)
 
 
 @group.command("fetch", epilog="Example: harness evaluate fetch mt-bench arena-hard")
@@ -127,21 +144,6 @@ def fetch(benchmarks: BenchmarksArgument = None) -> None:
 
     files = [file for file in benchmark_homes.HOMES if file.benchmark in wanted]
     benchmark_homes.fetch(files, benchmarks_dir(), told)
-
-
-def _length_control(data: Path | None, file: Path | None, sha256: str | None) -> LengthControl:
-    """Return AlpacaEval's length control: with the file given, beside the data, or fetched."""
-    from harness.evaluation.benchmark_length_control import (
-        FILE_NAME,
-        PUBLISHED_SHA256,
-        LengthControl,
-    )
-
-    if file is None:
-        folders = [] if data is None else [data, data / "alpaca_eval"]
-        places = [folder / FILE_NAME for folder in (*folders, benchmarks_dir() / "alpaca-eval")]
-        file = next((path for path in places if path.is_file()), None)
-    return LengthControl(file, sha256 or PUBLISHED_SHA256)
 
 
 evaluate_lm_eval.register(group)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from harness.benchmarking.options import MODEL_KEY
 from harness.cli.evaluate_options import (
-    MODEL_KEY,
     BatchSizeOption,
     DeviceOption,
     DryRunOption,
@@ -22,9 +22,9 @@ from harness.cli.evaluate_options import (
     TasksOption,
     TrackOption,
 )
-from harness.cli.evaluate_printing import show
+from harness.cli.evaluate_printing import show, show_published
 from harness.cli.options import JsonOption
-from harness.cli.output import console, grid, note, print_json
+from harness.cli.output import console, grid, note, print_json, warn
 from harness.errors import UserError
 from harness.project import evaluations_dir
 from harness.selection.names import parse_names
@@ -60,7 +60,6 @@ def lm_eval(
 
     Data sets and models come from the hub's cache; HF_HUB_OFFLINE=0 lets them be fetched.
     """
-    from harness.cli import evaluate_published
     from harness.evaluation.lm_eval_run import Measurement, parse_arguments
     from harness.evaluation.lm_eval_tasks import evaluate_results, read_results
 
@@ -69,7 +68,7 @@ def lm_eval(
         if dry_run or model_base_url is not None:
             raise UserError("`--results` is scored as it is; nothing is run")
         found = evaluate_results(read_results(results), model, chosen)
-        evaluate_published.report([found], results, track=track, as_json=as_json)
+        show_published([found], results, track=track, as_json=as_json)
         return
     if model is None:
         raise UserError("There is nothing to evaluate; give --model, or --results to score a file")
@@ -92,7 +91,7 @@ def lm_eval(
 
 def _run(asked: Measurement, track: bool, as_json: bool) -> None:
     """Measure, keep results, samples and scores in one folder, and report them."""
-    from harness.cli import evaluate_tracking
+    from harness.benchmarking import live
     from harness.evaluation.benchmark_archive import folder_of, keep
     from harness.evaluation.lm_eval_run import keep_results, measure
     from harness.evaluation.lm_eval_tasks import BENCHMARK, evaluate_results, scorer
@@ -104,7 +103,7 @@ def _run(asked: Measurement, track: bool, as_json: bool) -> None:
     show([evaluation], as_json)
     note(f"results and samples in {folder}")
     if track:
-        evaluate_tracking.track([kept])
+        live.track([kept], warn)
 
 
 def _chosen(names: str | None) -> Sequence[Task]:

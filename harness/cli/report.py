@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness import project
 from harness.cli.options import (
     AllowFewerOption,
     AskedSeedsOption,
@@ -20,7 +21,6 @@ from harness.cli.options import (
 )
 from harness.cli.output import console, grid, note, print_json, save, warn
 from harness.errors import HarnessError, UserError
-from harness.project import calibrations_dir, publishing_dir, results_dir, store_dir, work_dir
 from harness.selection.names import DEFAULT_PROFILE, Format, parse_names, parse_seeds
 from harness.words import counted
 
@@ -125,7 +125,7 @@ def _page_place(chosen: Selection, *, published: bool) -> Path:
         text = f"{chosen.seeds[0]}-to-{chosen.seeds[-1]}-{len(chosen.seeds)}"
     seeds = [f"seeds-{text}"] if text else []
     words = ["report", chosen.id, chosen.profile.name, *seeds, *(["published"] * published)]
-    return work_dir() / f"{'-'.join(words)}.html"
+    return project.work_dir() / f"{'-'.join(words)}.html"
 
 
 ClaimsArgument = Annotated[
@@ -173,7 +173,7 @@ def _note_judges(profile: Profile) -> None:
     """Say which real judges of a profile have not passed a calibration."""
     from harness.evaluation.calibration_record import states
 
-    found = states(profile, calibrations_dir())
+    found = states(profile, project.calibrations_dir())
     lacking = [name for name, held in found.items() if held is None or not held.passed]
     if lacking:
         note(
@@ -266,8 +266,8 @@ def verify(
     places = parse_names("--record", record)
     try:
         if places is not None:
-            record_places(publishing_dir(), places)
-        found = verify_results(results_dir(), Store(store_dir()) if store else None)
+            record_places(project.publishing_dir(), places)
+        found = verify_results(project.results_dir(), Store(project.store_dir()) if store else None)
     except HarnessError as error:
         if as_json:
             print_json({"ok": False, "difference": str(error)})
@@ -332,7 +332,7 @@ def error_rates(
     from harness.report.error_rates import FOLDER, HEAD, lines, measure, write
 
     to = publishing(publish, allow_fewer, [FOLDER], profile)
-    folder = results_dir() / named_profile(profile).name
+    folder = project.results_dir() / named_profile(profile).name
     found = measure(all_tables(), folder, repetitions=repetitions, deals=deals, said=note)
     if as_json:
         print_json(found)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from harness import project
+from harness.catalogue import groups
 from harness.catalogue.claims import Qualitative, figure_claims
 from harness.catalogue.declared import all_tables
 from harness.catalogue.documents import nearest
-from harness.catalogue.groups import GROUPS, members
 from harness.catalogue.profile import Profile
 from harness.catalogue.schema import Table
 from harness.errors import UserError
-from harness.project import results_dir, store_dir
 from harness.report.claims import judge_figures, judge_published, judge_runs, lacking_rows
 from harness.report.published import read_published
 from harness.report.verdicts import Verdict, judge_without
@@ -87,8 +87,8 @@ def _spelt_out(names: Sequence[str]) -> list[str]:
     """Return names with each group's tables in its place; in that of `all`, figures as well."""
     found: list[str] = []
     for name in names:
-        if name in GROUPS:
-            found += [table.id for table in members(name, all_tables())]
+        if name in groups.GROUPS:
+            found += [table.id for table in groups.members(name, all_tables())]
             found += [figure.id for figure in figure_claims().figures] if name == "all" else []
         else:
             found.append(name)
@@ -109,12 +109,12 @@ def _stored(
         return judge_without(table, profile.scale, lacking[table.rows[0].id])
     seeds = select(table.id, profile.asked_as).shown(table, on_note) if asked is None else asked
     of[table.id] = seeds
-    return judge_runs(plan_table(table, profile, seeds, rows), Store(store_dir()), lacking)
+    return judge_runs(plan_table(table, profile, seeds, rows), Store(project.store_dir()), lacking)
 
 
 def _published(of: dict[str, Sequence[int]], table: Table, profile: Profile) -> list[Verdict]:
     """Judge a table by what is published of it; `of` gets its seeds."""
-    folder = results_dir() / profile.name / table.id
+    folder = project.results_dir() / profile.name / table.id
     if not folder.is_dir():
         return judge_without(table, profile.scale, f"`{table.id}` is not published")
     found = read_published(folder)

@@ -18,9 +18,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.catalogue import declared
+from harness.catalogue import declared, groups
 from harness.catalogue.figures import Figure, find_figure
-from harness.catalogue.groups import GROUPS, members
 from harness.catalogue.profile import Profile
 from harness.catalogue.schema import Table
 from harness.errors import UserError
@@ -68,7 +67,7 @@ class Selection:
     @property
     def is_group(self) -> bool:
         """Whether it is several tables under one name."""
-        return self.name in GROUPS
+        return self.name in groups.GROUPS
 
     @property
     def id(self) -> str:
@@ -402,7 +401,7 @@ def select(
     )
     asked = None if seeds is None else seeds_of(seeds)
     tables, figure, known = _found(name)
-    if name in GROUPS:
+    if name in groups.GROUPS:
         if wanted is not None:
             raise UserError(
                 f"`--rows` names rows of one table; name that table instead of `{name}`"
@@ -410,18 +409,16 @@ def select(
     elif figure is not None and wanted is not None:
         raise UserError(f"`{name}` names its own rows; leave out `--rows`")
     elif skip_unsupported:
-        raise UserError(
-            f"`--skip-unsupported` goes with {' or '.join(f'`{group}`' for group in GROUPS)}; "
-            f"leave it out for `{name}`"
-        )
+        names = " or ".join(f"`{group}`" for group in groups.GROUPS)
+        raise UserError(f"`--skip-unsupported` goes with {names}; leave it out for `{name}`")
     scale = declared.named_profile(profile)
     return Selection(name, scale, wanted, asked, skip_unsupported, tables, figure, known)
 
 
 def _found(name: str) -> tuple[tuple[Table, ...], Figure | None, Mapping[str, Table]]:
     """Return the tables or the figure of a name, and all declared tables."""
-    if name in GROUPS:
-        return tuple(members(name, declared.all_tables())), None, declared.all_tables()
+    if name in groups.GROUPS:
+        return tuple(groups.members(name, declared.all_tables())), None, declared.all_tables()
     if is_figure(name):
         return (), find_figure(declared.all_figures(), name), declared.all_tables()
     table, known = declared.named_table(name)

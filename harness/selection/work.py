@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from harness.catalogue.groups import members
+from harness.catalogue import groups
 from harness.catalogue.profile import Profile, table_unsupported
 from harness.catalogue.schema import Table
 from harness.errors import UserError
@@ -98,7 +98,7 @@ def sorted_out(
     Raises:
         UserError: It can run none of them.
     """
-    found = members(group, tables)
+    found = groups.members(group, tables)
     reasons = {table.id: table_unsupported(table, profile) for table in found}
     left_out = {name: why for name, why in reasons.items() if why}
     if len(left_out) == len(found):

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli import evaluate_tracking
-from harness.cli.evaluate_asked import Asked, JudgeAsked
-from harness.cli.evaluate_printing import plan_line, progress, show, show_plan, spending_line
-from harness.cli.output import note, warn
+from harness.benchmarking.options import EvaluateOptions, JudgeOptions
 from harness.errors import HarnessError, UserError
 from harness.project import evaluations_dir, work_dir
+from harness.words import counted
 
 if TYPE_CHECKING:
     from harness.evaluation.benchmark_answers import Answerer
@@ -24,88 +23,148 @@ if TYPE_CHECKING:
     from harness.evaluation.judging.dialect import Dialect
     from harness.evaluation.judging.endpoint import Endpoint
     from harness.evaluation.judging.estimate import Estimate
-    from harness.evaluation.judging.ledger import Ledger
+    from harness.evaluation.judging.ledger import Ledger, Spending
     from harness.evaluation.judging.prices import Price, Retirement
 
 
-def evaluate(benchmark: Benchmark, asked: Asked, judge_model: str, annotator: str = "") -> None:
-    """Run a benchmark with a judge, or show what that would ask and cost.
+def _ignore(*_: object) -> None:
+    """Take what nobody wants to hear."""
+
+
+@dataclass(frozen=True)
+class Voice:
+    """Who is told what while a benchmark runs; nobody, by default.
+
+    Attributes:
+        note: Takes a sentence.
+        warn: Takes a sentence about what may go wrong.
+        progress: Takes what is done, how many of it, and of how many.
+        plan: Takes what would be options, where only that is wanted.
+    """
+
+    note: Callable[[str], None] = _ignore
+    warn: Callable[[str], None] = _ignore
+    progress: Callable[[str, int, int], None] = _ignore
+    plan: Callable[[Asking], None] = _ignore
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What a benchmark would ask.
+
+    Attributes:
+        benchmark: Its name.
+        requests: What is asked of each model, and its price.
+        prices: When and from where the judge's price is.
+        retirements: Which of the models are retired, or will be.
+    """
+
+    benchmark: str
+    requests: Sequence[Estimate]
+    prices: str
+    retirements: Sequence[Retirement]
+
+
+def evaluate(
+    benchmark: Benchmark,
+    options: EvaluateOptions,
+    judge_model: str,
+    annotator: str = "",
+    voice: Voice | None = None,
+) -> tuple[Evaluation, Path] | None:
+    """Run a benchmark with a judge, or say what that would ask and cost.
+
+    Args:
+        benchmark: The benchmark.
+        options: How it is answered and judged.
+        judge_model: The judge.
+        annotator: How a judge of alpaca_eval is options.
+        voice: Who is told how it goes.
+
+    Returns:
+        The evaluation, and the folder that it is kept in; None where only the price was asked for.
 
     Raises:
         UserError: An option is wrong or missing.
         HarnessError: An endpoint failed or the budget is used up.
     """
-    from harness.evaluation.benchmark_archive import FILE, folder_of
+    from harness.evaluation.benchmark_archive import folder_of
     from harness.evaluation.judging.ledger import Ledger
 
-    asked.check()
-    ledger = Ledger(asked.budget_usd)
-    judge = judge_of(asked, judge_model, annotator, ledger)
-    answerer = answerer_of(asked, benchmark, ledger)
+    voice = voice or Voice()
+    options.check()
+    ledger = Ledger(options.budget_usd)
+    judge = judge_of(options, judge_model, annotator, ledger)
+    answerer = answerer_of(options, benchmark, ledger)
     answers: Answers | None = None
-    if asked.answers is not None:
-        answers = benchmark.read_answers(asked.answers, asked.model)
+    if options.answers is not None:
+        answers = benchmark.read_answers(options.answers, options.model)
     local = None
     if answers is None and answerer is None:
-        local = partial(_answer_locally, benchmark, asked)
+        local = partial(_answer_locally, benchmark, options, voice)
+    root = evaluations_dir()
     found = judged(
-        benchmark, asked, judge, answers, answerer, local=local, output=evaluations_dir()
+        benchmark, options, judge, answers, answerer, local=local, output=root, voice=voice
     )
     if found is None:
-        return
-    show([found], asked.as_json)
-    named = judge.name(benchmark.name)
-    folder = folder_of(evaluations_dir(), benchmark.name, found.score.model, named)
-    note(f"judgments in {folder}")
-    if asked.track:
-        evaluate_tracking.track([folder / FILE])
+        return None
+    return found, folder_of(root, benchmark.name, found.score.model, judge.name(benchmark.name))
+
+
+def track(files: Sequence[Path], warn: Callable[[str], None]) -> None:
+    """Write kept evaluations to MLflow; at worst there is a warning."""
+    from harness.tracking import EvaluationTracker
+
+    EvaluationTracker(work_dir(), warn).write(files)
 
 
 def judged(
     benchmark: Benchmark,
-    asked: JudgeAsked,
+    options: JudgeOptions,
     judge: Judge,
     answers: Answers | None,
     answerer: Answerer | None = None,
     *,
     local: Callable[[], Answers] | None = None,
     output: Path,
+    voice: Voice,
 ) -> Evaluation | None:
     """Say what will be asked and its price, ask it, and say what was paid.
 
     Args:
         benchmark: The benchmark.
-        asked: The options.
+        options: The options.
         judge: The judge.
         answers: The model's answers; None where `answerer` or `local` gives them.
         answerer: The model behind an endpoint.
         local: Has a local model answer.
         output: The folder of the evaluations among which this one is kept.
+        voice: Who is told how it goes.
 
     Returns:
         The evaluation; None where only the price was asked for.
     """
     from harness.evaluation import benchmark_run
 
-    origin = _origin_of_prices(asked)
-    ending = _retirements(asked, judge.model, *((answerer.model,) if answerer else ()))
-    if asked.dry_run:
+    origin = _origin_of_prices(options)
+    ending = _retirements(options, judge.model, *((answerer.model,) if answerer else ()))
+    if options.dry_run:
         planned = benchmark_run.estimates(benchmark, answers, answerer, judge)
-        show_plan(benchmark.name, planned, origin, ending, asked.as_json)
+        voice.plan(Asking(benchmark.name, planned, origin, ending))
         return None
     for retirement in ending:
-        warn(retirement.sentence)
+        voice.warn(retirement.sentence)
     for client in (judge.client, *((answerer.client,) if answerer else ())):
         client.endpoint.check_key()
     given = answers or answerer
-    model = Path(asked.model or "").resolve().name if given is None else given.model
+    model = Path(options.model or "").resolve().name if given is None else given.model
     # What is kept is first looked at when nobody else asks for the same any more.
-    with alone(benchmark.name, model, judge.name(benchmark.name)):
+    with alone(benchmark.name, model, judge.name(benchmark.name), voice):
         planned = benchmark_run.estimates(benchmark, answers, answerer, judge)
         for line in planned:
-            note(plan_line(line))
-        note(origin)
-        _refuse_retired(asked, judge.model, ending, planned)
+            voice.note(plan_line(line))
+        voice.note(origin)
+        _refuse_retired(options, judge.model, ending, planned)
         if local is not None:
             answers = local()
         try:
@@ -114,16 +173,16 @@ def judged(
                 answers,
                 answerer,
                 judge,
-                asked.concurrency,
+                options.concurrency,
                 output,
-                progress(),
+                voice.progress,
             )
         finally:
-            note(spending_line(judge.client.ledger.spending))
+            voice.note(spending_line(judge.client.ledger.spending))
 
 
 @contextmanager
-def alone(benchmark: str, model: str, judge: str) -> Iterator[None]:
+def alone(benchmark: str, model: str, judge: str, voice: Voice) -> Iterator[None]:
     """Evaluate a model on a benchmark with a judge while no other command of this machine does.
 
     Two commands at once would pay for everything twice. The second one says so and waits for the
@@ -139,7 +198,7 @@ def alone(benchmark: str, model: str, judge: str) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             if not stack.enter_context(hold(path, wait=False)):
-                note(
+                voice.note(
                     f"another command evaluates {model} on {benchmark} with {judge}: waiting for "
                     "it to end, so that nothing is paid twice"
                 )
@@ -151,7 +210,7 @@ def alone(benchmark: str, model: str, judge: str) -> Iterator[None]:
         yield
 
 
-def judge_of(asked: JudgeAsked, model: str, annotator: str, ledger: Ledger) -> Judge:
+def judge_of(options: JudgeOptions, model: str, annotator: str, ledger: Ledger) -> Judge:
     """Return the judge that the options name.
 
     Raises:
@@ -162,27 +221,29 @@ def judge_of(asked: JudgeAsked, model: str, annotator: str, ledger: Ledger) -> J
     from harness.evaluation.judging.endpoint import OPENAI_URL, Endpoint
     from harness.evaluation.judging.prices import SHIPPED, parse_price, read_prices
 
-    price = read_prices(asked.prices or SHIPPED).of(model)
-    if asked.price is not None:
-        price = parse_price("--price", asked.price)
-    if price is None and asked.budget_usd is not None:
+    price = read_prices(options.prices or SHIPPED).of(model)
+    if options.price is not None:
+        price = parse_price("--price", options.price)
+    if price is None and options.budget_usd is not None:
         raise UserError(
             f"--budget-usd needs the price of {model}, which is not known; give it with --price"
         )
-    endpoint = Endpoint(asked.judge_base_url or OPENAI_URL, asked.judge_key_env, asked.timeout)
-    dialect = dialect_of(model, "--judge-dialect", asked.judge_dialect)
+    endpoint = Endpoint(
+        options.judge_base_url or OPENAI_URL, options.judge_key_env, options.timeout
+    )
+    dialect = dialect_of(model, "--judge-dialect", options.judge_dialect)
     return Judge(_client(endpoint, ledger, price, dialect), model, annotator)
 
 
-def _answer_locally(benchmark: Benchmark, asked: Asked) -> Answers:
+def _answer_locally(benchmark: Benchmark, options: EvaluateOptions, voice: Voice) -> Answers:
     """Have a local model answer, or return what it answered before."""
-    from harness.cli.evaluate_local import answer
+    from harness.benchmarking.local import answer
 
-    folder = Path(asked.model or "")
-    return answer(benchmark, folder, asked.device, work_dir() / "answers", progress())
+    folder = Path(options.model or "")
+    return answer(benchmark, folder, options.device, work_dir() / "answers", voice.progress)
 
 
-def answerer_of(asked: Asked, benchmark: Benchmark, ledger: Ledger) -> Answerer | None:
+def answerer_of(options: EvaluateOptions, benchmark: Benchmark, ledger: Ledger) -> Answerer | None:
     """Return the endpoint that answers, or None where answers or a local model are given.
 
     Raises:
@@ -193,29 +254,31 @@ def answerer_of(asked: Asked, benchmark: Benchmark, ledger: Ledger) -> Answerer 
     from harness.evaluation.judging.endpoint import Endpoint
     from harness.evaluation.judging.prices import Price, parse_price
 
-    nowhere = asked.answers is None and asked.model_base_url is None
-    if nowhere and asked.model is not None and not Path(asked.model).is_dir():
+    nowhere = options.answers is None and options.model_base_url is None
+    if nowhere and options.model is not None and not Path(options.model).is_dir():
         raise UserError(
-            f"There is no folder {asked.model}; give the folder of a local model with --model, "
+            f"There is no folder {options.model}; give the folder of a local model with --model, "
             "an endpoint that has it with --model-base-url, or its answers with --answers"
         )
-    is_local = asked.answers is None and asked.model is not None and Path(asked.model).is_dir()
-    if (asked.answers is None) == (asked.model_base_url is None and not is_local):
+    is_local = (
+        options.answers is None and options.model is not None and Path(options.model).is_dir()
+    )
+    if (options.answers is None) == (options.model_base_url is None and not is_local):
         raise UserError(
             "Give either the model's answers with --answers, an endpoint that has it answer with "
             "--model-base-url, or the folder of a local model with --model"
         )
-    if asked.model_base_url is None:
+    if options.model_base_url is None:
         return None
-    if asked.model is None:
+    if options.model is None:
         raise UserError("--model-base-url needs the model's name there; give it with --model")
     price = Price(0.0, 0.0)
-    if asked.model_price is not None:
-        price = parse_price("--model-price", asked.model_price)
-    endpoint = Endpoint(asked.model_base_url, asked.model_key_env, asked.timeout)
-    dialect = dialect_of(asked.model, "--model-dialect", asked.model_dialect)
+    if options.model_price is not None:
+        price = parse_price("--model-price", options.model_price)
+    endpoint = Endpoint(options.model_base_url, options.model_key_env, options.timeout)
+    dialect = dialect_of(options.model, "--model-dialect", options.model_dialect)
     client = _client(endpoint, ledger, price, dialect)
-    return Answerer(client, asked.model, benchmark.sampling)
+    return Answerer(client, options.model, benchmark.sampling)
 
 
 def _client(endpoint: Endpoint, ledger: Ledger, price: Price | None, dialect: Dialect) -> Client:
@@ -226,17 +289,17 @@ def _client(endpoint: Endpoint, ledger: Ledger, price: Price | None, dialect: Di
     return Client(endpoint, cache, ledger, price, dialect=dialect)
 
 
-def _retirements(asked: JudgeAsked, *models: str) -> list[Retirement]:
+def _retirements(options: JudgeOptions, *models: str) -> list[Retirement]:
     """Return which of the models are retired by their sellers, or will be."""
     from harness.evaluation.judging.prices import SHIPPED, read_prices
 
     # A list of one's own says what one pays, and need not know when models end.
-    known = {**read_prices().retirements, **read_prices(asked.prices or SHIPPED).retirements}
+    known = {**read_prices().retirements, **read_prices(options.prices or SHIPPED).retirements}
     return [known[model] for model in dict.fromkeys(models) if model in known]
 
 
 def _refuse_retired(
-    asked: JudgeAsked, judge: str, ending: Sequence[Retirement], planned: Sequence[Estimate]
+    options: JudgeOptions, judge: str, ending: Sequence[Retirement], planned: Sequence[Estimate]
 ) -> None:
     """Refuse to ask a retired judge at its seller's, before answers to it are paid for.
 
@@ -245,7 +308,7 @@ def _refuse_retired(
     """
     retired = next((r for r in ending if r.model == judge and r.is_past), None)
     all_kept = all(line.requests == line.from_cache for line in planned)
-    if retired is None or all_kept or asked.judge_base_url is not None:
+    if retired is None or all_kept or options.judge_base_url is not None:
         return
     raise UserError(
         f"{judge} was retired on {retired.on} and answers nobody at its seller's; name another "
@@ -254,10 +317,40 @@ def _refuse_retired(
     )
 
 
-def _origin_of_prices(asked: JudgeAsked) -> str:
+def _origin_of_prices(options: JudgeOptions) -> str:
     """Return when and from where the judge's price is."""
     from harness.evaluation.judging.prices import SHIPPED, read_prices
 
-    if asked.price is not None:
+    if options.price is not None:
         return "price of the judge: as given with --price"
-    return read_prices(asked.prices or SHIPPED).origin
+    return read_prices(options.prices or SHIPPED).origin
+
+
+def plan_line(line: Estimate) -> str:
+    """Return in a line what is to be asked of one model, and its price."""
+    new = line.requests - line.from_cache
+    return (
+        f"{new} of {line.requests} {line.what} to ask {line.model} for, about "
+        f"{dollars(line.usd)} (at most {dollars(line.usd_at_most)})"
+    )
+
+
+def spending_line(spending: Spending) -> str:
+    """Return in a line what was asked and paid."""
+    text = (
+        f"{counted(spending.requests, 'request')} answered, {spending.from_cache} from the cache, "
+        f"{spending.prompt_tokens} + {spending.completion_tokens} tokens, {dollars(spending.usd)}"
+    )
+    if spending.usd_unconfirmed:
+        text += f", and at most {dollars(spending.usd_unconfirmed)} for replies that never came"
+    if spending.overstated:
+        text += (
+            f"; of these the endpoint claimed more tokens than a request allows for "
+            f"{spending.overstated}, which are counted at what it allows"
+        )
+    return text
+
+
+def dollars(usd: float | None) -> str:
+    """Return dollars as text, with cents or finer."""
+    return "price not known" if usd is None else f"${usd:.2f}" if usd >= 1 else f"${usd:.4f}"

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.cli.evaluate_printing import show
-from harness.cli.output import warn
-from harness.errors import HarnessError, UserError
+from harness.errors import UserError
 from harness.project import evaluations_dir
 
 if TYPE_CHECKING:
@@ -75,32 +73,24 @@ def alpaca_eval(file: Path, control: LengthControl, data: Path | None) -> list[E
     return evaluate_annotations(published.read_records(file), control, instructions)
 
 
-def report(found: Sequence[Evaluation], file: Path, *, track: bool, as_json: bool) -> None:
-    """Print scores of a file, keep them, and track them.
-
-    What cannot be kept or tracked is a warning: the scores are on the terminal.
+def kept(found: Sequence[Evaluation], file: Path) -> list[Path]:
+    """Keep the scores of a file among the evaluations.
 
     Args:
         found: The scores.
         file: Where they are from.
-        track: Whether to keep and track them.
-        as_json: Print JSON and nothing else.
+
+    Returns:
+        Where each is kept.
+
+    Raises:
+        HarnessError: They cannot be written.
     """
-    from harness.cli import evaluate_tracking
     from harness.evaluation.benchmark_archive import folder_of, keep
 
-    show(found, as_json)
-    if not track:
-        return
     sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
-    source = {"kind": "published", "data": sha256}
-    try:
-        paths = []
-        for item in found:
-            root = evaluations_dir()
-            folder = folder_of(root, item.score.benchmark, item.score.model, item.judge)
-            paths.append(keep(folder / f"published-{sha256[:12]}", item, source))
-    except HarnessError as error:
-        warn(str(error))
-        return
-    evaluate_tracking.track(paths)
+    source, root, paths = {"kind": "published", "data": sha256}, evaluations_dir(), []
+    for item in found:
+        folder = folder_of(root, item.score.benchmark, item.score.model, item.judge)
+        paths.append(keep(folder / f"published-{sha256[:12]}", item, source))
+    return paths
