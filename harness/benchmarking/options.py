@@ -18,6 +18,9 @@ MODEL_KEY = "MODEL_API_KEY"
 DEFAULT_CONCURRENCY = 8
 MOST_CONCURRENCY = 256
 
+LONGEST_S = 86_400
+"""Seconds that a reply may be waited for."""
+
 
 @dataclass(frozen=True)
 class JudgeOptions:
@@ -47,8 +50,8 @@ class JudgeOptions:
             raise UserError(
                 f"--concurrency is {self.concurrency}; give a number from 1 to {MOST_CONCURRENCY}"
             )
-        if not 0.0 < self.timeout < float("inf"):
-            raise UserError(f"--timeout is {self.timeout:g}; give seconds above 0")
+        if not 0.0 < self.timeout <= LONGEST_S:
+            raise UserError(f"--timeout is {self.timeout:g}; give seconds, up to {LONGEST_S}")
         if self.budget_usd is not None and not 0.0 <= self.budget_usd < float("inf"):
             raise UserError(f"--budget-usd is {self.budget_usd:g}; give dollars, 0 or more")
 

@@ -16,16 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from harness.catalogue.documents import (
-    CatalogueError,
-    Document,
-    Problem,
-    explain,
-    nearest,
-    read_document,
-)
+from harness.catalogue.documents import Document, Problem, nearest, read_declared
 from harness.catalogue.recipe import Strict
 from harness.project import project_root
 
@@ -283,14 +276,8 @@ def figure_claims(path: Path | None = None) -> FigureClaims:
     Raises:
         CatalogueError: The file is not what it must be.
     """
-    document = read_document(path or project_root() / "experiments" / "claims" / "figures.yaml")
-    problems = list(document.problems)
-    if not problems:
-        try:
-            return FigureClaims.model_validate(document.data)
-        except ValidationError as error:
-            problems = explain(error, FigureClaims, document, [()])
-    raise CatalogueError(problems)
+    file = path or project_root() / "experiments" / "claims" / "figures.yaml"
+    return read_declared(file, FigureClaims, "claims")[0]
 
 
 def claim_problems(

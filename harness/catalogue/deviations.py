@@ -12,19 +12,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from harness.catalogue.documents import (
     CatalogueError,
     Document,
-    Loc,
     Problem,
-    explain,
+    few,
     nearest,
-    read_document,
+    read_declared,
 )
 from harness.catalogue.profile import Profile
 from harness.catalogue.recipe import Recipe, Strict
+from harness.catalogue.yaml_reader import Loc
 from harness.project import PACKAGE, project_root
 
 FILE = Path("experiments") / "deviations.yaml"
@@ -86,17 +86,9 @@ def deviations(path: Path | None = None) -> Deviations:
     Raises:
         CatalogueError: The file is not what it must be, or names what there is not.
     """
-    document = read_document(path or project_root() / FILE)
-    problems = list(document.problems)
-    found: Deviations | None = None
-    if not problems:
-        try:
-            found = Deviations.model_validate(document.data)
-        except ValidationError as error:
-            problems = explain(error, Deviations, document, [()])
-    if found is not None:
-        problems = list(_problems(document, found))
-    if problems or found is None:
+    found, document = read_declared(path or project_root() / FILE, Deviations, "deviations")
+    problems = few(_problems(document, found))
+    if problems:
         raise CatalogueError(problems)
     return found
 

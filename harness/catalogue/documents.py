@@ -1,32 +1,34 @@
 """A YAML file with the line of every key, and problems that say where they are.
 
-A declaration is read in two steps. First the file is composed into plain data, remembering the
-line of each key and refusing duplicate keys, which YAML loaders otherwise drop in silence. Then
-a pydantic model checks the data, and each of its complaints is turned into one `Problem`: file,
-line, what is wrong and, for a name that is not known, the nearest one that is. Problems are
-collected over all files and raised together.
+A declaration is read in two steps. First the file becomes plain data, with the line of each key
+(`harness.catalogue.yaml_reader`); a key given twice, which YAML loaders otherwise drop in silence,
+is a problem. Then a pydantic model checks the data, and each of its complaints is turned into one
+`Problem`: file, line, what is wrong and, for a name that is not known, the nearest one that is.
+Problems are collected over all files and raised together.
 """
 
 from __future__ import annotations
 
 import difflib
+import itertools
+import os
 import re
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin
+from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
+from harness.catalogue.yaml_reader import Loc, YamlFault, in_a_line, load, read_text
 from harness.errors import UserError
 from harness.project import project_root
 
-Loc = tuple[str | int, ...]
+Declared = TypeVar("Declared", bound=BaseModel)
 
-# libyaml's loader is several times faster; both accept the same safe subset.
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+MOST_PROBLEMS = 50
+"""Problems that one check of one file explains; it looks for no more of them."""
 
 
 @dataclass(frozen=True, order=True)
@@ -36,6 +38,10 @@ class Problem:
     file: str
     line: int
     message: str
+
+    def __post_init__(self) -> None:
+        # It quotes what somebody else wrote.
+        object.__setattr__(self, "message", in_a_line(self.message))
 
     def __str__(self) -> str:
         """Return the problem as `file:line: message`."""
@@ -86,76 +92,98 @@ def display_path(path: Path) -> str:
 
 
 def yaml_files(folder: Path) -> list[Path]:
-    """Return the YAML files under a folder, at any depth, in order of their paths."""
-    return sorted(p for p in folder.rglob("*") if p.suffix in (".yaml", ".yml") and p.is_file())
+    """Return what is named as a YAML file under a folder, at any depth, in order of the paths.
+
+    What is no file (a folder, a link that leads nowhere) is among them: reading it is a problem,
+    passing over it would be a silence. Only the links by which Emacs marks what it has open
+    (`.#name`) are left out.
+
+    Raises:
+        CatalogueError: A folder cannot be read.
+    """
+
+    def refuse(error: OSError) -> NoReturn:
+        place = display_path(Path(error.filename))
+        raise CatalogueError([Problem(place, 1, f"cannot be read: {error.strerror}")]) from error
+
+    found = [
+        Path(parent, name)
+        for parent, folders, files in os.walk(folder, onerror=refuse)
+        for name in folders + files
+        if name.lower().endswith((".yaml", ".yml")) and not name.startswith(".#")
+    ]
+    return sorted(found)
+
+
+def at_least_one(files: list[Path], folders: Iterable[Path], what: str) -> list[Path]:
+    """Return the files that were found in some folders.
+
+    Args:
+        files: The files.
+        folders: Where they were looked for.
+        what: What each of them declares: "table".
+
+    Raises:
+        CatalogueError: There is none.
+    """
+    if not files:
+        message = f"no {what} is declared here; is this the right folder?"
+        raise CatalogueError(Problem(display_path(folder), 1, message) for folder in folders)
+    return files
 
 
 def read_document(path: Path) -> Document:
-    """Read a YAML file; syntax errors and duplicate keys become the document's problems."""
+    """Read a YAML file; whatever is wrong with it becomes the document's problems."""
+    name = display_path(path)
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        problem = Problem(display_path(path), 1, f"cannot be read: {error.strerror}")
-        return Document(path, None, {}, {}, (problem,))
-    except UnicodeDecodeError as error:
-        problem = Problem(display_path(path), 1, f"is not UTF-8 text: {error.reason}")
-        return Document(path, None, {}, {}, (problem,))
+        text = read_text(path)
+        marked = load(text)
+    except YamlFault as fault:
+        return Document(path, None, {}, {}, (Problem(name, fault.line, fault.message),))
     comments = {
         number: line.split(" # ", 1)[1].strip()
         for number, line in enumerate(text.splitlines(), start=1)
         if " # " in line
     }
-    walker = _Walker(display_path(path))
+    problems = tuple(Problem(name, line, message) for line, message in marked.repeated)
+    return Document(path, marked.data, marked.lines, comments, problems)
+
+
+def checked(
+    document: Document, model: type[Declared], problems: list[Problem], what: str
+) -> Declared | None:
+    """Return a document's data as what it declares; what is wrong is added to the problems.
+
+    Args:
+        document: The document; its own problems are added first.
+        model: What it declares.
+        problems: The problems so far.
+        what: The same in words, for an empty file: "a table".
+    """
+    problems += document.problems
+    if document.data is None:
+        if not document.problems:
+            problems.append(document.problem((), f"the file is empty; declare {what}"))
+        return None
     try:
-        data = walker.compose(text)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        problem = Problem(display_path(path), line, f"is not valid YAML: {error.problem}")
-        return Document(path, None, {}, comments, (problem,))
-    except yaml.YAMLError as error:
-        problem = Problem(display_path(path), 1, f"is not valid YAML: {error}")
-        return Document(path, None, {}, comments, (problem,))
-    return Document(path, data, walker.lines, comments, tuple(walker.problems))
+        return model.model_validate(document.data)
+    except ValidationError as error:
+        problems += explain(error, model, document, [()])
+        return None
 
 
-class _Walker:
-    """Turns composed YAML nodes into data while noting lines and duplicate keys."""
+def read_declared(path: Path, model: type[Declared], what: str) -> tuple[Declared, Document]:
+    """Return what a single file declares, and the file as it was read.
 
-    def __init__(self, file: str) -> None:
-        self.file = file
-        self.lines: dict[Loc, int] = {}
-        self.problems: list[Problem] = []
-
-    def compose(self, text: str) -> Any:
-        loader = _Loader(text)
-        try:
-            node = loader.get_single_node()
-            return None if node is None else self._value(loader, node, ())
-        finally:
-            loader.dispose()
-
-    def _value(self, loader: Any, node: Any, loc: Loc) -> Any:
-        self.lines.setdefault(loc, node.start_mark.line + 1)
-        if isinstance(node, yaml.MappingNode):
-            return self._mapping(loader, node, loc)
-        if isinstance(node, yaml.SequenceNode):
-            return [self._value(loader, item, (*loc, i)) for i, item in enumerate(node.value)]
-        return loader.construct_object(node)
-
-    def _mapping(self, loader: Any, node: Any, loc: Loc) -> dict[str, Any]:
-        data: dict[str, Any] = {}
-        for key_node, value_node in node.value:
-            # Keys are names, whatever YAML would make of them (`on`, `1.0`, `null`).
-            key = str(key_node.value)
-            line = key_node.start_mark.line + 1
-            if key in data:
-                first = self.lines[(*loc, key)]
-                message = f"`{key}` is given twice, first on line {first}; keep one"
-                self.problems.append(Problem(self.file, line, message))
-                continue
-            self.lines[(*loc, key)] = line
-            data[key] = self._value(loader, value_node, (*loc, key))
-        return data
+    Raises:
+        CatalogueError: Anything is wrong in it; it carries every problem found.
+    """
+    document = read_document(path)
+    problems: list[Problem] = []
+    found = checked(document, model, problems, what)
+    if problems or found is None:
+        raise CatalogueError(problems)
+    return found, document
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -180,14 +208,25 @@ def explain(
             is placed at the first of them under which its own place was written.
     """
     problems = []
-    for item in error.errors(include_url=False):
+    for item in error.errors(include_url=False)[: MOST_PROBLEMS + 1]:
         loc = tuple(item["loc"])
         places = [(*prefix, *loc) for prefix in prefixes]
         # A check on the whole, or a missing key, was written nowhere: it belongs to the first.
         written = [p for p in places if p in document.lines] if loc else []
         place = written[0] if written else places[0]
         problems.append(document.problem(place, f"{_dotted(place)}: {_message(item, model, loc)}"))
-    return problems
+    return few(problems)
+
+
+def few(problems: Iterable[Problem]) -> list[Problem]:
+    """Return the first problems that a check finds, and that there are more where there are.
+
+    Looking for the nearest right name takes time; a file with a thousand mistakes has one mistake.
+    """
+    found = list(itertools.islice(problems, MOST_PROBLEMS + 1))
+    if len(found) > MOST_PROBLEMS:
+        found[-1] = Problem(found[-1].file, found[-1].line, "here and below are more problems")
+    return found
 
 
 def _message(item: Mapping[str, Any], model: type[BaseModel], loc: Loc) -> str:
@@ -198,17 +237,22 @@ def _message(item: Mapping[str, Any], model: type[BaseModel], loc: Loc) -> str:
         return "this key is missing; add it"
     if kind == "literal_error":
         choices = re.findall(r"'([^']*)'", item["ctx"]["expected"])
-        return f"`{value}` is not known{nearest(str(value), choices)}"
+        return f"`{_short(value)}` is not known{nearest(str(value), choices)}"
     if kind == "value_error":
         return str(item["ctx"]["error"])
     message = item["msg"][:1].lower() + item["msg"][1:]
-    shown = f", not `{value}`" if isinstance(value, str | int | float | bool | None) else ""
+    shown = f", not `{_short(value)}`" if isinstance(value, str | int | float | bool | None) else ""
     return f"{message}{shown}"
 
 
 def _dotted(loc: Loc) -> str:
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{_short(part)}" for part in loc)
     return text.lstrip(".") or "the file"
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 def _keys_at(model: type[BaseModel], loc: Loc) -> list[str]:

@@ -6,20 +6,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from harness.catalogue.documents import (
     CatalogueError,
     Document,
-    Loc,
     Problem,
-    explain,
+    at_least_one,
+    checked,
+    few,
     nearest,
     read_document,
     yaml_files,
 )
 from harness.catalogue.figures import MODELS, Figure, GainsFigure, RewardsFigure, SharesFigure
 from harness.catalogue.schema import Table
+from harness.catalogue.yaml_reader import Loc
 from harness.project import figures_dir
 
 
@@ -40,9 +40,9 @@ def load_figures(
     """
     problems: list[Problem] = []
     figures: list[Figure] = []
-    for path in yaml_files(figures_dir() if folder is None else folder):
+    searched = figures_dir() if folder is None else folder
+    for path in at_least_one(yaml_files(searched), [searched], "figure"):
         document = read_document(path)
-        problems += document.problems
         figure = _read(document, problems)
         if figure is None:
             continue
@@ -51,7 +51,7 @@ def load_figures(
             message = f"id: `{figure.id}` differs from the name of the file; rename one"
             problems.append(document.problem(("id",), message))
         if tables is not None:
-            problems += reference_problems(document, figure, tables)
+            problems += few(reference_problems(document, figure, tables))
     if problems:
         raise CatalogueError(problems)
     return {figure.id: figure for figure in sorted(figures, key=lambda f: f.source.figure)}
@@ -60,19 +60,16 @@ def load_figures(
 def _read(document: Document, problems: list[Problem]) -> Figure | None:
     data = document.data
     if not isinstance(data, dict):
-        if not document.problems:
-            problems.append(document.problem((), "the file holds no figure; declare one"))
+        none = document.problem((), "the file holds no figure; declare one")
+        problems += document.problems or [none]
         return None
     kind = data.get("kind")
     if not isinstance(kind, str) or kind not in MODELS:
+        problems += document.problems
         wrong = "this key is missing; add it" if kind is None else f"`{kind}` is not known"
         problems.append(document.problem(("kind",), f"kind: {wrong}{nearest(str(kind), MODELS)}"))
         return None
-    try:
-        return MODELS[kind].model_validate(data)
-    except ValidationError as error:
-        problems += explain(error, MODELS[kind], document, [()])
-        return None
+    return checked(document, MODELS[kind], problems, "a figure")
 
 
 def reference_problems(

@@ -17,22 +17,32 @@ from pydantic import ValidationError
 
 from harness.catalogue.claims import claim_problems
 from harness.catalogue.documents import (
+    MOST_PROBLEMS,
     CatalogueError,
     Document,
-    Loc,
     Problem,
+    at_least_one,
+    checked,
     explain,
+    few,
     nearest,
     read_document,
     yaml_files,
 )
 from harness.catalogue.recipe import Recipe
 from harness.catalogue.schema import Column, Row, Table
+from harness.catalogue.yaml_reader import Loc
 from harness.errors import UserError
 from harness.extensions import load_plugins
 from harness.project import declaration_dirs
 
 _FOLDERS = {"experiments": "experiment", "ablations": "ablation"}
+
+_MOST_CELLS = 5_000
+"""Of one table; the largest of the paper has a fiftieth."""
+
+_OTHERS = {Path("deviations.yaml"), Path("claims", "figures.yaml")}
+"""Files below a folder of declarations that declare no table; nor do those of its `figures`."""
 
 Declared = tuple[Document, Table]
 
@@ -53,12 +63,13 @@ def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) ->
     load_plugins()
     problems: list[Problem] = []
     declared: list[Declared] = []
-    files = table_files(dirs)
+    folders = declaration_dirs() if dirs is None else dirs
+    files = at_least_one(table_files(folders), folders, "table")
     for path in files if more is None or more in files else [*files, more]:
         document = read_document(path)
-        problems += document.problems
-        table = _read_table(document, problems)
+        table = checked(document, Table, problems, "a table")
         if table is not None:
+            problems += few(_references(document, table))
             declared.append((document, table))
     cells = [cell for pair in declared for cell in _cells(*pair, problems)]
     problems += _repeated_tables(declared)
@@ -72,17 +83,14 @@ def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) ->
 
 
 def table_files(dirs: Sequence[Path] | None = None) -> list[Path]:
-    """Return the files that declare tables.
-
-    Deviations and the folders `claims` and `figures` declare none.
+    """Return the files that declare tables: all but those that something else reads.
 
     Args:
         dirs: Folders to search at any depth; the project's own by default.
     """
     folders = declaration_dirs() if dirs is None else dirs
-    files = [path for folder in folders for path in yaml_files(folder)]
-    others = {"claims", "figures"}
-    return [path for path in files if path.parent.name not in others and path.stem != "deviations"]
+    files = [(path, path.relative_to(folder)) for folder in folders for path in yaml_files(folder)]
+    return [path for path, name in files if name not in _OTHERS and name.parts[0] != "figures"]
 
 
 def find_table(tables: Mapping[str, Table], name: str) -> Table:
@@ -99,20 +107,6 @@ def find_table(tables: Mapping[str, Table], name: str) -> Table:
 def _natural(name: str) -> list[tuple[int, str]]:
     parts = re.findall(r"\d+|\D+", name)
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
-
-
-def _read_table(document: Document, problems: list[Problem]) -> Table | None:
-    if document.data is None:
-        if not document.problems:
-            problems.append(document.problem((), "the file is empty; declare a table"))
-        return None
-    try:
-        table = Table.model_validate(document.data)
-    except ValidationError as error:
-        problems += explain(error, Table, document, [()])
-        return None
-    problems += _references(document, table)
-    return table
 
 
 def _references(document: Document, table: Table) -> Iterator[Problem]:
@@ -196,6 +190,10 @@ Cell = tuple[Document, Table, int, Row, Column, Recipe]
 def _cells(document: Document, table: Table, problems: list[Problem]) -> list[Cell]:
     """Resolve every cell's recipe, adding what is wrong with recipes to the problems."""
     cells: list[Cell] = []
+    if len(table.rows) * len(table.columns) > _MOST_CELLS:
+        message = f"rows: the table has more than {_MOST_CELLS} cells; declare several"
+        problems.append(document.problem(("rows",), message))
+        return cells
     used: set[Loc] = set()
     whole = True
     for i, row in enumerate(table.rows):
@@ -205,6 +203,8 @@ def _cells(document: Document, table: Table, problems: list[Problem]) -> list[Ce
                 recipe = table.recipe_of(row, column)
             except ValidationError as error:
                 problems += explain(error, Recipe, document, places)
+                if len(problems) > MOST_PROBLEMS:
+                    return cells
                 whole = False
                 continue
             if row.kind == "prompts" and (recipe.is_base or recipe.is_online):
@@ -220,7 +220,7 @@ def _cells(document: Document, table: Table, problems: list[Problem]) -> list[Ce
             used |= {(*place, *leaf) for place in places[: 1 if recipe.is_base else 3]
                      for leaf in matters}  # fmt: skip
     if whole:
-        problems += _unused(document, table, used)
+        problems += few(_unused(document, table, used))
     return cells
 
 

@@ -12,15 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, PrivateAttr, ValidationError, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from harness.catalogue.documents import (
     CatalogueError,
     Document,
-    Loc,
     Problem,
+    at_least_one,
+    checked,
     display_path,
-    explain,
     nearest,
     read_document,
     yaml_files,
@@ -37,6 +37,7 @@ from harness.catalogue.recipe import (
     TrainMode,
 )
 from harness.catalogue.schema import PROMPT_SCORES, Column, Id, Row, ScoreId, Table
+from harness.catalogue.yaml_reader import Loc
 from harness.errors import UserError
 from harness.extensions import LOSSES, load_plugins
 from harness.project import profiles_dir
@@ -410,17 +411,10 @@ def load_profiles(place: Path | None = None) -> dict[str, Profile]:
     profiles: dict[str, Profile] = {}
     problems: list[Problem] = []
     place = profiles_dir() if place is None else place
-    for path in [place] if place.is_file() else yaml_files(place):
+    files = [place] if place.is_file() else at_least_one(yaml_files(place), [place], "profile")
+    for path in files:
         document = read_document(path)
-        problems += document.problems
-        profile = None
-        try:
-            if document.data is not None:
-                profile = Profile.model_validate(document.data)
-            elif not document.problems:
-                problems.append(document.problem((), "the file is empty; declare a profile"))
-        except ValidationError as error:
-            problems += explain(error, Profile, document, [()])
+        profile = checked(document, Profile, problems, "a profile")
         if profile is None:
             continue
         if profile.name != path.stem:

@@ -72,9 +72,11 @@ Method = Literal["evol_instruct", "evol_quality", "evol_complexity", "self_instr
 
 
 class Strict(BaseModel):
-    """A declaration: immutable, and an unknown key is an error rather than ignored."""
+    """A declaration: immutable; an unknown key or a number without end is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 class Creator(Strict):

@@ -8,14 +8,16 @@ from typing import Annotated
 import typer
 
 from harness.cli.options import JsonOption, ProfileOption
-from harness.cli.output import console, print_json
+from harness.cli.output import console, print_json, writing
 from harness.project import PACKAGE, store_dir
-from harness.selection.names import DEFAULT_PROFILE
+from harness.selection.names import DEFAULT_PROFILE, LARGEST_SEED
 
 NameArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run's id, or a row, as `table4/eva-a_min`.")
 ]
-SeedOption = Annotated[int, typer.Option("--seed", metavar="ID", min=0, help="The seed.")]
+SeedOption = Annotated[
+    int, typer.Option("--seed", metavar="ID", min=0, max=LARGEST_SEED, help="The seed.")
+]
 OutputOption = Annotated[
     Path, typer.Option("--output", metavar="DIR", help="A new or empty folder.")
 ]
@@ -46,8 +48,8 @@ def export(
 
     scale = named_profile(profile)
     policy = find_policy(run, all_tables(), scale, seed)
-    target = output.expanduser()
-    files = write(policy, Store(store_dir()), target, PACKAGE.parent)
+    with writing("--output", output) as target:
+        files = write(policy, Store(store_dir()), target, PACKAGE.parent)
     if as_json:
         told = {"run": policy.run.run_id, "profile": profile, "seed": seed}
         print_json({**told, "output": str(target), "files": dict(files)})

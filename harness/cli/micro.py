@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.options import AllowFewerOption, JobsOption, publishing
-from harness.cli.output import console, note
+from harness.cli.output import console, note, writing
 from harness.errors import HarnessError, UserError
 from harness.project import PACKAGE, SHIPPED, work_dir
+from harness.selection.names import LARGEST_SEED, workers_of
 
 if TYPE_CHECKING:
     from harness.engine import Event
@@ -33,7 +34,9 @@ OutputOption = Annotated[
         "--output", metavar="DIR", help="Where to write.", show_default="`world` in the work folder"
     ),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", metavar="ID", min=0, help="Seed of it all.")]
+SeedOption = Annotated[
+    int, typer.Option("--seed", metavar="ID", min=0, max=LARGEST_SEED, help="Seed of it all.")
+]
 
 
 def _recordable(write: bool) -> bool:
@@ -76,7 +79,9 @@ def build(output: OutputOption = None, seed: SeedOption = 0) -> None:
     """
     from harness.micro.build import build as build_world
 
-    folder = (work_dir() / "world" if output is None else output).resolve()
+    given = work_dir() / "world" if output is None else output
+    with writing("--output", given) as folder:
+        folder.mkdir(parents=True, exist_ok=True)
     out = console()
 
     def say(line: str) -> None:
@@ -149,9 +154,9 @@ def online_gates(
 
 def _gate_work(jobs: int | None) -> tuple[Store, int]:
     """Return the store that gates work in, and how many workers."""
-    from harness.store import Store, available_cores
+    from harness.store import Store
 
-    return Store(work_dir() / "gates" / "store"), jobs or available_cores()
+    return Store(work_dir() / "gates" / "store"), workers_of(jobs)
 
 
 def _decide(

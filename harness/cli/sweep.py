@@ -17,7 +17,7 @@ from harness.cli.options import (
 from harness.cli.output import console, grid, note, print_json, warn
 from harness.errors import UserError
 from harness.project import store_dir, work_dir
-from harness.selection.names import DEFAULT_PROFILE
+from harness.selection.names import DEFAULT_PROFILE, workers_of
 from harness.words import counted
 
 if TYPE_CHECKING:
@@ -59,6 +59,9 @@ StorageOption = Annotated[
 
 SHOWN_TRIALS = 10
 """Trials that are printed; the JSON has all."""
+
+MOST_TRIALS = 100_000
+"""Most trials of a study; more is a slip of the finger."""
 
 
 @group.callback()
@@ -180,11 +183,10 @@ def _found(name: str, profile: str) -> tuple[Sweep, Profile]:
 
 
 def _check_numbers(trials: int | None, jobs: int) -> None:
-
-    if trials is not None and trials < 1:
-        raise UserError(f"--trials is {trials}: give the number of trials, 1 or more")
-    if jobs < 1:
-        raise UserError(f"--jobs is {jobs}: give the number of processes, 1 or more")
+    workers_of(jobs)
+    if trials is not None and not 1 <= trials <= MOST_TRIALS:
+        shown = trials if abs(trials) < 10**20 else "too large"
+        raise UserError(f"--trials is {shown}: give the number of trials, from 1 to {MOST_TRIALS}")
 
 
 def _order(sweep: Sweep, profile: Profile, trials: int | None, storage: str | None) -> Order:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -14,9 +16,12 @@ from harness.words import counted
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from harness.catalogue.documents import Problem
     from harness.catalogue.figures import Figure
     from harness.catalogue.profile import Profile
     from harness.catalogue.schema import Row, Table
+
+_Read = TypeVar("_Read")
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -180,61 +185,92 @@ def _printed(row: Row, column: str) -> str:
 
 @app.command("validate", epilog="Example: harness validate")
 def validate(as_json: JsonOption = False) -> None:
-    """Check every declared table, figure and profile, and name everything that is wrong."""
-    from harness.catalogue.declared import all_profiles, all_tables
-    from harness.catalogue.documents import CatalogueError, Problem
-    from harness.catalogue.figure_files import load_figures
+    """Check everything that is declared, and name everything that is wrong."""
+    from harness.catalogue.documents import CatalogueError
 
-    tables: Mapping[str, Table] = {}
-    figures: Mapping[str, Figure] = {}
-    profiles: Mapping[str, Profile] = {}
     problems: list[Problem] = []
-    try:
-        tables = all_tables()
-    except CatalogueError as error:
-        problems += error.problems
-    try:
-        profiles = all_profiles()
-    except CatalogueError as error:
-        problems += error.problems
-    try:
-        # Where tables are broken, what figures refer to cannot be told from what is not declared.
-        figures = load_figures(tables or None)
-    except CatalogueError as error:
-        problems += error.problems
-    paper = [table for table in tables.values() if not table.is_ours]
-    ours = [table for table in tables.values() if table.is_ours]
-    runs = _runs(paper)
-    further = _runs(ours) - runs
-    values = sum(table.paper_values for table in paper)
+    counts = _counts(problems)
     if as_json:
-        print_json(
-            {
-                "ok": not problems,
-                "tables": len(paper),
-                "figures": len(figures),
-                "profiles": len(profiles),
-                "runs": len(runs),
-                "paper_values": values,
-                "ours": {"tables": len(ours), "runs": len(further)},
-                "problems": [
-                    {"file": problem.file, "line": problem.line, "message": problem.message}
-                    for problem in sorted(set(problems))
-                ],
-            }
-        )
+        listed = [
+            {"file": problem.file, "line": problem.line, "message": problem.message}
+            for problem in sorted(set(problems))
+        ]
+        print_json({"ok": not problems, **counts, "problems": listed})
         if problems:
             raise typer.Exit(CatalogueError.exit_code)
         return
     if problems:
         raise CatalogueError(problems)
+    ours = counts["ours"]
     console().print(
-        f"All is well: {counted(len(paper), 'table')} of the paper with "
-        f"{counted(values, 'paper value')} and {counted(len(runs), 'distinct run')}, "
-        f"{counted(len(ours), 'table')} of ours with {counted(len(further), 'further run')}, "
-        f"{counted(len(figures), 'figure')}, {counted(len(profiles), 'profile')}.",
+        f"All is well: {counted(counts['tables'], 'table')} of the paper with "
+        f"{counted(counts['paper_values'], 'paper value')} and "
+        f"{counted(counts['runs'], 'distinct run')}, {counted(ours['tables'], 'table')} of ours "
+        f"with {counted(ours['runs'], 'further run')}, {counted(counts['figures'], 'figure')}, "
+        f"{counted(counts['figure_claims'], 'claim')} outside tables, "
+        f"{counted(counts['profiles'], 'profile')}, {counted(counts['sweeps'], 'sweep')}, "
+        f"{counted(counts['deviations'], 'deviation')}; templates, prices and what the estimates "
+        "assume too.",
         soft_wrap=True,
     )
+
+
+def _counts(problems: list[Problem]) -> dict[str, Any]:
+    """Read everything that is declared; return how much it is, and add what is wrong with it."""
+    from harness.catalogue.claims import figure_claims
+    from harness.catalogue.declared import all_profiles, all_tables
+    from harness.catalogue.deviations import deviations
+    from harness.catalogue.documents import CatalogueError, Problem, display_path
+    from harness.catalogue.figure_files import load_figures
+    from harness.errors import UserError
+    from harness.sweep.declaration import load_sweeps
+
+    def read(load: Callable[[], _Read], file: str = "") -> _Read | None:
+        try:
+            return load()
+        except CatalogueError as error:
+            problems.extend(error.problems)
+        except UserError as error:
+            problems.append(Problem(file, 1, str(error)))
+        return None
+
+    tables: Mapping[str, Table] = read(all_tables) or {}
+    # Where tables are broken, what figures refer to cannot be told from what is not declared.
+    figures = read(lambda: load_figures(tables or None)) or {}
+    claims, parted = read(figure_claims), read(deviations)
+    profiles, sweeps = read(all_profiles) or {}, read(load_sweeps) or {}
+    for file, load in _shipped():
+        read(load, display_path(file))
+    paper = [table for table in tables.values() if not table.is_ours]
+    ours = [table for table in tables.values() if table.is_ours]
+    return {
+        "tables": len(paper),
+        "figures": len(figures),
+        "figure_claims": sum(len(place.claims) for place in claims.figures) if claims else 0,
+        "profiles": len(profiles),
+        "sweeps": len(sweeps),
+        "deviations": len(parted.discrepancies + parted.ambiguities) if parted else 0,
+        "runs": len(_runs(paper)),
+        "paper_values": sum(table.paper_values for table in paper),
+        "ours": {"tables": len(ours), "runs": len(_runs(ours) - _runs(paper))},
+    }
+
+
+def _shipped() -> Iterator[tuple[Path, Callable[[], object]]]:
+    """Yield each further file of YAML that ships with the package, and what reads it."""
+    from harness.catalogue.hardware import configuration_file, shipped_configurations
+    from harness.catalogue.yaml_reader import read_yaml
+    from harness.cost import assumptions, hardware, shapes
+    from harness.creators.templates import OWN_TEMPLATES, read_templates
+    from harness.evaluation.judging.prices import SHIPPED, read_prices
+
+    yield assumptions.FILE, assumptions.assumptions
+    yield hardware.FILE, hardware.known_gpus
+    yield shapes.FILE, shapes.known_shapes
+    yield OWN_TEMPLATES, partial(read_templates, OWN_TEMPLATES)
+    yield SHIPPED, read_prices
+    for name in shipped_configurations():
+        yield configuration_file(name), partial(read_yaml, configuration_file(name))
 
 
 def _runs(tables: Iterable[Table]) -> set[str]:

@@ -10,7 +10,7 @@ from harness.cli.options import JsonOption, ProfileOption
 from harness.cli.output import console, grid, print_json
 from harness.errors import UserError
 from harness.project import store_dir
-from harness.selection.names import DEFAULT_PROFILE
+from harness.selection.names import DEFAULT_PROFILE, LARGEST_SEED
 from harness.words import counted
 
 RowArgument = Annotated[
@@ -19,7 +19,9 @@ RowArgument = Annotated[
 TableOption = Annotated[
     str | None, typer.Option("--table", metavar="TABLE", help="The table the row is in.")
 ]
-SeedOption = Annotated[int, typer.Option("--seed", metavar="ID", min=0, help="The seed.")]
+SeedOption = Annotated[
+    int, typer.Option("--seed", metavar="ID", min=0, max=LARGEST_SEED, help="The seed.")
+]
 
 app = typer.Typer(rich_markup_mode=None)
 

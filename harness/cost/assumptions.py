@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from harness.catalogue.documents import read_document
+from harness.catalogue.documents import read_declared, read_document
 from harness.catalogue.profile import sources
 from harness.catalogue.recipe import Strict
 
@@ -112,7 +112,7 @@ class Assumptions(Strict):
 @cache
 def assumptions() -> Assumptions:
     """Return what the cost model assumes."""
-    return Assumptions.model_validate(read_document(FILE).data)
+    return read_declared(FILE, Assumptions, "the assumptions")[0]
 
 
 @cache

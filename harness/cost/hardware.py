@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from harness.catalogue.documents import nearest, read_document
+from harness.catalogue.documents import nearest, read_declared
 from harness.catalogue.profile import Profile
 from harness.catalogue.recipe import Strict
 from harness.errors import UserError
 
 FILE = Path(__file__).with_name("gpus.yaml")
+
+MOST_GPUS = 100_000
+"""More is a slip of the finger."""
 
 
 class Gpu(Strict):
@@ -24,6 +27,10 @@ class Gpu(Strict):
     """Bytes of its memory read in a second, at most."""
     memory: float
     """Bytes of memory."""
+
+
+class _Gpus(Strict):
+    gpus: dict[str, Gpu]
 
 
 @dataclass(frozen=True)
@@ -44,8 +51,7 @@ class Hardware:
 @cache
 def known_gpus() -> Mapping[str, Gpu]:
     """Return the GPUs that are known, by name."""
-    data = read_document(FILE).data
-    return {name: Gpu.model_validate(sheet) for name, sheet in data["gpus"].items()}
+    return read_declared(FILE, _Gpus, "`gpus`")[0].gpus
 
 
 def hardware_of(
@@ -71,6 +77,7 @@ def hardware_of(
             f"{', '.join(known_gpus())}"
         )
     number = count if count is not None else (named.gpus if named else 1)
-    if number < 1:
-        raise UserError(f"`--gpus {number}` is no number of GPUs; give 1 or more")
+    if not 1 <= number <= MOST_GPUS:
+        shown = number if abs(number) < 10**20 else "(too large)"
+        raise UserError(f"`--gpus {shown}` is no number of GPUs; give one from 1 to {MOST_GPUS}")
     return Hardware(name, known_gpus()[name], number)

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from harness.catalogue.documents import read_document
+from harness.catalogue.documents import read_declared
 from harness.catalogue.recipe import Strict
 
 FILE = Path(__file__).with_name("model_shapes.yaml")
@@ -70,11 +70,14 @@ class Shape(Strict):
         return 2 * self.layers * self.kv_heads * self.head_dim * width
 
 
+class _Shapes(Strict):
+    models: dict[str, Shape]
+
+
 @cache
 def known_shapes() -> Mapping[str, Shape]:
     """Return the shapes of the models that are known, by name."""
-    data = read_document(FILE).data
-    return {name: Shape.model_validate(shape) for name, shape in data["models"].items()}
+    return read_declared(FILE, _Shapes, "`models`")[0].models
 
 
 def shape_of(identity: str) -> Shape | None:

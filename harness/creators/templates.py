@@ -19,18 +19,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError, model_validator
+from pydantic import model_validator
 
 from harness.catalogue.documents import (
     CatalogueError,
     Document,
-    Loc,
     Problem,
-    explain,
+    few,
     nearest,
-    read_document,
+    read_declared,
 )
 from harness.catalogue.recipe import Strict
+from harness.catalogue.yaml_reader import Loc
 from harness.creators.methods import METHODS
 from harness.errors import UserError
 from harness.store.fingerprint import Json, canonical_json, digest
@@ -161,19 +161,9 @@ def read_templates(path: Path) -> dict[str, Scheme]:
     Raises:
         CatalogueError: Anything is wrong in it; it carries every problem found.
     """
-    document = read_document(path)
-    problems = list(document.problems)
-    if document.data is None and not problems:
-        problems.append(document.problem((), "the file is empty; give `version` and `schemes`"))
-    file = None
-    if not problems:
-        try:
-            file = _File.model_validate(document.data)
-        except ValidationError as error:
-            problems += explain(error, _File, document, [()])
-    if file is not None:
-        problems += [p for name, s in file.schemes.items() for p in _problems(document, name, s)]
-    if problems or file is None:
+    file, document = read_declared(path, _File, "`version` and `schemes`")
+    problems = few(p for name, s in file.schemes.items() for p in _problems(document, name, s))
+    if problems:
         raise CatalogueError(problems)
     return {name: _composed(name, scheme) for name, scheme in file.schemes.items()}
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from harness.catalogue.yaml_reader import read_yaml
 from harness.errors import UserError
 from harness.evaluation.arena_hard import GAMES_PER_PROMPT, parse_verdict
 from harness.evaluation.benchmark_files import (
@@ -182,11 +181,7 @@ def answer_tokens(answers: Answers) -> dict[str, int] | None:
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        words = " ".join(str(error).split())
-        raise UserError(f"Cannot read {path}: {words}; use the benchmark's own file") from error
+    config = read_yaml(path)
     config = config if isinstance(config, dict) else {}
     templates = config.get("prompt_template")
     templates = [templates] if isinstance(templates, str) else templates

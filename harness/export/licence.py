@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
+from harness.catalogue.yaml_reader import YamlFault, parse_yaml
 from harness.errors import HarnessError
 from harness.trainer.assets import resolve
 
@@ -52,7 +51,7 @@ def head_of(card: str) -> Mapping[str, Any]:
     """Return the block of YAML at the head of a model card; empty where there is none."""
     match = _HEAD.match(card)
     try:
-        found = yaml.safe_load(match[1]) if match else None
-    except yaml.YAMLError:
+        found = parse_yaml(match[1]) if match else None
+    except YamlFault:
         return {}
     return found if isinstance(found, dict) else {}

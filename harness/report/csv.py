@@ -57,13 +57,18 @@ def as_csv(reports: Iterable[Report]) -> str:
             column = columns[cell.column]
             writer.writerow({
                 **{name: _text(value) for name, value in cell.as_json().items() if name in HEAD},
-                **{name: "; ".join(getattr(cell, name)) or MISSING for name in MODELS},
-                "label": names[cell.row],
-                "benchmark": view.plain(f"{column.benchmark}, {column.printed}"),
+                **{name: _inert("; ".join(getattr(cell, name))) or MISSING for name in MODELS},
+                "label": _inert(names[cell.row]),
+                "benchmark": _inert(view.plain(f"{column.benchmark}, {column.printed}")),
                 "unit": column.unit,
                 "paper": cell.paper_printed or MISSING,
             })  # fmt: skip
     return text.getvalue()
+
+
+def _inert(text: str) -> str:
+    """Return a text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def _text(value: object) -> str:

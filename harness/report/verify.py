@@ -87,7 +87,7 @@ def verify(results_dir: Path, store: Store | None = None) -> Verified:
     Raises:
         HarnessError: Nothing is published, or something is missing or not what was published; the
             message names the first difference.
-        StoreError: A stored file is not what was written; the message names the first one.
+        StoreError: Something in the store is not what was written; the message names all of it.
     """
     index = read_index(results_dir)
     if not index:
@@ -100,9 +100,7 @@ def verify(results_dir: Path, store: Store | None = None) -> Verified:
 
     stages, absent = None, None
     if store is not None:
-        held = [manifest["fingerprint"] for manifest in store.stages()]
-        for fingerprint in held:
-            store.verify(fingerprint)
+        held = store.check()
         folders = [results_dir / place for place in of(TABLE.name, FIGURE.name)]
         behind = {name for folder in folders for name in _stages_behind(folder)}
         stages, absent = len(held), len(behind - set(held))

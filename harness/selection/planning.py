@@ -16,7 +16,7 @@ from harness.engine import Event, Plan, StageFailed, StageFinished, StageProgres
 from harness.errors import HarnessError, UserError
 from harness.selection.names import again
 from harness.selection.work import GroupRuns, Work, parts_of
-from harness.store import STATES, Stage, State, Store, available_cores
+from harness.store import STATES, Stage, State, Store
 from harness.trainer import execution
 from harness.trainer.figure_runs import FigureRuns
 from harness.trainer.table_runs import TableRuns
@@ -68,19 +68,10 @@ class RunPlan:
     work: Work
     store: Store
     name: str
-    jobs: int = field(default_factory=available_cores)
+    jobs: int
     options: PriceOptions = PriceOptions()
     figures: tuple[FigureRuns, ...] = ()
     lacking: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Check the number of workers.
-
-        Raises:
-            UserError: It is less than 1.
-        """
-        if self.jobs < 1:
-            raise UserError(f"--jobs is {self.jobs}: give the number of workers, 1 or more")
 
     @cached_property
     def stages(self) -> Plan:

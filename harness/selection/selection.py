@@ -24,8 +24,15 @@ from harness.catalogue.profile import Profile
 from harness.catalogue.schema import Table
 from harness.errors import UserError
 from harness.project import store_dir, work_dir
-from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS, again, parse_names, seeds_of
-from harness.store import Store, available_cores
+from harness.selection.names import (
+    DEFAULT_PROFILE,
+    DEFAULT_SEEDS,
+    again,
+    parse_names,
+    seeds_of,
+    workers_of,
+)
+from harness.store import Store
 
 if TYPE_CHECKING:
     from harness.engine import Event
@@ -132,7 +139,7 @@ class Selection:
             work,
             Store(store_dir()),
             self.name,
-            available_cores() if jobs is None else jobs,
+            workers_of(jobs),
             price or PriceOptions(),
             tuple(figures),
             lacking or {},

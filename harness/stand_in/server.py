@@ -45,6 +45,8 @@ class StandIn:
         failing: Share of requests whose first attempt fails, one of `FAILURES`.
         key: The key it asks for; None for none.
         port: The port; 0 for a free one.
+        instead: Given a request and how often it has come, returns what answers the connection in
+            place of the server, or None.
     """
 
     def __init__(
@@ -54,8 +56,10 @@ class StandIn:
         failing: float = 0.0,
         key: str | None = None,
         port: int = 0,
+        instead: Callable[[Body, int], Callable[[Any, Body], None] | None] | None = None,
     ) -> None:
         self.reply = reply
+        self.instead = instead or (lambda body, times: None)
         self.latency_s = latency_s
         self.failing = failing
         self.key = key
@@ -122,6 +126,13 @@ def _handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
                 stand_in.most_under_way = max(stand_in.most_under_way, stand_in.under_way)
             if stand_in.latency_s:
                 time.sleep(stand_in.latency_s)
+            instead = stand_in.instead(body, stand_in.seen[number])
+            if instead is not None:
+                instead(self, body)
+                self.close_connection = True
+                with stand_in.guard:
+                    stand_in.under_way -= 1
+                return
             status, text, headers, cut = self._answer(body, failure)
             with stand_in.guard:
                 stand_in.answered[number] += status == 200 and failure is None

@@ -35,6 +35,10 @@ class DiskFullError(StoreError):
     """Nothing more can be written: the disk is full, or the quota is used up."""
 
 
+class BrokenEntry(StoreError):
+    """An entry of the store that is not what was written."""
+
+
 @contextmanager
 def explained(doing: str, root: Path) -> Iterator[None]:
     """Turn storage faults inside the block into a sentence; let everything else pass.

@@ -12,7 +12,9 @@ import platform
 import subprocess
 from importlib import metadata
 from pathlib import Path
-from typing import TypedDict
+
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
 
 from harness.project import PACKAGE
 
@@ -25,12 +27,14 @@ LOADED = (".py", ".yaml")
 """Endings of the files there that take part without being known to git."""
 
 
+@with_config(ConfigDict(extra="allow", strict=True))
 class Provenance(TypedDict):
     """Where and with what a stage was computed.
 
     `dirty` says that files which decide numbers differ from the commit; both are null where the
     code runs from no git checkout. `versions` has null for a library that is not installed;
-    `threads` is the number of compute threads of a stage.
+    `threads` is the number of compute threads of a stage. A key added here later must not be
+    required, or the stores there are could not be read; one that is not known is kept.
     """
 
     commit: str | None

@@ -20,20 +20,21 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 
 from harness.store.digests import DigestCache, flush_folder, seal_files
-from harness.store.faults import StoreError, explained
+from harness.store.faults import BrokenEntry, StoreError, explained
 from harness.store.locks import hold, holder
 from harness.store.manifest import (
     MANIFEST,
     Failure,
     Manifest,
-    parse_manifest,
-    parse_object,
+    read_failure,
+    read_manifest,
     record_of,
     utc_now,
     write_json,
+    write_manifest,
 )
 from harness.store.progress import Point, read_progress
 from harness.store.provenance import Provenance, collect_provenance
@@ -43,6 +44,9 @@ from harness.store.unfinished import lock_of
 
 State: TypeAlias = Literal["done", "missing", "failed"]
 STATES: tuple[State, ...] = ("done", "missing", "failed")
+
+_FINGERPRINT = 64
+"""Hexadecimal digits."""
 
 _OCCUPIED = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}
 
@@ -56,13 +60,16 @@ class Store:
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
-        self._manifests: dict[str, tuple[tuple[int, int], Manifest | None]] = {}
+        self._manifests: dict[str, tuple[tuple[int, int, int], Manifest]] = {}
         self._digests = DigestCache()
 
     def status(self, fingerprint: str) -> State:
         """Return whether a stage is done, has failed the last time, or is missing.
 
-        A done entry has a readable manifest; its files are verified when it is opened.
+        A done entry has a whole manifest; its files are verified when it is opened.
+
+        Raises:
+            StoreError: There is an entry, and it is broken.
         """
         if self._find(fingerprint) is not None:
             return "done"
@@ -72,7 +79,7 @@ class Store:
         """Return the folder of a done stage without verifying its files.
 
         Raises:
-            StoreError: The stage is not done.
+            StoreError: The stage is not done, or its manifest is broken.
         """
         self.manifest(fingerprint)
         return self._entry(fingerprint)
@@ -81,7 +88,7 @@ class Store:
         """Return the manifest of a done stage.
 
         Raises:
-            StoreError: The stage is not done.
+            StoreError: The stage is not done, or its manifest is broken.
         """
         manifest = self._find(fingerprint)
         if manifest is None:
@@ -103,19 +110,38 @@ class Store:
         """Check a done stage's manifest and files; a file is read once per process.
 
         Raises:
-            StoreError: The stage is not done, or a file is not what was written; the message
-                names the first such file.
+            StoreError: The stage is not done, or a file is not what was written, or was not
+                written at all; the message names the first such file.
         """
         manifest = self.manifest(fingerprint)
-        entry = self._entry(fingerprint)
-        record = record_of(manifest)
-        if record.fingerprint != fingerprint:
-            raise self._broken(fingerprint, manifest, f"{MANIFEST} describes another stage")
-        with explained(f"reading {record.title}", self.root):
-            for name, file in manifest["files"].items():
-                fault = self._digests.fault(entry / name, file)
-                if fault is not None:
-                    raise self._broken(fingerprint, manifest, f"{name} {fault}")
+        title = record_of(manifest).title
+        with explained(f"reading {title}", self.root):
+            fault = self._digests.fault(self._entry(fingerprint), manifest["files"], MANIFEST)
+        if fault is not None:
+            raise self._broken(fingerprint, fault, title)
+
+    def check(self) -> list[str]:
+        """Verify every entry and every failure record; return the fingerprints of the entries.
+
+        Raises:
+            StoreError: Something is not what was written; the message names all that is not.
+        """
+        held = [entry.name for entry in self._entries()]
+        with explained("reading the store", self.root):
+            failed = sorted(path.stem for path in self.root.glob("failures/*"))
+        broken = []
+        for check, fingerprints in ((self.verify, held), (self._recorded_failure, failed)):
+            for fingerprint in fingerprints:
+                try:
+                    check(fingerprint)
+                except BrokenEntry as error:
+                    broken.append(str(error))
+        if len(broken) > 1:
+            listed = "".join(f"\n  {line}" for line in broken)
+            raise BrokenEntry(f"{len(broken)} things in the store are broken:{listed}")
+        if broken:
+            raise BrokenEntry(broken[0])
+        return held
 
     def progress(self, fingerprint: str) -> list[Point]:
         """Return the points a done stage reported while it ran, in order.
@@ -126,11 +152,13 @@ class Store:
         return read_progress(self.open(fingerprint))
 
     def stages(self) -> Iterator[Manifest]:
-        """Yield the manifests of all done stages, in the order of their fingerprints."""
-        for entry in sorted(self.root.glob("stages/??/*")):
-            manifest = self._find(entry.name)
-            if manifest is not None:
-                yield manifest
+        """Yield the manifests of all done stages, in the order of their fingerprints.
+
+        Raises:
+            StoreError: An entry is broken, or something else lies among the entries.
+        """
+        for entry in self._entries():
+            yield self.manifest(entry.name)
 
     def claim(self, fingerprint: str, *, wait: bool = False) -> AbstractContextManager[bool]:
         """Return a block in which no other process works on a stage; it yields whether that is so.
@@ -174,14 +202,14 @@ class Store:
             yield output
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
             finished = utc_now()
-            if (output / MANIFEST).exists():
+            if os.path.lexists(output / MANIFEST):
                 raise StoreError(f"{record.title} wrote {MANIFEST}, which is the store's own file")
             manifest: Manifest = {
                 "fingerprint": record.fingerprint,
                 "kind": record.kind,
                 "version": record.version,
-                "settings": record.settings,
-                "inputs": record.inputs,
+                "settings": dict(record.settings),
+                "inputs": dict(record.inputs),
                 "label": record.label,
                 "files": seal_files(output),
                 "started": started,
@@ -190,7 +218,10 @@ class Store:
                 "cpu_s": round(cpu, 4),
                 "provenance": provenance or collect_provenance(),
             }
-            _write_flushed(output / MANIFEST, manifest)
+            try:
+                write_manifest(output, manifest)
+            except ValueError as error:
+                raise StoreError(f"{record.title} cannot be stored: {MANIFEST} {error}") from error
             flush_folder(output)
             self._publish(output, record.fingerprint)
             self.clear_failure(record.fingerprint)
@@ -215,8 +246,8 @@ class Store:
             "fingerprint": record.fingerprint,
             "kind": record.kind,
             "label": record.label,
-            "reason": reason,
-            "traceback": traceback_text,
+            "reason": _writable(reason),
+            "traceback": _writable(traceback_text),
             "at": utc_now(),
         }
         path = self._failure_path(record.fingerprint)
@@ -225,26 +256,31 @@ class Store:
             self.claim(record.fingerprint) as mine,
             scratch(self._tmp, f"failure-{record.fingerprint[:12]}") as folder,
         ):
-            if not mine or self._find(record.fingerprint) is not None:
+            if not mine or self._is_whole(record.fingerprint):
                 return
             write_json(folder / path.name, failure)
             path.parent.mkdir(parents=True, exist_ok=True)
             os.replace(folder / path.name, path)
 
     def failure(self, fingerprint: str) -> Failure | None:
-        """Return why a stage failed the last time it ran; None where it did not, or is done."""
+        """Return why a stage failed the last time it ran; None where it did not, or is done.
+
+        Raises:
+            StoreError: The record is broken.
+        """
+        return None if self._is_whole(fingerprint) else self._recorded_failure(fingerprint)
+
+    def _recorded_failure(self, fingerprint: str) -> Failure | None:
         path = self._failure_path(fingerprint)
-        if self._find(fingerprint) is not None:
-            return None
         with explained("reading a failure", self.root):
             try:
-                text = path.read_text(encoding="utf-8")
+                return read_failure(path)
             except FileNotFoundError:
                 return None
-        found = parse_object(text)
-        if found is None or not Failure.__required_keys__ <= found.keys():
-            raise StoreError(f"the failure record {path} is broken: delete it")
-        return cast(Failure, found)
+            except ValueError as error:
+                raise BrokenEntry(
+                    f"the failure record {path} is broken, it {error}: delete it"
+                ) from error
 
     def clear_failure(self, fingerprint: str) -> None:
         """Forget that a stage failed, for example because it is about to run again."""
@@ -280,20 +316,50 @@ class Store:
     def _failure_path(self, fingerprint: str) -> Path:
         return self.root / "failures" / f"{fingerprint}.json"
 
+    def _entries(self) -> Iterator[Path]:
+        """Yield the folders of all entries, in the order of their fingerprints.
+
+        Raises:
+            StoreError: Something lies among them that is no entry.
+        """
+        with explained("reading the store", self.root):
+            stages = self.root / "stages"
+            for folder in sorted(stages.iterdir()) if stages.is_dir() else ():
+                for entry in sorted(folder.iterdir()) if folder.is_dir() else (folder,):
+                    if entry != self._entry(entry.name) or len(entry.name) != _FINGERPRINT:
+                        raise BrokenEntry(f"{entry} is no stage of the store: move it away")
+                    yield entry
+
     def _find(self, fingerprint: str) -> Manifest | None:
-        """Return an entry's manifest, None where there is no whole one; parsed once per change."""
-        path = self._entry(fingerprint) / MANIFEST
+        """Return an entry's manifest, None where there is no entry; read once per change.
+
+        Raises:
+            StoreError: There is an entry, and its manifest is broken.
+        """
+        entry = self._entry(fingerprint)
         with explained(f"reading stage {fingerprint[:12]}", self.root):
             try:
-                found = path.stat()
-                version = (found.st_mtime_ns, found.st_size)
+                found = (entry / MANIFEST).lstat()
+                version = (found.st_mtime_ns, found.st_ctime_ns, found.st_size)
                 known = self._manifests.get(fingerprint)
                 if known is None or known[0] != version:
-                    text = path.read_text(encoding="utf-8", errors="replace")
-                    known = self._manifests[fingerprint] = (version, parse_manifest(text))
-            except (FileNotFoundError, NotADirectoryError):
+                    if entry.is_symlink():
+                        raise self._broken(fingerprint, "it is a link")
+                    known = self._manifests[fingerprint] = (version, read_manifest(entry))
+            except (FileNotFoundError, NotADirectoryError) as error:
+                if os.path.lexists(entry):
+                    raise self._broken(fingerprint, f"{MANIFEST} is missing") from error
                 return None
+            except ValueError as error:
+                raise self._broken(fingerprint, f"{MANIFEST} {error}") from error
         return known[1]
+
+    def _is_whole(self, fingerprint: str) -> bool:
+        """Return whether there is an entry that need not be written again."""
+        try:
+            return self._find(fingerprint) is not None
+        except BrokenEntry:
+            return False
 
     def _publish(self, output: Path, fingerprint: str) -> None:
         """Rename a complete output to its place, unless a whole one is already there."""
@@ -305,7 +371,7 @@ class Store:
             except OSError as error:
                 if error.errno not in _OCCUPIED:
                     raise
-                if self._find(fingerprint) is not None:
+                if self._is_whole(fingerprint):
                     return
                 self._set_aside(entry)
             else:
@@ -317,17 +383,14 @@ class Store:
         with scratch(self._tmp, f"old-{entry.name[:12]}") as folder, suppress(FileNotFoundError):
             os.rename(entry, folder / "entry")
 
-    def _broken(self, fingerprint: str, manifest: Manifest, fault: str) -> StoreError:
+    def _broken(self, fingerprint: str, fault: str, title: str | None = None) -> BrokenEntry:
         """Return the error for an entry that is not what was written."""
-        title = f"'{manifest['label'] or manifest['kind']}' ({fingerprint[:12]})"
-        return StoreError(
-            f"the stored stage {title} is broken, {fault}: "
+        return BrokenEntry(
+            f"the stored stage {title or fingerprint[:12]} is broken, {fault}: "
             f"delete {self._entry(fingerprint)} and run the same command again"
         )
 
 
-def _write_flushed(path: Path, manifest: Manifest) -> None:
-    """Write a manifest and flush it to the disk."""
-    write_json(path, manifest)
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+def _writable(text: str) -> str:
+    """Return a text that UTF-8 can hold: what names a file may hold halves of characters."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -8,7 +8,7 @@ it runs is checked here or in `harness.sweep.space`, before anything runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +18,10 @@ from harness.catalogue.documents import (
     CatalogueError,
     Document,
     Problem,
+    at_least_one,
+    checked,
     explain,
+    few,
     nearest,
     read_document,
     yaml_files,
@@ -38,6 +41,9 @@ COSTS = ("rollouts", "tokens", "gradient_steps", "creator_calls")
 
 Measure = Literal["val_wr", "val_len", "rollouts", "tokens", "gradient_steps", "creator_calls"]
 """What an objective can be: a score of the validation answers, or a count of an online run."""
+
+MOST_VALUES = 10_000
+"""Values of one setting that are counted one by one."""
 
 FOLDER = Path(__file__).resolve().parent / "declarations"
 """The sweeps that ship with the package."""
@@ -76,6 +82,10 @@ class Parameter(Strict):
         numbers = (self.low, self.high, self.step or 1.0)
         if self.kind == "int" and not all(number == int(number) for number in numbers):
             raise ValueError("a whole number needs whole `low`, `high` and `step`")
+        if self.is_finite and (self.high - self.low) / (self.step or 1.0) >= MOST_VALUES:
+            raise ValueError(
+                f"`low` to `high` are more than {MOST_VALUES} values; give a greater `step`"
+            )
         return self
 
     @property
@@ -222,19 +232,13 @@ def load_sweeps(folder: Path | None = None) -> dict[str, Sweep]:
     """
     sweeps: dict[str, Sweep] = {}
     problems: list[Problem] = []
-    for path in yaml_files(FOLDER if folder is None else folder):
+    searched = FOLDER if folder is None else folder
+    for path in at_least_one(yaml_files(searched), [searched], "sweep"):
         document = read_document(path)
-        problems += document.problems
-        if document.data is None:
-            if not document.problems:
-                problems.append(document.problem((), "the file is empty; declare a sweep"))
+        sweep = checked(document, Sweep, problems, "a sweep")
+        if sweep is None:
             continue
-        try:
-            sweep = Sweep.model_validate(document.data)
-        except ValidationError as error:
-            problems += explain(error, Sweep, document, [()])
-            continue
-        problems += _wrong(sweep, document)
+        problems += few(_wrong(sweep, document))
         sweeps[sweep.name] = sweep
     if problems:
         raise CatalogueError(problems)
@@ -271,25 +275,23 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return next((a for a in candidates if isinstance(a, type) and issubclass(a, BaseModel)), None)
 
 
-def _wrong(sweep: Sweep, document: Document) -> list[Problem]:
-    """Return what is wrong with names that pydantic does not know of."""
-    problems = []
+def _wrong(sweep: Sweep, document: Document) -> Iterator[Problem]:
+    """Yield what is wrong with names that pydantic does not know of."""
     if sweep.name != document.path.stem:
         text = f"name: `{sweep.name}` differs from the name of the file; rename one"
-        problems.append(document.problem(("name",), text))
+        yield document.problem(("name",), text)
     known = recipe_settings()
     for path in sweep.space:
         if path.startswith("profile.") or path in known:
             continue
         text = f"space: there is no setting `{path}`{nearest(path, known)}"
-        problems.append(document.problem(("space", path), text))
+        yield document.problem(("space", path), text)
     try:
         online = Recipe.model_validate(sweep.recipe).is_online
     except ValidationError as error:
-        problems += explain(error, Recipe, document, [("recipe",)])
-        return problems
+        yield from explain(error, Recipe, document, [("recipe",)])
+        return
     for i, objective in enumerate(sweep.objectives):
         if objective.measure in COSTS and not online:
             text = f"objectives[{i}]: `{objective.measure}` is counted in online runs only"
-            problems.append(document.problem(("objectives", i), text))
-    return problems
+            yield document.problem(("objectives", i), text)

@@ -110,6 +110,13 @@ class Record:
     open: tuple[str, ...] = ()
     reproducible: bool = False
 
+    def __post_init__(self) -> None:
+        # Not every database that MLflow may use can hold this one character.
+        for name in ("params", "tags"):
+            held = {key: text.replace("\0", "\ufffd") for key, text in getattr(self, name).items()}
+            object.__setattr__(self, name, held)
+        object.__setattr__(self, "note", self.note.replace("\0", "\ufffd"))
+
     @cached_property
     def digest(self) -> str:
         """Digest of all that the record says; equal digests look the same in MLflow."""

@@ -29,9 +29,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from harness.catalogue.hardware import Hardware, configuration_file, shipped_configurations
+from harness.catalogue.yaml_reader import read_yaml
 from harness.errors import HarnessError, UserError
 from harness.store.faults import disk_full
 from harness.store.unfinished import abandoned, held, held_by
@@ -217,9 +216,9 @@ def configuration(hardware: Hardware) -> Configuration:
             f"those that are shipped ({', '.join(shipped_configurations())})."
         )
     try:
-        read = yaml.safe_load(path.read_text(encoding="utf-8"))
+        read = read_yaml(path)
         kind, use_cpu = str(read["distributed_type"]), bool(read.get("use_cpu"))
-    except (yaml.YAMLError, TypeError, KeyError, AttributeError) as error:
+    except (TypeError, KeyError, AttributeError) as error:
         raise UserError(
             f"{path} is no accelerate configuration: it must be YAML with a `distributed_type`."
         ) from error

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from harness.catalogue import documents, yaml_reader
 from harness.catalogue.declared import all_profiles, all_tables
 from harness.catalogue.profile import unsupported
 from harness.catalogue.wording import in_short
 from harness.cli.tables import profiles_in_short
+from harness.cost import assumptions, hardware, shapes
+from harness.project import PACKAGE, declaration_dirs
 
 
 def test_list_names_every_table_with_the_paper_s_362_values(says: Callable[..., Any]) -> None:
@@ -97,11 +100,60 @@ def test_validate_counts_what_is_declared(says: Callable[..., Any]) -> None:
         "tables": 15,
         "figures": 8,
         "profiles": 4,
+        "sweeps": 2,
+        "figure_claims": 9,
+        "deviations": 41,
         "runs": 64,
         "paper_values": 362,
         "ours": {"tables": 2, "runs": 16},
         "problems": [],
     }
+
+
+def test_validate_reads_every_declaration_there_is(
+    says: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every file of YAML that ships is opened; a new kind of file has to be added to `validate`."""
+    read: set[Path] = set()
+    real = yaml_reader.read_text
+    for module in (yaml_reader, documents):
+        monkeypatch.setattr(module, "read_text", lambda path: (read.add(path), real(path))[1])
+    for cached in (hardware.known_gpus, shapes.known_shapes, assumptions.assumptions):
+        cached.cache_clear()
+    assert says("validate", "validate")["ok"]
+    places = [*declaration_dirs(), PACKAGE]
+    assert read == {path for place in places for path in place.rglob("*.yaml")}
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "harness.sweep.declaration.FOLDER",
+        "harness.catalogue.deviations.FILE",
+        "harness.creators.templates.OWN_TEMPLATES",
+        "harness.cost.shapes.FILE",
+    ],
+)
+def test_validate_names_the_problems_of_further_declarations(
+    says: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, target: str
+) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("strange: 1\nstrange: 2\n", encoding="utf-8")
+    shapes.known_shapes.cache_clear()
+    monkeypatch.setattr(target, tmp_path if target.endswith("FOLDER") else wrong)
+    problems = says("validate", "validate", code=2)["problems"]
+    assert {(p["file"], p["line"]) for p in problems} >= {(str(wrong), 1), (str(wrong), 2)}
+    assert any("`strange` is given twice, first on line 1" in p["message"] for p in problems)
+
+
+@pytest.mark.parametrize("verb", ["list", "validate", "show table4", "plan table4", "run table4"])
+def test_no_tables_at_all_are_a_mistake_everywhere(
+    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, verb: str
+) -> None:
+    monkeypatch.setattr("harness.catalogue.load.declaration_dirs", lambda: [tmp_path])
+    result = call(*verb.split())
+    assert result.exit_code == 2
+    assert f"{tmp_path}:1: no table is declared here" in result.stderr
 
 
 def test_validate_names_the_problems_of_tables_and_profiles_at_once(

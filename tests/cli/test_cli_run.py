@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -125,6 +126,33 @@ def mlflow_runs(work_dir: Path) -> dict[str, tuple[str, dict[str, str], dict[str
         for experiment in client.search_experiments()
         for run in client.search_runs([experiment.experiment_id])
     }
+
+
+@pytest.mark.parametrize("kind", ["prompts", "generate", "evolve", "train", "judge"])
+def test_every_verb_names_a_stage_whose_manifest_is_broken(
+    says: Callable[..., Any], call: Callable[..., Any], tracker: Any, folders: Path, kind: str
+) -> None:
+    says("report", *SMALL)
+    plan = Plan(planned("table4", "micro", (0, 2), ("eva-a_min",)).targets)
+    stage = next(stage for stage in reversed(plan.stages) if stage.kind == kind)
+    manifest = Store(folders / "store").path(stage.fingerprint) / "stage.json"
+    whole = manifest.read_bytes()
+    manifest.write_bytes(whole[:-20])
+    asked = ("table4", "--rows", "eva-a_min", "--seeds", "0,2")
+    for verb in (
+        ("run", *asked),
+        ("plan", *asked),
+        ("report", "table4", "--seeds", "0,2"),
+        ("why", "table4/eva-a_min"),
+        ("verify", "--store"),
+        *([("claims", "table4")] if kind == "judge" else []),  # it reads judgments alone
+    ):
+        result = call(*verb)
+        assert (result.exit_code, result.stderr.count("\n")) == (1, 1), (verb, result.stderr)
+        assert f"{stage.fingerprint[:12]} is broken, stage.json is cut off" in result.stderr, verb
+        assert f"delete {manifest.parent} and run" in result.stderr, verb
+    shutil.rmtree(manifest.parent)
+    assert {cell["state"] for cell in says("report", *SMALL)} == {"ok"}
 
 
 def test_a_failed_stage_costs_its_row_and_not_the_report(

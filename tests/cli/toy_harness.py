@@ -1,8 +1,10 @@
 """The command line with toy stages, for tests that need a process of its own.
 
-`HARNESS_WORLD` and `HARNESS_WORK` name the folders. `TOY_IMPORTED` names a file that gets the
-names of all modules that the command imported. The tracking URI `toy://` is a server that takes
-everything and keeps nothing, so that a test need not wait for MLflow.
+`HARNESS_WORLD`, `HARNESS_WORK` and `TOY_RESULTS` name the folders. `TOY_IMPORTED` names a file that
+gets the names of all modules that the command imported; `TOY_DIES` is `toy_world`'s; with
+`TOY_HASTY` the pauses between attempts to reach a judge are short. The tracking URI `toy://` is a
+server that takes everything and keeps nothing, so that a test need not wait for MLflow. The only
+sweep is `toy`.
 """
 
 from __future__ import annotations
@@ -15,6 +17,18 @@ from pathlib import Path
 from typing import Any
 
 import toy_world
+
+TOY_SWEEP = {
+    "name": "toy",
+    "question": "Which share?",
+    "recipe": {"algorithm": "dpo", "chain": ["human", "eva"], "creator": {"evolved_share": 0.8}},
+    "space": {"recipe.creator.evolved_share": {"kind": "categorical", "choices": [0.4, 0.8]}},
+    "objectives": [{"name": "win_rate", "measure": "val_wr", "direction": "maximize"}],
+    "seeds": [0],
+    "sampler": {"kind": "grid", "seed": 0},
+    "trials": 2,
+    "result": {"seeds": [10]},
+}
 
 
 class ToyServer:
@@ -34,17 +48,32 @@ def main() -> None:
     if "TOY_IMPORTED" in os.environ:
         file = Path(os.environ["TOY_IMPORTED"])
         atexit.register(lambda: file.write_text("\n".join(sorted(sys.modules))))
-    if sys.argv[1:2] == ["run"]:
+    toy_world.die_when_told("parent")
+    if "TOY_RESULTS" in os.environ:
+        import harness.project
+
+        harness.project.results_dir = lambda: Path(os.environ["TOY_RESULTS"])
+    if "TOY_HASTY" in os.environ:
+        from harness.evaluation.judging import client
+
+        client.FIRST_PAUSE_S, client.LONGEST_PAUSE_S = 0.001, 0.01
+    if sys.argv[1:2] in (["run"], ["sweep"]):
         import harness.trainer.execution
         import harness.trainer.steps
 
         harness.trainer.steps.FUNCTIONS = toy_world.FUNCTIONS
         harness.trainer.execution.NEEDED_MODULES = {}
-    if os.environ.get("MLFLOW_TRACKING_URI") == "toy://":
-        from harness.tracking import tracker
+    if sys.argv[1:2] == ["sweep"]:
+        from harness.sweep import declaration
 
-        tracker.open_server = lambda uri, work_dir: ToyServer()
-        tracker.reached = lambda uri: nullcontext()
+        toy = declaration.Sweep.model_validate(TOY_SWEEP)
+        declaration.load_sweeps = lambda: {"toy": toy}
+    if os.environ.get("MLFLOW_TRACKING_URI") == "toy://":
+        from harness.tracking import tracker, trials
+
+        for module in (tracker, trials):
+            module.open_server = lambda uri, work_dir: ToyServer()
+            module.reached = lambda uri: nullcontext()
         tracker.Tracker.start = lambda self, tables: None
     from harness.cli.main import main as harness_main
 

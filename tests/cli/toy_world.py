@@ -3,15 +3,20 @@
 A policy's "skill" is a number: the base policy has 0.3, and each training adds a little that
 depends on its seed. A judge scores each of its prompts with that skill plus noise drawn from the
 stage's seed. `TOY_FAILS` names a kind of stage that fails, `TOY_WAITS` one that never ends and
-opens the pipe `TOY_PIPE` when it is half done.
+opens the pipe `TOY_PIPE` when it is half done. `TOY_LOG` names a folder in which each stage that
+begins is noted, `TOY_SLOW` the seconds a stage takes at most, and `TOY_DIES` the process that kills
+itself and when (`die_when_told`).
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
 import signal
+import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -36,6 +41,7 @@ KINDS = [
     "rewrite",
     "repeat",
     "train",
+    "online",
     "answer",
     "judge",
     "reward_model",
@@ -48,6 +54,8 @@ COLUMNS = {
     "arena_hard": ("ah_wr", "ah_len"),
     "alpaca_eval": ("ae_lc", "ae_wr"),
     "mt_bench": ("mt_avg", "mt_t1", "mt_t2"),
+    "validation": ("val_wr", "val_len"),
+    "downstream": ("gsm8k", "wmdp"),
 }
 PROMPTS = [{"prompt_id": f"p{i}", "prompt": f"sort the list {i}"} for i in range(4)]
 
@@ -72,7 +80,69 @@ def write_world(folder: Path) -> Path:
     return folder
 
 
+FRESH, AGAIN = "fresh", "again"
+"""What `TOY_LOG` says of a stage that begins: that it had to be computed, or that it had not."""
+
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+_CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "fcntl.flock")
+_holds: list[int] = []
+
+
+def die_when_told(who: str) -> None:
+    """Kill this process before its n-th change to a file, where `TOY_DIES` is `<who>:<n>:<once>`.
+
+    Args:
+        who: What this process is, `parent` or `worker`. Only the first that gets so far dies: it
+            leaves the file `<once>`.
+    """
+    named, number, once = [*os.environ.get("TOY_DIES", "").split(":", 2), "", ""][:3]
+    if named != who:
+        return
+    left = int(number)
+
+    def count(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal left
+        if event in _CHANGES or (event == "open" and int(arguments[2] or 0) & _WRITES):
+            left -= 1
+            if left == 0 and not os.path.exists(once):
+                os.mkdir(once)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+
+
+if "harness.engine.worker" in sys.modules:
+    die_when_told("worker")
+
+
+def _note(ctx: StageContext, kind: str) -> None:
+    """Note that a stage begins, and whether its output is there or is being computed already.
+
+    The lock on a stage's file is kept until this process begins another stage, so a rival sees it
+    from the beginning until the output is in the store.
+    """
+    if "TOY_LOG" not in os.environ or ctx.unfinished is None:
+        return
+    log, name = Path(os.environ["TOY_LOG"]), ctx.unfinished.name
+    while _holds:
+        os.close(_holds.pop())
+    _holds.append(os.open(log / f"{name}.lock", os.O_CREAT | os.O_RDWR, 0o644))
+    state = FRESH
+    try:
+        fcntl.flock(_holds[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        state = AGAIN
+    if (ctx.unfinished.parents[1] / "stages" / name[:2] / name / "stage.json").exists():
+        state = AGAIN
+    descriptor = os.open(log / "begun", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+    os.write(descriptor, f"{state} {kind} {name} {os.getpid()}\n".encode())
+    os.close(descriptor)
+
+
 def _work(ctx: StageContext, kind: str) -> None:
+    _note(ctx, kind)
+    if "TOY_SLOW" in os.environ:
+        time.sleep(random.Random(ctx.seed).random() * float(os.environ["TOY_SLOW"]))
     if kind == os.environ.get("TOY_FAILS"):
         raise HarnessError("the toy is broken: mend it")
     if kind == os.environ.get("TOY_WAITS"):
@@ -153,6 +223,21 @@ def train_stage(ctx: StageContext) -> None:
     (ctx.output / "log.json").write_text(json.dumps({"history": [], "summary": {"steps": 10}}))
 
 
+def online_stage(ctx: StageContext) -> None:
+    _work(ctx, "online")
+    first, last = int(str(ctx.settings["first_step"])), int(str(ctx.settings["last_step"]))
+    for step in range(first, last + 1):
+        ctx.report(step, {"reward": float(step), "buffer/size": 4.0})
+    _write(ctx.output / "trained.parquet", PROMPTS)
+    _write_skill(ctx, _skill(ctx) + 0.02 + random.Random(ctx.seed).random() / 100)
+    summary = {
+        "rollouts": 6 * last, "tokens": 30 * last, "gradient_steps": last, "creator_calls": last,
+        "children": 4, "dropped": 1, "unusable": 1, "phases": {"mix-up": last - first + 1},
+        "evolved_share": 0.5, "buffer": 4,
+    }  # fmt: skip
+    (ctx.output / "summary.json").write_text(json.dumps(summary))
+
+
 def answer_stage(ctx: StageContext) -> None:
     _work(ctx, "answer")
     conversation = json.dumps([{"role": "user", "content": "reverse the list"}])
@@ -203,7 +288,7 @@ def best_of_n_stage(ctx: StageContext) -> None:
 
 
 def _skill(ctx: StageContext) -> float:
-    policy = ctx.inputs.get("policy")
+    policy = ctx.inputs.get("policy") or ctx.inputs.get("before")
     return 0.3 if policy is None else float(json.loads((policy / "skill.json").read_text()))
 
 

@@ -199,7 +199,7 @@ def test_settings_of_another_benchmark_are_one_sentence(
 
 def test_settings_that_are_no_yaml_are_one_sentence(data: Path) -> None:
     (data / "judge_config.yaml").write_text("a: [")
-    with pytest.raises(UserError, match="Cannot read"):
+    with pytest.raises(UserError, match=r"judge_config\.yaml:2: is not valid YAML"):
         benchmark_arena_hard.read_inputs(data)
 
 

@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from harness.store import Stage, StageContext, Store, StoreError, collect_provenance
 from harness.store import store as store_module
+from harness.store.manifest import sealed
 from harness.store.progress import ProgressWriter
 from harness.store.provenance import git_state
 
@@ -73,29 +75,139 @@ def test_an_exception_leaves_nothing(store: Store) -> None:
     assert leftovers(store) == []
 
 
-@pytest.mark.parametrize("text", ["", '{"kind": "train", "ver', "[]", "{}", "\x00\xff"])
-def test_a_broken_manifest_counts_as_missing_and_the_next_write_replaces_it(
-    store: Store, text: str
+ASKED: dict[str, Callable[[Store], object]] = {
+    "status": lambda store: store.status(FP),
+    "path": lambda store: store.path(FP),
+    "manifest": lambda store: store.manifest(FP),
+    "open": lambda store: store.open(FP),
+    "progress": lambda store: store.progress(FP),
+    "stages": lambda store: list(store.stages()),
+    "check": lambda store: store.check(),
+}
+"""Whatever is asked about an entry."""
+
+
+def broken(store: Store) -> str:
+    """Return the one sentence that whoever asks about the entry is told, which names it."""
+    said = set()
+    for ask in ASKED.values():
+        with pytest.raises(StoreError) as caught:
+            ask(Store(store.root))
+        said.add(str(caught.value))
+    (sentence,) = said
+    assert f"delete {store.root / 'stages' / FP[:2] / FP} and run" in sentence
+    assert FP[:12] in sentence
+    assert "\n" not in sentence
+    return sentence
+
+
+def crafted(entry: Path, **changes: object) -> None:
+    """Give an entry a manifest that somebody made, with the digest that it should have."""
+    fields = json.loads((entry / "stage.json").read_text()) | changes
+    del fields["digest"]
+    (entry / "stage.json").write_bytes(sealed(fields))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "cut off or is not JSON"),
+        ('{"kind": "train", "ver', "cut off or is not JSON"),
+        ("[]", "holds no JSON object"),
+        ("{}", "Field required"),
+        ("\x00\xff", "cut off or is not JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a":' * 70 + "1" + "}" * 70, "nested too deeply"),
+        ('{"version": NaN}', "cut off or is not JSON"),
+        ('{"version": ' + "9" * 5000 + "}", "cut off or is not JSON"),
+    ],
+)
+def test_a_broken_manifest_is_named_until_the_next_write_replaces_it(
+    store: Store, text: str, said: str
 ) -> None:
     entry = write(store)
     (entry / "stage.json").write_text(text)
-    assert store.status(FP) == "missing"
-    assert list(store.stages()) == []
+    assert said in broken(store)
     write(store, "second")
     assert (store.open(FP) / "model" / "weights.txt").read_text() == "second"
     assert leftovers(store) == []
 
 
-def test_an_entry_without_manifest_is_replaced_and_so_is_a_file_in_its_place(store: Store) -> None:
-    (store.root / "stages" / FP[:2] / FP / "model").mkdir(parents=True)
-    assert store.status(FP) == "missing"
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"files": {"x": 5}},
+        {"files": {"x": {"sha256": "0" * 64, "bytes": -1}}},
+        {"files": {"x": {"sha256": "0" * 64, "bytes": True}}},
+        {"files": {"x": {"sha256": "0" * 63, "bytes": 1}}},
+        {"files": {"x": {"sha256": "0" * 64, "bytes": 1, "mode": 7}}},
+        {"files": {"x" * 5000: {"sha256": "0" * 64, "bytes": 1}}},
+        {"files": {"../../../secret": {"sha256": "0" * 64, "bytes": 1}}},
+        {"files": {"/etc/passwd": {"sha256": "0" * 64, "bytes": 1}}},
+        {"files": {"a\0b": {"sha256": "0" * 64, "bytes": 1}}},
+        {"files": []},
+        {"inputs": {"prompts": "../../x"}},
+        {"inputs": {"prompts": "a" * 5000}},
+        {"settings": {"seed": 1}},
+        {"settings": 7},
+        {"kind": None},
+        {"label": ["x"]},
+        {"version": "1"},
+        {"wall_s": "1"},
+        {"cpu_s": -1.0},
+        {"started": "yesterday"},
+        {"finished": "2024-01-01T00:00:00"},
+        {"provenance": {}},
+        {"unknown": 1},
+        {"fingerprint": "0" * 64},
+    ],
+)  # fmt: skip
+def test_a_crafted_manifest_is_one_sentence(store: Store, changes: dict[str, object]) -> None:
+    """Each is sealed as a manifest should be: what is wrong is its form alone."""
+    crafted(write(store), **changes)
+    assert "stage.json" in broken(store)
+
+
+def test_a_manifest_without_a_digest_is_read_as_it_was_before_there_was_one(store: Store) -> None:
+    """A store that was written earlier, here with other white space, gives the same manifest."""
+    path = write(store) / "stage.json"
+    before = store.manifest(FP)
+    fields = json.loads(path.read_text())
+    del fields["digest"]
+    path.write_text(json.dumps(fields))
+    later = Store(store.root)
+    assert later.manifest(FP) == before
+    assert "digest" not in before
+    assert later.check() == [FP]
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda entry: (entry / "stage.json").unlink(), "stage.json is missing"),
+        (lambda entry: (shutil.rmtree(entry), entry.mkdir()), "stage.json is missing"),
+        (lambda entry: (shutil.rmtree(entry), entry.write_text("x")), "stage.json is missing"),
+        (lambda entry: linked(entry), "it is a link"),
+        (lambda entry: linked(entry / "stage.json"), "stage.json is not a plain file"),
+        (
+            lambda entry: ((entry / "stage.json").unlink(), os.mkfifo(entry / "stage.json")),
+            "stage.json is not a plain file",
+        ),
+    ],
+)
+def test_an_entry_without_its_manifest_is_broken_and_is_replaced(
+    store: Store, damage: Callable[[Path], object], said: str
+) -> None:
+    damage(write(store))
+    assert said in broken(store)
     write(store)
-    store.discard(FP)
-    assert store.status(FP) == "missing"
-    (store.root / "stages" / FP[:2] / FP).write_text("not a folder")
-    assert store.status(FP) == "missing"
-    write(store)
-    assert store.status(FP) == "done"
+    assert store.check() == [FP]
+
+
+def linked(path: Path) -> None:
+    """Move something out of the store and put a link to it in its place."""
+    store = next(parent for parent in path.parents if parent.name == "store")
+    path.symlink_to(path.rename(store.parent / "moved"))
 
 
 @pytest.mark.parametrize(
@@ -119,11 +231,84 @@ def test_a_damaged_file_is_named_with_its_stage_and_what_to_do(
 
 
 def test_a_manifest_of_another_stage_is_found_out(store: Store) -> None:
-    entry = write(store)
-    manifest = json.loads((entry / "stage.json").read_text())
-    (entry / "stage.json").write_text(json.dumps(manifest | {"settings": {"seed": 1}}))
-    with pytest.raises(StoreError, match="describes another stage"):
-        store.open(FP)
+    crafted(write(store), settings={"seed": 1})
+    assert "describes another stage" in broken(store)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda entry: (entry / "more.txt").write_text("x"), "more.txt was not written there"),
+        (lambda entry: (entry / "model" / ".x").write_text("x"), "model/.x was not written there"),
+        (lambda entry: (entry / "link").symlink_to("/etc"), "link was not written there"),
+        (lambda entry: os.mkfifo(entry / "pipe"), "pipe was not written there"),
+        (lambda entry: linked(entry / "model" / "weights.txt"), "is not a plain file"),
+        (lambda entry: linked(entry / "model"), "weights.txt is missing"),
+    ],
+)
+def test_what_was_not_written_is_refused(
+    store: Store, damage: Callable[[Path], object], said: str
+) -> None:
+    """A link to the same bytes is refused too: what it leads to can change unseen."""
+    damage(write(store))
+    for verify in (store.verify, lambda _: store.check()):
+        with pytest.raises(StoreError, match=said) as caught:
+            verify(FP)
+        assert "dpo-1 · train 1" in str(caught.value)
+
+
+def test_a_check_names_all_that_is_broken_and_all_that_is_not_of_the_store(store: Store) -> None:
+    others = [Stage("train", 1, {"seed": seed}, {}, f"seed {seed}") for seed in (1, 2, 3)]
+    for stage in others:
+        write(store, stage=stage)
+    write(store)
+    assert store.check() == sorted([FP, *(stage.fingerprint for stage in others)])
+    (store.path(others[0].fingerprint) / "stage.json").write_text("{")
+    (store.path(others[1].fingerprint) / "model" / "weights.txt").write_text("weighty")
+    (store.root / "failures").mkdir()
+    (store.root / "failures" / f"{FP}.json").write_bytes(b"\xff")
+    with pytest.raises(StoreError, match=r"^3 things in the store are broken:") as caught:
+        store.check()
+    for name in (others[0].fingerprint[:12], "'seed 2'", f"{FP}.json"):
+        assert name in str(caught.value)
+    assert "seed 3" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["stages/ab/x", "stages/x", "stages/ab/" + "c" * 64])
+def test_what_is_no_stage_among_the_stages_is_named(store: Store, name: str) -> None:
+    """An entry whose folder was renamed would otherwise be gone without a word."""
+    write(store)
+    path = store.root / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("x")
+    with pytest.raises(StoreError, match="is no stage of the store: move it away"):
+        store.check()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"reason": 1}', "[" * 100_000, "\ud800", "\x00", '{"at": 1e999}']
+)
+def test_a_broken_failure_record_is_one_sentence(store: Store, text: str) -> None:
+    store.record_failure(STAGE, "ValueError: x", "")
+    path = store.root / "failures" / f"{FP}.json"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(StoreError, match=f"{path} is broken, it .*: delete it$"):
+        store.failure(FP)
+
+
+def test_a_failure_with_text_that_cannot_be_written_is_kept_without_it(store: Store) -> None:
+    store.record_failure(STAGE, "no file \udcff.txt", "")
+    failure = store.failure(FP)
+    assert failure is not None
+    assert failure["reason"] == "no file ?.txt"
+
+
+def test_what_could_not_be_read_again_is_not_written(store: Store) -> None:
+    stage = Stage("train", 1, {"seed": 0}, {}, "x" * 2000)
+    with pytest.raises(StoreError, match=r"cannot be stored: stage\.json has another form"):
+        write(store, stage=stage)
+    assert store.status(stage.fingerprint) == "missing"
+    assert leftovers(store) == []
 
 
 def test_a_file_is_digested_once_until_it_changes(
@@ -167,7 +352,7 @@ def test_a_sweep_removes_what_dead_processes_left(store: Store) -> None:
     assert store.status(FP) == "missing"
 
 
-@pytest.mark.parametrize("step", ["seal_files", "write_json", "flush_folder"])
+@pytest.mark.parametrize("step", ["seal_files", "write_manifest", "flush_folder"])
 def test_a_full_disk_is_one_sentence_and_nothing_half_written_is_seen(
     store: Store, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

@@ -18,9 +18,9 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from harness.catalogue.yaml_reader import read_yaml
 from harness.errors import UserError
 
 PER_MILLION = 1e6
@@ -159,9 +159,8 @@ def read_prices(path: Path = SHIPPED) -> PriceList:
     Raises:
         UserError: The file cannot be read or has another form.
     """
+    found = read_yaml(path)
     try:
-        data = path.read_bytes()
-        found = yaml.safe_load(data)
         if isinstance(found, dict) and "as_of" in found:
             found["as_of"] = str(found["as_of"])
         read = _File.model_validate(found)
@@ -169,16 +168,13 @@ def read_prices(path: Path = SHIPPED) -> PriceList:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         raise UserError(f"{path} is no price list ({where}: {first['msg']}); repair it") from error
-    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        words = " ".join(str(error).split())
-        raise UserError(f"Cannot read {path}: {words}; give a list of prices") from error
     prices = {name: Price(entry.prompt, entry.completion) for name, entry in read.models.items()}
     retirements = {
         name: Retirement(name, entry.retires, entry.successor, _basis(read, entry.retires_source))
         for name, entry in read.models.items()
         if entry.retires is not None
     }
-    digest = hashlib.sha256(data).hexdigest()
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return PriceList(read.as_of, read.source, digest, prices, retirements)
 
 

@@ -1,0 +1,308 @@
+"""An evaluation with a judge on loopback, and every way in which a judge can fail."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from judge_stand_in import Body, StandIn, digest, judge
+from scene import KEY, Scene
+
+CONCURRENCY = 4
+
+Handler = Any
+Answers = Callable[[Handler, Body], None]
+
+
+class Asked:
+    """An MT-Bench of made-up questions, and a judge that is asked to rate the answers.
+
+    Args:
+        scene: Where the command runs.
+        questions: How many there are; each has two turns, and each turn is one request.
+        fails: Returns what answers a request in place of the judge, or None, given the request and
+            how often it has come.
+        options: More options of the command.
+    """
+
+    def __init__(
+        self,
+        scene: Scene,
+        questions: int = 6,
+        fails: Callable[[Body, int], Answers | None] | None = None,
+        options: tuple[str, ...] = (),
+    ) -> None:
+        self.scene = scene
+        self.requests = 2 * questions
+        self._questions = questions
+        self._options = options
+        self.server = StandIn(latency_s=0.01, key=KEY, instead=fails)
+
+    def __enter__(self) -> Asked:
+        self.server.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.server.__exit__(*error)
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The command that evaluates."""
+        data = self.scene.folder / "data"
+        if not data.exists():
+            _write_data(data, self._questions)
+        return (
+            "evaluate", "mt-bench", "--data", str(data), "--answers", str(data / "answers.jsonl"),
+            "--judge-base-url", self.server.url, "--concurrency", str(CONCURRENCY), "--no-track",
+            "--json", *self._options,
+        )  # fmt: skip
+
+    def calm(self) -> Any:
+        """Return what the command prints where nothing disturbs it."""
+        name, number = f"evaluated {self._questions}", self._questions
+        return self.scene.once(name, lambda scene: _calmly(scene, number))
+
+    def kept(self) -> dict[int, str]:
+        """Return the replies that are kept, by the digest of their request."""
+        found = {}
+        for path in (self.scene.work / "replies").glob("*.jsonl"):
+            for line in path.read_bytes().split(b"\n"):
+                if line.startswith(b'{"address"') and line.endswith(b"}"):
+                    entry = json.loads(line)
+                    found[digest(entry["request"])] = json.dumps(entry["reply"])
+        return found
+
+    def check_kept(self, kept: Mapping[int, str], seen: Mapping[int, int]) -> None:
+        """Fail where a reply that was kept is gone, or was asked for again.
+
+        Args:
+            kept: What was kept before.
+            seen: How often each request had come by then.
+        """
+        now, tally = self.kept(), self.scene.tally
+        tally.never("replies lost", [n for n, reply in kept.items() if now.get(n) != reply])
+        tally.never("replies doubled", [n for n in kept if self.server.seen[n] != seen[n]])
+
+
+def _calmly(scene: Scene, questions: int) -> Any:
+    with Asked(scene, questions) as asked:
+        done = scene.call(*asked.command)
+    assert done.code == 0, done.errors
+    return done.json
+
+
+def _write_data(folder: Path, questions: int) -> None:
+    """Write questions, answers to them, and the judge's prompts."""
+    folder.mkdir()
+
+    def lines(name: str, records: list[dict[str, Any]]) -> None:
+        text = "".join(json.dumps(record) + "\n" for record in records)
+        (folder / name).write_text(text, encoding="utf-8")
+
+    def answers(model: str) -> list[dict[str, Any]]:
+        turns = [[f"{model} says {i}", f"{model} adds {i}"] for i in range(questions)]
+        return [
+            {"question_id": i, "model_id": model, "choices": [{"turns": said}]}
+            for i, said in enumerate(turns)
+        ]
+
+    asked = [
+        {"question_id": i, "category": "writing", "turns": [f"{i}?", f"and {i}?"]}
+        for i in range(questions)
+    ]
+    lines("question.jsonl", asked)
+    lines("answers.jsonl", answers("made-up-model"))
+    lines("reference_answer_gpt-4.jsonl", answers("gpt-4"))
+    single, multi = "{question} {answer}", "{question_1} {answer_1} {question_2} {answer_2}"
+    references = {"single": "{ref_answer_1}", "multi": "{ref_answer_1} {ref_answer_2}"}
+    templates = {
+        "single-v1": single,
+        "single-math-v1": f"{references['single']} {single}",
+        "single-v1-multi-turn": multi,
+        "single-math-v1-multi-turn": f"{references['multi']} {multi}",
+    }
+    lines(
+        "judge_prompts.jsonl",
+        [
+            {"name": name, "system_prompt": "Judge.", "prompt_template": f"[[rating]] {template}"}
+            for name, template in templates.items()
+        ],
+    )
+
+
+def _raw(data: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Answers:
+    """Return what sends a body as it is, with headers that may lie."""
+
+    def send(handler: Handler, body: Body) -> None:
+        handler.send_response(status)
+        sent = {"Content-Type": "application/json", "Content-Length": str(len(data))}
+        for name, text in {**sent, **(headers or {})}.items():
+            handler.send_header(name, text)
+        handler.end_headers()
+        handler.wfile.write(data)
+
+    return send
+
+
+def _told(change: Callable[[dict[str, Any]], Any]) -> Answers:
+    """Return what sends the judge's usual reply with something changed in it."""
+
+    def send(handler: Handler, body: Body) -> None:
+        reply = judge(body)
+        text = change(reply) or reply
+        data = text if isinstance(text, bytes) else json.dumps(text).encode()
+        _raw(data)(handler, body)
+
+    return send
+
+
+def _says(extra: str) -> Answers:
+    """Return what adds words to the judge's usual ones."""
+
+    def change(reply: dict[str, Any]) -> None:
+        reply["choices"][0]["message"]["content"] += extra
+
+    return _told(change)
+
+
+def _uses(usage: Any) -> Answers:
+    """Return what reports other numbers of tokens than were used."""
+
+    def change(reply: dict[str, Any]) -> None:
+        reply["usage"] = usage
+
+    return _told(change)
+
+
+def _tokens(number: Any) -> Answers:
+    return _uses({"prompt_tokens": number, "completion_tokens": number, "total_tokens": number})
+
+
+def _long_number(reply: dict[str, Any]) -> bytes:
+    """Return the usual reply with a number of 5,000 digits where tokens are counted."""
+    text = json.dumps(reply)
+    return text.replace('"prompt_tokens": 100', f'"prompt_tokens": {"9" * 5000}').encode()
+
+
+def _deep_beside(reply: dict[str, Any]) -> bytes:
+    """Return the usual reply with something beside it that is nested 100,000 times."""
+    return json.dumps(reply)[:-1].encode() + b', "deep": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+
+
+def _gone(handler: Handler, body: Body) -> None:
+    """Close the connection without a word."""
+
+
+def _reset(handler: Handler, body: Body) -> None:
+    """Break the connection off, so that the client is told of it as an error."""
+    handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    handler.connection.close()
+
+
+def _half(handler: Handler, body: Body) -> None:
+    """Promise more than is sent."""
+    _raw(json.dumps(judge(body)).encode()[:-9], headers={"Content-Length": "99999"})(handler, body)
+
+
+def _silent(handler: Handler, body: Body) -> None:
+    """Say nothing until the client has gone."""
+    with_patience(handler, lambda: None)
+
+
+def _dripping(handler: Handler, body: Body) -> None:
+    """Send a byte now and then, for ever."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000000")
+    handler.end_headers()
+    with_patience(handler, lambda: handler.wfile.write(b" "))
+
+
+def _dripping_headers(handler: Handler, body: Body) -> None:
+    """Send a header now and then, for ever."""
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
+    with_patience(handler, lambda: handler.wfile.write(b"X: y\r\n"))
+
+
+def with_patience(handler: Handler, do: Callable[[], object]) -> None:
+    """Do something every now and then until the client has gone."""
+    handler.connection.settimeout(0.2)
+    while True:
+        try:
+            if not handler.connection.recv(1):
+                return
+        except TimeoutError:
+            pass
+        except OSError:
+            return
+        try:
+            do()
+        except OSError:
+            return
+
+
+ABSURD = (10**12, -5, 1e300, "many", None, True, [1], float("nan"), 2**63)
+"""Numbers of tokens that no reply has."""
+
+FAILURES: dict[str, Answers] = {
+    "429": _raw(b'{"error": {"message": "later"}}', 429),
+    "429 for a day": _raw(b'{"error": {"message": "no"}}', 429, {"Retry-After": "86400"}),
+    "429 until never": _raw(b"{}", 429, {"Retry-After": "inf"}),
+    "500": _raw(b"<html>oops</html>", 500),
+    "503": _raw(b"", 503),
+    "529": _raw(b'{"error": "overloaded"}', 529),
+    "gone": _gone,
+    "reset": _reset,
+    "half": _half,
+    "silent": _silent,
+    "dripping": _dripping,
+    "dripping headers": _dripping_headers,
+    "empty": _raw(b""),
+    "cut JSON": _raw(b'{"choices": ['),
+    "no JSON": _raw(b"<!doctype html><script>alert(1)</script>"),
+    "a list": _raw(b"[1, 2]"),
+    "a number": _raw(b"7"),
+    "null": _raw(b"null"),
+    "no choices": _raw(b'{"choices": []}'),
+    "odd choices": _raw(b'{"choices": {"0": "a"}}'),
+    "odd message": _raw(b'{"choices": [{"message": "text"}]}'),
+    "deep": _raw(b"[" * 100_000),
+    "deep object": _raw(b'{"choices":' * 50_000),
+    "depth beside": _told(_deep_beside),
+    "a long number": _raw(b"9" * 5000),
+    "no UTF-8": _raw(b'{"choices": [{"message": {"content": "\xff\xfe"}}]}'),
+    "no gzip": _raw(b"not packed", headers={"Content-Encoding": "gzip"}),
+    "odd chunks": _raw(b"zz\r\nhello", headers={"Transfer-Encoding": "chunked"}),
+}
+"""Answers that are no reply: the request is sent again."""
+
+VOID: dict[str, Answers] = {
+    name: _raw(b'{"choices": [{"message": %s}]}' % message)
+    for name, message in {
+        "nothing": b"{}",
+        "no text": b'{"content": null}',
+        "an empty text": b'{"content": ""}',
+        "a number as text": b'{"content": 7}',
+        "parts as text": b'{"content": [[{"a": 1}]]}',
+        "a refusal": b'{"content": null, "refusal": "no"}',
+        "odd calls": b'{"content": null, "tool_calls": [1, {"function": []}]}',
+        "no rating": b'{"content": "I would say seven."}',
+        "an endless rating": b'{"content": "[[%s]]"}' % (b"9" * 5000),
+        "brackets": b'{"content": "%s"}' % (b"[" * 50_000),
+    }.items()
+}
+"""Replies without a rating: they are paid and kept, and no command asks for them again."""
+
+ODD: dict[str, Answers] = {
+    "a lone surrogate": _says(" \ud83d"),
+    "a NUL": _says(" \x00\x1b[31m\u202e"),
+    "a long text": _says(" x" * 200_000),
+    "a long number beside": _told(_long_number),
+    "no usage": _uses(None),
+    "odd usage": _uses("lots"),
+    **{f"usage {number!r:.12}": _tokens(number) for number in ABSURD},
+}
+"""Replies that say what the judge says, and something that is odd: they are paid, kept and used."""

@@ -1,0 +1,48 @@
+"""MLflow databases of rounds: an empty one to begin with, and what is in one at the end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from scene import Scene
+
+
+def new_database(scene: Scene) -> str:
+    """Return the URI of a new and empty database: creating one takes seconds, copying does not."""
+    path = scene.folder / "mlflow.db"
+    shutil.copyfile(scene.once("an empty MLflow database", _created), path)
+    return f"sqlite:///{path}"
+
+
+def _created(scene: Scene) -> Path:
+    from harness.tracking.database import create_database, default_uri
+
+    create_database(default_uri(scene.folder))
+    return scene.folder / "mlflow.db"
+
+
+def held(uri: str) -> dict[str, list[Any]]:
+    """Return what a database holds of active runs, by experiment and name.
+
+    Of each run of a name: its status, its parameters, and its metrics with their steps. It is read
+    without MLflow, which would take seconds.
+    """
+    runs: dict[str, list[Any]] = {}
+    with closing(sqlite3.connect(uri.removeprefix("sqlite:///"))) as database:
+        found = database.execute(
+            "SELECT runs.run_uuid, experiments.name, runs.name, status FROM runs "
+            "JOIN experiments USING (experiment_id) WHERE runs.lifecycle_stage = 'active'"
+        ).fetchall()
+        for run, experiment, name, status in found:
+            params = database.execute("SELECT key, value FROM params WHERE run_uuid = ?", (run,))
+            points = database.execute(
+                "SELECT key, step, value, is_nan FROM metrics WHERE run_uuid = ?", (run,)
+            )
+            said = [status, sorted(params.fetchall()), sorted(points.fetchall())]
+            runs.setdefault(f"{experiment} | {name}", []).append(said)
+    return json.loads(json.dumps(runs))  # type: ignore[no-any-return]

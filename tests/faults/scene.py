@@ -1,0 +1,354 @@
+"""The place of a round: a work folder, commands with toy stages in it, and what was stored there.
+
+Every command is a process. Whoever starts one gets told if it left a traceback, did not come to an
+end, or left processes behind, because all of that is counted here. `Scene.calm` has the same
+command undisturbed, to compare with.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+import pytest
+import toy_world
+from rounds import Round
+from typer.testing import CliRunner
+
+from harness.cli.main import app
+from harness.store import Store
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).resolve().parents[2]
+TOY = str(ROOT / "tests" / "cli" / "toy_harness.py")
+LIMIT_S = 120.0
+"""A command that takes longer hangs; undisturbed the longest takes a few seconds."""
+
+LIMIT_INSIDE_S = 30
+"""The same for a command that computes nothing, and runs in this process."""
+
+GRACE_S = 30.0
+"""In so many seconds a killed command's processes have to be gone."""
+
+TRACEBACK = "Traceback (most recent call last)"
+KEY = "sk-a-key-of-the-tests-0123456789"
+"""The judge's key, which must be seen nowhere."""
+
+ROWS = ("table4", "--rows", "dpo-1,eva-a_min", "--seeds")
+"""Two rows of a table; the seeds follow."""
+
+RUN = ("run", *ROWS, "0", "--jobs", "2", "--json")
+"""The command that most rounds disturb: 27 stages."""
+
+SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
+WHOM = ("parent", "worker", "group")
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended: its exit code and what it said."""
+
+    code: int
+    out: str
+    errors: str
+
+    @property
+    def json(self) -> Any:
+        """What it printed, as data."""
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True)
+class Calm:
+    """A command that nothing disturbed: how it ended, its work folder, and its stages' files."""
+
+    done: Done
+    scene: Scene
+    outputs: dict[str, Any]
+    seconds: float
+
+
+class Running:
+    """A command under way.
+
+    Args:
+        scene: Where it runs.
+        process: The process.
+    """
+
+    def __init__(self, scene: Scene, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self._scene = scene
+        self._family: set[psutil.Process] = set()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has come to its end."""
+        return self.process.poll() is not None
+
+    def family(self) -> list[psutil.Process]:
+        """Return the processes it has started and that live."""
+        with suppress(psutil.Error):
+            self._family |= set(psutil.Process(self.process.pid).children(recursive=True))
+        return [child for child in self._family if child.is_running()]
+
+    def wait_until(self, reached: Callable[[], bool]) -> bool:
+        """Wait until something is so; return whether it was before the command ended."""
+        end = time.monotonic() + LIMIT_S
+        while not self.ended and time.monotonic() < end:
+            if reached():
+                return True
+            time.sleep(0.002)
+        return False
+
+    def kill(self, whom: str, number: signal.Signals) -> bool:
+        """Send a signal to the command, one of its workers, or all; return whether any got it."""
+        family = self.family()
+        if whom == "worker":
+            if not family:
+                return False
+            victims = [self._scene.dice.choice(sorted(family, key=lambda child: child.pid)).pid]
+        else:
+            victims = [self.process.pid, *(child.pid for child in family if whom == "group")]
+        for pid in victims:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        return not self.ended or whom != "worker"
+
+    def end(self, limit_s: float = LIMIT_S) -> Done:
+        """Wait for the end; what hangs, outlives it or was not foreseen is counted and fails."""
+        tally = self._scene.tally
+        try:
+            out, errors = self.process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            for process in [*self.family(), psutil.Process(self.process.pid)]:
+                with suppress(psutil.Error):
+                    process.kill()
+            out, errors = self.process.communicate()
+            tally.never("hangs", [self.process.args], f"{out[-2000:]}\n{errors[-2000:]}")
+        _, left = psutil.wait_procs(self.family(), timeout=GRACE_S)
+        for process in left:
+            with suppress(psutil.Error):
+                process.kill()
+        tally.never("orphans", left)
+        found = [text for text in (out, errors) if TRACEBACK in text and not _while_importing(text)]
+        tally.never("tracebacks", [text[-3000:] for text in found], self.process.args)
+        return Done(self.process.returncode, out, errors)
+
+
+class Scene:
+    """A folder in which commands run, with toy stages.
+
+    Args:
+        played: The round.
+        name: Name of the work folder in the round's folder.
+    """
+
+    def __init__(self, played: Round, name: str = "work") -> None:
+        self._round = played
+        self.dice = played.dice
+        self.tally = played.tally
+        self.folder = played.folder
+        self.work = played.folder / name
+        self.results = played.folder / "results"
+        self.log = played.folder / "log"
+        self.log.mkdir(exist_ok=True)
+        self.world = played.shared("world", toy_world.write_world)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of a user who has set nothing but folders, and the toys' own."""
+        ours = ("HARNESS_", "MLFLOW_", "TOY_", "OPENAI_")
+        bare = {name: text for name, text in os.environ.items() if not name.startswith(ours)}
+        return bare | {
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+            "HARNESS_WORK": str(self.work),
+            "HARNESS_WORLD": str(self.world),
+            "MLFLOW_TRACKING_URI": "toy://",
+            "TOY_RESULTS": str(self.results),
+            "TOY_LOG": str(self.log),
+            "TOY_SLOW": "0.02",
+            "TOY_HASTY": "1",
+            "OPENAI_API_KEY": KEY,
+        }
+
+    def start(self, *command: str, **more: str) -> Running:
+        """Start a command; `more` is added to its environment."""
+        process = subprocess.Popen(
+            [sys.executable, TOY, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=self.environment | more,
+            cwd=self.folder,
+            start_new_session=True,
+        )
+        return Running(self, process)
+
+    def call(self, *command: str, limit_s: float = LIMIT_S, **more: str) -> Done:
+        """Run a command to its end."""
+        return self.start(*command, **more).end(limit_s)
+
+    def inside(self, *command: str) -> Done:
+        """Run a command in this process, which takes no second to start; it computes nothing."""
+
+        def give_up(number: int, frame: object) -> None:
+            raise TimeoutError(f"{command} hangs")
+
+        with pytest.MonkeyPatch.context() as patch:
+            for name, text in self.environment.items():
+                patch.setenv(name, text)
+            patch.setattr("harness.project.results_dir", lambda: self.results)
+            before = signal.signal(signal.SIGALRM, give_up)
+            signal.alarm(LIMIT_INSIDE_S)
+            try:
+                result = CliRunner().invoke(app, list(command))
+            finally:
+                signal.alarm(0)
+                signal.signal(signal.SIGALRM, before)
+        error = result.exception
+        if isinstance(error, TimeoutError):
+            self.tally.never("hangs", [command])
+        if error is not None and not isinstance(error, SystemExit):
+            said = "".join(traceback.format_exception(error, limit=-4))
+            self.tally.never("tracebacks", [said[-3000:]], command)
+        return Done(result.exit_code, result.stdout, result.stderr)
+
+    def calm(self, *command: str) -> Calm:
+        """Return a command that nothing disturbed, run once for all rounds."""
+
+        def make(scene: Scene) -> Calm:
+            began = time.monotonic()
+            done = scene.call(*command)
+            assert done.code == 0, done.errors
+            return Calm(done, scene, scene.outputs(), time.monotonic() - began)
+
+        return self.once(" ".join(command), make)
+
+    def once(self, name: str, make: Callable[[Scene], T]) -> T:
+        """Return what is made once for all rounds, in a scene of its own, which stays."""
+
+        def made(folder: Path) -> T:
+            return make(Scene(Round(folder, self.dice, self.tally, self._round.shared)))
+
+        return self._round.shared(name, made)  # type: ignore[no-any-return]
+
+    def stored(self) -> dict[str, bytes]:
+        """Return the manifests of the stages that are done, by fingerprint, as bytes."""
+        found = {}
+        for path in (self.work / "store" / "stages").glob("*/*/stage.json"):
+            with suppress(FileNotFoundError):
+                found[path.parent.name] = path.read_bytes()
+        return found
+
+    def outputs(self) -> dict[str, Any]:
+        """Return the digests of the files of the stages that are done, by fingerprint."""
+        return {name: json.loads(text)["files"] for name, text in self.stored().items()}
+
+    def begun(self) -> list[list[str]]:
+        """Return what the toy stages have noted: fresh or again, kind, fingerprint, process."""
+        file = self.log / "begun"
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        return [line.split() for line in text.splitlines()]
+
+    def check_kept(self, before: dict[str, bytes]) -> None:
+        """Fail where a stage that was stored is not there any more, or is another."""
+        after = self.stored()
+        self.tally.never("stages lost", [n for n, text in before.items() if after.get(n) != text])
+
+    def check_store(self, calm: Calm) -> None:
+        """Fail where the store is not what it would be had nothing happened."""
+        assert self.outputs() == calm.outputs
+        store = Store(self.work / "store")
+        for name in calm.outputs:
+            store.verify(name)
+        self.tally.add("stages stored", len(calm.outputs))
+        self.check_once()
+
+    def check_once(self) -> None:
+        """Fail where a stage was computed that was there, or was being computed."""
+        again = [line for line in self.begun() if line[0] == toy_world.AGAIN]
+        self.tally.never("stages doubled", again)
+
+    def kill_somehow(
+        self,
+        running: Running,
+        seconds: float,
+        how_far: Callable[[], int],
+        only: signal.Signals | None = None,
+    ) -> bool:
+        """Kill a command at a random moment; return whether it got the signal.
+
+        The moment is one of time, or a little after a number of things have happened.
+
+        Args:
+            running: The command.
+            seconds: How long it takes undisturbed.
+            how_far: How many things have happened.
+            only: The signal; a random one where not given.
+        """
+        began, dice = time.monotonic(), self.dice
+        whom, number = dice.choice(WHOM), only or dice.choice(SIGNALS)
+        if dice.random() < 0.5:
+            moment = dice.random() * seconds
+            came = running.wait_until(lambda: time.monotonic() - began > moment)
+        else:
+            wanted, later = how_far() + dice.randrange(1, 30), dice.random() * 0.03
+            came = running.wait_until(lambda: how_far() >= wanted)
+            time.sleep(later)
+        got = came and running.kill(whom, number)
+        print(f"{number.name} to {whom} after {time.monotonic() - began:.2f} s: {got}")
+        self.tally.add("kills", got)
+        return got
+
+    def die_within(self, who: str, most: int) -> dict[str, str]:
+        """Return the environment of a command that kills itself at one of its file operations.
+
+        Args:
+            who: What dies: parent or worker.
+            most: The last operation at which it may.
+        """
+        number = self.dice.randrange(1, most)
+        print(f"SIGKILL within the {who} at its file operation {number}")
+        return {"TOY_DIES": f"{who}:{number}:{self._died()}"}
+
+    def count_death(self) -> bool:
+        """Count the kill of `die_within`; return whether it came to that."""
+        died = self._died().exists()
+        if died:
+            self._died().rmdir()
+        self.tally.add("kills", died)
+        return died
+
+    def _died(self) -> Path:
+        return self.folder / "died"
+
+
+def without_times(said: Any) -> Any:
+    """Return what a command printed, without what depends on when it was run."""
+    if isinstance(said, list):
+        return [without_times(item) for item in said]
+    timed = ("started", "ended", "seconds", "mlflow_run", "reused", "computed", "number", "storage")
+    if isinstance(said, dict):
+        return {name: without_times(item) for name, item in said.items() if name not in timed}
+    return said
+
+
+def _while_importing(errors: str) -> bool:
+    """Return whether a traceback is of Ctrl-C in the instant before the command line is there."""
+    return "KeyboardInterrupt" in errors and "in invoke" not in errors

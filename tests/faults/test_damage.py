@@ -1,0 +1,230 @@
+"""One file of the store or of the published results is damaged: it is found, and named."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from rounds import Player, Round
+from scene import ROOT, ROWS, RUN, Done, Scene
+
+REPORT = ("report", *ROWS, "0", "--json")
+
+Damage = Callable[[Path, random.Random], None]
+
+
+def flip(path: Path, dice: random.Random) -> None:
+    """Turn one bit around."""
+    data = bytearray(path.read_bytes())
+    data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+    replace(path, bytes(data))
+
+
+def scribble(path: Path, dice: random.Random) -> None:
+    """Write over some bytes in a row."""
+    data = bytearray(path.read_bytes())
+    at = dice.randrange(len(data))
+    data[at : at + 16] = dice.randbytes(len(data[at : at + 16]))
+    replace(path, bytes(data))
+
+
+def cut(path: Path, dice: random.Random) -> None:
+    """Take away the end."""
+    data = path.read_bytes()
+    replace(path, data[: dice.randrange(len(data))])
+
+
+def grow(path: Path, dice: random.Random) -> None:
+    """Add bytes at the end."""
+    replace(path, path.read_bytes() + dice.randbytes(dice.randrange(1, 9)))
+
+
+def nest(path: Path, dice: random.Random) -> None:
+    """Put something in its place that is deep, or has a number too long to read."""
+    texts = (b"[" * 100_000, b'{"a":' * 50_000, b"9" * 5000, b'{"files": {"x": 5}}', b"\xff\xfe")
+    replace(path, dice.choice(texts))
+
+
+def remove(path: Path, dice: random.Random) -> None:
+    """Take it away."""
+    path.unlink()
+
+
+def link(path: Path, dice: random.Random) -> None:
+    """Put a link to something else in its place."""
+    path.unlink()
+    path.symlink_to(dice.choice(("/dev/null", "/etc/hostname", "nowhere", path.name)))
+
+
+def turn_into_folder(path: Path, dice: random.Random) -> None:
+    """Put a folder in its place."""
+    path.unlink()
+    path.mkdir()
+
+
+def turn_into_pipe(path: Path, dice: random.Random) -> None:
+    """Put something in its place that never ends when it is read."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Write a file that may be read-only."""
+    path.chmod(0o644)
+    path.write_bytes(data)
+
+
+ALL: tuple[Damage, ...] = (
+    flip, flip, flip, scribble, cut, cut, grow, nest, remove, link, turn_into_folder,
+    turn_into_pipe,
+)  # fmt: skip
+
+
+def damaged(path: Path, dice: random.Random) -> Damage:
+    """Damage a file so that it says something else than before; return how."""
+    before = path.read_bytes()
+    while True:
+        damage = dice.choice(ALL)
+        if before or damage not in (flip, scribble, cut):
+            damage(path, dice)
+            if not path.is_file() or not same(before, path.read_bytes(), path.suffix):
+                print(f"{damage.__name__} of {path}")
+                return damage
+            replace(path, before)
+
+
+def same(before: bytes, after: bytes, suffix: str) -> bool:
+    """Return whether two contents of a file are equal, or are the same JSON otherwise written."""
+    try:
+        return before == after or (
+            suffix == ".json" and bool(json.loads(before) == json.loads(after))
+        )
+    except (ValueError, RecursionError):
+        return False
+
+
+def any_file(root: Path, dice: random.Random) -> Path:
+    """Return a file under a folder: first its name is drawn, so that rare kinds come as often."""
+    by_name: dict[str, list[Path]] = {}
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and not path.name.startswith("."):
+            by_name.setdefault(path.name, []).append(path)
+    return dice.choice(by_name[dice.choice(sorted(by_name))])
+
+
+def put_back(path: Path, whole: Path) -> None:
+    """Put the undamaged file where the damaged one is."""
+    if path.is_dir() and not path.is_symlink():
+        path.rmdir()
+    else:
+        path.unlink(missing_ok=True)
+    shutil.copy2(whole, path)
+
+
+def found(scene: Scene, done: Done, names: tuple[str, ...]) -> bool:
+    """Count a corruption; return whether a command named it."""
+    said = " ".join((done.out + done.errors).split())
+    is_found = done.code != 0 and any(name in said for name in names)
+    scene.tally.add("corruptions tried")
+    scene.tally.add("corruptions found", is_found)
+    return is_found
+
+
+def published(scene: Scene) -> Scene:
+    """Return a scene with a table that is computed and published."""
+    whole = scene.calm(*RUN).scene
+    if not whole.results.exists():
+        done = whole.call("report", *ROWS, "0", "--publish")
+        assert done.code == 0, done.errors
+    return whole
+
+
+def test_damage_to_the_store(play: Player) -> None:
+    """`verify --store` names the stage, and a report names it too or has its usual numbers."""
+
+    def damage(played: Round) -> None:
+        scene = Scene(played)
+        whole = published(scene)
+        shutil.copytree(whole.work, scene.work)
+        shutil.copytree(whole.results, scene.results)
+        usual = scene.inside(*REPORT)
+        assert usual.code == 0, usual.errors
+        missed = []
+        for _ in range(12):
+            path = any_file(scene.work / "store" / "stages", scene.dice)
+            how = damaged(path, scene.dice).__name__
+            entry = path.relative_to(scene.work / "store" / "stages").parts[1]
+            said = scene.inside("verify", "--store")
+            if not found(scene, said, (entry[:12],)):
+                missed.append(f"{how} of {path.name} by verify: {said}")
+            said = scene.inside(*REPORT)
+            if said.out != usual.out and not (said.code and entry[:12] in said.errors):
+                missed.append(f"{how} of {path.name} by report: {said.code} {said.errors}")
+            put_back(path, whole.work / path.relative_to(scene.work))
+        assert not missed, "\n".join(missed)
+
+    play(damage)
+
+
+def test_damage_to_the_store_before_a_run(play: Player) -> None:
+    """A run names the damaged stage and fails, or has the usual numbers."""
+
+    def damage(played: Round) -> None:
+        scene = Scene(played)
+        whole = published(scene)
+        shutil.copytree(whole.work, scene.work)
+        usual = scene.inside(*REPORT)
+        path = any_file(scene.work / "store" / "stages", scene.dice)
+        entry = path.relative_to(scene.work / "store" / "stages").parts[1]
+        how = damaged(path, scene.dice).__name__
+        more = scene.call("run", *ROWS, "0-1", "--jobs", "2", "--json")
+        said = scene.call(*RUN)
+        named = entry[:12] in more.errors or entry[:12] in said.errors
+        usually = said.code == 0 and numbers(said) == numbers(usual)
+        assert named or usually, f"{how} of {path.name}: {said.errors}"
+
+    def numbers(done: Done) -> list[object]:
+        return [(cell["row"], cell["column"], cell["mean"], cell["gain"]) for cell in done.json]
+
+    play(damage)
+
+
+def test_damage_to_what_is_published(play: Player) -> None:
+    """`verify` names the table, or the file, that is not what was published."""
+
+    def damage(played: Round) -> None:
+        scene = Scene(played)
+        whole = published(scene)
+        hunt(scene, whole.results, 12)
+
+    play(damage)
+
+
+def test_damage_to_the_results_of_the_project(play: Player) -> None:
+    """The same for all that this project has published, pictures and notes included."""
+
+    def damage(played: Round) -> None:
+        hunt(Scene(played), ROOT / "results", 2)
+
+    play(damage)
+
+
+def hunt(scene: Scene, whole: Path, number: int) -> None:
+    """Damage published files, one after the other."""
+    shutil.copytree(whole, scene.results)
+    said = scene.inside("verify")
+    assert said.code == 0, said.errors
+    missed = []
+    for _ in range(number):
+        path = any_file(scene.results, scene.dice)
+        how = damaged(path, scene.dice).__name__
+        inside = path.relative_to(scene.results)
+        done = scene.inside("verify")
+        if not found(scene, done, (path.name, str(inside.parent), inside.parent.name)):
+            missed.append(f"{how} of {inside}: {done}")
+        put_back(path, whole / inside)
+    assert not missed, "\n".join(missed)

@@ -1,0 +1,193 @@
+"""Byte flips, truncations and crafted values in the store's own files: each found and named."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fuzzing import Fuzzer, forms
+from hypothesis import strategies as st
+
+from harness.store import Stage, Store, StoreError
+from harness.store.manifest import sealed
+
+STAGE = Stage("train", 1, {"seed": 0, "rate": 1e-05, "words": ["ä", None]}, {}, "seed 0 · dpo-1")
+NEXT = Stage("judge", 2, {"benchmark": "arena"}, {"policy": STAGE}, "seed 0 · dpo-1 · judge")
+VERBS = ("status", "path", "manifest", "open", "progress", "failure")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = Store(tmp_path / "store")
+    for stage in (STAGE, NEXT):
+        with store.writing(stage) as output:
+            (output / "model").mkdir()
+            (output / "model" / "weights.bin").write_bytes(bytes(range(100)))
+            (output / "progress.jsonl").write_text('{"step": 1, "metrics": {"loss": 0.5}}\n')
+    store.record_failure(Stage("pair", 1, {}, {}, "pairs"), "ValueError: no", "Traceback")
+    return store
+
+
+def files_of(store: Store) -> list[Path]:
+    kept = (store.root / name for name in ("stages", "failures"))
+    return sorted(path for folder in kept for path in folder.rglob("*") if path.is_file())
+
+
+def look(store: Store, fingerprint: str) -> list[str]:
+    """Ask everything about a stage; return the sentences, letting anything else through."""
+    said = []
+    for verb in VERBS:
+        try:
+            getattr(store, verb)(fingerprint)
+        except StoreError as error:
+            said.append(str(error))
+    assert not [sentence for sentence in said if "\n" in sentence or len(sentence) > 1500]
+    return said
+
+
+def refused(store: Store, path: Path) -> None:
+    """Make sure that whoever checks the store is told of a damaged file by its name."""
+    fingerprint = path.stem if "failures" in path.parts else path.relative_to(store.root).parts[2]
+    with pytest.raises(StoreError) as caught:
+        Store(store.root).check()
+    assert fingerprint[:12] in str(caught.value)
+    assert look(Store(store.root), fingerprint)
+
+
+@forms(quick=150)
+def test_no_flipped_or_lost_byte_goes_unseen(store: Store, fuzzer: Fuzzer) -> None:
+    """A failure record has no digest: there a change is found where it leaves no record."""
+    files = files_of(store)
+    whole = {path: path.read_bytes() for path in files}
+    assert [path.name for path in files].count("stage.json") == 2
+
+    def attempt(path: Path, where: float, bit: int, cut: bool) -> None:
+        raw = whole[path]
+        at = int(where * len(raw))
+        flipped = raw[:at] + bytes([raw[at] ^ (1 << bit)]) + raw[at + 1 :]
+        path.write_bytes(raw[:at] if cut else flipped)
+        try:
+            if "failures" not in path.parts:
+                refused(store, path)
+            else:
+                look(Store(store.root), path.stem)
+        finally:
+            path.write_bytes(raw)
+
+    position = st.floats(0, 1, exclude_max=True)
+    fuzzer.fuzz(attempt, st.sampled_from(files), position, st.integers(0, 7), st.booleans())
+    assert len(Store(store.root).check()) == 2
+
+
+JUNK: st.SearchStrategy[Any] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=20),
+    st.sampled_from(
+        ["x" * 5000, "../../x", "/etc/passwd", "a\0b", "", ".", "\ud800", "0" * 64, 10**4000, -1]
+    ),
+    st.recursive(
+        st.none() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.text(max_size=5) | st.just("x" * 5000), inner, max_size=3)
+        ),
+        max_leaves=10,
+    ),
+)
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return every place in some data."""
+    found = [at] if at else []
+    if isinstance(value, dict | list):
+        inner = value.items() if isinstance(value, dict) else enumerate(value)
+        found += [place for key, item in inner for place in places(item, (*at, key))]
+    return found
+
+
+@forms(quick=150)
+def test_a_crafted_manifest_is_as_it_was_or_a_sentence(store: Store, fuzzer: Fuzzer) -> None:
+    """Any value anywhere, sealed as it should be: what identity and files rest on cannot change."""
+    path = store.path(NEXT.fingerprint) / "stage.json"
+    whole = path.read_bytes()
+    fields = json.loads(whole)
+    del fields["digest"]
+    free = ("label", "started", "finished", "wall_s", "cpu_s", "provenance")
+
+    def attempt(place: tuple[Any, ...], junk: Any, rename: bool, digest: bool) -> None:
+        made = copy.deepcopy(fields)
+        inner = made
+        for key in place[:-1]:
+            inner = inner[key]
+        if rename and isinstance(inner, dict) and isinstance(junk, str):
+            inner[junk] = inner.pop(place[-1])
+        else:
+            inner[place[-1]] = junk
+        try:
+            raw = sealed(made) if digest else json.dumps(made).encode()
+        except ValueError:
+            return  # nobody can write it
+        path.write_bytes(raw)
+        later = Store(store.root)
+        said = look(later, NEXT.fingerprint)
+        same = all(made.get(key) == fields[key] for key in fields if key not in free)
+        if same and not said:
+            assert later.manifest(NEXT.fingerprint)["files"] == fields["files"]
+        elif not same:
+            assert said, made
+        path.write_bytes(whole)
+
+    fuzzer.fuzz(attempt, st.sampled_from(places(fields)), JUNK, st.booleans(), st.booleans())
+
+
+@forms(quick=60)
+def test_a_made_up_file_in_place_of_a_manifest_is_a_sentence(store: Store, fuzzer: Fuzzer) -> None:
+    path = store.path(STAGE.fingerprint) / "stage.json"
+    nested = st.integers(1, 200_000).flatmap(
+        lambda depth: st.sampled_from([b"[" * depth, b'{"a":' * depth])
+    )
+
+    def attempt(raw: bytes) -> None:
+        path.write_bytes(raw)
+        assert any("stage.json" in sentence for sentence in look(store, STAGE.fingerprint))
+
+    fuzzer.fuzz(attempt, st.binary(max_size=300) | nested | st.sampled_from([b"NaN", b"\xff\xfe"]))
+
+
+@forms(quick=40)
+def test_nothing_can_be_put_into_an_entry(store: Store, fuzzer: Fuzzer) -> None:
+    entry = store.path(STAGE.fingerprint)
+    makes = {
+        "file": lambda path: path.write_bytes(b"x"),
+        "link": lambda path: path.symlink_to("/dev/zero"),
+        "loop": lambda path: path.symlink_to(path),
+        "pipe": os.mkfifo,
+    }
+
+    def attempt(name: str, folder: str, kind: str) -> None:
+        path = entry / folder / name
+        if os.path.lexists(path):
+            return
+        makes[kind](path)
+        with pytest.raises(StoreError, match="was not written there"):
+            store.check()
+        path.unlink()
+
+    names = st.text(st.characters(exclude_characters="/\0"), min_size=1, max_size=60).filter(
+        lambda name: name not in (".", "..") and _is_name(name)
+    )
+    fuzzer.fuzz(attempt, names, st.sampled_from(["", "model"]), st.sampled_from(sorted(makes)))
+
+
+def _is_name(name: str) -> bool:
+    try:
+        return len(os.fsencode(name)) < 256
+    except UnicodeEncodeError:
+        return False

@@ -1,0 +1,284 @@
+"""Hostile and mistaken YAML: data or one located sentence within a second, whatever the text is."""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from fuzzing import Fuzzer, forms
+from hypothesis import strategies as st
+
+from harness.catalogue.claims import figure_claims
+from harness.catalogue.deviations import deviations
+from harness.catalogue.documents import CatalogueError, Problem
+from harness.catalogue.figure_files import load_figures
+from harness.catalogue.load import load_tables
+from harness.catalogue.profile import load_profiles
+from harness.catalogue.yaml_reader import YamlFault, load, parse_yaml
+from harness.creators.templates import OWN_TEMPLATES, read_templates
+from harness.errors import UserError
+from harness.evaluation.judging.prices import SHIPPED, read_prices
+from harness.project import declaration_dirs, figures_dir, profiles_dir
+from harness.sweep.declaration import FOLDER, load_sweeps
+
+EXPERIMENTS, ABLATIONS = declaration_dirs()
+
+KINDS: dict[str, tuple[Path, Callable[[Path], Any]]] = {
+    "table": (ABLATIONS / "table4.yaml", lambda path: load_tables([path.parent])),
+    "online table": (EXPERIMENTS / "table1.yaml", lambda path: load_tables([path.parent])),
+    "figure": (figures_dir() / "figure5.yaml", lambda path: load_figures(TABLES, path.parent)),
+    "profile": (profiles_dir() / "paper.yaml", lambda path: load_profiles(path.parent)),
+    "sweep": (FOLDER / "online-evolve.yaml", lambda path: load_sweeps(path.parent)),
+    "claims": (EXPERIMENTS / "claims" / "figures.yaml", figure_claims),
+    "deviations": (EXPERIMENTS / "deviations.yaml", deviations),
+    "templates": (OWN_TEMPLATES, read_templates),
+    "prices": (SHIPPED, read_prices),
+}
+"""A file of each kind that people write, and what reads it."""
+
+TABLES = load_tables()
+
+LAUGHS = "a0: &a0 [x, x]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)
+)
+
+ATTACKS = {
+    "recursive list": ("a: &a [*a]", 1, "inside its own anchor"),
+    "recursive mapping": ("x: 1\na: &a\n  b: *a", 3, "inside its own anchor"),
+    "billion laughs": (LAUGHS, 5, "more than 20000 values, aliases counted in full"),
+    "deep aliases": (
+        "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 60)),
+        40,
+        "nested deeper than 40 levels",
+    ),
+    "no such anchor": ("a: *b", 1, "no such anchor"),
+    "open brackets": ("[" * 100_000, 1, "nested deeper than 40 levels"),
+    "open braces": ("{a: " * 100_000, 1, "nested deeper than 40 levels"),
+    "dashes": ("- " * 100_000, 1, "nested deeper than 40 levels"),
+    "indented": ("".join(f"{' ' * i}a:\n" for i in range(1000)), 41, "nested deeper than 40"),
+    "question marks": ("? " * 100_000, 1, ""),
+    "unknown keys": ("".join(f"k{i}: 1\n" for i in range(15_000)), 10_000, "20000 values"),
+    "too large": ("# x\n" * 300_000, 1, "larger than 1 MiB"),
+    "a long line": ("x" * 2_000_000, 1, "larger than 1 MiB"),
+    "a bad date": ("id: x\nday: 2024-99-99", 2, "cannot read `2024-99-99` as `!!timestamp`"),
+    "no integer": ("id: !!int abc", 1, "cannot read `abc` as `!!int`"),
+    "no number": ("id: !!float abc", 1, "cannot read `abc` as `!!float`"),
+    "no truth": ("id: !!bool abc", 1, "cannot read `abc` as `!!bool`"),
+    "no date": ("id: !!timestamp abc", 1, "cannot read `abc` as `!!timestamp`"),
+    "no bytes": ("id: !!binary abcde", 1, "cannot read `abcde` as `!!binary`"),
+    "an object": ("id: !!python/object/apply:os.system [ls]", 1, "has the tag"),
+    "a name": ("id: !!python/name:os.system ''", 1, "cannot read"),
+    "a set": ("a: 1\nid: !!set {a, b}", 2, "has the tag `!!set`"),
+    "a huge number": ("id: " + "9" * 5000, 1, "longer than 100 characters"),
+    "a huge hexadecimal": ("id: 0x" + "f" * 5000, 1, "longer than 100 characters"),
+    "sixties": ("id: " + ":".join(["59"] * 50_000), 1, "longer than 100 characters"),
+    "control characters": ("a: 1\nid: \x07", 2, "it has the character U+0007"),
+    "two documents": ("a: 1\n---\nb: 2", 2, "more than one document"),
+    "a list as a key": ("[a, b]: 1", 1, "as a key"),
+    "cut off": ('id: "abc', 1, "is not valid YAML"),
+    "a directive": ("%YAML 9.9\n---\nid: x", 1, "is not valid YAML"),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("kind", ["table", "templates", "prices"])
+def test_an_attack_is_one_located_sentence_within_a_second(
+    tmp_path: Path, attack: str, kind: str
+) -> None:
+    text, line, said = ATTACKS[attack]
+    path = tmp_path / "attack.yaml"
+    path.write_text(text, encoding="utf-8")
+    began = time.process_time()
+    with pytest.raises(UserError) as caught:
+        KINDS[kind][1](path)
+    assert time.process_time() - began < 1.0
+    sentence = str(caught.value).removeprefix(
+        "There is 1 problem in the declarations; correct and try again:\n"
+    )
+    assert "\n" not in sentence
+    assert f"attack.yaml:{line}: " in sentence
+    assert said in sentence
+
+
+def test_many_unknown_keys_and_many_wrong_rows_are_told_within_a_second(tmp_path: Path) -> None:
+    whole = KINDS["table"][0].read_text(encoding="utf-8")
+    keys = "".join(f"titel{i}: 1\n" for i in range(5_000))
+    rows = "rows:\n" + "".join(f"  - {{id: r{i}, basline: x}}\n" for i in range(3_000))
+    recipe = whole.replace(
+        "recipe:\n", "recipe:\n" + "".join(f"  k{i}: 1\n" for i in range(2_000)), 1
+    )
+    for text in (whole + keys, whole.partition("rows:")[0] + rows, recipe):
+        (tmp_path / "table4.yaml").write_text(text, encoding="utf-8")
+        began = time.process_time()
+        with pytest.raises(CatalogueError) as caught:
+            load_tables([tmp_path])
+        assert time.process_time() - began < 1.0
+        assert 1 < len(caught.value.problems) < 120
+        assert any("more problems" in problem.message for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_plain_file_is_one_sentence(tmp_path: Path, kind: str) -> None:
+    """None is skipped in silence, and none is waited for; Emacs' mark of an open file is none."""
+    makes: dict[str, tuple[Callable[[Path], Any], str]] = {
+        "folder": (Path.mkdir, "is a folder"),
+        "broken link": (lambda path: path.symlink_to("nowhere"), "a link that leads nowhere"),
+        "loop": (lambda path: path.symlink_to(path.name), "symbolic links"),
+        "pipe": (os.mkfifo, "no plain file"),
+        "device": (lambda path: path.symlink_to("/dev/zero"), "no plain file"),
+    }
+    for name, (make, said) in makes.items():
+        path = tmp_path / name / "x.yaml"
+        path.parent.mkdir()
+        make(path)
+        (path.parent / ".#y.yaml").symlink_to("nobody@nowhere")
+        with pytest.raises(UserError) as caught:
+            KINDS[kind][1](path)
+        assert f"{path}:1: cannot be read" in str(caught.value)
+        assert said in str(caught.value)
+        assert ".#y" not in str(caught.value)
+
+
+def test_an_alias_is_data_where_it_stays_within_the_limits() -> None:
+    assert parse_yaml("a: &a [1, {b: 2}]\nc: [*a, *a]") == {
+        "a": [1, {"b": 2}],
+        "c": [[1, {"b": 2}], [1, {"b": 2}]],
+    }
+    ten = ", ".join(["*a"] * 1000)
+    assert len(parse_yaml(f"a: &a [1, 2, 3]\nb: [{ten}]")["b"]) == 1000
+
+
+MARKS = """a b : - [ ] { } , &a *a &b *b !!int !!set !x | > " ' # ? --- ... %YAML << ~ 1 0x1 1e9
+.inf 2024-01-01 1:30 \\x1b é \U0001f600 null @ ` = key"""
+
+PIECES = st.sampled_from(
+    [*MARKS.split(), "\n", "\r\n", "  ", "\t", "\x85", ": ", "- ", ", ", "&a ", "*a ", "---\n"]
+)
+
+
+@forms(quick=300)
+def test_any_text_is_data_or_a_located_fault(fuzzer: Fuzzer) -> None:
+    def attempt(text: str) -> None:
+        lines = text.count("\n") + text.count("\r") + text.count("\x85") + 2
+        message, found = "", [1]
+        try:
+            found += load(text).lines.values()
+        except YamlFault as fault:
+            message, found = fault.message, [fault.line]
+        assert message.isprintable()
+        assert all(1 <= line <= lines for line in found)
+
+    fuzzer.fuzz(attempt, st.lists(PIECES, max_size=25).map("".join) | st.text(max_size=60))
+
+
+JUNK: st.SearchStrategy[Any] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**30), 10**30),
+    st.floats(),
+    st.text(max_size=20),
+    st.dates(),
+    st.sampled_from(
+        ["x" * 5000, "../../x", "\u202e", "", ".", "0", "-1", "1e999999999", "Infinity", "nan",
+         "recipe.", "profile.", "profile.training.x", "eva", "dpo", "human", "[[", "(" * 50, 2**31,
+         10**18, -1, 0, 1e300, 1e-300, [], {}, [[]], {"": ""}, {"a": {"b": {"c": 1}}}]
+    ),
+    st.lists(st.text(max_size=5) | st.integers(), max_size=3),
+    st.dictionaries(st.text(max_size=8), st.integers() | st.text(max_size=5), max_size=3),
+)  # fmt: skip
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield every place in some data."""
+    if at:
+        yield at
+    if isinstance(value, dict | list):
+        inner = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in inner:
+            yield from places(item, (*at, key))
+
+
+def changed(data: Any, place: tuple[Any, ...], how: str, junk: Any) -> Any:
+    """Return data in which one place is another."""
+    made = copy.deepcopy(data)
+    inner = made
+    for key in place[:-1]:
+        inner = inner[key]
+    last = place[-1]
+    match how:
+        case "replace":
+            inner[last] = junk
+        case "remove":
+            del inner[last]
+        case "rename" if isinstance(inner, dict):
+            inner[str(junk)] = inner.pop(last)
+        case _:
+            inner[last] = [copy.deepcopy(inner[last])] * 3
+    return made
+
+
+@forms(quick=40)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_declaration_with_a_mistake_is_located_problems_or_a_declaration(
+    tmp_path: Path, kind: str, fuzzer: Fuzzer
+) -> None:
+    source, read = KINDS[kind]
+    path = tmp_path / source.name
+    text = source.read_text(encoding="utf-8")
+    data = yaml.safe_load(text)
+
+    def attempt(place: tuple[Any, ...], how: str, junk: Any) -> None:
+        try:
+            made = yaml.safe_dump(changed(data, place, how, junk), allow_unicode=True)
+        except yaml.YAMLError:
+            return
+        path.write_text(made, encoding="utf-8", errors="replace")
+        located(path, read, made)
+
+    hows = st.sampled_from(["replace", "replace", "remove", "rename", "repeat"])
+    fuzzer.fuzz(attempt, st.sampled_from(list(places(data))), hows, JUNK, share=len(KINDS))
+
+
+@forms(quick=20)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_declaration_with_changed_bytes_is_located_problems_or_a_declaration(
+    tmp_path: Path, kind: str, fuzzer: Fuzzer
+) -> None:
+    source, read = KINDS[kind]
+    path = tmp_path / source.name
+    raw = source.read_bytes()
+
+    def attempt(where: float, by: bytes, lost: int) -> None:
+        at = int(where * len(raw))
+        made = raw[:at] + by + raw[at + lost :]
+        path.write_bytes(made)
+        located(path, read, made.decode("utf-8", "replace"))
+
+    inserted = st.binary(max_size=6) | PIECES.map(str.encode)
+    fuzzer.fuzz(attempt, st.floats(0, 1), inserted, st.integers(0, 40), share=len(KINDS))
+
+
+def located(path: Path, read: Callable[[Path], Any], text: str) -> None:
+    """Read a file; whatever is wrong with it must say where, in a line that can be printed."""
+    began = time.process_time()
+    problems: list[Problem] = []
+    sentence = str(path)
+    try:
+        read(path)
+    except CatalogueError as error:
+        problems = error.problems
+    except UserError as error:
+        sentence = str(error)
+    assert time.process_time() - began < 5.0
+    assert str(path) in sentence
+    assert sentence.isprintable()
+    for problem in problems:
+        assert problem.file == str(path)
+        assert 1 <= problem.line <= len(text.splitlines()) + 1
+        assert problem.message.isprintable()

@@ -1,0 +1,160 @@
+"""Hostile texts, wherever a text can come from, are words in every form of a report."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+import re
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from markdown_it import MarkdownIt
+from page_reader import Page
+from rounds import Player, Round
+from toy_page import contents_of, write_judgments, write_lineage, write_training
+from toy_tables import DECLARATION, judge_of, toy_runs
+
+from harness.report.cells import build_cells
+from harness.report.csv import HEAD, as_csv
+from harness.report.json import as_json
+from harness.report.latex import as_latex
+from harness.report.markdown import as_markdown
+from harness.report.page.page import as_html
+from harness.report.report import Report, assemble
+from harness.report.terminal import as_text
+from harness.store import Store
+from harness.tracking.rows import Asked, table_records
+from harness.trainer.table_runs import TableRuns
+
+PIECES = (
+    "<script>alert(1)</script>", "\"'><img src=x onerror=alert(2)>", "</td></table></style></div>",
+    "<svg/onload=alert(3)>", "javascript:alert(4)", "{{ 7 * 7 }}", "{% raw %}", "&lt;b&gt;", "<!--",
+    "[a](javascript:alert(5))", "![b](https://example.org/x)", "| c | d |", "# e", "- f", "1. g",
+    "```h", "***", "[ref]: https://example.org", "<https://example.org>", "~~i~~", "\\|",
+    "\\input{/etc/passwd}", "\\write18{id}", "$x$", "%", "}", "\\end{document}", "~^_&#",
+    "\\catcode`", "=cmd|'/c calc'!A0", "+1+1", "-2+3", "@SUM(A1)", '"', ",", ";", "\t",
+    "\x1b[31m", "\x1b]0;title\x07", "\x9b2J", "\x08\x08", "\r", "\n", "\x00", "\u202e", "\u2066",
+    "\u2028", "[red]j[/red]", "[link=https://example.org]k[/link]", ":smile:", "%s %d {0}", "Ａ",
+    "a\u0300\u0301\u0302", "👩‍👩‍👧", "θ_{0→1}", "x" * 300,
+)  # fmt: skip
+"""What means something to a browser, Markdown, LaTeX, a spreadsheet, a terminal or a template."""
+
+COMMANDS = re.compile(r"\\(input|include|write|immediate|openout|read|def|let|catcode|csname)\b")
+
+
+def text(dice: random.Random) -> str:
+    """Return a text of a few pieces, with something that can be seen in it."""
+    pieces = dice.choices(PIECES, k=dice.randrange(1, 5))
+    return dice.choice(("", " ")).join([*pieces, "seen"])
+
+
+def declared(dice: random.Random) -> dict[str, Any]:
+    """Return the toy table with a hostile text in every place that has one."""
+    table: dict[str, Any] = deepcopy(DECLARATION)
+    table["title"], table["question"], table["notes"] = text(dice), text(dice), [text(dice)]
+    for row in table["rows"]:
+        row["label"] = text(dice)
+    for column in table["columns"]:
+        column["benchmark"], column["metric"] = text(dice), text(dice)
+        column["printed"] = text(dice)
+    test = {"kind": "compare", "left": "dpo-1", "op": ">", "right": "base", "column": "ah_wr"}
+    table["claims"] = [
+        {"id": "c", "primary": True, "statement": text(dice), "source": text(dice), "test": test}
+    ]
+    return table
+
+
+def filled(folder: Path, dice: random.Random) -> tuple[TableRuns, Store]:
+    """Return the table's runs, with models, judges and errors that say hostile things."""
+    store, runs = Store(folder / "store"), toy_runs(seeds=[0], table=declared(dice))
+    write_lineage(store, runs, text=text(dice))
+    write_judgments(store, runs, text(dice), text(dice))
+    write_training(store, runs)
+    broken = judge_of(runs, "base", 0, "ah_wr")
+    # What the system says of a file may hold halves of characters.
+    store.record_failure(broken, text(dice) + "\udcff\ud83d", text(dice))
+    return runs, store
+
+
+def test_hostile_texts_in_every_form(play: Player) -> None:
+    def shown(played: Round) -> None:
+        runs, store = filled(played.folder, played.dice)
+        cells = build_cells(runs, store)
+        report = assemble(runs, cells, store)
+        check_page(as_html(contents_of(runs, store)))
+        check_markdown(as_markdown(report))
+        check_latex(as_latex([report]))
+        check_csv(as_csv([report]), report)
+        check_terminal(as_text(report, width=100))
+        said = as_json(cells)
+        assert json.loads(said)
+        check_mlflow(runs, cells, store)
+        for form in (said, as_markdown(report), as_text(report)):
+            form.encode()
+        played.tally.add("hostile texts", 30)
+
+    play(shown, quick=3)
+
+
+def check_page(html: str) -> None:
+    """Fail where a planted text is more than text."""
+    page = Page(html)
+    assert page.all("script") == page.all("svg/onload=alert(3)") == []
+    handlers = {name for _, named, _ in page.elements for name in named if name.startswith("on")}
+    assert handlers == set()
+    links = [*page.values("href"), *page.values("src")]
+    assert not [link for link in links if "alert" in link or "example.org/x" in link]
+    assert {c for c in html if not c.isprintable()} <= {"\n", "\t"}
+    html.encode()
+
+
+def check_markdown(page: str) -> None:
+    """Fail where a planted text makes an element, or breaks a table."""
+    tokens = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(page)
+    inner = [child for token in tokens for child in token.children or []]
+    kinds = {token.type for token in [*tokens, *inner]}
+    assert not kinds & {"html_block", "html_inline", "image", "s_open", "fence"}, kinds
+    links = [dict(token.attrs) for token in inner if token.type == "link_open"]
+    assert not [link for link in links if "alert" in str(link) or "example.org" in str(link)]
+    widths = [line.replace(r"\|", "").count("|") for line in page.splitlines() if line[:1] == "|"]
+    tables = [token for token in tokens if token.type == "tr_open"]
+    # The line of dashes under a head is no row.
+    heads = sum(token.type == "thead_open" for token in tokens)
+    assert len(widths) == len(tables) + heads
+    assert {c for c in page if not c.isprintable()} <= {"\n"}
+
+
+def check_latex(document: str) -> None:
+    """Fail where a planted text is a command, or opens or closes a group."""
+    assert not COMMANDS.search(document)
+    assert document.count(r"\end{document}") == 1
+    bare = re.sub(r"\\[\\{}&%#_]", "", document)
+    assert bare.count("{") == bare.count("}")
+    assert document.isascii() or {c for c in document if not c.isprintable()} <= {"\n"}
+
+
+def check_csv(table: str, report: Report) -> None:
+    """Fail where a planted text makes a cell of its own, or is a formula to a spreadsheet."""
+    lines = list(csv.reader(io.StringIO(table)))
+    assert [len(line) for line in lines] == [len(HEAD)] * (len(report.cells) + 1)
+    for line in lines[1:]:
+        for cell in line:
+            number = re.fullmatch(r"[-+]?[0-9.]+(e[-+]?\d+)?", cell)
+            assert number or cell[:1] not in ("=", "+", "-", "@", "\t", "\r"), cell
+
+
+def check_terminal(shown: str) -> None:
+    """Fail where a terminal would obey."""
+    assert {c for c in shown if not c.isprintable()} <= {"\n"}
+
+
+def check_mlflow(runs: TableRuns, cells: Any, store: Store) -> None:
+    """Fail where MLflow is given what a database of its cannot keep; its pages show texts."""
+    nothing = Asked({}, frozenset(), ())
+    for record in table_records(runs, cells, store, {}, nothing):
+        for said in [record.name, record.note, *record.tags.values(), *record.params.values()]:
+            said.encode()
+            assert "\x00" not in said

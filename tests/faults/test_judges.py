@@ -1,0 +1,129 @@
+"""A judge that fails in every way: no judgment is lost, paid twice, or other than it would be."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+
+from judge_stand_in import Body, digest
+from judging import FAILURES, ODD, VOID, Answers, Asked
+from rounds import Player, Round
+from scene import KEY, Scene
+
+TIMEOUT = ("--timeout", "1")
+UNDISTURBED_S = 60.0
+"""In so many seconds an evaluation ends whose every request fails once."""
+
+
+Fails = Callable[[Body, int], Answers | None]
+
+
+def first_time(ways: dict[str, Answers], dice: random.Random) -> Fails:
+    """Return what lets every request fail in one of some ways when it first comes."""
+    names = sorted(ways)
+    dice.shuffle(names)
+
+    def fail(body: Body, times: int) -> Answers | None:
+        return ways[names[digest(body) % len(names)]] if times == 1 else None
+
+    return fail
+
+
+def test_judges_that_fail_once(play: Player) -> None:
+    """Every request fails at first, each in a way of its own; the scores are the usual ones."""
+
+    def judged(played: Round) -> None:
+        scene = Scene(played)
+        fails = first_time(FAILURES, scene.dice)
+        with Asked(scene, 12, fails, TIMEOUT) as asked:
+            calm = asked.calm()
+            done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
+            scene.tally.add("judge failures", asked.requests)
+            assert done.code == 0, done.errors
+            assert done.json[0]["scores"] == calm[0]["scores"]
+            again(scene, asked)
+        assert KEY not in done.out + done.errors
+
+    play(judged)
+
+
+def test_judges_that_reply_oddly(play: Player) -> None:
+    """What a reply has beside its verdict changes nothing: it is kept, and paid once."""
+
+    def judged(played: Round) -> None:
+        scene = Scene(played)
+        names = sorted(ODD)
+        turn = scene.dice.randrange(len(names))
+
+        def odd(body: Body, times: int) -> Answers:
+            return ODD[names[(digest(body) + turn) % len(names)]]
+
+        with Asked(scene, 12, odd, (*TIMEOUT, "--price", "10,30", "--budget-usd", "2")) as asked:
+            calm = asked.calm()
+            done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
+            scene.tally.add("judge failures", asked.requests)
+            assert done.code == 0, done.errors
+            assert done.json[0]["scores"] == calm[0]["scores"]
+            again(scene, asked)
+        (paid,) = re.findall(r"\$([0-9.,]+)", done.errors)[-1:]
+        assert float(paid.replace(",", "")) <= 2.0, done.errors
+
+    play(judged)
+
+
+def test_judges_that_say_nothing(play: Player) -> None:
+    """A reply without a rating is a lost item, told as such, and is not asked for again."""
+
+    def judged(played: Round) -> None:
+        scene = Scene(played)
+        names = sorted(VOID)
+        turn = scene.dice.randrange(len(names))
+
+        def void(body: Body, times: int) -> Answers:
+            return VOID[names[(digest(body) + turn) % len(names)]]
+
+        with Asked(scene, 12, void, TIMEOUT) as asked:
+            for _ in range(2):
+                kept, seen = asked.kept(), dict(asked.server.seen)
+                done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
+                assert done.code in (0, 1), done
+                assert "harness: " in done.errors or done.code == 0, done.errors
+                asked.check_kept(kept, seen)
+            scene.tally.add("judge failures", asked.requests)
+
+    play(judged)
+
+
+def test_judges_that_always_fail(play: Player) -> None:
+    """The command ends, says in a sentence what is wrong, and the next one goes on."""
+
+    def judged(played: Round) -> None:
+        scene = Scene(played)
+        name = scene.dice.choice(sorted(FAILURES)) if play.is_long else "deep"
+        broken = True
+
+        def fail(body: Body, times: int) -> Answers | None:
+            return FAILURES[name] if broken else None
+
+        with Asked(scene, 2, fail, ("--timeout", "0.5")) as asked:
+            calm = asked.calm()
+            done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
+            scene.tally.add("judge failures", asked.server.requests)
+            assert done.code == 1, (name, done)
+            assert done.errors.count("harness: ") >= 1, (name, done.errors)
+            assert max(asked.server.seen.values()) <= 8, name
+            broken = False
+            done = scene.call(*asked.command)
+            assert done.code == 0, done.errors
+            assert done.json[0]["scores"] == calm[0]["scores"]
+
+    play(judged)
+
+
+def again(scene: Scene, asked: Asked) -> None:
+    """Fail where the same command again asks for anything."""
+    kept, seen = asked.kept(), dict(asked.server.seen)
+    assert scene.call(*asked.command).code == 0
+    asked.check_kept(kept, seen)
+    assert dict(asked.server.seen) == seen

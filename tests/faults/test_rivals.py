@@ -1,0 +1,111 @@
+"""Many processes on one store, one evaluation, one tracking server: each thing is done once."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+
+from judging import Asked
+from mlflow_runs import held, new_database
+from rounds import Player, Round
+from scene import RUN, Running, Scene, without_times
+
+MOST = 16
+OTHER = ("run", "table5", "--rows", "dpo-1", "--seeds", "0", "--jobs", "2", "--json")
+
+
+def how_many(play: Player, played: Round, quick: int) -> int:
+    """Return how many rivals there are in a round: few in the quick form, up to 16 in the long."""
+    number = played.dice.randrange(2, MOST + 1) if play.is_long else quick
+    played.tally.add("rivals", number)
+    return number
+
+
+def test_rivals_on_one_store(play: Player) -> None:
+    """All end well; a stage is computed by one of them, and the others wait for it."""
+
+    def rival(played: Round) -> None:
+        scene = Scene(played)
+        calm, other = scene.calm(*RUN), scene.calm(*OTHER)
+        asked = [
+            OTHER if scene.dice.random() < 0.25 else RUN for _ in range(how_many(play, played, 4))
+        ]
+        running = [scene.start(*each, "--jobs", str(scene.dice.choice((1, 2)))) for each in asked]
+        ended = [each.end() for each in running]
+        for each, done in zip(asked, ended, strict=True):
+            assert done.code == 0, done.errors
+            expected = calm if each is RUN else other
+            assert without_times(done.json) == without_times(expected.done.json)
+        wanted = {**calm.outputs, **other.outputs}
+        assert scene.outputs().items() <= wanted.items()
+        assert not list((scene.work / "store" / "failures").glob("*"))
+        scene.check_once()
+
+    play(rival)
+
+
+def test_rivals_of_which_some_are_killed(play: Player) -> None:
+    """Whoever is left computes what the dead had begun."""
+
+    def rival(played: Round) -> None:
+        scene = Scene(played)
+        calm = scene.calm(*RUN)
+        number = how_many(play, played, 3)
+        running = [scene.start(*RUN, "--jobs", "1") for _ in range(number)]
+        victims = scene.dice.sample(running, scene.dice.randrange(1, number))
+        for victim in victims:
+            scene.kill_somehow(victim, calm.seconds, lambda: len(scene.begun()), signal.SIGKILL)
+        for each in running:
+            done = each.end()
+            if each not in victims:
+                assert done.code == 0, done.errors
+                assert without_times(done.json) == without_times(calm.done.json)
+        scene.check_store(calm)
+
+    play(rival)
+
+
+def test_rivals_that_evaluate(play: Player) -> None:
+    """Every judgment is paid once: the second command waits, or says that there is another."""
+
+    def rival(played: Round) -> None:
+        scene = Scene(played)
+        with Asked(scene, questions=20) as asked:
+            calm = asked.calm()
+            number = how_many(play, played, 2)
+            running: list[Running] = [scene.start(*asked.command) for _ in range(number)]
+            ended = [each.end() for each in running]
+            twice = [n for n, times in asked.server.answered.items() if times > 1]
+            scene.tally.never("replies doubled", twice)
+        whole = [done for done in ended if done.code == 0]
+        assert whole
+        for done in whole:
+            assert done.json[0]["scores"] == calm[0]["scores"]
+        for done in ended:
+            assert done.code == 0 or "another" in done.errors, done.errors
+
+    play(rival)
+
+
+def test_rivals_on_one_tracking_server(play: Player) -> None:
+    """Commands with work folders of their own write the same runs to one MLflow, each once."""
+
+    def rival(played: Round) -> None:
+        first = Scene(played)
+        uri = new_database(first)
+        number = min(how_many(play, played, 2), 6)
+        running = [
+            Scene(played, f"work-{i}").start(*RUN, "--jobs", "1", MLFLOW_TRACKING_URI=uri)
+            for i in range(number)
+        ]
+        for each in running:
+            done = each.end()
+            assert done.code == 0, done.errors
+        runs = held(uri)
+        first.tally.never(
+            "MLflow runs doubled", [name for name, found in runs.items() if len(found) > 1]
+        )
+        states = Counter(found[0][0] for found in runs.values())
+        assert set(states) == {"FINISHED"}, states
+
+    play(rival)
