@@ -18,6 +18,7 @@ project ships has neither there.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -234,11 +235,7 @@ def load_plugins() -> None:
         UserError: There is no such file or module.
         HarnessError: One fails while it is imported.
     """
-    root = checkout()
-    folder = None if root is None else root / "plugins"
-    lying = sorted(map(str, folder.glob("*.py"))) if folder is not None else []
-    named = [name for name in os.environ.get(VARIABLE, "").split(",") if name]
-    for name in dict.fromkeys([*lying, *named]):
+    for name in _named(os.environ.get(VARIABLE, "")):
         if name not in _LOADED:
             _LOADED[name] = None  # what it imports may look names up
             try:
@@ -246,6 +243,14 @@ def load_plugins() -> None:
             except BaseException:
                 del _LOADED[name]
                 raise
+
+
+@functools.cache
+def _named(variable: str) -> tuple[str, ...]:
+    """Return the plug-ins that lie in the checkout, and those that a variable's text names."""
+    root = checkout()
+    lying = [] if root is None else sorted(map(str, (root / "plugins").glob("*.py")))
+    return tuple(dict.fromkeys([*lying, *(name for name in variable.split(",") if name)]))
 
 
 def _load(name: str) -> ModuleType:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from harness.catalogue.documents import nearest
 from harness.errors import UserError
 from harness.project import benchmarks_dir
 
@@ -94,16 +93,17 @@ class EvaluateOptions(JudgeOptions):
         Raises:
             UserError: There is no option of a name.
         """
+        from harness.catalogue.documents import nearest
+
         kinds = {field.name: str(field.type) for field in fields(cls)}
         unknown = [name for name in given if name not in kinds]
         if unknown:
             raise UserError(f"There is no option `{unknown[0]}`{nearest(unknown[0], kinds)}")
-        return cls(
-            **{
-                name: Path(value) if "Path" in kinds[name] and value is not None else value
-                for name, value in given.items()
-            }
-        )
+        values: dict[str, Any] = {
+            name: Path(value) if "Path" in kinds[name] and value is not None else value
+            for name, value in given.items()
+        }
+        return cls(**values)
 
     def check_published(self, option: str) -> None:
         """Refuse what has no use where nothing is sent.

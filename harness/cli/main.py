@@ -11,13 +11,11 @@ import errno
 import importlib
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from harness.errors import HarnessError, UserError
 from harness.project import work_dir
@@ -79,13 +77,13 @@ class HarnessGroup(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         """Name the verbs, from which typer takes the nearest one to a mistyped one."""
         super().__init__(**settings)
-        self.commands = {verb: click.Command(verb) for verb in COMMANDS}
+        self.commands = {verb: TyperCommand(verb) for verb in COMMANDS}
 
-    def list_commands(self, ctx: click.Context) -> Sequence[str]:
+    def list_commands(self, ctx: Any) -> list[str]:
         """Return the verbs."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+    def get_command(self, ctx: Any, name: str) -> Any:
         """Import the module of a verb, and return its command."""
         if name not in COMMANDS:
             return None

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from harness.catalogue.profile import Profile
     from harness.report.verdicts import Verdict
     from harness.report.verify import Verified
+    from harness.selection.reporting import Report
     from harness.selection.selection import Selection
 
 app = typer.Typer(rich_markup_mode=None)
@@ -98,6 +99,7 @@ def report(
         page = chosen.page(published=published, on_note=note)
         save(page, output or _page_place(chosen, published=published))
         return
+    found: Report | None
     if to is None:
         found = chosen.report(on_note=note)
     elif chosen.is_group and (form is not Format.terminal or output is not None):

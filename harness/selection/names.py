@@ -76,7 +76,7 @@ def workers_of(jobs: int | None) -> int:
     return jobs or available_cores()
 
 
-def seeds_of(seeds: str | Iterable[int]) -> tuple[int, ...]:
+def seeds_of(seeds: str | int | Iterable[int]) -> tuple[int, ...]:
     """Return seeds in ascending order, given as a text or as numbers.
 
     Raises:

@@ -182,7 +182,7 @@ class Selection:
         """
         from harness.report.page.from_store import runnable
         from harness.selection.reporting import FigureReport, GroupReport, TableReport
-        from harness.selection.work import plan_table
+        from harness.trainer.table_runs import plan_table
 
         note, store = on_note or _ignore, Store(store_dir())
         if self.figure is not None:
@@ -294,7 +294,8 @@ class Selection:
         Raises:
             UserError: The profile cannot run it, or a row does not exist.
         """
-        from harness.selection.work import plan_group, plan_table
+        from harness.selection.work import plan_group
+        from harness.trainer.table_runs import plan_table
 
         if self.figure is not None:
             runs = self._figure_runs(self.figure, seeds)
