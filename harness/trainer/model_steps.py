@@ -234,9 +234,9 @@ def answer_stage(ctx: StageContext) -> None:
     """Answer a benchmark, turn by turn; writes `answers.parquet`."""
     identity = str(ctx.settings["benchmark"])
     runtime = runtime_of(identity)
-    answer = runtime.own_answering(identity)
-    if answer is not None:
-        answer(ctx, lambda: policy_folder(ctx))
+    own_answering = runtime.own_answering(identity)
+    if own_answering is not None:
+        own_answering(ctx, lambda: policy_folder(ctx))
         return
     items = runtime.questions(identity)
     conversations = {item.item_id: user(item.turn_1) for item in items}

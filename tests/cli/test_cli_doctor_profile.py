@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from harness.catalogue.profile import load_profiles
-from harness.cli import machine, needs
 from harness.evaluation.calibration_record import Calibration, record_path
+from harness.preflight import machine, needs
 from harness.training import launch
 
 PAPER = ("doctor", "--profile", "paper")
