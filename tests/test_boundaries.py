@@ -71,7 +71,7 @@ LIGHT_MODULES = (
     "harness.trainer.table_runs",
     "harness.worlds.mock.build",
     "harness.worlds.mock.places",
-    "harness.worlds.mock.serving",
+    "harness.worlds.mock.server",
 )
 """Further modules of which the same holds."""
 
