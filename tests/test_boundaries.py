@@ -10,8 +10,9 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,9 @@ HOMES = {
     "yaml": {"catalogue", "export"},  # read in one place, under limits; `export` writes it
 }
 """Libraries that only some parts, or folders of parts, may import."""
+
+CIRCULAR = {"cli", "report"}
+"""Parts whose files still import one another in circles; none may be added."""
 
 HEAVY = ("torch", "transformers", "trl", "mlflow", "datasets", "optuna", "pandas")
 
@@ -155,6 +159,27 @@ def bare_prints(tree: ast.Module) -> Iterator[int]:
                 yield node.lineno
 
 
+def imported(tree: ast.Module, files: Collection[str]) -> set[str]:
+    """Return which of some modules a file imports; `from a import b` is `a.b` where that is one."""
+    names = {module for module, _ in imports(tree)}
+    of_packages = {
+        node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module
+        if all(f"{node.module}.{alias.name}" in files for alias in node.names)
+    }
+    return {name for name in names if name in files} - of_packages
+
+
+def circle(graph: Mapping[str, set[str]]) -> list[str]:
+    """Return nodes of a graph that lead to one another in a circle; none where there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
 def modules_of(package: str) -> list[str]:
     """Return the dotted names of a package and of every module in it."""
     folder = ROOT.joinpath(*package.split("."))
@@ -199,6 +224,33 @@ def test_dependencies_point_one_way() -> None:
             if level[names[1]] >= level[here]:
                 wrong.append(f"{path.relative_to(ROOT)}:{line} imports harness.{names[1]}")
     assert not wrong, "\n".join(dict.fromkeys(wrong))
+
+
+@pytest.mark.parametrize("part", sorted({part for layer in LAYERS for part in layer} - CIRCULAR))
+def test_files_of_a_part_import_one_another_without_circles(part: str) -> None:
+    files = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in sources("harness")
+        if part_of(path) == part
+    }
+    graph = {name: imported(tree_of(path), files) - {name} for name, path in files.items()}
+    assert circle(graph) == []
+
+
+def test_a_circle_is_noticed() -> None:
+    assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})) == {"a", "b", "c"}
+
+
+def test_only_worlds_ask_which_world_a_profile_names() -> None:
+    """Everything else asks the world itself (`harness.worlds.lookup.world_of`)."""
+    name = "harness.catalogue.profile.WORLD"
+    asking = {
+        part_of(path)
+        for path in sources("harness")
+        for module, _ in imports(tree_of(path))
+        if module == name
+    }
+    assert asking == {"worlds"}
 
 
 def test_imports_are_absolute() -> None:
