@@ -82,7 +82,7 @@ LIGHT_MODULES = (
     "harness.trainer.table_runs",
     "harness.worlds.mock.build",
     "harness.worlds.mock.places",
-    "harness.worlds.mock.serving",
+    "harness.worlds.mock.server",
 )
 """Further modules of which the same holds."""
 
@@ -267,6 +267,18 @@ def test_a_circle_is_noticed() -> None:
     """A -> b -> c -> a is one, d hangs on it, and e stands alone."""
     graph = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set[str]()}
     assert circles(graph) == [["a", "b", "c"]]
+
+
+def test_only_worlds_ask_which_world_a_profile_names() -> None:
+    """Everything else asks the world itself (`harness.worlds.lookup.world_of`)."""
+    name = "harness.catalogue.profile.WORLD"
+    asking = {
+        part_of(path)
+        for path in sources("harness")
+        for module, _ in imports(tree_of(path))
+        if module == name
+    }
+    assert asking == {"worlds"}
 
 
 def test_imports_are_absolute() -> None:

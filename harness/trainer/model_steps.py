@@ -244,9 +244,9 @@ def answer_stage(ctx: StageContext) -> None:
     with answering(ctx) as ask:
         for turn in (1, 2):
             asked = [item for item in items if turn == 1 or item.turn_2 is not None]
-            said = _answers(ask, ctx, asked, conversations, turn)
+            answers = _answers(ask, ctx, asked, conversations, turn)
             for item in asked:
-                conversation, answer = conversations[item.item_id], said[item.item_id]
+                conversation, answer = conversations[item.item_id], answers[item.item_id]
                 rows.append(
                     {
                         "prompt_id": item.item_id,
