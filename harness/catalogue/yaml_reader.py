@@ -9,6 +9,7 @@ only if it is a plain one. Whatever is wrong is one `YamlFault` with its line.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -159,7 +160,8 @@ def _check(text: str) -> None:
     known: dict[str, _Value] = {}
     above: list[_Value] = []
     total = documents = 0
-    for event in yaml.parse(text, Loader=_Loader):
+    events: Iterator[Any] = yaml.parse(text, Loader=_Loader)
+    for event in events:
         line = event.start_mark.line + 1
         whole: _Value | None = None
         if isinstance(event, yaml.DocumentStartEvent):
@@ -173,7 +175,7 @@ def _check(text: str) -> None:
             whole = _Value(event.anchor)
             total += 1
         elif isinstance(event, yaml.AliasEvent):
-            whole = _meant(event.anchor, known, above, line)
+            whole = _meant(str(event.anchor), known, above, line)
             total += whole.nodes
         if documents > 1:
             raise YamlFault(line, "holds more than one document; keep one")
