@@ -9,7 +9,6 @@ only if it is a plain one. Whatever is wrong is one `YamlFault` with its line.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -151,8 +150,8 @@ def _check(text: str) -> None:
     known: dict[str, _Value] = {}
     above: list[_Value] = []
     total = documents = 0
-    events: Iterator[Any] = yaml.parse(text, Loader=_Loader)
-    for event in events:
+    for event in yaml.parse(text, Loader=_Loader):
+        assert event.start_mark is not None  # the parser marks every event
         line = event.start_mark.line + 1
         whole: _Value | None = None
         if isinstance(event, yaml.DocumentStartEvent):

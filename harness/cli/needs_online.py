@@ -14,14 +14,14 @@ from harness.errors import HarnessError
 
 if TYPE_CHECKING:
     from harness.catalogue.profile import Profile
-    from harness.creators.access import Role
+    from harness.worlds.real.access import Role
 
 TIMEOUT_S = 10.0
 
 
 def online_needs(profile: Profile) -> Iterator[Need]:
     """Yield what the hub and the endpoints say of a profile's models."""
-    from harness.trainer.model_places import place_of
+    from harness.worlds.real.models import place_of
 
     for model in models_of(profile):
         if place_of(model) is None:
@@ -53,8 +53,8 @@ def _on_the_hub(model: str) -> Need:
 
 def _at_its_endpoint(role: Role, model: str, *, required: bool) -> Need:
     """Return whether an endpoint can be reached, takes the key and has the model."""
-    from harness.creators.access import access_to
     from harness.evaluation.judging.endpoint import Endpoint
+    from harness.worlds.real.access import access_to
 
     what = f"endpoint of the {role.lower()} {model}"
     lacking: State = "missing" if required else "advised"

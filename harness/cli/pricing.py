@@ -62,9 +62,9 @@ class PriceAsked:
 
 def has_price(profile: Profile) -> bool:
     """Return whether a profile's plans have a price: its models come from outside, and are real."""
-    from harness.catalogue.profile import WORLD
+    from harness.worlds.lookup import world_of
 
-    return profile.policy != WORLD and profile.stand_ins is None
+    return not world_of(profile).self_contained
 
 
 def price_of_plan(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -159,17 +158,16 @@ def execute(
     from harness.cli.live import progress
     from harness.cli.needs_outside import retirements
     from harness.cli.output import console, note, warn
-    from harness.cli.pricing import has_price
     from harness.engine import LocalEngine, Tally
     from harness.project import work_dir
-    from harness.trainer.outside_assets import gaps, refuse_missing
     from harness.trainer.steps import FUNCTIONS
+    from harness.worlds.lookup import world_of
 
-    if has_price(tables[0].profile):
+    world = world_of(tables[0].profile)
+    if not world.self_contained:
         for need in retirements(tables[0].profile):
             warn(need.line)
-    refuse_missing(plan.pending(store))
-    for gap in gaps(plan.pending(store)):
+    for gap in world.preflight(plan.pending(store)):
         note(gap)
     tally = Tally(plan, store, jobs, EXPECTED_S)
     tracker.start(tables)
@@ -193,21 +191,12 @@ def execute(
                 threads=tables[0].profile.threads,
                 hardware=hardware_of(tables[0].profile),
             )
-            with _endpoints(tables[0].profile):
+            with world.serving():
                 return engine.run(plan)
     except BaseException:
         # What is stored is safe; the next run or sync writes what MLflow lacks.
         tracker.close(timeout_s=2.0)
         raise
-
-
-def _endpoints(profile: Profile) -> AbstractContextManager[object]:
-    """Serve what a profile's stages ask over HTTP, where that is a stand-in."""
-    if profile.stand_ins is None:
-        return nullcontext()
-    from harness.stand_in.serving import endpoints
-
-    return endpoints()
 
 
 def hardware_of(profile: Profile) -> dict[str, Any]:
