@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -52,7 +53,11 @@ OutputOption = Annotated[
     ),
 ]
 PublishedOption = Annotated[
-    bool, typer.Option("--published", help="HTML of what is published, without the store.")
+    bool,
+    typer.Option(
+        "--published",
+        help="HTML of what is published, without the store; with --all also Markdown, its findings.",
+    ),
 ]
 
 
@@ -102,14 +107,18 @@ def report(
         return
     asked = None if seeds is None else parse_seeds(seeds)
     wanted = parse_names("--rows", rows)
-    if published and (form is not Format.html or asked is not None):
-        raise UserError("`--published` is for `--format html`, and has the seeds it was made with")
+    findings = published and group == "all" and form is Format.markdown
+    if published and ((form is not Format.html and not findings) or asked is not None):
+        raise UserError(
+            "`--published` is for `--format html`, or `--all --format markdown`, and has the seeds "
+            "it was made with"
+        )
     if group is not None and wanted is not None:
         raise UserError(f"`--rows` names rows of one table; name that table instead of `{group}`")
-    if form is Format.html:
+    if form is Format.html or findings:
         if to is not None or wanted is not None:
             raise UserError("a page has all rows and is not published; leave out the options")
-        _page(group, table, profile, asked, output, published=published)
+        _page(group, table, profile, asked, output, form, published=published)
         return
     if group is None:
         assert table is not None
@@ -186,6 +195,7 @@ def _page(
     profile: str,
     asked: Sequence[int] | None,
     output: Path | None,
+    form: Format,
     *,
     published: bool,
 ) -> None:
@@ -213,6 +223,15 @@ def _page(
         contents = from_store(
             tables, scale, seeds, Store(store_dir()), results_dir(), all_figures().values()
         )
+    if form is Format.markdown:
+        from harness.report.findings import as_findings
+
+        text = as_findings(contents, results_dir())
+        if output is None:
+            sys.stdout.write(text)
+        else:
+            save(text, output)
+        return
     if output is None:
         output = work_dir() / _page_name(group or tables[0].id, scale.name, asked, published)
     save(as_html(contents), output)
