@@ -56,7 +56,7 @@ PublishedOption = Annotated[
     bool,
     typer.Option(
         "--published",
-        help="HTML of what is published, without the store; with --all also Markdown, its findings.",
+        help="HTML of what is published, without the store; with --all its findings as Markdown.",
     ),
 ]
 
