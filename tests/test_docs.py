@@ -14,6 +14,11 @@ from typing import NamedTuple
 import pytest
 import yaml
 
+from harness.catalogue.load import load_tables
+from harness.project import results_dir
+from harness.report.published import read_published
+from harness.report.scores import numbers
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
@@ -143,3 +148,16 @@ def test_the_architecture_names_every_package() -> None:
 def test_every_page_is_in_the_navigation() -> None:
     entries = re.findall(r": ([\w-]+\.md)", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     assert sorted({*entries} - {"findings.md"}) == [page.name for page in PAGES]
+
+
+def test_the_report_in_the_readme_is_that_of_three_of_the_published_seeds() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    table = load_tables()["table4"]
+    measured = read_published(results_dir() / "micro" / "table4").measured
+    for row in table.rows:
+        found = numbers(measured, row.run, "dpo-h1", (0, 1, 2), "ah_wr")
+        said = f"{found.mean:.1f} ±{found.ci_high - found.mean:.1f}"
+        if row.baseline is not None:
+            said += f" {found.gain:+.1f} ±{found.gain_ci_high - found.gain:.1f}"
+        (line,) = [line for line in lines if line.startswith(f"{row.label}  ")]
+        assert " ".join(line.split()).startswith(" ".join([row.label, said])), line
