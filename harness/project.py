@@ -130,6 +130,16 @@ def _current() -> Path:
 
 
 def _named(variable: str) -> Path | None:
-    """Return the folder that an environment variable names, None where it names none."""
+    """Return the folder that an environment variable names, None where it names none.
+
+    Raises:
+        UserError: No folder can have that name.
+    """
     value = os.environ.get(variable)
-    return Path(value).expanduser().resolve() if value else None
+    try:
+        return Path(value).expanduser().resolve() if value else None
+    except (RuntimeError, OSError, ValueError) as error:
+        # An unknown user behind `~`, links in a circle, a name that is too long.
+        raise UserError(
+            f"{variable} names no folder ({str(value)[:80]}: {error}); name another"
+        ) from error

@@ -10,10 +10,14 @@ from harness.cli.options import DEFAULT_PROFILE, JsonOption, ProfileOption
 from harness.cli.publishing import AllowFewerOption, PublishOption, publishing
 
 RepetitionsOption = Annotated[
-    int, typer.Option("--repetitions", min=1, metavar="N", help="Simulations of each table.")
+    int,
+    typer.Option(
+        "--repetitions", min=1, max=1_000_000, metavar="N", help="Simulations of each table."
+    ),
 ]
 DealsOption = Annotated[
-    int, typer.Option("--deals", min=1, metavar="N", help="Times that seeds are dealt.")
+    int,
+    typer.Option("--deals", min=1, max=1_000_000, metavar="N", help="Times that seeds are dealt."),
 ]
 
 

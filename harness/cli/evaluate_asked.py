@@ -44,6 +44,9 @@ from harness.cli.options import JsonOption
 from harness.errors import UserError
 from harness.project import benchmarks_dir
 
+LONGEST_S = 86_400
+"""Seconds that a reply may be waited for."""
+
 Shared = TypeVar("Shared")
 
 
@@ -76,8 +79,8 @@ class JudgeAsked:
             raise UserError(
                 f"--concurrency is {self.concurrency}; give a number from 1 to {MOST_CONCURRENCY}"
             )
-        if not 0.0 < self.timeout < float("inf"):
-            raise UserError(f"--timeout is {self.timeout:g}; give seconds above 0")
+        if not 0.0 < self.timeout <= LONGEST_S:
+            raise UserError(f"--timeout is {self.timeout:g}; give seconds, up to {LONGEST_S}")
         if self.budget_usd is not None and not 0.0 <= self.budget_usd < float("inf"):
             raise UserError(f"--budget-usd is {self.budget_usd:g}; give dollars, 0 or more")
 

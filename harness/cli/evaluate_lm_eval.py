@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,10 @@ def lm_eval(
         found = evaluate_results(read_results(results), model, chosen)
         evaluate_published.report([found], results, track=track, as_json=as_json)
         return
+    if not re.fullmatch(r"auto|[1-9]\d{0,5}", batch_size, re.ASCII):
+        raise UserError(
+            f"`--batch-size {batch_size[:80]}` is no number of prompts; give one above 0, or `auto`"
+        )
     if model is None:
         raise UserError("There is nothing to evaluate; give --model, or --results to score a file")
     asked = Measurement(

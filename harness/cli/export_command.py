@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import DEFAULT_PROFILE, JsonOption, ProfileOption
+from harness.cli.options import DEFAULT_PROFILE, LARGEST_SEED, JsonOption, ProfileOption
 
 NameArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run's id, or a row, as `table4/eva-a_min`.")
 ]
-SeedOption = Annotated[int, typer.Option("--seed", metavar="ID", min=0, help="The seed.")]
+SeedOption = Annotated[
+    int, typer.Option("--seed", metavar="ID", min=0, max=LARGEST_SEED, help="The seed.")
+]
 OutputOption = Annotated[
     Path, typer.Option("--output", metavar="DIR", help="A new or empty folder.")
 ]
@@ -38,7 +40,7 @@ def export(
     """
     from harness.catalogue.profile import find_profile
     from harness.cli.asking import all_profiles, all_tables
-    from harness.cli.output import console, print_json
+    from harness.cli.output import console, print_json, writing
     from harness.export.folder import export as write
     from harness.export.policy import find_policy
     from harness.project import PACKAGE, store_dir
@@ -46,8 +48,8 @@ def export(
 
     scale = find_profile(all_profiles(), profile)
     policy = find_policy(run, all_tables(), scale, seed)
-    target = output.expanduser()
-    files = write(policy, Store(store_dir()), target, PACKAGE.parent)
+    with writing("--output", output) as target:
+        files = write(policy, Store(store_dir()), target, PACKAGE.parent)
     if as_json:
         told = {"run": policy.run.run_id, "profile": profile, "seed": seed}
         print_json({**told, "output": str(target), "files": dict(files)})

@@ -7,8 +7,10 @@ what is heavy inside their functions, so that `harness --help` answers at once.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -33,7 +35,8 @@ from harness.cli import (
     verify_command,
     why_command,
 )
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UserError
+from harness.project import work_dir
 from harness.quiet import silence
 
 HELP = """Run the tables of the eva paper and report them beside the paper's numbers.
@@ -63,9 +66,33 @@ class HarnessGroup(TyperGroup):
             sys.stdout.flush()
             sys.stderr.write(f"harness: {error}\n")
             raise typer.Exit(error.exit_code) from error
+        except OSError as error:
+            sentence = _of_a_path(error)
+            if sentence is None:
+                raise
+            sys.stderr.write(f"harness: {sentence}\n")
+            raise typer.Exit(UserError.exit_code) from error
         except KeyboardInterrupt as error:
             sys.stderr.write("harness: stopped\n")
             raise typer.Exit(130) from error
+
+
+def _of_a_path(error: OSError) -> str | None:
+    """Return what is wrong with a path that only a user can have named, None for other faults."""
+    path, work = Path(os.fsdecode(error.filename or "")), work_dir()
+    on_the_way = path.is_relative_to(work) or work.is_relative_to(path)
+    if path.name and on_the_way and not os.path.isdir(work):
+        why = f"cannot be made ({error.strerror})"
+        return f"the work folder {_short(work)} {why}; name another with HARNESS_WORK"
+    if error.errno == errno.ENAMETOOLONG:
+        return f"the path {_short(path)} is longer than a path can be; name a shorter one"
+    if error.errno == errno.ELOOP:
+        return f"the path {_short(path)} is a link that leads back to itself; name another one"
+    return None
+
+
+def _short(path: Path) -> str:
+    return str(path) if len(str(path)) <= 80 else f"{str(path)[:80]}…"
 
 
 app = typer.Typer(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import JobsOption
+from harness.cli.options import LARGEST_SEED, JobsOption, workers_of
 from harness.cli.publishing import AllowFewerOption, publishing
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ OutputOption = Annotated[
         "--output", metavar="DIR", help="Where to write.", show_default="`world` in the work folder"
     ),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", metavar="ID", min=0, help="Seed of it all.")]
+SeedOption = Annotated[
+    int, typer.Option("--seed", metavar="ID", min=0, max=LARGEST_SEED, help="Seed of it all.")
+]
 
 
 def _recordable(write: bool) -> bool:
@@ -72,11 +74,13 @@ def build(output: OutputOption = None, seed: SeedOption = 0) -> None:
     Takes up to 90 minutes on 2 cores. The same processor and thread count give the same digests.
     The shipped world is left alone: set HARNESS_WORLD to the folder to run in the rebuilt one.
     """
-    from harness.cli.output import console
+    from harness.cli.output import console, writing
     from harness.micro.build import build as build_world
     from harness.project import work_dir
 
-    folder = (work_dir() / "world" if output is None else output).resolve()
+    given = work_dir() / "world" if output is None else output
+    with writing("--output", given) as folder:
+        folder.mkdir(parents=True, exist_ok=True)
     out = console()
 
     def say(line: str) -> None:
@@ -152,9 +156,9 @@ def online_gates(
 def _gate_work(jobs: int | None) -> tuple[Store, int]:
     """Return the store that gates work in, and how many workers."""
     from harness.project import work_dir
-    from harness.store import Store, available_cores
+    from harness.store import Store
 
-    return Store(work_dir() / "gates" / "store"), jobs or available_cores()
+    return Store(work_dir() / "gates" / "store"), workers_of(jobs)
 
 
 def _decide(

@@ -18,6 +18,9 @@ MOST_SEEDS = 1000
 
 LARGEST_SEED = 2**31 - 1
 
+MOST_JOBS = 1024
+"""Most processes of one command; more is a slip of the finger."""
+
 TableArgument = Annotated[
     str, typer.Argument(metavar="TABLE", help="A table or figure; `harness list` names them.")
 ]
@@ -88,25 +91,40 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     Raises:
         UserError: The text is not that, names a seed twice, or names too many.
     """
-    seeds: list[int] = []
+    given = f"`--seeds {text}`" if len(text) <= 80 else f"`--seeds {text[:80]}…`"
+    seeds: set[int] = set()
     for part in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip(), re.ASCII)
+        match = re.fullmatch(r"0*(\d+)(?:-0*(\d+))?", part.strip(), re.ASCII)
         if match is None:
-            raise UserError(
-                f"`--seeds {text}` is not a list of seeds; write ids as `0`, `0,2` or `0-4`"
-            )
-        first, last = int(match[1]), int(match[2] or match[1])
+            raise UserError(f"{given} is not a list of seeds; write ids as `0`, `0,2` or `0-4`")
+        ends = match[1], match[2] or match[1]
+        # Python refuses to read a number of thousands of digits.
+        if max(map(len, ends)) > len(str(LARGEST_SEED)) or int(ends[1]) > LARGEST_SEED:
+            raise UserError(f"{given} goes beyond the largest seed, {LARGEST_SEED}")
+        first, last = int(ends[0]), int(ends[1])
         if last < first:
-            raise UserError(f"`--seeds {text}` runs backwards; write `{last}-{first}`")
-        if last > LARGEST_SEED:
-            raise UserError(f"`--seeds {text}` goes beyond the largest seed, {LARGEST_SEED}")
-        if last - first >= MOST_SEEDS:
-            raise UserError(f"`--seeds {text}` names more than {MOST_SEEDS} seeds; ask for fewer")
-        seeds += range(first, last + 1)
-    twice = sorted({seed for seed in seeds if seeds.count(seed) > 1})
-    if twice:
-        raise UserError(f"`--seeds {text}` names seed {twice[0]} twice; name it once")
+            raise UserError(f"{given} runs backwards; write `{last}-{first}`")
+        named = set(range(first, min(last, first + MOST_SEEDS) + 1))
+        if len(seeds | named) > MOST_SEEDS:
+            raise UserError(f"{given} names more than {MOST_SEEDS} seeds; ask for fewer")
+        if seeds & named:
+            raise UserError(f"{given} names seed {min(seeds & named)} twice; name it once")
+        seeds |= named
     return tuple(sorted(seeds))
+
+
+def workers_of(jobs: int | None) -> int:
+    """Return the number of processes that `--jobs` asks for; one per core where it is not given.
+
+    Raises:
+        UserError: It is less than 1, or more than any machine has use for.
+    """
+    from harness.store import available_cores
+
+    if jobs is not None and not 1 <= jobs <= MOST_JOBS:
+        shown = jobs if abs(jobs) < 10**20 else "too large"
+        raise UserError(f"--jobs is {shown}: give the number of processes, from 1 to {MOST_JOBS}")
+    return jobs or available_cores()
 
 
 def again(name: str, profile: str, seeds: Sequence[int] = (), rows: Sequence[str] = ()) -> str:

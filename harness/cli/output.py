@@ -9,8 +9,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from harness.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +32,35 @@ def console(*, stderr: bool = False) -> Console:
     free = not stream.isatty() and "COLUMNS" not in os.environ
     width = UNBOUNDED_WIDTH if free else None
     return Console(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
+
+
+@contextmanager
+def writing(option: str, given: Path) -> Iterator[Path]:
+    """Yield where something is to be written; what the system has against it becomes a sentence.
+
+    Args:
+        option: The option that names the path.
+        given: The path as it was given.
+
+    Raises:
+        UserError: Nothing can be written there.
+    """
+    path = given
+    try:
+        path = given.expanduser().resolve()
+        if not path.name:
+            raise UserError(f"`{option} {given}` names no file or folder of its own; name one")
+        yield path
+    except (OSError, RuntimeError) as error:
+        # Links in a circle and an unknown user behind `~` have no path of their own.
+        at = Path(getattr(error, "filename", None) or path)
+        if isinstance(error, RuntimeError) and path is not given:
+            raise
+        if not (at.is_relative_to(path.parent) or path.is_relative_to(at)):
+            raise
+        why = getattr(error, "strerror", None) or "it leads nowhere"
+        shown = str(given) if len(str(given)) <= 80 else f"{str(given)[:80]}…"
+        raise UserError(f"`{option} {shown}` cannot be written: {why}; name another") from error
 
 
 def print_json(value: Any) -> None:

@@ -21,6 +21,7 @@ from harness.cli.options import (
     one_table,
     parse_names,
     parse_seeds,
+    workers_of,
 )
 from harness.cli.pricing import (
     BudgetOption,
@@ -169,12 +170,8 @@ def progress_of(plan: Plan, store: Store, jobs: int | None, profile: Profile) ->
     """
     from harness.cli.asking import EXPECTED_S, training_stages
     from harness.cli.pricing import has_price
-    from harness.errors import UserError
-    from harness.store import available_cores
 
-    workers = available_cores() if jobs is None else jobs
-    if workers < 1:
-        raise UserError(f"--jobs is {workers}: give the number of workers, 1 or more")
+    workers = workers_of(jobs)
     states = plan.states(store)
     return {
         "stages": state_counts(plan, states),

@@ -108,11 +108,10 @@ def _text(reports: Sequence[Report], cells: Sequence[Cell], form: Format, *, det
 
 def save(text: str, output: Path) -> None:
     """Write a file whole, and say where it is."""
-    from harness.cli.output import note
+    from harness.cli.output import note, writing
     from harness.store.faults import explained
 
-    path = output.resolve()
-    with explained(f"writing {path.name}", path.parent):
+    with writing("--output", output) as path, explained(f"writing {path.name}", path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.part")
         draft.write_text(text, encoding="utf-8")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import DEFAULT_PROFILE, JsonOption, ProfileOption
+from harness.cli.options import DEFAULT_PROFILE, JsonOption, ProfileOption, workers_of
 from harness.cli.publishing import AllowFewerOption, PublishOption, publishing
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ StorageOption = Annotated[
 ]
 
 SHOWN_TRIALS = 10
+
+MOST_TRIALS = 100_000
 """Trials that are printed; the JSON has all."""
 
 
@@ -175,10 +177,10 @@ def _found(name: str, profile: str) -> tuple[Sweep, Profile]:
 def _check_numbers(trials: int | None, jobs: int) -> None:
     from harness.errors import UserError
 
-    if trials is not None and trials < 1:
-        raise UserError(f"--trials is {trials}: give the number of trials, 1 or more")
-    if jobs < 1:
-        raise UserError(f"--jobs is {jobs}: give the number of processes, 1 or more")
+    workers_of(jobs)
+    if trials is not None and not 1 <= trials <= MOST_TRIALS:
+        shown = trials if abs(trials) < 10**20 else "too large"
+        raise UserError(f"--trials is {shown}: give the number of trials, from 1 to {MOST_TRIALS}")
 
 
 def _order(sweep: Sweep, profile: Profile, trials: int | None, storage: str | None) -> Order:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.options import DEFAULT_PROFILE, JsonOption, ProfileOption
+from harness.cli.options import DEFAULT_PROFILE, LARGEST_SEED, JsonOption, ProfileOption
 
 if TYPE_CHECKING:
     from harness.catalogue.recipe import Recipe
@@ -24,7 +24,9 @@ RowArgument = Annotated[
 TableOption = Annotated[
     str | None, typer.Option("--table", metavar="TABLE", help="The table the row is in.")
 ]
-SeedOption = Annotated[int, typer.Option("--seed", metavar="ID", min=0, help="The seed.")]
+SeedOption = Annotated[
+    int, typer.Option("--seed", metavar="ID", min=0, max=LARGEST_SEED, help="The seed.")
+]
 
 
 def register(app: typer.Typer) -> None:

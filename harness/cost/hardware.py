@@ -14,6 +14,9 @@ from harness.errors import UserError
 
 FILE = Path(__file__).with_name("gpus.yaml")
 
+MOST_GPUS = 100_000
+"""More is a slip of the finger."""
+
 
 class Gpu(Strict):
     """A GPU's data sheet."""
@@ -74,6 +77,7 @@ def hardware_of(
             f"{', '.join(known_gpus())}"
         )
     number = count if count is not None else (named.gpus if named else 1)
-    if number < 1:
-        raise UserError(f"`--gpus {number}` is no number of GPUs; give 1 or more")
+    if not 1 <= number <= MOST_GPUS:
+        shown = number if abs(number) < 10**20 else "(too large)"
+        raise UserError(f"`--gpus {shown}` is no number of GPUs; give one from 1 to {MOST_GPUS}")
     return Hardware(name, known_gpus()[name], number)

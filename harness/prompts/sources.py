@@ -175,7 +175,7 @@ def _read_parquet(path: Path) -> list[Any]:
 
     try:
         return list(pq.read_table(path, columns=[COLUMN]).column(COLUMN).to_pylist())
-    except (pa.ArrowException, KeyError, OSError) as error:
+    except (pa.ArrowException, KeyError, OSError, UnicodeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{path} is no Parquet file with a column `{COLUMN}`: {reason}") from error
 

@@ -100,7 +100,10 @@ class Cell:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Cell:
         """Return the cell that `as_json` wrote."""
-        return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in data.items()})
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+        }
+        return cls(**fields)
 
 
 def build_cells(

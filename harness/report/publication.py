@@ -193,6 +193,7 @@ def read_index(results_dir: Path) -> Index:
         HarnessError: There is no index, or it is not as publishing writes it.
     """
     path = results_dir / INDEX
+    refuse_what_is_no_file(results_dir)
     try:
         text = path.read_text(encoding="utf-8")
         found = {str(place): Entry.from_json(data) for place, data in json.loads(text).items()}
@@ -201,7 +202,7 @@ def read_index(results_dir: Path) -> Index:
             f"{path} is missing, so nothing says what must be published; restore it from version "
             "control, or publish something"
         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _broken(path) from error
     if text != _index_text(found):
         raise _broken(path)
@@ -288,6 +289,7 @@ def check_files(folder: Path, required: Sequence[str], what: str) -> None:
     Raises:
         HarnessError: A file is missing, or is not what was published.
     """
+    refuse_what_is_no_file(folder)
     digests = read_json(folder / DIGESTS, what).get("files")
     known = digests if isinstance(digests, dict) else {}
     for name in dict.fromkeys([*required, *known]):
@@ -331,6 +333,22 @@ def sha256(path: Path) -> str:
     """Return a file's sha256 as 64 hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def refuse_what_is_no_file(folder: Path) -> None:
+    """Refuse a folder with anything in it that is neither a file nor a folder.
+
+    A link leads elsewhere, and reading a pipe or a device may never end.
+
+    Raises:
+        HarnessError: There is such a thing; the message names the first.
+    """
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise HarnessError(
+                f"{path} is no file but a link, a pipe or a device; restore it from version "
+                "control, or take it away"
+            )
 
 
 def files_below(folder: Path) -> list[Path]:

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from harness.catalogue.profile import MEANINGLESS, benchmark_of
 from harness.catalogue.schema import Column, Row
@@ -110,8 +111,8 @@ def _with_rows(report: Report, models: Callable[[Cell], Sequence[str]]) -> str:
     known = dict.fromkeys(sorted(name for cell in report.cells for name in models(cell)))
     said = []
     for name in known:
-        rows = [_places(report, row, lambda cell, name=name: name in models(cell))
-                for row in report.rows]  # fmt: skip
+        holds = partial(_holds, models, name)
+        rows = [_places(report, row, holds) for row in report.rows]
         having = [place for place in rows if place]
         lacking = [row.id for row, place in zip(report.rows, rows, strict=True) if not place]
         if having == [row.id for row in report.rows]:
@@ -121,6 +122,10 @@ def _with_rows(report: Report, models: Callable[[Cell], Sequence[str]]) -> str:
         else:
             said.append(f"{name} ({_listed(having)})")
     return "; ".join(said) if any("(" in text for text in said) else _listed(said)
+
+
+def _holds(models: Callable[[Cell], Sequence[str]], name: str, cell: Cell) -> bool:
+    return name in models(cell)
 
 
 def _places(report: Report, row: Row, holds: Callable[[Cell], bool]) -> str:

@@ -483,7 +483,7 @@ MISTAKES = {
         "set NO_SUCH_KEY"
     ),
     "mt-bench --data DATA --answers ANSWERS --judge-dialect odd": "`--judge-dialect odd`",
-    "mt-bench --data DATA --answers ANSWERS --prices /absent": "Cannot read /absent",
+    "mt-bench --data DATA --answers ANSWERS --prices /absent": "/absent:1: cannot be read",
     "mt-bench --data DATA --answers ANSWERS --prices ANSWERS": "is no price list",
     "mt-bench --judgments /absent": "Cannot read /absent",
     "mt-bench --judgments x --dry-run": "`--dry-run` has no use beside `--judgments`",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,25 @@ def ledger() -> Iterator[Ledger]:
     kept.write()
 
 
+@pytest.fixture(autouse=True)
+def _fuzzed(request: pytest.FixtureRequest, ledger: Ledger) -> Iterator[None]:
+    """Count the cases of a fuzzer among the figures."""
+    if "fuzzer" not in request.fixturenames:
+        yield
+        return
+    fuzzer, tally = request.getfixturevalue("fuzzer"), ledger.tally(_scenario(request))
+    before, began = fuzzer.tried, time.monotonic()
+    yield
+    tally.add("cases fuzzed", fuzzer.tried - before)
+    tally.seconds += time.monotonic() - began
+    ledger.write()
+
+
+def _scenario(request: pytest.FixtureRequest) -> str:
+    """Return what a test's figures stand under."""
+    return str(request.node.originalname).removeprefix("test_").replace("_", " ")
+
+
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """Return a function that makes something once, in a folder of its own, and keeps it."""
@@ -53,8 +73,7 @@ def play(
     request: pytest.FixtureRequest, tmp_path: Path, ledger: Ledger, shared: Callable[..., Any]
 ) -> Player:
     """Return what plays the rounds of the test's scenario."""
-    scenario = request.node.originalname.removeprefix("test_").replace("_", " ")
     seconds = None
     if request.param == "long":
         seconds = long_seconds() / request.config.stash[_SHARES]
-    return Player(scenario, tmp_path, ledger, seconds, shared)
+    return Player(_scenario(request), tmp_path, ledger, seconds, shared)

@@ -8,9 +8,10 @@ printed as small as it can be made.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -18,12 +19,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import SearchStrategy
 
 
-@dataclass(frozen=True)
+@dataclass
 class Fuzzer:
-    """Tries so many cases, always the same ones or not."""
+    """Tries so many cases, always the same ones or not; counts those it has tried."""
 
     cases: int
     same: bool
+    tried: int = field(default=0, compare=False)
 
     def fuzz(self, attempt: Callable[..., None], *of: SearchStrategy[Any], share: int = 1) -> None:
         """Try cases; fail with the smallest that fails.
@@ -33,6 +35,12 @@ class Fuzzer:
             of: What a case is made of.
             share: Between how many tests of the long form its cases are shared.
         """
+
+        @functools.wraps(attempt)
+        def counted(*case: Any, **named: Any) -> None:
+            self.tried += 1
+            attempt(*case, **named)
+
         tried = settings(
             max_examples=self.cases if self.same else max(1, self.cases // share),
             deadline=None,
@@ -40,7 +48,7 @@ class Fuzzer:
             derandomize=self.same,
             phases=[Phase.generate, Phase.shrink],
             suppress_health_check=list(HealthCheck),
-        )(given(*of)(attempt))
+        )(given(*of)(counted))
         tried()
 
 

@@ -241,9 +241,10 @@ def as_markdown(figures: dict[str, Any]) -> str:
     lines = [head, "", "| what | number |", "|---|---:|"]
     lines += [f"| {name} | {number:,} |" for name, number in done]
     lines += [f"| **{name}** | **{total[name]:,}** |" for name in NEVER]
-    lines += ["", "| scenario | rounds | minutes | failed rounds |", "|---|---:|---:|---:|"]
+    lines += ["", "| scenario | rounds or cases | minutes | failed |", "|---|---:|---:|---:|"]
     for name, said in figures["scenarios"].items():
-        rounds = said["counts"].get("rounds", 0) + len(said["failures"])
+        played = said["counts"].get("rounds", 0) + len(said["failures"])
+        rounds = played or said["counts"].get("cases fuzzed", 0)
         minutes = f"{said['seconds'] / 60:.1f}"
         lines.append(f"| {name} | {rounds:,} | {minutes} | {len(said['failures'])} |")
     return "\n".join(lines) + "\n"

@@ -11,12 +11,10 @@ from contextlib import contextmanager
 import pytest
 from judging import Asked
 from rounds import Player, Round
-from scene import Done, Scene, without_times
+from scene import ROWS, RUN, Done, Scene, without_times
 
-ASKED = ("table4", "--rows", "dpo-1,eva-a_min", "--seeds")
-RUN = ("run", *ASKED, "0", "--jobs", "2", "--json")
-MORE = ("run", *ASKED, "0-1", "--jobs", "2", "--json")
-REPORT = ("report", *ASKED, "0", "--json")
+MORE = ("run", *ROWS, "0-1", "--jobs", "2", "--json")
+REPORT = ("report", *ROWS, "0", "--json")
 FULL = ("disk is full", "No space left")
 
 

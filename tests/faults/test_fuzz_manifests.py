@@ -33,7 +33,8 @@ def store(tmp_path: Path) -> Store:
 
 
 def files_of(store: Store) -> list[Path]:
-    return sorted(p for p in store.root.rglob("*") if p.is_file() and p.parent.name != "tmp")
+    kept = (store.root / name for name in ("stages", "failures"))
+    return sorted(path for folder in kept for path in folder.rglob("*") if path.is_file())
 
 
 def look(store: Store, fingerprint: str) -> list[str]:

@@ -26,7 +26,7 @@ from harness.report.page.page import as_html
 from harness.report.report import Report, assemble
 from harness.report.terminal import as_text
 from harness.store import Store
-from harness.tracking.rows import table_records
+from harness.tracking.rows import Asked, table_records
 from harness.trainer.table_runs import TableRuns
 
 PIECES = (
@@ -153,7 +153,8 @@ def check_terminal(shown: str) -> None:
 
 def check_mlflow(runs: TableRuns, cells: Any, store: Store) -> None:
     """Fail where MLflow is given what a database of its cannot keep; its pages show texts."""
-    for record in table_records(runs, cells, store, {}):
+    nothing = Asked({}, frozenset(), ())
+    for record in table_records(runs, cells, store, {}, nothing):
         for said in [record.name, record.note, *record.tags.values(), *record.params.values()]:
             said.encode()
             assert "\x00" not in said

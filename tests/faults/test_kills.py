@@ -10,13 +10,11 @@ from typing import Any
 from judging import Asked
 from mlflow_runs import held, new_database
 from rounds import Player, Round
-from scene import Calm, Scene, without_times
+from scene import ROWS, RUN, Calm, Scene, without_times
 
-OFFLINE = ("run", "table4", "--rows", "dpo-1,eva-a_min", "--seeds", "0", "--jobs", "2", "--json")
 ONLINE = ("run", "table1", "--rows", "rloo-1x,rloo-eva-1x", "--seeds", "0", "--jobs", "2", "--json")
 SWEEP = ("sweep", "run", "toy", "--jobs", "1", "--json")
-ASKED = ("--rows", "dpo-1,eva-a_min", "--seeds")
-PUBLISHED = [("report", "table4", *ASKED, seeds, "--publish") for seeds in ("0", "0-1")]
+PUBLISHED = [("report", *ROWS, seeds, "--publish") for seeds in ("0", "0-1")]
 
 WITHIN = {"parent": 40, "worker": 250}
 """File operations of a process of a toy run, roughly."""
@@ -51,7 +49,7 @@ def computes(played: Round, command: tuple[str, ...], kills: int) -> None:
 
 
 def test_kills_of_runs_offline(play: Player) -> None:
-    play(lambda played: computes(played, OFFLINE, kills=3))
+    play(lambda played: computes(played, RUN, kills=3))
 
 
 def test_kills_of_runs_online(play: Player) -> None:
@@ -102,8 +100,6 @@ def test_kills_of_evaluations(play: Player) -> None:
     play(evaluated)
 
 
-
-
 def published(results: Path) -> dict[str, bytes]:
     """Return the files of the published table, by name."""
     folder = results / "micro" / "table4"
@@ -140,7 +136,7 @@ def test_kills_of_publications(play: Player) -> None:
     def twice(scene: Scene) -> tuple[Path, Path, Path]:
         """Publish one seed and then two; return the work folder and the results after each."""
         before = scene.folder / "before"
-        assert scene.call("run", "table4", *ASKED, "0-1").code == 0
+        assert scene.call("run", *ROWS, "0-1").code == 0
         for command in PUBLISHED:
             done = scene.call(*command)
             assert done.code == 0, done.errors
@@ -156,7 +152,7 @@ def test_kills_of_sync(play: Player) -> None:
 
     def synced(played: Round) -> None:
         scene = Scene(played)
-        calm = scene.calm(*OFFLINE)
+        calm = scene.calm(*RUN)
         shutil.copytree(calm.scene.work, scene.work)
         uri = {"MLFLOW_TRACKING_URI": new_database(scene)}
         expected = scene.once("synced", lambda other: calmly(calm, other))

@@ -8,11 +8,10 @@ from collections import Counter
 from judging import Asked
 from mlflow_runs import held, new_database
 from rounds import Player, Round
-from scene import Running, Scene, without_times
+from scene import RUN, Running, Scene, without_times
 
 MOST = 16
-RUN = ("run", "table4", "--rows", "dpo-1,eva-a_min", "--seeds", "0", "--json")
-OTHER = ("run", "table5", "--rows", "dpo-1", "--seeds", "0", "--json")
+OTHER = ("run", "table5", "--rows", "dpo-1", "--seeds", "0", "--jobs", "2", "--json")
 
 
 def how_many(play: Player, played: Round, quick: int) -> int:
@@ -27,7 +26,7 @@ def test_rivals_on_one_store(play: Player) -> None:
 
     def rival(played: Round) -> None:
         scene = Scene(played)
-        calm, other = scene.calm(*RUN, "--jobs", "2"), scene.calm(*OTHER, "--jobs", "2")
+        calm, other = scene.calm(*RUN), scene.calm(*OTHER)
         asked = [
             OTHER if scene.dice.random() < 0.25 else RUN for _ in range(how_many(play, played, 4))
         ]
@@ -50,7 +49,7 @@ def test_rivals_of_which_some_are_killed(play: Player) -> None:
 
     def rival(played: Round) -> None:
         scene = Scene(played)
-        calm = scene.calm(*RUN, "--jobs", "2")
+        calm = scene.calm(*RUN)
         number = how_many(play, played, 3)
         running = [scene.start(*RUN, "--jobs", "1") for _ in range(number)]
         victims = scene.dice.sample(running, scene.dice.randrange(1, number))

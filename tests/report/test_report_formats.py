@@ -43,8 +43,12 @@ from harness.report.terminal import as_text
 from harness.report.view import column_blocks, facts, summary_block
 from harness.report.view_details import detail_blocks
 from harness.store import Store
+from harness.tracking.marks import Asked
 from harness.tracking.rows import table_records
 from harness.trainer.table_runs import TableRuns, plan_table
+
+UNKNOWN = Asked({}, frozenset(), ())
+"""A work folder that knows of no run."""
 
 
 @pytest.fixture
@@ -172,7 +176,7 @@ def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path:
     for runs in planned:
         cells = build_cells(runs, store)
         report = assemble(runs, cells, store)
-        records = {record.name: record for record in table_records(runs, cells, store, {})}
+        records = {record.name: record for record in table_records(runs, cells, store, {}, UNKNOWN)}
         lines = csv.DictReader(io.StringIO(as_csv([report])))
         texts = [dict(facts(report)), facts_of_markdown(as_markdown(report))]
         folder = results / "micro" / runs.table.id
@@ -227,7 +231,7 @@ def test_csv_and_json_hold_every_cell_with_all_digits(report: Report) -> None:
 def test_mlflow_gets_the_numbers_of_the_cells(
     report: Report, runs: TableRuns, store: Store
 ) -> None:
-    records = table_records(runs, report.cells, store, {})
+    records = table_records(runs, report.cells, store, {}, UNKNOWN)
     by_row = {record.name: record.read_scores() for record in records}
     for cell in report.cells:
         metrics = by_row[cell.row]

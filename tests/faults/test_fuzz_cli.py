@@ -1,0 +1,276 @@
+"""Hostile and mistaken values of every option: an answer or one sentence, never a traceback.
+
+Each verb of the command line has an example that works; one or two of its values are then replaced.
+What a verb would start (training, a server, a sweep) is replaced by nothing, since what is tried is
+how values are read; a verb or an option that is new is tried without being named here.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import typer
+from fuzzing import Fuzzer, forms
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from harness.cli.main import app
+from harness.errors import HarnessError
+
+WITHIN_S = 60
+"""Seconds that a verb may take with any value, first imports included."""
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "list": ("",),
+    "show": ("table4",),
+    "validate": ("",),
+    "plan": ("table4", "table4 --profile paper --seeds 0"),
+    "run": ("table4", "table4 --dry-run"),
+    "report": ("table4",),
+    "why": ("table4/eva-a_min",),
+    "sync": ("",),
+    "ui": ("",),
+    "doctor": ("--profile micro",),
+    "claims": ("table4",),
+    "verify": ("",),
+    "error-rates": ("--repetitions 1 --deals 1",),
+    "prompts": ("--profile micro",),
+    "calibrate": ("", "--benchmark mt_bench --data folder --answers jsonl --published jsonl"),
+    "export": ("dpo-1 --output exported",),
+    "engine check": ("",),
+    "micro build": ("--output built",),
+    "micro gates": ("",),
+    "micro offline-gates": ("",),
+    "micro online-gates": ("",),
+    "sweep list": ("",),
+    "sweep run": ("offline-evolve",),
+    "sweep show": ("offline-evolve",),
+    "evaluate mt-bench": ("--judgments jsonl", "--data folder --answers jsonl --dry-run"),
+    "evaluate arena-hard": ("--judgments jsonl", "--data folder --answers jsonl --dry-run"),
+    "evaluate alpaca-eval": ("--annotations json", "--data folder --answers jsonl --dry-run"),
+    "evaluate fetch": ("mt-bench",),
+    "evaluate lm-eval": ("--results json", "--model folder --dry-run", "--model folder"),
+}
+"""Examples of each verb."""
+
+
+def verbs(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Yield every verb with its command."""
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from verbs(inner, (*path, name))
+    if not hasattr(command, "commands"):
+        yield " ".join(path), command
+
+
+VERBS = dict(verbs(typer.main.get_command(app)))
+
+LONG = "9" * 5000
+HUGE = "9" * 400
+
+NUMBERS = [
+    *("0", "-1", "1", "9" * 20, HUGE, f"-{HUGE}", LONG, str(2**31), str(2**63), "1.5", "-0.0"),
+    *("1e3", "nan", "inf", "-inf", "1e400", "1e-400", "0x10", "1_0", "\u0663", " 1 ", "", "abc"),
+]
+
+WORDS = [
+    *("", " ", ",", "a,,b", "a,a", "x" * 5000, LONG, "-", "=", "a=", "=b", "a=b", "%s{0}[b]"),
+    *("../../x", "/", "table4/", "table4/eva-a_min/x", "table4", "figure5", "all", "all-offline"),
+    *("\udcff", "\x1b[31m", f"0-{LONG}", "0-999999999999", "0--1", "1", "1,2", "-1,1", "nan,1"),
+    *("1e999,1", f"{LONG},1", "auto", "paper", "single-gpu", "micro", "dpo-1", "eva-a_min", "hf"),
+    *("plain", "json", "html", "csv", "latex", "mt_bench", "cuda:99", "PATH", "nothing://x", "://"),
+    *("sqlite:///", "sqlite:////proc/x/y.db", "sqlite:///a\udcffb", "http://[", "http://\udcff"),
+    *("http://localhost:999999", "http://127.0.0.1:1/v1"),
+]
+
+PATHS = [
+    *("", ".", "..", "/", "/proc/x", "/proc/x/y", "/proc/self/mem", "/dev/null", "/dev/full"),
+    *("x" * 300, "a/" * 2500, "~nobody-there/x", "\udcff", "\x1b[31m", "missing", "missing/x"),
+    *("file", "file/x", "folder", "pipe", "loop", "broken", "json", "jsonl", "yaml"),
+]
+
+
+class Started(HarnessError):
+    """The values were read, and what would take long begins."""
+
+
+def start(*_: Any, **__: Any) -> Any:
+    raise Started("started")
+
+
+HEAVY = (
+    "harness.engine.local.LocalEngine.run",
+    "harness.sweep.conduct.run_sweep",
+    "harness.micro.build.build_policy",
+    "harness.report.error_rates.measure",
+    "harness.prompts.sources.read_pool",
+    "harness.cli.engine_command._measured",
+    "harness.evaluation.benchmark_homes.fetch",
+    "harness.evaluation.judging.client.Client.ask",
+    "harness.evaluation.lm_eval_run.measure",
+    "harness.cli.evaluate_local.answer",
+    "os.execve",
+)
+"""What verbs do that takes long, or reaches out."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_heavy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Work in a folder of the test, start nothing, and stop what waits for ever."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
+    for variable in ("MLFLOW_TRACKING_URI", "OPENAI_API_KEY", "GEMINI_API_KEY", "COLUMNS"):
+        monkeypatch.delenv(variable, raising=False)
+    results = tmp_path / "results"
+    results.mkdir()
+    monkeypatch.setattr("harness.project.publishing_dir", lambda: results)
+    for target in HEAVY:
+        monkeypatch.setattr(target, start)
+    fill(tmp_path)
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"nothing was said within {WITHIN_S} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+def fill(folder: Path) -> None:
+    """Make files of each kind that a path can lead to."""
+    (folder / "file").write_text("x")
+    (folder / "folder").mkdir()
+    (folder / "folder" / "file").write_text("x")
+    os.mkfifo(folder / "pipe")
+    (folder / "loop").symlink_to("loop")
+    (folder / "broken").symlink_to("nowhere")
+    (folder / "json").write_text('{"a": [1]}')
+    (folder / "jsonl").write_text('{"a": 1}\n[]\n')
+    (folder / "yaml").write_text("a: [1, {b: 2}]\n")
+
+
+def values(parameter: Any) -> list[str]:
+    """Return what is tried as a parameter's value."""
+    kind = parameter.type_descriptor.annotation
+    kinds = {kind, *get_args(kind)}
+    if kinds & {int, float}:
+        return NUMBERS
+    return PATHS if Path in kinds else [*WORDS, *NUMBERS, *PATHS]
+
+
+def replaced(example: list[str], parameter: Any, value: str) -> list[str]:
+    """Return the arguments with another value of a parameter."""
+    flag = next((name for name in parameter.opts if name.startswith("--")), None)
+    if flag is None:
+        return [value, *example[1:]] if example else [value]
+    if flag in example:
+        at = example.index(flag)
+        return [*example[: at + 1], value, *example[at + 2 :]]
+    return [*example, flag, value]
+
+
+def tried(verb: str, arguments: list[str]) -> str:
+    """Run the command line in this process; return what it said on stderr."""
+    signal.alarm(WITHIN_S)
+    try:
+        result = CliRunner().invoke(app, [*verb.split(), *arguments])
+    finally:
+        signal.alarm(0)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code in (0, 1, 2), (verb, arguments)
+    assert "Traceback" not in result.stderr
+    assert result.exit_code == 0 or result.stderr.strip() or result.stdout.strip()
+    assert len(result.stderr) < 30_000, "a value of any length is quoted in full"
+    return result.stderr
+
+
+def parameters(verb: str) -> list[Any]:
+    """Return the options and arguments of a verb that have a value."""
+    return [p for p in VERBS[verb].params if not getattr(p, "is_flag", False) and p.name != "help"]
+
+
+CASES = [
+    (verb, example.split(), parameter)
+    for verb, examples in EXAMPLES.items()
+    for example in examples
+    for parameter in parameters(verb)
+]
+"""Each option of each example."""
+
+
+def test_every_verb_has_an_example_and_many_options_are_tried() -> None:
+    assert set(EXAMPLES) == set(VERBS)
+    assert len({(verb, parameter.name) for verb, _, parameter in CASES}) > 100
+
+
+@forms(quick=60)
+def test_any_values_of_options_are_an_answer_or_a_sentence(fuzzer: Fuzzer) -> None:
+    def attempt(case: tuple[str, list[str], Any], data: st.DataObject) -> None:
+        verb, arguments, parameter = case
+        arguments = replaced(arguments, parameter, data.draw(st.sampled_from(values(parameter))))
+        if data.draw(st.booleans()):
+            other = data.draw(st.sampled_from(parameters(verb)))
+            value = data.draw(st.sampled_from(values(other)) | st.text(WRITABLE, max_size=20))
+            arguments = replaced(arguments, other, value)
+        tried(verb, arguments)
+
+    fuzzer.fuzz(attempt, st.sampled_from(CASES), st.data())
+
+
+WRITABLE = st.characters(codec="utf-8", exclude_characters="\0")
+"""What a shell can hand over."""
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (f"plan table4 --seeds {LONG}", "goes beyond the largest seed"),
+        (f"plan table4 --seeds 0-{LONG}", "goes beyond the largest seed"),
+        (f"report table4 --seeds {LONG}", "goes beyond the largest seed"),
+        (f"claims table4 --seeds {LONG}", "goes beyond the largest seed"),
+        (f"run table4 --jobs {'9' * 20}", "give the number of processes, from 1 to 1024"),
+        (f"plan table4 --jobs {HUGE}", "--jobs is too large: give the number of processes"),
+        ("micro gates --jobs -1", "--jobs is -1: give the number of processes"),
+        (f"sweep run offline-evolve --jobs {'9' * 20}", "give the number of processes"),
+        (f"sweep run offline-evolve --trials {'9' * 20}", "give the number of trials"),
+        (f"plan table4 --profile paper --gpus {HUGE}", "`--gpus (too large)`"),
+        ("evaluate lm-eval --model folder --batch-size -1", "is no number of prompts"),
+        ("report table4 --format csv --output /proc/x", "`--output /proc/x` cannot be written"),
+        ("report table4 --format csv --output /", "names no file or folder of its own"),
+        ("report table4 --format csv --output folder", "`--output folder` cannot be written"),
+        ("report table4 --format csv --output file/x", "`--output file/x` cannot be written"),
+        ("report table4 --format csv --output loop", "`--output loop` cannot be written"),
+        (f"report table4 --format csv --output {'x' * 300}", "cannot be written: File name too"),
+        ("report table4 --format html --output /proc/x", "`--output /proc/x` cannot be written"),
+        ("micro build --output /proc/x", "`--output /proc/x` cannot be written"),
+        ("micro build --output file", "`--output file` cannot be written"),
+        (f"prompts --source {'x' * 300}", "is longer than a path can be"),
+        ("prompts --source \udcff.parquet", "there are no prompts at"),
+        (f"sweep show offline-evolve --storage {'x' * 300}", "is longer than a path can be"),
+        (f"evaluate mt-bench --answers jsonl --data {'x' * 300}", "is longer than a path can be"),
+    ],
+)
+def test_what_was_a_traceback_is_one_sentence(command: str, said: str) -> None:
+    verb = next(name for name in VERBS if command.startswith(f"{name} "))
+    sentence = tried(verb, command.removeprefix(verb).split())
+    assert said in sentence
+    assert sentence.startswith("harness: ")
+    assert (sentence.count("\n"), len(sentence) < 500) == (1, True)
+
+
+@pytest.mark.parametrize("verb", ["run", "plan", "report", "sync", "sweep run", "micro gates"])
+@pytest.mark.parametrize(
+    "folder", ["/proc/x", "file", "file/x", "loop", "x" * 300, "~nobody-there/x", "/dev/null"]
+)
+def test_a_work_folder_that_cannot_be_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, verb: str, folder: str
+) -> None:
+    """A verb that writes says so; to one that reads, a folder that is not there is empty."""
+    monkeypatch.setenv("HARNESS_WORK", folder)
+    sentence = tried(verb, EXAMPLES[verb][0].split())
+    assert "HARNESS_WORK" in sentence or (verb != "run" and sentence in ("", "harness: started\n"))
