@@ -1,16 +1,19 @@
-"""JSON from outside: what a model, an endpoint or somebody's file says, read without trust.
+"""What comes from outside: what a model, an endpoint or somebody's file says, read without trust.
 
-Python's own reader takes all that JSON allows, and what it returns can then not be written, sent or
-counted: a text with half a surrogate pair (an emoji that a limit of tokens cut in two) has no
-UTF-8, nesting that could still be read is too deep to be written, an integer of thousands of digits
-is no number of anything. Whoever reads text that this project did not write reads it here, and
-gets values that can be kept, or one kind of error.
+Python's own reader of JSON takes all that JSON allows, and what it returns can then not be written,
+sent or counted: a text with half a surrogate pair (an emoji that a limit of tokens cut in two) has
+no UTF-8, nesting that could still be read is too deep to be written, an integer of thousands of
+digits is no number of anything. Whoever reads text that this project did not write reads it here,
+and gets values that can be kept, or one kind of error.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import stat
+from pathlib import Path
 from typing import Any
 
 MOST_DEPTH = 100
@@ -44,6 +47,23 @@ def read_json(text: str | bytes) -> Any:
     except RecursionError:
         raise ForeignTextError(f"nested more than {MOST_DEPTH} deep") from None
     return _taken_up(found, MOST_DEPTH)
+
+
+def read_plain(path: Path, most: int = -1) -> bytes:
+    """Return what a plain file holds; a pipe may never end and a device never does.
+
+    Args:
+        path: The file, or a link to it.
+        most: Bytes that are read at most; -1 for all.
+
+    Raises:
+        OSError: It cannot be read, or is no plain file.
+    """
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise OSError(errno.EINVAL, "it is no plain file", str(path))
+    with path.open("rb") as file:
+        return file.read(most)
 
 
 def readable(text: str) -> str:

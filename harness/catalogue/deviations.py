@@ -17,7 +17,6 @@ from pydantic import BaseModel, Field
 from harness.catalogue.documents import (
     CatalogueError,
     Document,
-    Loc,
     Problem,
     few,
     nearest,
@@ -25,6 +24,7 @@ from harness.catalogue.documents import (
 )
 from harness.catalogue.profile import Profile
 from harness.catalogue.recipe import Recipe, Strict
+from harness.catalogue.yaml_reader import Loc
 from harness.project import PACKAGE, project_root
 
 FILE = Path("experiments") / "deviations.yaml"

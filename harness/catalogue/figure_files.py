@@ -9,7 +9,6 @@ from typing import Any
 from harness.catalogue.documents import (
     CatalogueError,
     Document,
-    Loc,
     Problem,
     at_least_one,
     checked,
@@ -20,6 +19,7 @@ from harness.catalogue.documents import (
 )
 from harness.catalogue.figures import MODELS, Figure, GainsFigure, RewardsFigure, SharesFigure
 from harness.catalogue.schema import Table
+from harness.catalogue.yaml_reader import Loc
 from harness.project import figures_dir
 
 

@@ -20,7 +20,6 @@ from harness.catalogue.documents import (
     MOST_PROBLEMS,
     CatalogueError,
     Document,
-    Loc,
     Problem,
     at_least_one,
     checked,
@@ -32,6 +31,7 @@ from harness.catalogue.documents import (
 )
 from harness.catalogue.recipe import Recipe
 from harness.catalogue.schema import Column, Row, Table
+from harness.catalogue.yaml_reader import Loc
 from harness.errors import UserError
 from harness.project import declaration_dirs
 

@@ -17,7 +17,6 @@ from pydantic import Field, model_validator
 from harness.catalogue.documents import (
     CatalogueError,
     Document,
-    Loc,
     Problem,
     at_least_one,
     checked,
@@ -37,6 +36,7 @@ from harness.catalogue.recipe import (
     TrainMode,
 )
 from harness.catalogue.schema import PROMPT_SCORES, Column, Id, Row, ScoreId, Table
+from harness.catalogue.yaml_reader import Loc
 from harness.errors import UserError
 from harness.project import profiles_dir
 

@@ -9,7 +9,6 @@ only if it is a plain one. Whatever is wrong is one `YamlFault` with its line.
 
 from __future__ import annotations
 
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import yaml
 
 from harness.errors import UserError
+from harness.foreign import read_plain
 
 Loc = tuple[str | int, ...]
 
@@ -104,12 +104,9 @@ def read_text(path: Path) -> str:
         YamlFault: It cannot be read, is no plain file, is too large or is not text.
     """
     try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            what = "a folder" if stat.S_ISDIR(mode) else "no plain file"
-            raise YamlFault(1, f"cannot be read: it is {what}")
-        with path.open("rb") as file:
-            raw = file.read(MOST_BYTES + 1)
+        raw = read_plain(path, MOST_BYTES + 1)
+    except IsADirectoryError as error:
+        raise YamlFault(1, "cannot be read: it is a folder") from error
     except FileNotFoundError as error:
         link = path.is_symlink()
         why = "it is a link that leads nowhere" if link else "there is no such file"
@@ -163,6 +160,7 @@ def _check(text: str) -> None:
     above: list[_Value] = []
     total = documents = 0
     for event in yaml.parse(text, Loader=_Loader):
+        assert event.start_mark is not None  # the parser marks every event
         line = event.start_mark.line + 1
         whole: _Value | None = None
         if isinstance(event, yaml.DocumentStartEvent):
@@ -176,7 +174,7 @@ def _check(text: str) -> None:
             whole = _Value(event.anchor)
             total += 1
         elif isinstance(event, yaml.AliasEvent):
-            whole = _meant(event.anchor, known, above, line)
+            whole = _meant(str(event.anchor), known, above, line)
             total += whole.nodes
         if documents > 1:
             raise YamlFault(line, "holds more than one document; keep one")

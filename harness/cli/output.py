@@ -50,6 +50,8 @@ def writing(option: str, given: Path) -> Iterator[Path]:
         path = given.expanduser().resolve()
         if not path.name:
             raise UserError(f"`{option} {given}` names no file or folder of its own; name one")
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise UserError(f"`{option} {given}` is a device or a pipe; name a file or a folder")
         yield path
     except (OSError, RuntimeError) as error:
         # Links in a circle and an unknown user behind `~` have no path of their own.

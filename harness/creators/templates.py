@@ -24,13 +24,13 @@ from pydantic import model_validator
 from harness.catalogue.documents import (
     CatalogueError,
     Document,
-    Loc,
     Problem,
     few,
     nearest,
     read_declared,
 )
 from harness.catalogue.recipe import Strict
+from harness.catalogue.yaml_reader import Loc
 from harness.creators.methods import METHODS
 from harness.errors import UserError
 from harness.store.fingerprint import Json, canonical_json, digest

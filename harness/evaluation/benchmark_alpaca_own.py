@@ -30,7 +30,7 @@ from harness.evaluation.benchmark_result import LENGTH_CONTROLLED, Evaluation
 from harness.evaluation.judging.client import Done, Outcome, work_through
 from harness.evaluation.judging.request import ChatRequest, Message, Reply
 from harness.evaluation.published import preferences_from_annotations
-from harness.foreign import read_json
+from harness.foreign import read_json, read_plain
 from harness.statistics.intervals import mean_interval
 from harness.store.fingerprint import Json
 
@@ -150,7 +150,7 @@ def read_annotator(path: Path) -> Annotator:
         UserError: The file cannot be read, or is not of the form this module describes.
     """
     try:
-        found = read_json(path.read_bytes())
+        found = read_json(read_plain(path))
         annotator = Annotator(**{name: str(found[name]) for name in ("name", "system", "prompt")})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(

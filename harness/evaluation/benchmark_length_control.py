@@ -28,6 +28,7 @@ from harness.errors import UserError
 from harness.evaluation.benchmark_alpaca_eval import INSTRUCTIONS
 from harness.evaluation.benchmark_alpaca_judge import installed
 from harness.evaluation.scores import FloatArray
+from harness.foreign import read_plain
 
 FILE_NAME = "df_gamed.csv"
 PUBLISHED_SHA256 = "97aeec3f1c7de6dee6fd31fe66f1702623f4614c3efe1c6fc5f4927cd5fd674d"
@@ -62,7 +63,7 @@ def length_controlled_values(
     if data_file is None:
         raise NotAvailableError(f"there is no {FILE_NAME}")
     try:
-        found = hashlib.sha256(data_file.read_bytes()).hexdigest()
+        found = hashlib.sha256(read_plain(data_file)).hexdigest()
     except OSError as error:
         raise UserError(f"Cannot read {data_file}: {error.strerror or error}") from error
     if found != sha256.lower():

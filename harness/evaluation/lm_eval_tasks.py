@@ -25,7 +25,7 @@ from scipy import stats
 from harness.errors import UserError
 from harness.evaluation.benchmark_result import NOT_AVAILABLE, Evaluation
 from harness.evaluation.scores import BenchmarkScore
-from harness.foreign import read_json
+from harness.foreign import read_json, read_plain
 
 BENCHMARK = "lm-eval"
 SCORER = "lm-evaluation-harness"
@@ -91,7 +91,7 @@ def read_results(path: Path) -> dict[str, Any]:
         UserError: It cannot be read or is none.
     """
     try:
-        found = read_json(path.read_bytes())
+        found = read_json(read_plain(path))
     except (OSError, ValueError) as error:
         raise UserError(f"Cannot read {path}: {error}; give lm-eval's results as JSON") from error
     if not isinstance(found, dict) or not isinstance(found.get("results"), dict):

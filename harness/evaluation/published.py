@@ -15,7 +15,7 @@ from harness.errors import UserError
 from harness.evaluation.alpaca_eval import Preference
 from harness.evaluation.arena_hard import Battle, Winner, battle, parse_verdict
 from harness.evaluation.mt_bench import Rating, parse_rating
-from harness.foreign import ForeignTextError, read_json
+from harness.foreign import ForeignTextError, read_json, read_plain
 
 Record = Mapping[str, Any]
 
@@ -35,7 +35,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
         UserError: The file cannot be read, is empty, or a line is not a JSON object.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_plain(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"Cannot read {path}: {error}; give a file of judgments.") from error
     if text.lstrip().startswith("["):

@@ -21,11 +21,15 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from harness.errors import UserError
+from harness.foreign import read_plain
 from harness.store.faults import explained
 from harness.tracking.secrets import shown, without_secrets
 
 SQLITE_WAIT_S = 60
 """Seconds a writer waits for another one's transaction."""
+
+_JOURNAL = b'{"op_code":'
+"""How a journal of Optuna begins."""
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -65,7 +69,7 @@ def open_storage(where: str) -> BaseStorage:
         if "://" not in where:
             return _journal(Path(where))
         return RDBStorage(where, engine_kwargs=_engine_settings(where))
-    except (SQLAlchemyError, ImportError, RuntimeError, OSError, ValueError) as error:
+    except (SQLAlchemyError, ImportError, RuntimeError, OSError, ValueError, LookupError) as error:
         raise UserError(unusable(where, error)) from error
 
 
@@ -107,12 +111,19 @@ def _journal(path: Path) -> JournalStorage:
 
 
 def _cut_off_unfinished(path: Path) -> None:
-    """Remove a last line without an end, which would make all that follow unreadable."""
+    """Remove a last line without an end, which would make all that follow unreadable.
+
+    Raises:
+        ValueError: The file is somebody's other file.
+        OSError: It cannot be read.
+    """
     if not path.exists():
         return
-    with path.open("r+b") as file:
-        whole = file.read()
-        if whole and not whole.endswith(b"\n"):
+    whole = read_plain(path)
+    if not whole.startswith(_JOURNAL) and not _JOURNAL.startswith(whole):
+        raise ValueError("it is no journal of Optuna")
+    if whole and not whole.endswith(b"\n"):
+        with path.open("r+b") as file:
             file.truncate(whole.rfind(b"\n") + 1)
 
 

@@ -36,6 +36,9 @@ TOY = str(ROOT / "tests" / "cli" / "toy_harness.py")
 LIMIT_S = 120.0
 """A command that takes longer hangs; undisturbed the longest takes a few seconds."""
 
+LIMIT_INSIDE_S = 30
+"""The same for a command that computes nothing, and runs in this process."""
+
 GRACE_S = 30.0
 """In so many seconds a killed command's processes have to be gone."""
 
@@ -212,7 +215,7 @@ class Scene:
                 patch.setenv(name, text)
             patch.setattr("harness.project.results_dir", lambda: self.results)
             before = signal.signal(signal.SIGALRM, give_up)
-            signal.alarm(int(LIMIT_S))
+            signal.alarm(LIMIT_INSIDE_S)
             try:
                 result = CliRunner().invoke(app, list(command))
             finally:

@@ -94,6 +94,14 @@ PATHS = [
 ]
 
 
+SAFE = [path for path in PATHS if path not in ("", ".", "..", "/") and "/dev/" not in path]
+"""Where something may be written should a value be taken after all."""
+
+
+class Waits(BaseException):
+    """A verb waits for something, and nothing that it foresees."""
+
+
 class Started(HarnessError):
     """The values were read, and what would take long begins."""
 
@@ -133,7 +141,7 @@ def nothing_heavy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[N
     fill(tmp_path)
 
     def stop(*_: object) -> None:
-        raise TimeoutError(f"nothing was said within {WITHIN_S} s")
+        raise Waits(f"nothing was said within {WITHIN_S} s")
 
     before = signal.signal(signal.SIGALRM, stop)
     yield
@@ -159,7 +167,11 @@ def values(parameter: Any) -> list[str]:
     kinds = {kind, *get_args(kind)}
     if kinds & {int, float}:
         return NUMBERS
-    return PATHS if Path in kinds else [*WORDS, *NUMBERS, *PATHS]
+    if Path in kinds:
+        return SAFE if parameter.name == "output" else PATHS
+    if parameter.name == "storage":
+        return [*SAFE, *(word for word in WORDS if "://" in word)]
+    return [*WORDS, *NUMBERS, *PATHS]
 
 
 def replaced(example: list[str], parameter: Any, value: str) -> list[str]:
@@ -215,15 +227,15 @@ def test_any_values_of_options_are_an_answer_or_a_sentence(fuzzer: Fuzzer) -> No
         arguments = replaced(arguments, parameter, data.draw(st.sampled_from(values(parameter))))
         if data.draw(st.booleans()):
             other = data.draw(st.sampled_from(parameters(verb)))
-            value = data.draw(st.sampled_from(values(other)) | st.text(WRITABLE, max_size=20))
+            value = data.draw(st.sampled_from(values(other)) | WORD)
             arguments = replaced(arguments, other, value)
         tried(verb, arguments)
 
     fuzzer.fuzz(attempt, st.sampled_from(CASES), st.data())
 
 
-WRITABLE = st.characters(codec="utf-8", exclude_characters="\0")
-"""What a shell can hand over."""
+WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0/."), min_size=1, max_size=20)
+"""What a shell can hand over, and leads nowhere else."""
 
 
 @pytest.mark.parametrize(
@@ -248,6 +260,13 @@ WRITABLE = st.characters(codec="utf-8", exclude_characters="\0")
         (f"report table4 --format csv --output {'x' * 300}", "cannot be written: File name too"),
         ("report table4 --format html --output /proc/x", "`--output /proc/x` cannot be written"),
         ("micro build --output /proc/x", "`--output /proc/x` cannot be written"),
+        ("report table4 --format csv --output pipe", "is a device or a pipe"),
+        ("sweep show offline-evolve --storage jsonl", "it is no journal of Optuna"),
+        ("sweep show offline-evolve --storage pipe", "it is no plain file"),
+        ("evaluate mt-bench --judgments pipe", "it is no plain file"),
+        ("evaluate mt-bench --judgments /dev/full", "it is no plain file"),
+        ("evaluate arena-hard --battles pipe", "it is no plain file"),
+        ("evaluate lm-eval --results pipe", "it is no plain file"),
         ("micro build --output file", "`--output file` cannot be written"),
         (f"prompts --source {'x' * 300}", "is longer than a path can be"),
         ("prompts --source \udcff.parquet", "there are no prompts at"),
@@ -255,7 +274,7 @@ WRITABLE = st.characters(codec="utf-8", exclude_characters="\0")
         (f"evaluate mt-bench --answers jsonl --data {'x' * 300}", "is longer than a path can be"),
     ],
 )
-def test_what_was_a_traceback_is_one_sentence(command: str, said: str) -> None:
+def test_what_was_a_traceback_or_never_ended_is_one_sentence(command: str, said: str) -> None:
     verb = next(name for name in VERBS if command.startswith(f"{name} "))
     sentence = tried(verb, command.removeprefix(verb).split())
     assert said in sentence
@@ -274,3 +293,13 @@ def test_a_work_folder_that_cannot_be_is_one_sentence(
     monkeypatch.setenv("HARNESS_WORK", folder)
     sentence = tried(verb, EXAMPLES[verb][0].split())
     assert "HARNESS_WORK" in sentence or (verb != "run" and sentence in ("", "harness: started\n"))
+
+
+@pytest.mark.parametrize("name", ["file", "json", "jsonl", "yaml"])
+def test_a_file_that_is_no_storage_is_left_as_it_is(name: str) -> None:
+    """What a killed process left at the end of a journal is cut off, and nothing else."""
+    before = Path(name).read_bytes()
+    assert "it is no journal of Optuna" in tried(
+        "sweep show", ["offline-evolve", "--storage", name]
+    )
+    assert Path(name).read_bytes() == before

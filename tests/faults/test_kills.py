@@ -13,7 +13,7 @@ from rounds import Player, Round
 from scene import ROWS, RUN, Calm, Scene, without_times
 
 ONLINE = ("run", "table1", "--rows", "rloo-1x,rloo-eva-1x", "--seeds", "0", "--jobs", "2", "--json")
-SWEEP = ("sweep", "run", "toy", "--jobs", "1", "--json")
+SWEEP = ("sweep", "run", "toy", "--json")
 PUBLISHED = [("report", *ROWS, seeds, "--publish") for seeds in ("0", "0-1")]
 
 WITHIN = {"parent": 40, "worker": 250}
@@ -62,7 +62,8 @@ def test_kills_of_sweeps(play: Player) -> None:
     def swept(played: Round) -> None:
         scene = Scene(played)
         calm = scene.calm(*SWEEP)
-        disturbed(scene, SWEEP, calm, kills=1 + play.is_long)
+        jobs = scene.dice.choice("12") if play.is_long else "1"
+        disturbed(scene, (*SWEEP, "--jobs", jobs), calm, kills=1 + play.is_long)
         done = scene.call(*SWEEP)
         assert done.code == 0, done.errors
         scene.check_store(calm)

@@ -111,4 +111,6 @@ if __name__ == "__main__":
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         with open(os.environ["FAKE_CHILD"], "w", encoding="utf-8") as file:
             file.write(str(child.pid))
+    # Dozens connect at once, and five wait by default; the others would be turned away.
+    ThreadingHTTPServer.request_queue_size = 128
     ThreadingHTTPServer((given.host, int(given.port)), Handler).serve_forever()
