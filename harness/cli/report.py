@@ -52,7 +52,11 @@ OutputOption = Annotated[
     ),
 ]
 PublishedOption = Annotated[
-    bool, typer.Option("--published", help="HTML of what is published, without the store.")
+    bool,
+    typer.Option(
+        "--published",
+        help="HTML of what is published, without the store; with --all its findings as Markdown.",
+    ),
 ]
 
 
@@ -91,11 +95,20 @@ def report(
                 f"`{table}` is a figure, which is written as terminal, markdown or json to stdout; "
                 "a page with all figures is `harness report --all --format html`"
             )
-    elif published and (form is not Format.html or seeds is not None):
-        raise UserError("`--published` is for `--format html`, and has the seeds it was made with")
-    if form is Format.html:
+    findings = published and chosen.id == "all" and form is Format.markdown
+    if published and ((form is not Format.html and not findings) or seeds is not None):
+        raise UserError(
+            "`--published` is for `--format html`, or `--all --format markdown`, and has the seeds "
+            "it was made with"
+        )
+    if form is Format.html or findings:
         if to is not None or rows is not None:
             raise UserError("a page has all rows and is not published; leave out the options")
+    if findings:
+        text = chosen.findings()
+        sys.stdout.write(text) if output is None else save(text, output)
+        return
+    if form is Format.html:
         page = chosen.page(published=published, on_note=note)
         save(page, output or _page_place(chosen, published=published))
         return

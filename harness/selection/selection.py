@@ -233,6 +233,18 @@ class Selection:
         store = Store(store_dir())
         return as_html(from_store(self.tables, self.profile, of, store, results_dir(), figures))
 
+    def findings(self) -> str:
+        """Return what is published of the tables, a computed sentence each, as Markdown.
+
+        It is `results/README.md`.
+        """
+        from harness.project import results_dir
+        from harness.report.findings import as_findings
+        from harness.report.page.from_results import from_results
+
+        folder = results_dir()
+        return as_findings(from_results(self.tables, self.profile, folder), folder)
+
     def publish(
         self,
         results_dir: Path,
