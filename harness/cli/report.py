@@ -89,21 +89,20 @@ def report(
     names = [t.id for t in chosen.tables] if chosen.is_group else [chosen.id]
     to = publishing(publish, allow_fewer, names, profile)
     form = Format.json if as_json else form or Format.terminal
-    if chosen.figure is not None:
-        if form not in (Format.terminal, Format.markdown, Format.json) or published or output:
-            raise UserError(
-                f"`{table}` is a figure, which is written as terminal, markdown or json to stdout; "
-                "a page with all figures is `harness report --all --format html`"
-            )
+    drawn = form in (Format.terminal, Format.markdown, Format.json) and not published
+    if chosen.figure is not None and (not drawn or output):
+        raise UserError(
+            f"`{table}` is a figure, which is written as terminal, markdown or json to stdout; "
+            "a page with all figures is `harness report --all --format html`"
+        )
     findings = published and chosen.id == "all" and form is Format.markdown
     if published and ((form is not Format.html and not findings) or seeds is not None):
         raise UserError(
             "`--published` is for `--format html`, or `--all --format markdown`, and has the seeds "
             "it was made with"
         )
-    if form is Format.html or findings:
-        if to is not None or rows is not None:
-            raise UserError("a page has all rows and is not published; leave out the options")
+    if (form is Format.html or findings) and (to is not None or rows is not None):
+        raise UserError("a page has all rows and is not published; leave out the options")
     if findings:
         text = chosen.findings()
         sys.stdout.write(text) if output is None else save(text, output)
