@@ -222,9 +222,10 @@ def name_plugins(names: list[str]) -> None:
         HarnessError: One fails while it is imported.
     """
     known = [name for name in os.environ.get(VARIABLE, "").split(",") if name]
-    paths = [str(Path(n).expanduser().resolve()) if n.endswith(".py") else n for n in names]
-    if paths:
-        os.environ[VARIABLE] = ",".join(dict.fromkeys([*known, *paths]))
+    # Unlike those of `pathlib`, these take an unknown user behind `~` and links in a circle.
+    places = [os.path.realpath(os.path.expanduser(n)) if n.endswith(".py") else n for n in names]
+    if places:
+        os.environ[VARIABLE] = ",".join(dict.fromkeys([*known, *places]))
     load_plugins()
 
 

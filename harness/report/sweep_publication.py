@@ -55,6 +55,7 @@ def publish_sweep(report: SweepReport, results_dir: Path, *, allow_fewer: bool =
         Refused: It is not whole, or has less than what stands there, and that is not allowed.
         StoreError: The disk is full, or the folder may not be written.
     """
+
     def write(draft: Path) -> None:
         plots = write_plots(report, draft)
         (draft / PAGE).write_text(as_markdown(report, plots), encoding="utf-8")
