@@ -39,7 +39,7 @@ from harness.catalogue.recipe import (
 from harness.catalogue.schema import PROMPT_SCORES, Column, Id, Row, ScoreId, Table
 from harness.catalogue.yaml_reader import Loc
 from harness.errors import UserError
-from harness.extensions import LOSSES, load_plugins
+from harness.extensions import LOSSES, Extension, load_plugins
 from harness.project import profiles_dir
 
 
@@ -289,8 +289,12 @@ class Profile(Strict):
         return None if name is None else self.benchmarks[name].by_construction.get(score)
 
 
-# A plug-in's loss has hyperparameters, which a profile that was made before did not know.
-LOSSES.watch(lambda *_: Profile.model_rebuild(force=True) and None)
+def _know(_: str, __: Extension) -> None:
+    """Let profiles take a plug-in's loss, whose hyperparameters they did not know."""
+    Profile.model_rebuild(force=True)
+
+
+LOSSES.watch(_know)
 
 
 def benchmark_of(profile: Profile, score: str) -> str | None:
