@@ -32,16 +32,16 @@ from harness.catalogue.load import load_tables
 from harness.catalogue.profile import load_profiles
 from harness.engine import LocalEngine, Plan
 from harness.eva.evolving import Prompt, evolve
-from harness.micro.benchmarks import read_items, read_prompts
-from harness.micro.creator import EmbeddedCreator
-from harness.micro.judge import JUDGES, Answer
 from harness.store import Store
-from harness.trainer.assets import assets_of, resolve
 from harness.trainer.plan import Planner
 from harness.trainer.steps import FUNCTIONS
+from harness.worlds.embedded.benchmarks import read_items, read_prompts
+from harness.worlds.embedded.creator import EmbeddedCreator
+from harness.worlds.embedded.judge import JUDGES, Answer
+from harness.worlds.lookup import resolve, world_of
 
 PROFILE = load_profiles()["micro"]
-ASSETS = assets_of(PROFILE)
+ASSETS = world_of(PROFILE)
 GENERATION = PROFILE.generation
 DPO = PROFILE.training.of("dpo")
 

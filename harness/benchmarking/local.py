@@ -117,7 +117,7 @@ def _conversation(question: Question, said: list[str]) -> list[dict[str, str]]:
 
 def _digest(checkpoint: Path) -> str:
     """Return the sha256 of a checkpoint's files that decide what it answers, by name."""
-    from harness.trainer.model_places import READ_BY_LOADERS
+    from harness.worlds.real.models import READ_BY_LOADERS
 
     names = sorted(p for p in checkpoint.iterdir() if p.suffix in READ_BY_LOADERS)
     if not any(path.suffix == ".safetensors" for path in names):

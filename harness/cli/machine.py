@@ -240,10 +240,12 @@ def check(
 def _measured(profile: Profile, identity: str, policy: Path | None, tolerance: float | None) -> Any:
     from harness.solver.opening import opening
     from harness.solver.parity import measure
-    from harness.trainer.answers import place_of
-    from harness.trainer.assets import assets_of, resolve
+    from harness.worlds.answers import place_of
+    from harness.worlds.lookup import resolve, world_of
 
-    base = assets_of(profile).policy() if policy is None else policy.name
+    world = world_of(profile)
+    world.prepare()
+    base = world.policy() if policy is None else policy.name
     folder = resolve(base) if policy is None else policy
     work_dir().mkdir(parents=True, exist_ok=True)
     opened = opening(

@@ -16,9 +16,9 @@ from harness.selection.names import LARGEST_SEED, workers_of
 
 if TYPE_CHECKING:
     from harness.engine import Event
-    from harness.micro.world import Card
     from harness.store import Store
-    from harness.trainer.grid import Point
+    from harness.trainer.acceptance_grids import Point
+    from harness.worlds.embedded.world import Card
 
 group = typer.Typer(
     help="The embedded world that the profile `micro` runs in.",
@@ -45,7 +45,7 @@ def _recordable(write: bool) -> bool:
     Raises:
         UserError: It is.
     """
-    from harness.micro import world
+    from harness.worlds.embedded import world
 
     if write and world.folder().is_relative_to(PACKAGE) and SHIPPED.exists():
         raise UserError(
@@ -77,7 +77,7 @@ def build(output: OutputOption = None, seed: SeedOption = 0) -> None:
     Takes up to 90 minutes on 2 cores. The same processor and thread count give the same digests.
     The shipped world is left alone: set HARNESS_WORLD to the folder to run in the rebuilt one.
     """
-    from harness.micro.build import build as build_world
+    from harness.worlds.embedded.build import build as build_world
 
     given = work_dir() / "world" if output is None else output
     with writing("--output", given) as folder:
@@ -98,8 +98,8 @@ def gates(jobs: JobsOption = None, write: WriteOption = False) -> None:
 
     Takes a few minutes; exit code 1 if a gate is not passed.
     """
-    from harness.micro.world import note_measured
-    from harness.trainer.gates import measure
+    from harness.trainer.acceptance import measure
+    from harness.worlds.embedded.world import note_measured
 
     out = console()
     measured = measure(*_gate_work(jobs), _say)
@@ -119,9 +119,9 @@ def offline_gates(jobs: JobsOption = None, write: WriteOption = False) -> None:
 
     Takes some ten minutes; exit code 1 if the profile's settings do not follow.
     """
-    from harness.trainer.offline_gates import failures, measure_offline
+    from harness.trainer.acceptance_grids import failures_offline, measure_offline
 
-    _decide("offline_gates", measure_offline(*_gate_work(jobs), _say), failures, write)
+    _decide("offline_gates", measure_offline(*_gate_work(jobs), _say), failures_offline, write)
 
 
 @group.command("online-gates", epilog="Example: harness micro online-gates")
@@ -139,7 +139,11 @@ def online_gates(
     Takes some ten minutes; exit code 1 if the profile's settings do not follow.
     """
     from harness.report.over_optimisation import FOLDER, publish_pushed
-    from harness.trainer.online_gates import failures, measure_online, measure_pushed
+    from harness.trainer.acceptance_grids import (
+        failures_online,
+        measure_online,
+        measure_pushed,
+    )
 
     to = publishing(pushed, allow_fewer, [FOLDER], "micro")
     found = measure_online(*_gate_work(jobs), _say)
@@ -149,7 +153,7 @@ def online_gates(
         fewer = bool(to.fewer)
         folder = publish_pushed(points, setting, to.results_dir, "micro", allow_fewer=fewer)
         note(f"published in {folder}")
-    _decide("online_gates", found, failures, write)
+    _decide("online_gates", found, failures_online, write)
 
 
 def _gate_work(jobs: int | None) -> tuple[Store, int]:
@@ -166,7 +170,7 @@ def _decide(
     write: bool,
 ) -> None:
     """Print a grid's measurements, record them if asked, and fail where the profile differs."""
-    from harness.micro.world import note_measured
+    from harness.worlds.embedded.world import note_measured
 
     for point in points:
         console().print(str(point), soft_wrap=True)
@@ -189,7 +193,7 @@ def _say(event: Event) -> None:
 
 def _compared(card: Card) -> str:
     """Return how a rebuilt world differs from the one in use."""
-    from harness.micro import world
+    from harness.worlds.embedded import world
 
     try:
         known = world.card().assets

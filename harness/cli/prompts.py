@@ -53,16 +53,17 @@ def prompts(
     from dataclasses import asdict
 
     from harness.catalogue.declared import named_profile
-    from harness.prompts.questions import read_questions
-    from harness.prompts.repeats import duplicates, overlaps
-    from harness.prompts.sources import read_local
+    from harness.worlds.lookup import world_of
+    from harness.worlds.real.questions import read_questions
+    from harness.worlds.real.repeats import duplicates, overlaps
+    from harness.worlds.real.sources import read_local
 
     chosen = named_profile(profile)
     questions = {name: read_questions(path) for name, path in _files(against or [])}
     if source is not None:
         pool, named = read_local(source, parse_names("--splits", splits) or ()), str(source)
     else:
-        pool, named = _pool_of(chosen)
+        pool, named = world_of(chosen).prompt_pool()
     sizes, problem = _pieces(len(pool), chosen)
     found: dict[str, Any] = {
         "source": named,
@@ -86,26 +87,9 @@ def _files(against: list[str]) -> list[tuple[str, Path]]:
     return [(name, Path(path)) for name, _, path in pairs]
 
 
-def _pool_of(profile: Profile) -> tuple[list[str], str]:
-    """Return the prompts of a profile and what identifies them."""
-    from harness.catalogue.profile import WORLD
-    from harness.trainer.assets import resolve
-
-    if profile.prompts.source == WORLD:
-        from harness.micro import world
-        from harness.micro.benchmarks import read_prompts
-
-        identity = world.card().identity("prompts")
-        return read_prompts(resolve(identity)), identity
-    from harness.prompts.sources import pool_settings, read_pool
-
-    settings = pool_settings(profile.prompts)
-    return read_pool(settings), str(settings["source"])
-
-
 def _pieces(size: int, profile: Profile) -> tuple[list[int], str | None]:
     """Return the sizes of a profile's pieces, and what is wrong if there are none."""
-    from harness.prompts.pieces import piece_bounds
+    from harness.worlds.real.pieces import piece_bounds
 
     try:
         bounds = piece_bounds(size, profile.x, profile.prompts.available)

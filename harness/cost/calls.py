@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from harness.creators.access import Role
 from harness.evaluation.judging.prices import Price, parse_price, read_prices
+from harness.worlds.real.access import Role
 
 
 @dataclass(frozen=True)

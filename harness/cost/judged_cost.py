@@ -12,7 +12,7 @@ from harness.cost.calls import calls
 from harness.cost.costing import Costing, StageCost
 from harness.cost.gpu_time import GpuTime
 from harness.store.stage import Stage
-from harness.trainer.real_benchmarks import DOWNSTREAM, KINDS, is_lm_eval, kind_of
+from harness.worlds.real.benchmarks import DOWNSTREAM, KINDS, is_lm_eval, kind_of
 
 TURNS = {"mt_bench": 2}
 """Turns of a benchmark's conversations, where they are not one."""

@@ -13,10 +13,10 @@ from harness.cost.costing import Costing, StageCost
 from harness.cost.hardware import Hardware
 from harness.cost.shapes import shape_of
 from harness.cost.stage_cost import stage_cost
-from harness.creators.access import Role
 from harness.evaluation.judging.prices import Retirement, read_prices
 from harness.store.stage import Stage
-from harness.trainer.outside_assets import MODELS
+from harness.worlds.real.access import Role
+from harness.worlds.real.planning import MODELS
 
 HOUR = 3600.0
 GB = 1e9

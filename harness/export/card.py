@@ -33,7 +33,7 @@ def card_of(policy: TrainedPolicy, store: Store) -> str:
     Raises:
         StoreError: a stored score is not what was written.
     """
-    profile, run, assets = policy.profile, policy.run, policy.assets
+    profile, run, world = policy.profile, policy.run, policy.world
     source = profile.prompts
     base, _, revision = policy.base.partition("@")
     meaning = None if profile.stand_ins is None else MEANINGLESS
@@ -48,7 +48,7 @@ def card_of(policy: TrainedPolicy, store: Store) -> str:
         "its revision": revision or "not recorded",
         "prompts": _said("@".join(filter(None, (source.source, source.revision)))),
         "reward model": ", ".join(
-            assets.reward_model(role)
+            world.reward_model(role)
             if role in profile.reward_models
             else f"{role}, of the run's own"
             for role in dict.fromkeys(roles_of(run.recipe))
@@ -81,7 +81,7 @@ def _head(policy: TrainedPolicy) -> str:
         head["license"] = licence.name
         if licence.link is not None:
             head["license_link"] = licence.link
-    if policy.profile.policy != WORLD and policy.profile.stand_ins is None:
+    if not policy.world.self_contained:
         head["base_model"] = policy.base.partition("@")[0]
     head["tags"] = ["eva", str(policy.run.recipe.algorithm), f"scale:{policy.profile.scale}"]
     return yaml.safe_dump(head, sort_keys=False, allow_unicode=True)

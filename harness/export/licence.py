@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.catalogue.yaml_reader import YamlFault, parse_yaml
 from harness.errors import HarnessError
-from harness.trainer.assets import resolve
+from harness.worlds.lookup import resolve
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,60}")
 _HEAD = re.compile(r"\A---\s*\n(.*?)\n---\s*(\n|\Z)", re.DOTALL)

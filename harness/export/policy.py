@@ -13,9 +13,10 @@ from harness.catalogue.schema import Table
 from harness.errors import UserError
 from harness.store.stage import Stage
 from harness.store.store import Store
-from harness.trainer.assets import Assets, assets_of
 from harness.trainer.plan import Planner, Run
 from harness.trainer.table_runs import cells_served
+from harness.worlds.lookup import world_of
+from harness.worlds.protocol import World
 
 
 @dataclass(frozen=True)
@@ -25,13 +26,13 @@ class TrainedPolicy:
     Attributes:
         run: the run, with every benchmark of the profile wanted.
         profile: the profile.
-        assets: the identities of the profile's models.
+        world: says what the profile's names stand for.
         places: the rows that the run stands behind, as `table/row`; first the one asked for.
     """
 
     run: Run
     profile: Profile
-    assets: Assets
+    world: World
     places: tuple[str, ...]
 
     @property
@@ -42,7 +43,7 @@ class TrainedPolicy:
     @property
     def base(self) -> str:
         """Identity of the model that the run began with."""
-        return self.assets.policy()
+        return self.world.policy()
 
     @property
     def title(self) -> str:
@@ -75,10 +76,10 @@ def find_policy(
         raise UserError(
             f"`{name}` cannot run on the profile `{profile.name}`: {'; '.join(reasons)}"
         )
-    assets = assets_of(profile)
-    run = Planner(profile, assets).run(run_id, recipe, seed)
+    world = world_of(profile)
+    run = Planner(world).run(run_id, recipe, seed)
     places = sorted(cells_served(tables)[run_id], key=lambda place: place != name)
-    return TrainedPolicy(run, profile, assets, tuple(places))
+    return TrainedPolicy(run, profile, world, tuple(places))
 
 
 def check_trained(policy: TrainedPolicy, store: Store) -> None:

@@ -120,13 +120,11 @@ def _parsed(lines: Iterable[str]) -> Iterable[dict[str, Any]]:
 
 def _world() -> dict[str, Any]:
     """Return the embedded world's version and what is wrong with its files, if anything."""
-    from harness.micro import world
+    from harness.worlds.embedded import world
 
     problem = None
     try:
-        card = world.card()
-        for name in card.assets:
-            world.resolve(card.identity(name))
+        world.check()
     except HarnessError as error:
         problem = str(error)
     return {"version": world.VERSION, "problem": problem}

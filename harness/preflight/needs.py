@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import HarnessError
-from harness.preflight.machine import Need, disk, package
+from harness.preflight.machine import Need, State, disk, package
 from harness.preflight.outside import outside_needs
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 CORE = ("torch", "transformers", "trl")
 """Packages that every profile needs."""
 
-EMBEDDED_DISK_GB = 1.0
-"""Free disk below which a full run of the embedded world may not fit."""
+SELF_CONTAINED_DISK_GB = 1.0
+"""Free disk below which a full run of a self-contained profile may not fit."""
 
 SHARE_OF_NOMINAL = 0.95
 """A GPU's tool reports a little less or more than the memory that its name says."""
@@ -32,13 +32,14 @@ def needs_of(profile: Profile, machine: Mapping[str, Any]) -> list[Need]:
         profile: The profile.
         machine: What `inspect_machine` returned.
     """
-    from harness.catalogue.profile import WORLD
+    from harness.worlds.lookup import world_of
 
     needs = list(_packages(profile))
-    if profile.policy == WORLD:
-        return [*needs, _world(machine), disk(machine, EMBEDDED_DISK_GB)]
-    if profile.stand_ins is not None:
-        return [*needs, _stand_ins(profile.stand_ins.seed), disk(machine, EMBEDDED_DISK_GB)]
+    files = world_of(profile).check_files()
+    if files is not None:
+        state: State = "met" if files.ok else "missing"
+        own = Need(files.what, state, files.message, "" if files.ok else files.remedy)
+        return [*needs, own, disk(machine, SELF_CONTAINED_DISK_GB)]
     return [*_gpus(profile, machine), *needs, *outside_needs(profile, machine)]
 
 
@@ -91,25 +92,3 @@ def _gpus(profile: Profile, machine: Mapping[str, Any]) -> Iterator[Need]:
             "GPU", "missing", found,
             "run on such a machine (`nvidia-smi` lists what it has), or choose a smaller profile",
         )  # fmt: skip
-
-
-def _stand_ins(seed: int) -> Need:
-    """Return the need of the stand-ins, which are made by the first command that wants them."""
-    from harness.stand_in.places import check, folders, missing
-
-    lacking = missing(seed)
-    if lacking:
-        return Need("stand-ins", "met", f"{len(lacking)} are made when first needed")
-    try:
-        for name, folder in folders().items():
-            check(name, folder)
-    except HarnessError as error:
-        return Need("stand-ins", "missing", str(error), "delete it")
-    return Need("stand-ins", "met", "made, and all digests are right")
-
-
-def _world(machine: Mapping[str, Any]) -> Need:
-    problem = machine["world"]["problem"]
-    if problem:
-        return Need("embedded world", "missing", str(problem), "type `harness micro build`")
-    return Need("embedded world", "met", f"{machine['world']['version']}: all digests are right")

@@ -18,7 +18,7 @@ from harness.preflight.machine import Need, State, disk, package
 
 if TYPE_CHECKING:
     from harness.catalogue.profile import Profile
-    from harness.creators.access import Role
+    from harness.worlds.real.access import Role
 
 GB = 1e9
 
@@ -57,7 +57,7 @@ def endpoints_of(profile: Profile) -> list[tuple[Role, str, bool]]:
     A profile's scorer beside its judge of prompts sorts them by topic and reads the candidates of
     best-of-n trees; figures ask for the one and no table of the paper for the other.
     """
-    from harness.trainer.real_benchmarks import DOWNSTREAM
+    from harness.worlds.real.benchmarks import DOWNSTREAM
 
     found: dict[tuple[Role, str], bool] = {("CREATOR", profile.creator.source): True}
     for name, benchmark in profile.benchmarks.items():
@@ -72,7 +72,7 @@ def endpoints_of(profile: Profile) -> list[tuple[Role, str, bool]]:
 
 def _extras(profile: Profile) -> Iterator[Need]:
     """Yield the packages that only some profiles need."""
-    from harness.trainer.real_benchmarks import DOWNSTREAM
+    from harness.worlds.real.benchmarks import DOWNSTREAM
 
     if "alpaca_eval" in profile.benchmarks:
         yield package("alpaca-eval", "by the benchmark alpaca_eval", "alpaca")
@@ -94,7 +94,7 @@ def _extras(profile: Profile) -> Iterator[Need]:
 
 
 def _model(model: str) -> Need:
-    from harness.trainer.model_places import NOT_DOWNLOADED, download_line, place_of
+    from harness.worlds.real.models import NOT_DOWNLOADED, download_line, place_of
 
     name, at, commit = model.partition("@")
     try:
@@ -151,7 +151,7 @@ def _cached(source: str, revision: str) -> bool:
 
 
 def _benchmarks(profile: Profile) -> Iterator[Need]:
-    from harness.trainer.real_benchmarks import KINDS, benchmark_identity, fetch_line, folder_of
+    from harness.worlds.real.benchmarks import KINDS, benchmark_identity, fetch_line, folder_of
 
     for name, benchmark in profile.benchmarks.items():
         if name not in KINDS:
@@ -172,8 +172,8 @@ def _benchmarks(profile: Profile) -> Iterator[Need]:
 
 def _endpoint(role: Role, model: str, *, required: bool) -> Need:
     """Return whether a model can be asked, as far as can be told without asking it."""
-    from harness.creators.access import access_to
     from harness.evaluation.judging.endpoint import Endpoint
+    from harness.worlds.real.access import access_to
 
     what = f"{role.lower()} {model}"
     try:
@@ -248,7 +248,7 @@ def _calibrations(profile: Profile) -> Iterator[Need]:
 
 def online_needs(profile: Profile) -> Iterator[Need]:
     """Yield what the hub and the endpoints say of a profile's models."""
-    from harness.trainer.model_places import place_of
+    from harness.worlds.real.models import place_of
 
     for model in models_of(profile):
         if place_of(model) is None:
@@ -280,7 +280,7 @@ def _on_the_hub(model: str) -> Need:
 
 def _at_its_endpoint(role: Role, model: str, *, required: bool) -> Need:
     """Return whether an endpoint can be reached, takes the key and has the model."""
-    from harness.creators.access import access_to
+    from harness.worlds.real.access import access_to
     from harness.evaluation.judging.endpoint import Endpoint
 
     what = f"endpoint of the {role.lower()} {model}"

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.catalogue.profile import WORLD
 from harness.catalogue.schema import Row
 from harness.report.cells import Failures, State
 from harness.report.scores import read_rows
@@ -141,12 +140,12 @@ class _Reader:
         return self._benchmarks[name]
 
     def _bag(self, stage: Stage, file: str, column: str, text: Callable[[str], str]) -> Bigrams:
-        from harness.statistics.distance import bigrams, mask_items, unmasked
+        from harness.statistics.distance import bigrams
+        from harness.worlds.lookup import world_of
 
         if stage.fingerprint not in self._bags:
             rows = read_rows(self._store.open(stage.fingerprint) / file, column)
-            # Single characters are the items of the embedded world, and ordinary words elsewhere.
-            mask = mask_items if self._table_runs.profile.prompts.source == WORLD else unmasked
+            mask = world_of(self._table_runs.profile).shown_word
             self._bags[stage.fingerprint] = bigrams((text(value) for (value,) in rows), mask)
         return self._bags[stage.fingerprint]
 

@@ -27,7 +27,8 @@ from harness.report.scores import (
     read_scores,
 )
 from harness.store import Stage, Store
-from harness.trainer.rewards import ACCURACY, BEST_OF_N, SEED
+from harness.trainer.rewards import SEED
+from harness.worlds.protocol import ACCURACY, BEST_OF_N
 
 if TYPE_CHECKING:
     from harness.statistics import ScoreMatrix

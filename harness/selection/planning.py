@@ -10,7 +10,7 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from harness.catalogue.profile import WORLD, Profile
+from harness.catalogue.profile import Profile
 from harness.cost.limits import Limits, over_limits
 from harness.engine import Event, Plan, StageFailed, StageFinished, StageProgress
 from harness.errors import HarnessError, UserError
@@ -48,7 +48,9 @@ class PriceOptions:
 
 def has_price(profile: Profile) -> bool:
     """Return whether a profile's plans have a price: its models come from outside, and are real."""
-    return profile.policy != WORLD and profile.stand_ins is None
+    from harness.worlds.lookup import world_of
+
+    return not world_of(profile).self_contained
 
 
 @dataclass(frozen=True)
@@ -231,14 +233,14 @@ class RunPlan:
     def _check(self, on_warning: Callable[[str], None], on_note: Callable[[str], None]) -> None:
         """Refuse to start without what stages need, and say what else should be known."""
         from harness.preflight.outside import retirements
-        from harness.trainer.outside_assets import gaps, refuse_missing
+        from harness.worlds.lookup import world_of
 
-        pending, profile = self.stages.pending(self.store), self.work.profile
-        if has_price(profile):
+        profile = self.work.profile
+        world = world_of(profile)
+        if not world.self_contained:
             for need in retirements(profile):
                 on_warning(need.line)
-        refuse_missing(pending)
-        for gap in gaps(pending):
+        for gap in world.preflight(self.stages.pending(self.store)):
             on_note(gap)
 
     def _execute(

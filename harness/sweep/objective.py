@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import math
 
-from harness.catalogue.profile import WORLD, Profile, benchmark_of
+from harness.catalogue.profile import Profile, benchmark_of
 from harness.errors import HarnessError, UserError
 from harness.report.scores import read_rows
 from harness.store import Store
 from harness.sweep.declaration import COSTS, Measure, Sweep
 from harness.sweep.space import Candidate
-from harness.trainer.assets import assets_of
 from harness.trainer.plan import Planner, Run
+from harness.worlds.lookup import world_of
 
 VALIDATION = "validation"
 """The benchmark that trials are measured on; no table reports it."""
@@ -33,7 +33,7 @@ def on_validation(profile: Profile) -> Profile:
         UserError: The profile has no validation prompts, or no hard benchmark to take the settings
             of.
     """
-    if profile.policy != WORLD:
+    if not world_of(profile).has_validation_prompts:
         raise UserError(
             f"a sweep cannot run on the profile `{profile.name}`: only the embedded world has "
             "validation prompts, which are in no benchmark; use `--profile micro`"
@@ -58,7 +58,7 @@ def validation_runs(sweep: Sweep, candidate: Candidate, run_id: str) -> list[Run
         UserError: The profile cannot run the recipe.
     """
     profile = on_validation(candidate.profile)
-    planner = Planner(profile, assets_of(profile))
+    planner = Planner(world_of(profile))
     return [planner.run(run_id, candidate.recipe, seed) for seed in sweep.seeds]
 
 

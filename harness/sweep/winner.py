@@ -18,8 +18,8 @@ from harness.report.winner import base_run, winner_run
 from harness.store import Store
 from harness.sweep.declaration import Point, Sweep
 from harness.sweep.space import Candidate, base_candidate, candidate
-from harness.trainer.assets import assets_of
 from harness.trainer.plan import Planner, Run
+from harness.worlds.lookup import world_of
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def final_runs(sweep: Sweep, profile: Profile, point: Point) -> Final:
     if _means(best) != _means(base):
         named[base_run(sweep.name)] = base
     runs = [
-        Planner(found.profile, assets_of(found.profile)).run(run_id, found.recipe, seed)
+        Planner(world_of(found.profile)).run(run_id, found.recipe, seed)
         for run_id, found in named.items()
         for seed in sweep.result.seeds
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +77,7 @@ def execute(
         Interrupted: Ctrl-C.
     """
     from harness.trainer import steps
+    from harness.worlds.lookup import world_of
 
     engine = LocalEngine(
         store,
@@ -92,7 +92,7 @@ def execute(
         threads=profile.threads,
         hardware=hardware_of(profile),
     )
-    with _endpoints(profile):
+    with world_of(profile).serving():
         return engine.run(plan)
 
 
@@ -107,12 +107,3 @@ def needed_modules(stages: Sequence[Stage]) -> list[str]:
     """Return the slow modules that some stages import, in a fixed order."""
     kinds = {stage.kind for stage in stages}
     return sorted({module for kind, module in NEEDED_MODULES.items() if kind in kinds})
-
-
-def _endpoints(profile: Profile) -> AbstractContextManager[object]:
-    """Serve what a profile's stages ask over HTTP, where that is a stand-in."""
-    if profile.stand_ins is None:
-        return nullcontext()
-    from harness.stand_in.serving import endpoints
-
-    return endpoints()

@@ -10,15 +10,12 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Final
 
-from harness.catalogue.profile import Profile, RewardTraining
+from harness.catalogue.profile import RewardTraining
 from harness.catalogue.recipe import RewardRole
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
-from harness.trainer.answers import engine_settings
-from harness.trainer.assets import Assets
-from harness.trainer.creators import creator_settings
-from harness.trainer.human_prompts import prompt_settings
 from harness.trainer.rewards import SEED
+from harness.worlds.protocol import World
 
 VERSIONS: Mapping[str, int] = {
     "prompts": 1,
@@ -60,34 +57,44 @@ WARM_UP: Final = 10
 
 
 class StageFactory:
-    """Makes the stages of runs on one profile."""
+    """Makes the stages of runs on one profile.
 
-    def __init__(self, profile: Profile, assets: Assets) -> None:
-        """Make stages for a profile whose model names `assets` turns into identities."""
-        self.profile = profile
-        self.assets = assets
+    Attributes:
+        world: Says what the profile's names stand for.
+        profile: The profile.
+    """
+
+    def __init__(self, world: World) -> None:
+        """Make stages for the profile of a world.
+
+        Raises:
+            HarnessError: What the world makes on this machine cannot be made.
+        """
+        world.prepare()
+        self.world = world
+        self.profile = world.profile
         self._creators: dict[str, dict[str, Json]] = {}
 
     @cached_property
     def human_prompts(self) -> dict[str, Json]:
         """The settings that identify the profile's human prompts; a file is read once."""
-        return prompt_settings(self.profile, self.assets)
+        return self.world.prompts()
 
     @cached_property
     def engine(self) -> dict[str, Json]:
         """The settings that identify what gives the policy's answers; looked up once."""
-        return engine_settings(self.profile)
+        return self.world.engine()
 
     def creator(self, scheme: str) -> dict[str, Json]:
         """Return the settings that identify the profile's creator with an evolving scheme."""
         if scheme not in self._creators:
-            self._creators[scheme] = creator_settings(self.profile, self.assets, scheme)
+            self._creators[scheme] = self.world.creator(scheme)
         return self._creators[scheme]
 
     def with_policy(self, settings: dict[str, Json], policy: Stage | None) -> dict[str, Stage]:
         """Return the input that is the policy; without one, add θ0 to the settings instead."""
         if policy is None:
-            settings["policy"] = self.assets.policy()
+            settings["policy"] = self.world.policy()
             return {}
         return {"policy": policy}
 
@@ -118,7 +125,7 @@ class StageFactory:
         training = self.profile.trained_reward_models.get(role)
         if training is not None:
             return {"reward_model": self._trained_reward_model(role, training)}
-        settings["reward_model"] = self.assets.reward_model(role)
+        settings["reward_model"] = self.world.reward_model(role)
         return {}
 
     def stage(
@@ -130,7 +137,7 @@ class StageFactory:
     def _trained_reward_model(self, role: RewardRole, training: RewardTraining) -> Stage:
         settings: dict[str, Json] = {
             **TRAINING,
-            "policy": self.assets.policy(),
+            "policy": self.world.policy(),
             "steps": training.steps,
             "flipped": training.flipped,
             "warmup_steps": max(1, training.steps // WARM_UP),

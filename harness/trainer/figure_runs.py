@@ -10,14 +10,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from harness.catalogue.figure_rows import figure_unsupported, find_row
-from harness.catalogue.figures import Figure, RatingsFigure
+from harness.catalogue.figures import Figure, RatingsFigure, SharesFigure, TopicsFigure
 from harness.catalogue.profile import Profile, benchmark_of
 from harness.catalogue.schema import Row, Table
 from harness.errors import UserError
 from harness.store.stage import Stage
+from harness.trainer.factory import VERSIONS
 from harness.trainer.plan import Run
 from harness.trainer.table_runs import TableRuns, asked_together, plan_table
-from harness.trainer.topics import prompts_of_topics, topics_of
+from harness.worlds.lookup import world_of
+from harness.worlds.protocol import Topics
 
 
 @dataclass(frozen=True)
@@ -63,16 +65,16 @@ class FigureRuns:
     @property
     def _topics(self) -> list[Stage]:
         """The stages that tell the topics that the figure shows; none where no model is asked."""
-        told = topics_of(self.profile)
-        if told is None:
+        topics = world_of(self.profile).topics()
+        if topics is None:
             return []
         prompts = [
             stage
             for ref in self.row_ids
             for run in self._of_row(ref)
-            for stage in prompts_of_topics(self.figure, run)
+            for stage in _sorted_by_topic(self.figure, run)
         ]
-        return [found for stage in prompts if (found := told.stage_of(stage)) != stage]
+        return [found for stage in prompts if (found := topics_stage(topics, stage)) != stage]
 
     def _of_row(self, ref: str) -> list[Run]:
         """Return the runs of a row that has one run for all columns, one for each seed."""
@@ -105,6 +107,30 @@ def plan_figure(
     planned = [plan_table(tables[name], profile, seeds, rows) for name, rows in wanted.items()]
     parts = {part.id: _reading(figure, part) for part in asked_together(planned)}
     return FigureRuns(figure, profile, tuple(seeds), places, parts, lacking)
+
+
+def topics_stage(topics: Topics, prompts: Stage) -> Stage:
+    """Return the stage that tells the topics of prompts: that of a model, or the prompts' own.
+
+    Args:
+        topics: What sorts them.
+        prompts: The stage that holds the prompts, or answers to them.
+    """
+    if topics.settings is None:
+        return prompts
+    # A model is asked about the prompts, for which nobody need have answered them.
+    asked = prompts.inputs["prompts"] if prompts.kind == "generate" else prompts
+    label = f"{asked.label} · topics"
+    return Stage("topics", VERSIONS["topics"], topics.settings, {"prompts": asked}, label)
+
+
+def _sorted_by_topic(figure: Figure, run: Run) -> list[Stage]:
+    """Return the stages that hold the prompts whose topics a figure shows of a run, if any."""
+    if isinstance(figure, SharesFigure):
+        return [iteration.pairs for iteration in run.iterations]
+    if isinstance(figure, TopicsFigure):
+        return [run.iterations[figure.iteration - 1].rewards.inputs["completions"]]
+    return []
 
 
 def _reading(figure: Figure, part: TableRuns) -> TableRuns:

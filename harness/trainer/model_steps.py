@@ -13,12 +13,16 @@ import pyarrow.parquet as pq
 
 from harness.catalogue.hardware import Hardware
 from harness.errors import HarnessError, UserError
-from harness.micro import world
-from harness.micro.downstream_items import NAME as DOWNSTREAM
 from harness.store import Json, StageContext
-from harness.trainer.answers import Ask, PolicyAnswer, answering, policy_folder
-from harness.trainer.assets import asset_name, benchmark_items, resolve
-from harness.trainer.files import (
+from harness.worlds.answers import (
+    Ask,
+    PolicyAnswer,
+    answering,
+    policy_folder,
+    revision_instruction,
+)
+from harness.worlds.lookup import resolve, runtime_of
+from harness.worlds.stage_io import (
     COMPLETION_SCHEMA,
     PAIR_SCHEMA,
     PROMPT_SCHEMA,
@@ -28,15 +32,11 @@ from harness.trainer.files import (
     write_json,
     write_rows,
 )
-from harness.trainer.lm_eval_steps import run_tasks, score_tasks
-from harness.trainer.real_benchmarks import is_benchmark, is_lm_eval
-from harness.trainer.real_judging import judge_answers
 
 if TYPE_CHECKING:
-    from harness.micro.judge import Answers
-    from harness.micro.sources import Item
     from harness.models.loading import Conversation
     from harness.training.offline import OnLog
+    from harness.worlds.protocol import Item
 
 SCORING_BATCH = 256
 """Sequences scored at a time; rewards do not depend on it beyond rounding."""
@@ -67,8 +67,6 @@ def annotate_stage(ctx: StageContext) -> None:
     `summary.json` says what read them, whether the published model's own files were ever checked,
     and how many of the texts it read were too long for it and were cut.
     """
-    from harness.models.verification import verification
-
     rows = read_rows(ctx.inputs["completions"] / "completions.parquet")
     pairwise = ctx.settings.get("rewards") == "win_probability"
     model = reader_of(ctx, "two answers" if pairwise else "one answer")
@@ -82,11 +80,12 @@ def annotate_stage(ctx: StageContext) -> None:
         ],
     )
     identity = ctx.settings.get("reward_model")
-    embedded = identity is None or world.has(str(identity))
+    # Only the embedded world's are trained by a stage.
+    weights = "embedded" if identity is None else runtime_of(str(identity)).weights(str(identity))
     summary = {
         "reward_model": identity or "trained by the stage before",
         "format": model.format,
-        "weights": "embedded" if embedded else verification(str(identity)),
+        "weights": weights,
         "cut": sum(cut),
     }
     write_json(ctx.output / "summary.json", summary)
@@ -114,13 +113,13 @@ def load_reader(
         settings: the stage's; `dtype` is the number format, float32 if not given.
         reads: what its role asks for.
     """
-    from harness.models.loading import fastest_device
     from harness.models.reward_loading import load_reward_model
 
+    runtime = runtime_of(identity)
     return load_reward_model(
         resolve(identity),
         reads,
-        device="cpu" if world.has(identity) else fastest_device(),
+        device=runtime.reader_device(),
         dtype=str(settings.get("dtype", "float32")),
     )
 
@@ -151,11 +150,9 @@ def rewrite_stage(ctx: StageContext) -> None:
 
     Every revision is kept, whatever its reward, and its reward takes the place of the old one's.
     """
-    from harness.micro.language import REVISE
-
     rows = read_rows(ctx.inputs["pairs"] / "pairs.parquet")
-    told = user(str(ctx.settings.get("instruction", REVISE)))
-    asked = [[*user(row["prompt"]), assistant(row["chosen"]), *told] for row in rows]
+    instruction = user(revision_instruction(ctx.settings))
+    asked = [[*user(row["prompt"]), assistant(row["chosen"]), *instruction] for row in rows]
     with answering(ctx) as ask:
         answers = ask(asked, n=1, seed=ctx.seed)
     revised = [answer.text for (answer,) in answers]
@@ -235,10 +232,13 @@ def _train_launched(
 
 def answer_stage(ctx: StageContext) -> None:
     """Answer a benchmark, turn by turn; writes `answers.parquet`."""
-    if is_lm_eval(str(ctx.settings["benchmark"])):
-        run_tasks(ctx)
+    identity = str(ctx.settings["benchmark"])
+    runtime = runtime_of(identity)
+    answer = runtime.own_answering(identity)
+    if answer is not None:
+        answer(ctx, lambda: policy_folder(ctx))
         return
-    items = benchmark_items(str(ctx.settings["benchmark"]))
+    items = runtime.questions(identity)
     conversations = {item.item_id: user(item.turn_1) for item in items}
     rows: Rows = []
     with answering(ctx) as ask:
@@ -305,71 +305,7 @@ def temperature_of(setting: Json, category: str) -> float:
 
 def judge_stage(ctx: StageContext) -> None:
     """Judge answers; writes `judgments.parquet`, `scores.parquet` and `summary.json`."""
-    if is_benchmark(str(ctx.settings["benchmark"])):
-        judge_answers(ctx)
-        return
-    if is_lm_eval(str(ctx.settings["benchmark"])):
-        score_tasks(ctx)
-        return
-    from harness.micro.exact_match import EXACT_MATCH
-    from harness.micro.judge import JUDGE, Answer
-
-    identity, judge = str(ctx.settings["benchmark"]), str(ctx.settings["judge"])
-    name = asset_name(identity)
-    expected = EXACT_MATCH if name == DOWNSTREAM else JUDGE
-    if judge.partition("/")[2] != expected:
-        raise HarnessError(
-            f"the embedded world's benchmark `{name}` has no judge `{judge}`; use `{expected}`"
-        )
-    items = benchmark_items(identity)
-    answers = {
-        (row["prompt_id"], row["turn"]): Answer(row["completion"], row["n_tokens"])
-        for row in read_rows(ctx.inputs["answers"] / "answers.parquet")
-    }
-    judgments, scores, said = (
-        _exactly(items, answers) if name == DOWNSTREAM else _by_oracle(name, items, answers)
-    )
-    write_rows(ctx.output / "judgments.parquet", judgments)
-    write_rows(ctx.output / "scores.parquet", scores)
-    write_json(ctx.output / "summary.json", {"benchmark": identity, "judge": judge, **said})
-
-
-def _by_oracle(
-    name: str, items: Sequence[Item], answers: Answers
-) -> tuple[Rows, Rows, dict[str, Any]]:
-    """Return judgments, per-prompt values and summary of a benchmark that the oracle judges."""
-    from harness.micro.judge import COLUMNS, JUDGES
-
-    judgments, result = JUDGES[name](items, answers)
-    columns = {score: COLUMNS[score][name] for score in result.scores}
-    scores = [
-        {"prompt_id": prompt_id, "column": columns[score], "value": float(value)}
-        for prompt_id, score, value in result.rows()
-    ]
-    summary = {
-        "scores": {columns[score]: value for score, value in result.scores.items()},
-        "n": result.n,
-        "n_missing": result.n_missing,
-        "per_category": dict(result.per_category),
-        "notes": {columns[score]: note for score, note in result.notes.items()},
-    }
-    return judgments, scores, summary
-
-
-def _exactly(items: Sequence[Item], answers: Answers) -> tuple[Rows, Rows, dict[str, Any]]:
-    """Return judgments, per-prompt values and summary of the downstream tasks."""
-    from harness.micro.exact_match import judge_downstream
-
-    judgments = judge_downstream(items, answers)
-    scores = [
-        {"prompt_id": j["prompt_id"], "column": j["category"], "value": j["value"]}
-        for j in judgments
-    ]
-    by_task: dict[str, list[float]] = {}
-    for row in scores:
-        by_task.setdefault(row["column"], []).append(row["value"])
-    means = {task: sum(values) / len(values) for task, values in by_task.items()}
-    return judgments, scores, {"scores": means, "n": len(scores), "n_missing": 0}
+    runtime_of(str(ctx.settings["benchmark"])).judge(ctx)
 
 
 def reward_model_folder(ctx: StageContext) -> Path:

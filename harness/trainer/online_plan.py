@@ -19,7 +19,6 @@ from harness.eva.minibatch import StreamSettings
 from harness.extensions import METRICS
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
-from harness.trainer.creators import scorer_settings
 from harness.trainer.factory import StageFactory
 
 
@@ -109,7 +108,7 @@ def _settings(
     planner: StageFactory, recipe: Recipe, seed: int, hyper: OnlineTraining
 ) -> dict[str, Json]:
     """Return what all segments of a run have in common."""
-    online, assets, x = recipe.online, planner.assets, planner.profile.x
+    online, world, x = recipe.online, planner.world, planner.profile.x
     assert online is not None
     role = recipe.reward_model_at(1)
     ranked_by = recipe.informativeness_reward_model_at(1)
@@ -121,11 +120,11 @@ def _settings(
     creator = planner.creator(scheme) if evolves else {"creator": None}
     return {
         "algorithm": str(recipe.algorithm),
-        "policy": assets.policy(),
-        "reward_model": assets.reward_model(role),
-        "ranker": assets.reward_model(ranked_by) if other else None,
+        "policy": world.policy(),
+        "reward_model": world.reward_model(role),
+        "ranker": world.reward_model(ranked_by) if other else None,
         **creator,
-        **scorer_settings(planner.profile, online),
+        **planner.world.tree_scorer(online),
         "online": kept,
         **(METRICS.identity(online.metric) if evolves else {}),
         "x": x,
@@ -139,12 +138,12 @@ def _settings(
 
 def _numerics(profile: Profile) -> dict[str, Json]:
     """Return how large models compute; nothing where the embedded world's ways hold."""
-    told: dict[str, Json] = {}
+    settings: dict[str, Json] = {}
     if profile.dtype != "float32":
-        told["dtype"] = profile.dtype  # the reward models'
+        settings["dtype"] = profile.dtype  # the reward models'
     if profile.hardware is not None:
-        told["numerics"] = profile.hardware.online_numerics(profile.dtype)
-    return told
+        settings["numerics"] = profile.hardware.online_numerics(profile.dtype)
+    return settings
 
 
 def training_settings(hyper: OnlineTraining, online: Online, x: int) -> dict[str, Json]:

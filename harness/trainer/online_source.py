@@ -21,20 +21,18 @@ from harness.catalogue.recipe import Online
 from harness.eva.evolving import Prompt
 from harness.eva.minibatch import Fed, MiniBatch
 from harness.eva.stream import PromptStream
-from harness.micro import world
-from harness.micro.prompt_scores import complexity, quality
 from harness.models.loading import Checkpoint
 from harness.models.policy import generate
 from harness.models.reader import RewardModel
 from harness.models.reward_model import score
 from harness.store.stage import StageContext
-from harness.trainer.creators import evolver_of, tree_score_of
-from harness.trainer.files import PROMPT_SCHEMA, Rows, read_prompts
 from harness.trainer.model_steps import SCORING_BATCH, assistant, load_reader, user
 from harness.trainer.online_plan import stream_settings
 from harness.training.distributed import SharedPolicy
 from harness.training.offline import Metrics
 from harness.training.online import OnlineHyperparameters
+from harness.worlds.lookup import runtime_of
+from harness.worlds.stage_io import PROMPT_SCHEMA, Rows, read_prompts
 
 STREAM = "stream.json"
 """The stream's state and the costs so far, written at the end of each segment."""
@@ -65,8 +63,7 @@ class Source:
         self.trained: Rows = []
         self.seed = cast(int, s["seed"])
         self._hyper = hyper
-        # The embedded scores read the embedded language, and would call any other prompt simple.
-        self._embedded = str(s["policy"]).startswith(f"{world.card().version}/")
+        self._prompt_metrics = runtime_of(str(s["policy"])).prompt_metrics()
         self._penalty = cast(float, s["missing_eos_penalty"])
         self._reward_model = load_reader(str(s["reward_model"]), s, "one answer")
         self._ranker = load_reader(str(s["ranker"]), s, "one answer") if s["ranker"] else None
@@ -74,7 +71,8 @@ class Source:
             Prompt(**{name: row[name] for name in PROMPT_SCHEMA.names})
             for row in read_prompts(ctx.inputs["prompts"])
         ]
-        evolver = evolver_of(s) if s["creator"] else None
+        creating = runtime_of(str(s["creator"])) if s["creator"] else None
+        evolver = creating.evolver(s) if creating else None
         self.stream = PromptStream(
             stream_settings(
                 Online.model_validate(s["online"]), cast(int, s["x"]), cast(int, s["retries"])
@@ -82,7 +80,7 @@ class Source:
             human,
             evolver.creator if evolver else None,
             self.seed,
-            quality=tree_score_of(s) or quality,
+            quality=creating.tree_score(s) if creating else None,
             over=evolver.over if evolver else map,
         )
         self.costs = dict.fromkeys(COSTS, 0)
@@ -136,7 +134,7 @@ class Source:
                 "reward_best": float(step.rewards[i].max()),
             }
             self.trained.append(row)
-        return self._told(batch, step, fed)
+        return self._metrics(batch, step, fed)
 
     def summary(self) -> dict[str, Any]:
         """Return what the run has cost since it began, and how this segment's rewrites fared."""
@@ -151,10 +149,10 @@ class Source:
             "buffer": len(self.stream.buffer),
         }
 
-    def _told(self, batch: MiniBatch, step: _Step, fed: Fed) -> Metrics:
+    def _metrics(self, batch: MiniBatch, step: _Step, fed: Fed) -> Metrics:
         prompts = batch.prompts
         buffer = self.stream.buffer.entries
-        told = {
+        metrics = {
             "reward": float(step.rewards.mean()),
             "gap": float((step.rewards.max(axis=1) - step.rewards.mean(axis=1)).mean()),
             "without_spread": float((np.ptp(step.rewards, axis=1) == 0).mean()),
@@ -164,26 +162,26 @@ class Source:
             "rollouts": float(self.costs["rollouts"]),
             "tokens": float(self.costs["tokens"]),
         }
-        if self._embedded:
-            told["complexity"] = float(np.mean([complexity(p.prompt) for p in prompts]))
+        for name, metric in self._prompt_metrics.items():
+            metrics[name] = float(np.mean([metric(p.prompt) for p in prompts]))
         if batch.phase != "human":
-            told |= {
+            metrics |= {
                 f"phase/{name}": float(batch.phase == name)
                 for name in ("warm-up", "mix-up", "bootstrap")
             }
-            told |= {
+            metrics |= {
                 "buffer/size": float(len(buffer)),
                 "buffer/children": float(len(fed.children)),
                 "buffer/evicted": float(fed.evicted),
                 "buffer/dropped": float(fed.dropped),
             }
         if buffer:
-            told |= {
+            metrics |= {
                 "buffer/informativeness": float(np.mean([e.informativeness for e in buffer])),
                 "buffer/generation": float(np.mean([e.prompt.generation for e in buffer])),
                 "buffer/age": float(np.mean([batch.step - e.entered for e in buffer])),
             }
-        return told
+        return metrics
 
     def _rolled_out(
         self, policy: Checkpoint | SharedPolicy, prompts: Sequence[Prompt]

@@ -26,14 +26,14 @@ from harness.catalogue.hardware import Hardware
 from harness.errors import HarnessError
 from harness.store.stage import StageContext
 from harness.store.unfinished import held
-from harness.trainer.assets import resolve
-from harness.trainer.files import PROMPT_SCHEMA, write_json, write_rows
 from harness.trainer.online_source import STREAM, Source
 from harness.training.checkpoints import append_point
 from harness.training.launch import Job, configuration, launch
 from harness.training.online import OPTIMIZER, PLAIN, OnlineHyperparameters, train_segment
 from harness.training.placement import PATIENCE_S, OnlinePlacement, Server, one_device
 from harness.training.steps import Segment
+from harness.worlds.lookup import resolve
+from harness.worlds.stage_io import PROMPT_SCHEMA, write_json, write_rows
 
 TRAINED_SCHEMA = pa.schema(
     [

@@ -39,19 +39,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from harness.catalogue.profile import WORLD, Benchmark
 from harness.catalogue.recipe import Recipe, RewardRole
 from harness.catalogue.schema import RowKind
 from harness.extensions import LOSSES, METRICS
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
 from harness.trainer.factory import StageFactory
-from harness.trainer.lm_eval_steps import scorer_of, task_settings
 from harness.trainer.online_plan import segments
-from harness.trainer.real_benchmarks import is_benchmark, is_lm_eval
-from harness.trainer.real_judging import judging_settings
-from harness.trainer.rewriter import rewriter_settings
-from harness.trainer.scorer_steps import rating_settings
 
 INDEPENDENT = ("self_instruct",)
 """Evolving methods whose rewrites of a prompt do not build on one another."""
@@ -68,6 +62,23 @@ class Iteration:
     prompts: Stage
     pairs: Stage
     policy: Stage
+
+    @property
+    def rewards(self) -> Stage:
+        """The stage with the rewards of the prompts that an offline iteration starts from.
+
+        They are those behind the informativeness of the iteration's prompts where it chooses among
+        them, else those its pairs are made of.
+        """
+        pairs = self.pairs
+        while "pairs" in pairs.inputs:  # rewritten, or gone over again
+            pairs = pairs.inputs["pairs"]
+        if "evolved" in pairs.inputs:
+            evolved = pairs.inputs["evolved"].inputs["completions"].inputs["prompts"]
+            return evolved.inputs["selected"].inputs["rewards"]
+        if "only" in pairs.inputs:
+            return pairs.inputs["only"].inputs["rewards"]
+        return pairs.inputs["rewards"]
 
 
 @dataclass(frozen=True)
@@ -240,7 +251,7 @@ class _Step:
             return pairs
         generation = self.planner.profile.generation.model_dump()
         settings: dict[str, Json] = {**generation, "n": 1, **self.planner.engine}
-        settings |= rewriter_settings(self.planner.profile)
+        settings |= self.planner.world.rewriter()
         role = self.recipe.reward_model_at(self.number)
         inputs = {
             "pairs": pairs,
@@ -320,10 +331,9 @@ def judges_of_answers(
     planner: StageFactory, label: str, policy: Stage | None, seed: int
 ) -> dict[str, Stage]:
     """Return the judge's stage of each benchmark that a policy answers; θ0 without a policy."""
-    benchmarks = planner.profile.benchmarks.items()
     return {
-        name: _judged(planner, f"{label} · {name}", name, benchmark, policy, seed)
-        for name, benchmark in benchmarks
+        name: _judged(planner, f"{label} · {name}", name, policy, seed)
+        for name, benchmark in planner.profile.benchmarks.items()
         if not benchmark.of_prompts
     }
 
@@ -332,52 +342,15 @@ def judges_of_prompts(planner: StageFactory, label: str, prompts: Stage) -> dict
     """Return the stage of each judge of prompts."""
     return {
         name: planner.stage(
-            "rate",
-            {
-                "judge": planner.assets.judge(benchmark.judge),
-                **({} if planner.profile.policy == WORLD else rating_settings(benchmark)),
-            },
-            {"prompts": prompts},
-            f"{label} · {name}",
+            "rate", planner.world.rating(name), {"prompts": prompts}, f"{label} · {name}"
         )
         for name, benchmark in planner.profile.benchmarks.items()
         if benchmark.of_prompts
     }
 
 
-def _judged(
-    planner: StageFactory,
-    label: str,
-    name: str,
-    benchmark: Benchmark,
-    policy: Stage | None,
-    seed: int,
-) -> Stage:
-    identity = planner.assets.benchmark(name)
-    if is_lm_eval(identity):
-        return _lm_eval(planner, label, identity, policy)
-    settings: dict[str, Json] = {
-        "benchmark": identity,
-        "temperature": benchmark.temperature,  # type: ignore[dict-item]
-        "top_p": benchmark.top_p,
-        "max_new_tokens": benchmark.max_new_tokens,
-        "batch_size": planner.profile.generation.batch_size,
-        "seed": seed,
-        **planner.engine,
-    }
+def _judged(planner: StageFactory, label: str, name: str, policy: Stage | None, seed: int) -> Stage:
+    settings = planner.world.answering(name, seed)
     inputs = planner.with_policy(settings, policy)
     answers = planner.stage("answer", settings, inputs, label)
-    judge: dict[str, Json] = {
-        "benchmark": identity,
-        "judge": planner.assets.judge(benchmark.judge),
-        **(judging_settings(identity) if is_benchmark(identity) else {}),
-    }
-    return planner.stage("judge", judge, {"answers": answers}, label)
-
-
-def _lm_eval(planner: StageFactory, label: str, identity: str, policy: Stage | None) -> Stage:
-    """Return the stage that scores table 9's tasks, whose sampling is the tasks' own."""
-    settings = task_settings(identity, planner.profile)
-    answers = planner.stage("answer", settings, planner.with_policy(settings, policy), label)
-    judge: dict[str, Json] = {"benchmark": identity, "judge": scorer_of(identity)}
-    return planner.stage("judge", judge, {"answers": answers}, label)
+    return planner.stage("judge", planner.world.judging(name), {"answers": answers}, label)

@@ -77,11 +77,11 @@ def _held_out(planner: StageFactory, role: RewardRole) -> Stage:
 
 
 def _best_of_n(planner: StageFactory, role: RewardRole, seed: int) -> Stage:
-    items: dict[str, Json] = {"benchmark": planner.assets.benchmark("validation"), "seed": seed}
+    items: dict[str, Json] = {"benchmark": planner.world.benchmark("validation"), "seed": seed}
     prompts = planner.stage("prompts", items, {}, f"seed {seed} · validation")
     completions, _ = planner.rollouts(f"seed {seed} · validation", None, prompts, role)
     # The answers' label would be that of whichever reward model comes first.
     _, rewards = planner.rollouts(f"seed {seed} · best by {role}", None, prompts, role)
-    settings: dict[str, Json] = {"judge": planner.assets.judge("oracle")}
+    settings: dict[str, Json] = {"judge": planner.world.judge("oracle")}
     inputs = {"completions": completions, "rewards": rewards}
     return planner.stage("best_of_n", settings, inputs, f"seed {seed} · best by {role}")

@@ -11,29 +11,25 @@ from typing import cast
 
 import numpy as np
 
-from harness.errors import HarnessError
 from harness.eva.evolving import Prompt, Shape, evolve
 from harness.eva.informativeness import informativeness, weights
 from harness.eva.mixing import evolved_count, mix, repeated
 from harness.eva.pairs import best_against_worst
 from harness.eva.selection import select, selected_count
 from harness.store.stage import StageContext
-from harness.trainer.assets import benchmark_items
-from harness.trainer.creators import evolver_of
-from harness.trainer.files import (
+from harness.worlds.lookup import runtime_of
+from harness.worlds.stage_io import (
     ATTEMPT_SCHEMA,
     PAIR_SCHEMA,
     PROMPT_SCHEMA,
     SELECTED_SCHEMA,
+    progress_callback,
     read_prompts,
     read_rewards,
     read_rows,
     write_json,
     write_rows,
 )
-from harness.trainer.human_prompts import cut_prompts
-from harness.trainer.marks import marks
-from harness.trainer.scorer_steps import rate_prompts
 
 FUNCTIONS: Mapping[str, str] = {
     **{
@@ -45,9 +41,9 @@ FUNCTIONS: Mapping[str, str] = {
         for k in ("generate", "annotate", "rewrite", "train", "answer", "judge")
     },
     "online": "harness.trainer.online_steps:online_stage",
-    "topics": "harness.trainer.scorer_steps:topics_stage",
+    "topics": "harness.worlds.real.scorer:topics_stage",
     **{
-        k: f"harness.trainer.reward_steps:{k}_stage"
+        k: f"harness.worlds.embedded.reward_stages:{k}_stage"
         for k in ("reward_model", "held_out", "best_of_n")
     },
 }
@@ -62,16 +58,18 @@ def prompts_stage(ctx: StageContext) -> None:
     sampled from them.
     """
     if "benchmark" in ctx.settings:
-        items = benchmark_items(str(ctx.settings["benchmark"]))
-        asked = [
-            vars(Prompt(prompt_id=i.item_id, prompt=i.turn_1, source="benchmark")) for i in items
+        identity = str(ctx.settings["benchmark"])
+        prompts = [
+            Prompt(prompt_id=item.item_id, prompt=item.turn_1, source="benchmark")
+            for item in runtime_of(identity).questions(identity)
         ]
-        write_rows(ctx.output / "prompts.parquet", asked, PROMPT_SCHEMA)
+        write_rows(ctx.output / "prompts.parquet", [vars(p) for p in prompts], PROMPT_SCHEMA)
         return
-    cut, said = cut_prompts(ctx.settings)
-    write_rows(ctx.output / "prompts.parquet", [vars(p) for p in cut], PROMPT_SCHEMA)
-    if said is not None:
-        write_json(ctx.output / "summary.json", said)
+    human = runtime_of(str(ctx.settings["source"])).human_prompts(ctx.settings)
+    prompts = [Prompt(prompt_id=f"h{i:05d}", prompt=human.pool[i]) for i in human.positions]
+    write_rows(ctx.output / "prompts.parquet", [vars(p) for p in prompts], PROMPT_SCHEMA)
+    if human.summary is not None:
+        write_json(ctx.output / "summary.json", human.summary)
 
 
 def select_stage(ctx: StageContext) -> None:
@@ -122,7 +120,9 @@ def evolve_stage(ctx: StageContext) -> None:
         for row in read_rows(ctx.inputs["selected"] / "selected.parquet")
     ]
     s = ctx.settings
-    evolver = evolver_of(s, marks(ctx, "evolved", len(chosen)))
+    evolver = runtime_of(str(s["creator"])).evolver(
+        s, progress_callback(ctx, "evolved", len(chosen))
+    )
     result = evolve(
         chosen,
         evolver.creator,
@@ -186,8 +186,8 @@ def mix_stage(ctx: StageContext) -> None:
     size = cast(int, ctx.settings["size"])
     rows = mix(base, evolved, size, share, np.random.default_rng(ctx.seed))
     write_rows(ctx.output / "pairs.parquet", rows, PAIR_SCHEMA)
-    asked = evolved_count(size, share)
-    write_json(ctx.output / "summary.json", {"asked": asked, "evolved": min(asked, len(evolved))})
+    wanted = evolved_count(size, share)
+    write_json(ctx.output / "summary.json", {"asked": wanted, "evolved": min(wanted, len(evolved))})
 
 
 def join_stage(ctx: StageContext) -> None:
@@ -200,23 +200,8 @@ def join_stage(ctx: StageContext) -> None:
 
 
 def rate_stage(ctx: StageContext) -> None:
-    """Score prompts from their text; writes `scores.parquet` and `summary.json`."""
-    if "asked" in ctx.settings:
-        rate_prompts(ctx)
-        return
-    from harness.micro.prompt_scores import RULES, SCORERS
-
-    judge = str(ctx.settings["judge"])
-    if judge.partition("/")[2] != RULES:
-        raise HarnessError(f"the embedded world has no judge of prompts `{judge}`; use `{RULES}`")
-    prompts = read_prompts(ctx.inputs["prompts"])
-    rows = [
-        {"prompt_id": row["prompt_id"], "column": column, "value": score(row["prompt"])}
-        for column, score in SCORERS.items()
-        for row in prompts
-    ]
-    write_rows(ctx.output / "scores.parquet", rows)
-    write_json(ctx.output / "summary.json", {"judge": judge, "n": len(prompts)})
+    """Score prompts; writes `scores.parquet` and `summary.json`."""
+    runtime_of(str(ctx.settings["judge"])).rate(ctx)
 
 
 def repeat_stage(ctx: StageContext) -> None:

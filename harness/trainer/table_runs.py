@@ -11,9 +11,9 @@ from harness.catalogue.recipe import Recipe
 from harness.catalogue.schema import Column, Row, RowKind, Table
 from harness.errors import UserError
 from harness.store.stage import Stage
-from harness.trainer.assets import assets_of
 from harness.trainer.plan import Planner, Run
 from harness.trainer.reward_plan import RewardStudy, plan_study
+from harness.worlds.lookup import world_of
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def plan_table(
         raise UserError(
             f"`{table.id}` cannot run on the profile `{profile.name}`: " + "; ".join(reasons)
         )
-    planner = Planner(profile, assets_of(profile))
+    planner = Planner(world_of(profile))
     runs = {
         (run_id, seed): planner.run(run_id, it.recipe, seed, it.kind).asking(it.benchmarks)
         for seed in seeds

@@ -69,7 +69,7 @@ def test_a_rebuilt_world_is_compared_with_the_one_in_use(
 ) -> None:
     import toy_world
 
-    from harness.micro import world
+    from harness.worlds.embedded import world
 
     def build(output: Path, seed: int, on_event: Callable[[str], None]) -> world.Card:
         on_event("prompts and benchmarks")
@@ -77,7 +77,7 @@ def test_a_rebuilt_world_is_compared_with_the_one_in_use(
         (output / "prompts.parquet").write_text(f"other prompts {seed}")
         return world.write_card(output, {})
 
-    monkeypatch.setattr("harness.micro.build.build", build)
+    monkeypatch.setattr("harness.worlds.embedded.build.build", build)
     result = call("micro", "build", "--output", str(tmp_path / "new"))
     assert result.exit_code == 0, result.output
     assert "prompts and benchmarks\n" in result.stdout

@@ -121,7 +121,7 @@ def test_a_machine_with_everything_is_ready(
         (folder / "model.safetensors").write_bytes(b"")
     for name in ("arena-hard", "alpaca-eval", "mt-bench"):
         (tmp_path / "benchmarks" / name).mkdir(parents=True)
-    read = "harness.trainer.real_benchmarks.benchmark_identity"
+    read = "harness.worlds.real.benchmarks.benchmark_identity"
     monkeypatch.setattr(read, lambda name, declared: f"{name}@read")
     revision = load_profiles()["paper"].prompts.revision
     data = tmp_path / "datasets" / "snorkelai___snorkel-mistral-pair_rm" / "default" / "0.0.0"

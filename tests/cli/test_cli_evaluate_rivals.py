@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from harness.stand_in.replies import completion
-from harness.stand_in.server import StandIn
+from harness.worlds.mock.replies import completion
+from harness.worlds.mock.server import StandIn
 
 ROOT = Path(__file__).resolve().parents[2]
 

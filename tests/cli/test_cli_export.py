@@ -27,7 +27,7 @@ from harness.export.licence import head_of, licence_of
 from harness.export.policy import find_policy
 from harness.models.policy import generate
 from harness.store import Stage, Store
-from harness.trainer.model_places import identity_of
+from harness.worlds.real.models import identity_of
 
 EVIL = "judge | <b>x</b>\n# [click](http://evil)"
 

@@ -25,9 +25,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.errors import HarnessError
-from harness.micro import world
 from harness.selection.selection import select
 from harness.store import StageContext
+from harness.worlds.embedded import world
 
 KINDS = [
     "prompts",

@@ -9,32 +9,21 @@ from harness.cost.assumptions import assumptions
 from harness.cost.costing import Costing
 from harness.cost.hardware import Hardware, hardware_of
 from harness.trainer.plan import Planner
+from harness.worlds.real.planning import RealWorld
 
 
-class NamedAssets:
+class NamedWorld(RealWorld):
     """Identities made of a profile's names, as on a machine where nothing is downloaded."""
 
-    def __init__(self, profile: Profile) -> None:
-        self._profile = profile
-
     def policy(self) -> str:
-        return f"{self._profile.policy}@not-downloaded"
+        return f"{self.profile.policy}@not-downloaded"
 
     def reward_model(self, role: str) -> str:
-        return f"{self._profile.reward_models[role]}@not-downloaded"  # type: ignore[index]
-
-    def prompts(self) -> str:
-        return "nowhere"
-
-    def creator(self, method: str) -> str:
-        return f"nobody/{method}"
+        return f"{self.profile.reward_models[role]}@not-downloaded"  # type: ignore[index]
 
     def benchmark(self, name: str) -> str:
         known = name.replace("_", "-")
         return f"{'lm-eval' if name == 'downstream' else known}@not-downloaded"
-
-    def judge(self, name: str) -> str:
-        return name
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +39,7 @@ def paper() -> Profile:
 
 @pytest.fixture
 def planner(paper: Profile) -> Planner:
-    return Planner(paper, NamedAssets(paper))
+    return Planner(NamedWorld(paper))
 
 
 @pytest.fixture

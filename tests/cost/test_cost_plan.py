@@ -109,7 +109,7 @@ def test_a_model_of_unknown_shape_is_unknown_and_not_zero(
     planner: Planner, paper: Profile, h100s: Hardware
 ) -> None:
     own = paper.model_copy(update={"policy": "somebody/own-model"})
-    plan = stages(Planner(own, type(planner.assets)(own)))
+    plan = stages(Planner(type(planner.world)(own)))
     found = price(plan, own, h100s)
     assert found.unknown == ("the shape of somebody/own-model is not known",)
     unknown = {kind.kind for kind in found.kinds if kind.unknown}
@@ -130,7 +130,7 @@ def test_without_a_price_dollars_are_unknown_and_not_zero(
 ) -> None:
     creator = paper.creator.model_copy(update={"source": "my-own-creator"})
     own = paper.model_copy(update={"creator": creator})
-    found = price(stages(Planner(own, planner.assets)), own, h100s)
+    found = price(stages(Planner(type(planner.world)(own))), own, h100s)
     (call,) = found.unpriced
     assert call.model == "my-own-creator"
     assert call.usd is None

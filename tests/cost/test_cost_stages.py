@@ -24,7 +24,7 @@ from harness.engine import Plan
 from harness.store.stage import Stage
 from harness.trainer.factory import VERSIONS
 from harness.trainer.plan import Planner, Run
-from harness.trainer.scorer_steps import topic_settings
+from harness.worlds.real.scoring import topic_settings
 
 MATRICES = 9_241_100_288
 START = 180 * 8  # seconds x GPUs, for every stage with a model

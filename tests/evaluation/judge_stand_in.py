@@ -1,9 +1,9 @@
-"""The stand-in endpoint as tests use it: `harness.stand_in`'s, under the names the tests import."""
+"""The stand-in endpoint of `harness.worlds.mock`, under the names that tests import."""
 
 from __future__ import annotations
 
-from harness.stand_in.replies import Body, answer, completion, digest
-from harness.stand_in.server import StandIn, main
+from harness.worlds.mock.replies import Body, answer, completion, digest
+from harness.worlds.mock.server import StandIn, main
 
 judge = answer
 

@@ -15,10 +15,6 @@ from typing import Any
 import pytest
 from judge_stand_in import StandIn, completion
 
-from harness.creators.asking import Judge as Asked
-from harness.creators.asking import ask, only_field
-from harness.creators.generator import EndpointGenerator
-from harness.creators.scoring import COMPLEXITY
 from harness.errors import HarnessError, UserError
 from harness.evaluation import published
 from harness.evaluation.benchmark_alpaca_own import preference
@@ -34,6 +30,10 @@ from harness.evaluation.judging.tokens import most_completion_tokens, most_promp
 from harness.evaluation.lm_eval_run import keep_results
 from harness.evaluation.lm_eval_tasks import evaluate_results, read_results
 from harness.evaluation.mt_bench import parse_rating
+from harness.worlds.real.asking import Judge as Asked
+from harness.worlds.real.asking import ask, only_field
+from harness.worlds.real.generator import EndpointGenerator
+from harness.worlds.real.scoring import COMPLEXITY
 
 PRICE = Price(10.0, 30.0)
 DEEP = "[" * 100_000 + "]" * 100_000

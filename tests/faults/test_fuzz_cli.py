@@ -113,9 +113,9 @@ def start(*_: Any, **__: Any) -> Any:
 HEAVY = (
     "harness.engine.local.LocalEngine.run",
     "harness.sweep.conduct.run_sweep",
-    "harness.micro.build.build_policy",
+    "harness.worlds.embedded.build.build_policy",
     "harness.report.error_rates.measure",
-    "harness.prompts.sources.read_pool",
+    "harness.worlds.real.sources.read_pool",
     "harness.cli.engine_command._measured",
     "harness.evaluation.benchmark_homes.fetch",
     "harness.evaluation.judging.client.Client.ask",

@@ -21,11 +21,11 @@ from harness.catalogue.figure_files import load_figures
 from harness.catalogue.load import load_tables
 from harness.catalogue.profile import load_profiles
 from harness.catalogue.yaml_reader import YamlFault, load, parse_yaml
-from harness.creators.templates import OWN_TEMPLATES, read_templates
 from harness.errors import UserError
 from harness.evaluation.judging.prices import SHIPPED, read_prices
 from harness.project import declaration_dirs, figures_dir, profiles_dir
 from harness.sweep.declaration import FOLDER, load_sweeps
+from harness.worlds.real.templates import OWN_TEMPLATES, read_templates
 
 EXPERIMENTS, ABLATIONS = declaration_dirs()
 

@@ -15,24 +15,24 @@ from toy_figures import (
     write_stage,
     write_stages,
 )
-from toy_tables import PROVENANCE, ToyAssets
+from toy_tables import PROVENANCE, ToyWorld
 
-from harness.micro.operations import CATEGORIES, OPERATIONS
 from harness.report.cells import build_cells
 from harness.report.figures.point import Point
 from harness.report.figures.report import FigureReport, assemble_figure
-from harness.report.figures.rewards import read_reward_data, rewards_stage
+from harness.report.figures.rewards import read_reward_data
 from harness.report.figures.scores import ScoreData
 from harness.report.figures.shares import read_share_data
 from harness.report.scores import read_rows, read_scores
 from harness.store import Stage, Store, StoreError
 from harness.trainer.figure_runs import plan_figure
-from harness.trainer.files import write_rows
+from harness.worlds.embedded.operations import CATEGORIES, OPERATIONS
+from harness.worlds.stage_io import write_rows
 
 
 @pytest.fixture(autouse=True)
-def _toy_assets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.trainer.table_runs.assets_of", lambda _: ToyAssets())
+def _toy_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.trainer.table_runs.world_of", ToyWorld)
 
 
 def states(report: FigureReport) -> Counter[str]:
@@ -85,8 +85,8 @@ def test_the_accuracy_of_a_reward_model_is_named_where_its_card_says_it(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "harness.trainer.accuracy.held_out_accuracy",
-        lambda profile, role: 0.9 if role == "pairwise" else None,
+        "harness.worlds.embedded.planning.EmbeddedWorld.reward_model_accuracy",
+        lambda world, role: 0.9 if role == "pairwise" else None,
     )
     report = assemble_figure(toy_figure("figure4"), store)
     bars = list(dict.fromkeys(point.at for point in report.points))
@@ -158,22 +158,22 @@ def test_rewards_are_those_the_selection_rests_on(store: Store) -> None:
     """The second iteration selects among the first's prompts by the trained policy's answers."""
     runs = toy_figure("figure10")
     run = runs.runs["dpo-eva-a_min", 0]
-    stage = rewards_stage(run.iterations[1])
+    stage = run.iterations[1].rewards
     answers = stage.inputs["completions"]
     assert stage.kind == "annotate"
     assert answers.inputs["policy"] == run.iterations[0].policy
     assert answers.inputs["prompts"] == run.iterations[0].prompts
-    first = rewards_stage(run.iterations[0])
+    first = run.iterations[0].rewards
     assert "policy" not in first.inputs["completions"].inputs
     select = toy_figure("figure10").parts["table4"].runs["dpo-eva-a_min", 0].iterations[1]
-    assert rewards_stage(select) == stage
+    assert select.rewards == stage
 
 
 def test_rewards_of_a_selection_without_evolving_are_those_it_selects_by(store: Store) -> None:
     tables, figures = declared()
     figure = figures["figure10"].model_copy(update={"row": "table5/select-sample"})
     run = plan_figure(figure, tables, toy_profile(), (0,)).runs["dpo-select-sample", 0]
-    assert rewards_stage(run.iterations[1]) == run.iterations[1].prompts.inputs["rewards"]
+    assert run.iterations[1].rewards == run.iterations[1].prompts.inputs["rewards"]
 
 
 def test_rewards_and_topics_are_read_prompt_by_prompt(store: Store) -> None:
@@ -307,7 +307,7 @@ def test_no_file_of_a_store_is_trusted_unread(store: Store) -> None:
     """A changed file of a stage behind a figure stops whoever reads it."""
     runs = toy_figure("figure10", (0,))
     write_stages(store, runs, ["annotate"])
-    stage = rewards_stage(runs.runs["dpo-eva-a_min", 0].iterations[1])
+    stage = runs.runs["dpo-eva-a_min", 0].iterations[1].rewards
     path = store.path(stage.fingerprint) / "rewards.parquet"
     path.chmod(0o644)
     path.write_bytes(path.read_bytes() + b"x")

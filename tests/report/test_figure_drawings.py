@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from toy_figures import declared, toy_figure, write_judges, write_stages
-from toy_tables import ToyAssets
+from toy_tables import ToyWorld
 
 from harness.report.figures.drawing import INK, MUTED, OURS, PAPERS, STYLES
 from harness.report.figures.report import FigureReport, assemble_figure
@@ -19,8 +19,8 @@ FIGURES = ("figure3", "figure4", "figure5", "figure6", "figure7", "figure9", "fi
 
 
 @pytest.fixture(autouse=True)
-def _toy_assets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.trainer.table_runs.assets_of", lambda _: ToyAssets())
+def _toy_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.trainer.table_runs.world_of", ToyWorld)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FigureReport]:
     store = Store(tmp_path_factory.mktemp("whole") / "store")
     reports = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("harness.trainer.table_runs.assets_of", lambda _: ToyAssets())
+        patch.setattr("harness.trainer.table_runs.world_of", ToyWorld)
         patch.setattr("os.fsync", lambda _: None)
         for name in FIGURES:
             runs = toy_figure(name)

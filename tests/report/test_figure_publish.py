@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from toy_figures import declared, toy_figure, toy_profile, write_judges, write_stages
-from toy_tables import ToyAssets
+from toy_tables import ToyWorld
 
 from harness.errors import HarnessError
 from harness.report.figures.page import as_markdown, print_figure
@@ -34,8 +34,8 @@ NAMES = ("figure4", "figure5", "figure6", "figure7", "figure9", "figure10", "fig
 
 
 @pytest.fixture(autouse=True)
-def _toy_assets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.trainer.table_runs.assets_of", lambda _: ToyAssets())
+def _toy_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.trainer.table_runs.world_of", ToyWorld)
 
 
 @pytest.fixture
@@ -298,8 +298,8 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 import harness.trainer.table_runs
-from toy_tables import ToyAssets
-harness.trainer.table_runs.assets_of = lambda _: ToyAssets()
+from toy_tables import ToyWorld
+harness.trainer.table_runs.world_of = ToyWorld
 from toy_figures import toy_figure
 from harness.report.figures.publish import check_figure, publish_figure
 from harness.report.figures.report import assemble_figure

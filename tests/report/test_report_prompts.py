@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from scipy import stats
-from toy_tables import ToyAssets, by_place, scores_file, write_parquet
+from toy_tables import ToyWorld, by_place, scores_file, write_parquet
 
 from harness.catalogue.load import load_tables
 from harness.catalogue.profile import load_profiles
@@ -38,7 +38,7 @@ LEVELS = {"prompts-seed": 1.0, "prompts-eva-1": 2.0, "prompts-eva-2": 3.0, "prom
 
 def prompt_runs(seeds: tuple[int, ...]) -> TableRuns:
     """Plan table 7 with identities that mean nothing."""
-    planner = Planner(MICRO, ToyAssets())
+    planner = Planner(ToyWorld(MICRO))
     runs = {
         (run_id, seed): planner.run(run_id, recipe, seed, row.kind)
         for seed in seeds

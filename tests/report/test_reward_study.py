@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 from toy_tables import (
     PROVENANCE,
-    ToyAssets,
+    ToyWorld,
     toy_runs,
     write_parquet,
     write_prompts,
@@ -65,7 +65,7 @@ TABLE: dict[str, Any] = {
 def planned(seeds: Sequence[int] = (0, 1)) -> TableRuns:
     """Plan the toy table with its study."""
     runs = toy_runs(seeds=seeds, table=TABLE)
-    planner = Planner(runs.profile, ToyAssets())
+    planner = Planner(ToyWorld(runs.profile))
     study = plan_study(planner, runs.table, runs.rows, seeds)
     return TableRuns(runs.table, runs.profile, runs.seeds, runs.rows, runs.runs, study)
 

@@ -19,11 +19,11 @@ from harness.catalogue.figures import Figure
 from harness.catalogue.load import load_tables
 from harness.catalogue.profile import Profile, load_profiles
 from harness.catalogue.schema import Table
-from harness.micro.language import Task, render
-from harness.micro.operations import CATEGORIES, OPERATIONS
 from harness.report.origin import behind
 from harness.store import Stage, Store
 from harness.trainer.figure_runs import FigureRuns, plan_figure
+from harness.worlds.embedded.language import Task, render
+from harness.worlds.embedded.operations import CATEGORIES, OPERATIONS
 
 ITEMS = tuple("123abc")
 
@@ -49,6 +49,7 @@ def toy_profile() -> Profile:
         update={
             "name": "micro",
             "scale": "toy",
+            "policy": micro.policy,
             "prompts": micro.prompts,
             "benchmarks": micro.benchmarks,
         }

@@ -14,9 +14,10 @@ from harness.catalogue.profile import load_profiles
 from harness.catalogue.schema import Table
 from harness.report.cells import Cell
 from harness.report.origin import behind
-from harness.store import Provenance, Stage, Store
+from harness.store import Json, Provenance, Stage, Store
 from harness.trainer.plan import Planner, Run
 from harness.trainer.table_runs import TableRuns
+from harness.worlds.embedded.planning import EmbeddedWorld
 
 PROVENANCE: Provenance = {
     "commit": "0123456789abcdef0123456789abcdef01234567",
@@ -62,7 +63,7 @@ DECLARATION: dict[str, Any] = {
 BENCHMARK = {"ah_wr": "arena_hard", "mt_avg": "mt_bench", "ae_lc": "alpaca_eval"}
 
 
-class ToyAssets:
+class ToyWorld(EmbeddedWorld):
     """Identities that mean nothing."""
 
     def policy(self) -> str:
@@ -71,11 +72,11 @@ class ToyAssets:
     def reward_model(self, role: str) -> str:
         return f"toy-1/rm_{role}@bb"
 
-    def prompts(self) -> str:
-        return "toy-1/prompts@cc"
+    def prompts(self) -> dict[str, Json]:
+        return {"source": "toy-1/prompts@cc"}
 
-    def creator(self, method: str) -> str:
-        return f"toy-1/{method}"
+    def creator(self, scheme: str) -> dict[str, Json]:
+        return {"creator": f"toy-1/{scheme}"}
 
     def benchmark(self, name: str) -> str:
         return f"toy-1/{name}@dd"
@@ -92,7 +93,7 @@ def toy_runs(
     micro = load_profiles()["micro"]
     benchmarks = {name: b for name, b in micro.benchmarks.items() if name in BENCHMARK.values()}
     profile = micro.model_copy(update={"scale": scale, "benchmarks": benchmarks})
-    planner = Planner(profile, ToyAssets())
+    planner = Planner(ToyWorld(profile))
     runs: dict[tuple[str, int], Run] = {}
     for row in checked.rows:
         for run_id, recipe in checked.recipes(row).items():

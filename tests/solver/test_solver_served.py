@@ -22,7 +22,7 @@ from harness.solver.opening import Place, opening
 from harness.solver.process import Server
 from harness.solver.request import Answered, Asked, Sample, Sampling, seed_of
 from harness.solver.solver import Solver
-from harness.stand_in.server import StandIn
+from harness.worlds.mock.server import StandIn
 
 Requests = Callable[[], list[dict[str, Any]]]
 

@@ -19,10 +19,11 @@ from harness.errors import UserError
 from harness.models.policy import generate
 from harness.solver.environment import identity, installed, needed
 from harness.store import Json, Stage, StageContext, Store
-from harness.trainer.answers import answering, engine_settings, place_of
-from harness.trainer.files import PROMPT_SCHEMA, read_rows, write_rows
 from harness.trainer.model_steps import generate_stage
 from harness.trainer.table_runs import plan_table
+from harness.worlds.answers import answering, place_of
+from harness.worlds.lookup import world_of
+from harness.worlds.stage_io import PROMPT_SCHEMA, read_rows, write_rows
 
 Requests = Callable[[], list[dict[str, Any]]]
 
@@ -189,7 +190,7 @@ def test_engine_and_version_are_part_of_a_stages_identity(
 
 def test_real_models_answer_by_transformers_of_a_version(micro: Profile) -> None:
     real = micro.model_copy(update={"policy": "google/gemma-2-9b-it", "dtype": "bfloat16"})
-    said = engine_settings(real)
+    said = world_of(real).engine()
     assert said == {"engine": identity("transformers"), "dtype": "bfloat16"}
     assert str(said["engine"]).split()[1].split(".")[0].isdigit()
 
@@ -198,7 +199,7 @@ def test_what_is_not_installed_can_be_planned_and_refuses_to_run(
     policy_path: Path, tmp_path: Path, micro: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HARNESS_SGLANG_PYTHON", raising=False)
-    said = engine_settings(micro.model_copy(update={"engine": "sglang"}))
+    said = world_of(micro.model_copy(update={"engine": "sglang"})).engine()
     assert said == {"engine": "sglang (unknown environment)", "dtype": "float32"}
     with pytest.raises(
         UserError, match=r"sglang is not installed: name the Python .*SGLANG_PYTHON"

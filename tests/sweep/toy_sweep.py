@@ -20,13 +20,13 @@ import pyarrow.parquet as pq
 from harness.catalogue.profile import Profile, load_profiles
 from harness.engine import Outcome, Plan
 from harness.errors import HarnessError
-from harness.micro import world
 from harness.store import Stage, StageContext, Store
 from harness.store.progress import ProgressWriter
 from harness.sweep.declaration import Sweep
 from harness.sweep.study import study_name
 from harness.sweep.work import Order
 from harness.trainer.factory import VERSIONS
+from harness.worlds.embedded import world
 
 FUNCTIONS = dict.fromkeys(VERSIONS, "toy_sweep:stage") | {
     kind: f"toy_sweep:{kind}_stage" for kind in ("prompts", "mix", "train", "answer", "judge")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from toy_table import PROVENANCE, ToyAssets, contents, mark
+from toy_table import PROVENANCE, ToyWorld, contents, mark
 
 from harness.catalogue.load import load_tables
 from harness.catalogue.profile import load_profiles
@@ -27,7 +27,7 @@ def planned() -> TableRuns:
     profile = profile.model_copy(update={"benchmarks": {}})
     row = table.row("rloo-eva-2x")
     ((name, recipe),) = table.recipes(row).items()
-    runs = {(name, 0): Planner(profile, ToyAssets()).run(name, recipe, 0)}
+    runs = {(name, 0): Planner(ToyWorld(profile)).run(name, recipe, 0)}
     return TableRuns(table, profile, (0,), (row,), runs)
 
 

@@ -15,7 +15,7 @@ from mlflow import MlflowClient
 from harness.catalogue.load import load_tables
 from harness.catalogue.profile import load_profiles
 from harness.engine import Plan
-from harness.store import Provenance, Stage, Store
+from harness.store import Json, Provenance, Stage, Store
 from harness.store.progress import ProgressWriter
 from harness.tracking.database import default_uri
 from harness.tracking.marks import Mark, Marks
@@ -23,6 +23,7 @@ from harness.tracking.record import FOLDER, SEEN
 from harness.tracking.runs import run_identity
 from harness.trainer.plan import Planner
 from harness.trainer.table_runs import TableRuns
+from harness.worlds.embedded.planning import EmbeddedWorld
 
 ROWS = ("dpo-1", "eva-a_min")
 SERVED = {"dpo-h1": ["table4/dpo-1", "table5/dpo-1"], "dpo-eva-a_min": ["table4/eva-a_min"]}
@@ -39,7 +40,7 @@ PROVENANCE: Provenance = {
 }
 
 
-class ToyAssets:
+class ToyWorld(EmbeddedWorld):
     """Identities without files."""
 
     def policy(self) -> str:
@@ -48,11 +49,11 @@ class ToyAssets:
     def reward_model(self, role: str) -> str:
         return f"toy/{role}"
 
-    def prompts(self) -> str:
-        return "toy/prompts"
+    def prompts(self) -> dict[str, Json]:
+        return {"source": "toy/prompts"}
 
-    def creator(self, method: str) -> str:
-        return f"toy/{method}"
+    def creator(self, scheme: str) -> dict[str, Json]:
+        return {"creator": f"toy/{scheme}"}
 
     def benchmark(self, name: str) -> str:
         return f"toy/{name}"
@@ -64,7 +65,7 @@ class ToyAssets:
 def toy_runs(seeds: Iterable[int] = (0, 1)) -> TableRuns:
     """Return the runs of two rows of table 4, which share their first iteration."""
     table, profile = load_tables()["table4"], load_profiles()["micro"]
-    planner = Planner(profile, ToyAssets())
+    planner = Planner(ToyWorld(profile))
     rows = tuple(table.row(name) for name in ROWS)
     runs = {
         (name, seed): planner.run(name, recipe, seed).asking(BENCHMARKS)

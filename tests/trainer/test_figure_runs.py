@@ -12,11 +12,12 @@ from harness.catalogue.profile import Profile, load_profiles
 from harness.catalogue.schema import Table
 from harness.engine import Plan
 from harness.errors import UserError
-from harness.micro import world
-from harness.micro.operations import CATEGORIES
-from harness.trainer.accuracy import held_out_accuracy
 from harness.trainer.figure_runs import plan_figure
-from harness.trainer.topics import NO_TOPIC, category_of_first_operation, topics_of
+from harness.worlds.embedded import world
+from harness.worlds.embedded.operations import CATEGORIES
+from harness.worlds.embedded.planning import category_of_first_operation
+from harness.worlds.lookup import world_of
+from harness.worlds.protocol import NO_TOPIC
 
 SEEDS = (0, 1)
 
@@ -77,9 +78,9 @@ def test_a_plan_needs_a_seed(
 
 
 def test_the_topic_of_a_prompt_is_the_category_of_its_first_operation(micro: Profile) -> None:
-    told = topics_of(micro)
-    assert told is not None
-    assert told.names == CATEGORIES
+    sorting = world_of(micro).topics()
+    assert sorting is not None
+    assert sorting.names == CATEGORIES
     topic_of = category_of_first_operation
     assert topic_of("reverse it , then sort it : 3 1 2") == "coding"
     assert topic_of("sort it , then reverse it : 3 1 2") == "reasoning"
@@ -97,19 +98,19 @@ def test_elsewhere_a_stage_tells_the_topics_that_a_figure_shows(
     assert len(topics) == stages
     assert {stage.settings["judge"] for stage in topics} == {"gemini-1.5-flash"}
     bare = paper.model_copy(update={"creator": paper.creator.model_copy(update={"scorer": None})})
-    assert topics_of(bare) is None
+    assert world_of(bare).topics() is None
     plan = Plan(plan_figure(figures[name], tables, bare, (0,)).targets)
     assert not any(stage.kind == "topics" for stage in plan)
 
 
 def test_only_the_embedded_world_has_cards() -> None:
     paper = load_profiles()["paper"]
-    assert held_out_accuracy(paper, "pointwise") is None
+    assert world_of(paper).reward_model_accuracy("pointwise") is None
 
 
 def test_accuracy_is_what_the_card_says(micro: Profile) -> None:
     noted = world.card().notes["rm_pointwise"]["held_out_accuracy"]
-    assert held_out_accuracy(micro, "pointwise") == noted
+    assert world_of(micro).reward_model_accuracy("pointwise") == noted
     assert 0.5 < noted < 1.0
     offered = micro.model_copy(update={"reward_models": {}})
-    assert held_out_accuracy(offered, "pointwise") is None
+    assert world_of(offered).reward_model_accuracy("pointwise") is None

@@ -22,13 +22,13 @@ from harness.catalogue.figure_files import load_figures
 from harness.catalogue.load import load_tables
 from harness.catalogue.profile import Profile, load_profiles, table_unsupported
 from harness.engine import Plan
-from harness.stand_in import build
 from harness.store import Stage
 from harness.sweep.declaration import load_sweeps
 from harness.sweep.objective import validation_runs
 from harness.sweep.space import candidate, points
 from harness.trainer.figure_runs import plan_figure
 from harness.trainer.table_runs import plan_table
+from harness.worlds.mock import build
 
 RECORD = Path(__file__).with_name("fingerprints.json")
 SEEDS = (0, 1)

@@ -19,14 +19,14 @@ from harness.catalogue.profile import Profile, find_profile, load_profiles
 from harness.catalogue.recipe import Online, Recipe
 from harness.errors import HarnessError
 from harness.store import Stage, StageContext
-from harness.trainer.assets import assets_of, resolve
 from harness.trainer.execution import hardware_of
-from harness.trainer.files import read_rows
 from harness.trainer.online_steps import online_stage, train_here
 from harness.trainer.plan import Planner
 from harness.trainer.steps import prompts_stage
 from harness.training.online import OPTIMIZER
 from harness.training.placement import OnlinePlacement
+from harness.worlds.lookup import resolve, world_of
+from harness.worlds.stage_io import read_rows
 
 MODEL = "model.safetensors"
 WEIGHTS = f"model/{MODEL}"
@@ -65,7 +65,7 @@ def profile_on(devices: int, micro_batch: int) -> Profile:
 
 def segments(profile: Profile, algorithm: str) -> list[Stage]:
     recipe = Recipe(algorithm=algorithm, online=Online(**EVA))  # type: ignore[arg-type]
-    run = Planner(profile, assets_of(profile)).run("run", recipe, 0)
+    run = Planner(world_of(profile)).run("run", recipe, 0)
     return [stage for stage in run.training if stage.kind == "online"]
 
 

@@ -18,20 +18,25 @@ from harness.catalogue.profile import Profile, find_profile, load_profiles
 from harness.catalogue.profile import unsupported as lacking
 from harness.catalogue.recipe import Online, Recipe
 from harness.engine import Plan
-from harness.micro import world
-from harness.micro.reward import REWARD_MODELS, held_out_accuracy
 from harness.models.reward_model import score
 from harness.report.assumptions import assumptions_of
 from harness.store import Json, StageContext
-from harness.trainer.assets import WorldAssets, assets_of
 from harness.trainer.factory import TRAINING
-from harness.trainer.files import read_rewards, read_rows, write_rows
 from harness.trainer.model_steps import annotate_stage, assistant, user
 from harness.trainer.plan import Planner
 from harness.trainer.reward_plan import plan_study
-from harness.trainer.reward_steps import best_of_n_stage, held_out_stage, reward_model_stage
 from harness.trainer.rewards import reward_models_named
 from harness.trainer.table_runs import plan_table
+from harness.worlds.embedded import world
+from harness.worlds.embedded.planning import EmbeddedWorld
+from harness.worlds.embedded.reward import REWARD_MODELS, held_out_accuracy
+from harness.worlds.embedded.reward_stages import (
+    best_of_n_stage,
+    held_out_stage,
+    reward_model_stage,
+)
+from harness.worlds.lookup import world_of
+from harness.worlds.stage_io import read_rewards, read_rows, write_rows
 
 GRADED = (
     "pointwise_brief_1",
@@ -58,7 +63,7 @@ def micro() -> Profile:
 
 @pytest.fixture
 def planner(micro: Profile) -> Planner:
-    return Planner(micro, assets_of(micro))
+    return Planner(world_of(micro))
 
 
 def dpo(role: str, *chain: str) -> Recipe:
@@ -202,8 +207,8 @@ def test_a_study_measures_each_reward_model_once_on_the_same_pairs_and_answers(
 def test_a_pairwise_reward_model_reads_two_answers(
     micro: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(WorldAssets, "reward_model", lambda self, role: f"toy/rm_{role}")
-    planner = Planner(micro, assets_of(micro))
+    monkeypatch.setattr(EmbeddedWorld, "reward_model", lambda self, role: f"toy/rm_{role}")
+    planner = Planner(world_of(micro))
     table = find_table(load_tables(), "reward-models")
     study = plan_study(planner, table, [table.row("pairwise")], (0,))
     assert study.held_out["pairwise"].settings["reads"] == "two answers"
@@ -311,7 +316,9 @@ def test_the_best_of_n_is_the_answer_of_highest_reward(
     Prompt 0: rewards 1, 3, 2 choose 0.5; prompt 1: a tie at 2 chooses the first, 0.9. The mean of
     all six is 0.5, of the best 0.8 and 0.9 it is 0.85.
     """
-    monkeypatch.setattr("harness.micro.oracle.score", lambda prompt, answer: float(answer))
+    monkeypatch.setattr(
+        "harness.worlds.embedded.oracle.score", lambda prompt, answer: float(answer)
+    )
     completions, rewards = tmp_path / "completions", tmp_path / "rewards"
     completions.mkdir(), rewards.mkdir()
     scores = (("0.2", "0.5", "0.8"), ("0.9", "0.0", "0.6"))

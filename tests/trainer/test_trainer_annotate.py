@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from small_checkpoints import write_armo, write_pair_llm, write_pairrm
 
-from harness.micro import world
 from harness.models.pair_preference import win_probabilities
 from harness.models.reward_loading import load_reward_model
 from harness.models.reward_model import score
 from harness.store import StageContext
 from harness.trainer import model_steps
-from harness.trainer.files import read_rewards, write_rows
 from harness.trainer.model_steps import annotate_stage, assistant, user
+from harness.worlds.embedded import world
+from harness.worlds.stage_io import read_rewards, write_rows
 
 ANSWERS = {"one two": ["three", "four five", "three"], "six": ["seven eight", "nine ten?", ""]}
 NAME = "RLHFlow/some-model@9f"

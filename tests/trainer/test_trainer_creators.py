@@ -20,18 +20,18 @@ import pytest
 from harness.catalogue.documents import CatalogueError
 from harness.catalogue.profile import Profile, find_profile, load_profiles
 from harness.catalogue.recipe import Recipe
-from harness.creators.templates import Scheme, load_scheme
 from harness.engine import LocalEngine, Outcome, Plan
 from harness.errors import HarnessError, UserError
-from harness.micro import world
-from harness.micro.benchmarks import read_prompts
-from harness.micro.creator import EmbeddedCreator
 from harness.store import Stage, Store
-from harness.trainer.assets import assets_of
-from harness.trainer.creators import evolver_of, tree_score_of
-from harness.trainer.files import Rows, read_rows
 from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS
+from harness.worlds.embedded import world
+from harness.worlds.embedded.benchmarks import read_prompts
+from harness.worlds.embedded.creator import EmbeddedCreator
+from harness.worlds.lookup import runtime_of, world_of
+from harness.worlds.real.running import RealRuntime
+from harness.worlds.real.templates import Scheme, load_scheme
+from harness.worlds.stage_io import Rows, read_rows
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "evaluation"))
 
@@ -95,13 +95,13 @@ def planned(profile: Profile, seed: int = 0, **creator: Any) -> Run:
     recipe = Recipe.model_validate(
         {"algorithm": "dpo", "chain": ["human", "eva"], "creator": {"fraction": 0.5, **creator}}
     )
-    return Planner(profile, assets_of(profile)).run("run", recipe, seed)
+    return Planner(world_of(profile)).run("run", recipe, seed)
 
 
 def online(profile: Profile, **settings: Any) -> Run:
     block = {"minibatch": 4, "buffer": 0.5, "n_new": 2, "n_new_bootstrap": 1, **settings}
     recipe = Recipe.model_validate({"algorithm": "rloo", "online": block})
-    return Planner(profile, assets_of(profile)).run("run", recipe, 0)
+    return Planner(world_of(profile)).run("run", recipe, 0)
 
 
 def stage_of(run: Run, kind: str) -> Stage:
@@ -178,7 +178,7 @@ def test_model_sampling_scheme_and_words_are_each_part_of_the_fingerprint(
     runs += [planned(profile, method="appendix_f"), planned(profile, method="self_instruct")]
     stages = [stage_of(run, "evolve") for run in runs]
     assert len({stage.fingerprint for stage in stages}) == len(stages)
-    creator = evolver_of(stages[3].settings).creator
+    creator = runtime_of(str(stages[3].settings["creator"])).evolver(stages[3].settings).creator
     assert creator.scheme.messages == {"breadth": "Other than {prompt}"}  # type: ignore[attr-defined]
     other = tmp_path / "renamed.yaml"
     other.write_text("# The same words.\n" + words.read_text())
@@ -324,14 +324,14 @@ def test_a_tree_needs_a_scorer_and_asks_what_was_planned(profile: Profile) -> No
     with pytest.raises(UserError, match=r"name one in `creator.scorer`"):
         online(with_creator(profile, scorer=None), method="tree_bon", tree_depth=2)
     (segment,) = online(profile, method="tree_bon", tree_depth=2).training
-    assert tree_score_of(segment.settings) is not None
+    assert RealRuntime().tree_score(segment.settings) is not None
     scorer = segment.settings["scorer"]
     assert isinstance(scorer, dict)
     changed = {**segment.settings, "scorer": {**scorer, "asked": ["other questions"]}}
     with pytest.raises(HarnessError, match="other questions"):
-        tree_score_of(changed)
+        RealRuntime().tree_score(changed)
     (alone,) = online(profile).training
-    assert tree_score_of(alone.settings) is None
+    assert RealRuntime().tree_score(alone.settings) is None
 
 
 def test_rules_of_another_version_are_refused(profile: Profile) -> None:
@@ -339,4 +339,4 @@ def test_rules_of_another_version_are_refused(profile: Profile) -> None:
     spelled = settings["rewriting"]
     assert isinstance(spelled, dict)
     with pytest.raises(HarnessError, match="plan the run again"):
-        evolver_of({**settings, "rewriting": {**spelled, "rules": 0}})
+        RealRuntime().evolver({**settings, "rewriting": {**spelled, "rules": 0}})

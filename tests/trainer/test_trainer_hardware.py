@@ -13,13 +13,13 @@ from harness.catalogue.recipe import Online, Recipe
 from harness.engine import Plan
 from harness.errors import HarnessError, UserError
 from harness.store import StageContext
-from harness.trainer.assets import WorldAssets
 from harness.trainer.execution import hardware_of
 from harness.trainer.model_steps import train_stage
 from harness.trainer.online_steps import placed
 from harness.trainer.plan import Planner
 from harness.training.online import PLAIN
 from harness.training.placement import OnlinePlacement
+from harness.worlds.embedded.planning import EmbeddedWorld
 
 DPO = Recipe(algorithm="dpo", chain=("human",))
 RLOO = Recipe(algorithm="rloo", online=Online(prompts="human", method="independent"))
@@ -50,7 +50,7 @@ def on(micro: Profile, dtype: str = "float32", **changes: Any) -> Profile:
 
 
 def training(profile: Profile, recipe: Recipe = DPO) -> Any:
-    return Planner(profile, WorldAssets()).run("run", recipe, 0).training[-1]
+    return Planner(EmbeddedWorld(profile)).run("run", recipe, 0).training[-1]
 
 
 def test_the_embedded_profile_trains_as_it_did(micro: Profile) -> None:

@@ -18,14 +18,14 @@ from harness.catalogue.recipe import Recipe
 from harness.catalogue.schema import Table
 from harness.engine import Plan
 from harness.errors import HarnessError
-from harness.micro import downstream_items
 from harness.store import Stage, StageContext
-from harness.trainer.assets import assets_of, benchmark_items
-from harness.trainer.files import Rows, read_rows, write_rows
 from harness.trainer.model_steps import answer_stage, judge_stage
 from harness.trainer.plan import Planner
 from harness.trainer.steps import rate_stage
 from harness.trainer.table_runs import plan_table
+from harness.worlds.embedded import downstream_items
+from harness.worlds.lookup import runtime_of, world_of
+from harness.worlds.stage_io import Rows, read_rows, write_rows
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -80,7 +80,7 @@ def test_runs_of_columns_of_their_own_are_judged_on_those_columns(
 
 
 def test_what_is_asked_changes_no_stage(tables: dict[str, Table], micro: Profile) -> None:
-    planner = Planner(micro, assets_of(micro))
+    planner = Planner(world_of(micro))
     whole = planner.run("h", Recipe(algorithm="dpo", chain=("human",)), 0)
     assert set(whole.asked) == {"arena_hard", "alpaca_eval", "mt_bench", "downstream"}
     one = whole.asking({"mt_bench", "unknown"})
@@ -120,7 +120,7 @@ def test_the_prompts_scored_are_those_the_chains_last_iteration_would_train_on(
     tables: dict[str, Table], micro: Profile
 ) -> None:
     runs = plan_table(tables["table7"], micro, (0,)).runs
-    chain = Planner(micro, assets_of(micro)).run(
+    chain = Planner(world_of(micro)).run(
         "trained", tables["table7"].recipe_of(*_place(tables["table7"])), 0
     )
     for number in (1, 2, 3):
@@ -216,7 +216,9 @@ def test_another_judge_or_other_items_are_refused(tmp_path: Path) -> None:
     with pytest.raises(HarnessError, match="`downstream` has no judge `micro-2/oracle`"):
         judge_stage(StageContext(settings, {}, tmp_path, 0))
     with pytest.raises(HarnessError, match="are not those of this code"):
-        benchmark_items("micro-2/downstream@0123456789abcdef")
+        runtime_of("micro-2/downstream@0123456789abcdef").questions(
+            "micro-2/downstream@0123456789abcdef"
+        )
 
 
 def test_the_items_are_in_the_fingerprints(

@@ -15,12 +15,12 @@ from harness.catalogue.recipe import Online, Recipe
 from harness.engine import LocalEngine, Plan
 from harness.errors import UserError
 from harness.store import Stage, Store
-from harness.trainer.assets import assets_of
-from harness.trainer.files import Rows, read_rows
 from harness.trainer.online_plan import training_settings
 from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS
 from harness.trainer.table_runs import plan_table
+from harness.worlds.lookup import world_of
+from harness.worlds.stage_io import Rows, read_rows
 
 EVA = {"buffer": 0.5, "n_new": 2, "n_new_bootstrap": 1, "minibatch": 4}
 
@@ -51,7 +51,7 @@ def small(profile: Profile, segments: int = 1) -> Profile:
 
 def planned(profile: Profile, algorithm: str = "rloo", seed: int = 0, **online: Any) -> Run:
     recipe = Recipe(algorithm=algorithm, online=Online(**EVA | online))  # type: ignore[arg-type]
-    return Planner(profile, assets_of(profile)).run("run", recipe, seed)
+    return Planner(world_of(profile)).run("run", recipe, seed)
 
 
 def trained_in(run: Run) -> list[str]:

@@ -14,14 +14,15 @@ from harness.models.loading import FIRST_IS_BETTER
 from harness.models.pair_preference import win_probabilities
 from harness.store import StageContext
 from harness.trainer import model_steps
-from harness.trainer.files import read_rewards, write_rows
 from harness.trainer.model_steps import annotate_stage, user
 from harness.trainer.plan import Planner
+from harness.worlds.real.planning import RealWorld
+from harness.worlds.stage_io import read_rewards, write_rows
 
 ANSWERS = {"a b": ["a", "b c", "a"], "c": ["d e", "f", "g h"]}
 
 
-class Assets:
+class ToyWorld(RealWorld):
     """Identities that mean nothing."""
 
     def policy(self) -> str:
@@ -30,16 +31,7 @@ class Assets:
     def reward_model(self, role: str) -> str:
         return f"toy/rm_{role}"
 
-    def prompts(self) -> str:
-        return "toy/prompts"
-
-    def creator(self, method: str) -> str:
-        return f"toy/{method}"
-
     def benchmark(self, name: str) -> str:
-        return f"toy/{name}"
-
-    def judge(self, name: str) -> str:
         return f"toy/{name}"
 
 
@@ -75,7 +67,7 @@ def test_rewards_are_mean_win_probabilities_over_the_prompts_own_answers(
 def test_sppo_asks_for_win_probabilities_and_weights_prompts_by_a_pointwise_model() -> None:
     paper = find_profile(load_profiles(), "paper")
     recipe = Recipe(algorithm="sppo", chain=("human", "eva"), reward_model="pairwise")
-    run = Planner(paper, Assets()).run("sppo", recipe, 0)  # type: ignore[arg-type]
+    run = Planner(ToyWorld(paper)).run("sppo", recipe, 0)
     mixed = run.iterations[1].pairs
     annotate = mixed.inputs["evolved"].inputs["rewards"]
     assert annotate.settings == {

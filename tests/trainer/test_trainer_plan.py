@@ -19,16 +19,16 @@ from harness.catalogue.recipe import Creator, Recipe
 from harness.catalogue.schema import Table
 from harness.engine import Plan
 from harness.errors import UserError
-from harness.micro import world
-from harness.micro.benchmarks import write_prompts
-from harness.micro.sources import human_prompts
 from harness.store import Stage, StageContext
-from harness.trainer.assets import assets_of
 from harness.trainer.factory import VERSIONS
-from harness.trainer.files import read_rows
 from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS, prompts_stage
 from harness.trainer.table_runs import TableRuns, cells_served, plan_table
+from harness.worlds.embedded import world
+from harness.worlds.embedded.benchmarks import write_prompts
+from harness.worlds.embedded.sources import human_prompts
+from harness.worlds.lookup import world_of
+from harness.worlds.stage_io import read_rows
 
 SEEDS = (0, 1, 2)
 EVA_ROWS = (
@@ -88,7 +88,7 @@ def planned(table4: Table, micro: Profile) -> TableRuns:
 @pytest.fixture
 def planner(micro: Profile, small_world: Path) -> Planner:
     """A planner of single recipes."""
-    return Planner(micro, assets_of(micro))
+    return Planner(world_of(micro))
 
 
 def chain(planner: Planner, *arms: str, seed: int = 0) -> Run:

@@ -33,22 +33,22 @@ from harness.engine import (
 from harness.eva.evolving import Prompt
 from harness.eva.mixing import evolved_count
 from harness.eva.selection import selected_count
-from harness.micro import build, world
-from harness.micro.benchmarks import read_items, read_prompts
-from harness.micro.creator_methods import METHODS
-from harness.micro.language import parse
-from harness.micro.pretrain import PretrainConfig
-from harness.micro.reward import REWARD_MODELS, RewardConfig
-from harness.micro.sources import GENERAL, HARD
 from harness.models.loading import load_model, load_tokenizer
 from harness.models.policy import generate
 from harness.models.reward_model import score
 from harness.store import Json, Stage, StageContext, Store
-from harness.trainer.assets import assets_of
-from harness.trainer.files import COMPLETION_SCHEMA, PROMPT_SCHEMA, Rows, read_rows, write_rows
 from harness.trainer.plan import Iteration, Planner, Run
 from harness.trainer.steps import FUNCTIONS, pair_stage, select_stage
 from harness.trainer.table_runs import TableRuns, plan_table
+from harness.worlds.embedded import build, world
+from harness.worlds.embedded.benchmarks import read_items, read_prompts
+from harness.worlds.embedded.creator_methods import METHODS
+from harness.worlds.embedded.language import parse
+from harness.worlds.embedded.pretrain import PretrainConfig
+from harness.worlds.embedded.reward import REWARD_MODELS, RewardConfig
+from harness.worlds.embedded.sources import GENERAL, HARD
+from harness.worlds.lookup import world_of
+from harness.worlds.stage_io import COMPLETION_SCHEMA, PROMPT_SCHEMA, Rows, read_rows, write_rows
 
 torch.set_num_threads(1)
 
@@ -68,9 +68,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list
         patch.setattr(build, "PER_CATEGORY", 1)
         patch.setattr(build, "PretrainConfig", _short_pretraining)
         patch.setattr(build, "REWARD_MODELS", _short_reward_training())
-        patch.setattr("harness.micro.competence.PROMPTS", 2)
+        patch.setattr("harness.worlds.embedded.competence.PROMPTS", 2)
         # Without a C++ compiler nothing is compiled, which would take longer than all else here.
-        patch.setattr("harness.micro.pretrain.shutil.which", lambda name: None)
+        patch.setattr("harness.worlds.embedded.pretrain.shutil.which", lambda name: None)
         build.build(folder, seed=1, on_event=said.append)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HARNESS_WORLD", str(folder))
@@ -163,7 +163,7 @@ def finished(
     """
     table = find_table(load_tables(), "table4")
     runs = plan_table(table, profile, (0,), ["dpo-1", "eva-a_min"])
-    planner = Planner(profile, assets_of(profile))
+    planner = Planner(world_of(profile))
     creator = Creator(evolved_share=0.5)
     twice = planner.run(
         "twice", Recipe(algorithm="dpo", chain=("human", "eva", "eva"), creator=creator), 0

@@ -12,10 +12,10 @@ from harness.catalogue.profile import Profile, find_profile, load_profiles
 from harness.catalogue.recipe import Creator, Recipe
 from harness.engine import LocalEngine, Plan
 from harness.store import Stage, Store
-from harness.trainer.assets import assets_of
-from harness.trainer.files import Rows, read_rows
 from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS
+from harness.worlds.lookup import world_of
+from harness.worlds.stage_io import Rows, read_rows
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,7 +37,7 @@ def small() -> Profile:
 def planned(profile: Profile, **changes: Any) -> Run:
     creator = Creator(method=changes.pop("method", "evol_instruct"), metric="uniform")
     recipe = Recipe(algorithm="dpo", chain=("human", "eva"), creator=creator, **changes)
-    return Planner(profile, assets_of(profile)).run("run", recipe, 0)
+    return Planner(world_of(profile)).run("run", recipe, 0)
 
 
 @pytest.fixture(scope="module")

@@ -21,11 +21,10 @@ from harness.report.figures.point import Found
 from harness.report.parquet import Column, write_columns
 from harness.report.scores import read_rows
 from harness.store import Stage, Store
-from harness.trainer.rewards import rewards_stage
 
 if TYPE_CHECKING:
     from harness.trainer.figure_runs import FigureRuns
-    from harness.trainer.topics import Topics
+    from harness.worlds.protocol import Topics
 
 Floats = NDArray[np.float64]
 
@@ -124,25 +123,26 @@ def read_reward_data(runs: FigureRuns, store: Store) -> RewardData:
     Raises:
         StoreError: A stored file is not what was written.
     """
-    from harness.trainer.topics import NO_TOPIC, topics_of
+    from harness.worlds.lookup import world_of
+    from harness.worlds.protocol import NO_TOPIC
 
     figure = runs.figure
     assert isinstance(figure, RewardsFigure)
-    told = topics_of(runs.profile) if isinstance(figure, TopicsFigure) else None
+    topics = world_of(runs.profile).topics() if isinstance(figure, TopicsFigure) else None
     lacking = runs.lacking.get(figure.row)
     if lacking is not None:
         return RewardData(runs.seeds, Found("not_available", 0, lacking), {}, (), {})
-    if isinstance(figure, TopicsFigure) and told is None:
+    if isinstance(figure, TopicsFigure) and topics is None:
         reason = f"`{runs.profile.name}` has no scorer that sorts prompts by topic"
         return RewardData(runs.seeds, Found("not_available", 0, reason), {}, (), {})
     stages = _stages(runs, figure)
-    last = {seed: _last(stage, told, store) for seed, stage in stages.items()}
+    last = {seed: _last(stage, topics, store) for seed, stage in stages.items()}
     done = {s: stages[s] for s, t in last.items() if store.status(t.fingerprint) == "done"}
-    by_seed = {seed: _read(store, stage, told) for seed, stage in done.items()}
+    by_seed = {seed: _read(store, stage, topics) for seed, stage in done.items()}
     names: tuple[str, ...] = ()
-    if told is not None:
+    if topics is not None:
         unread = any(NO_TOPIC in of_seed.topics for of_seed in by_seed.values())
-        names = (*told.names, *([NO_TOPIC] if unread else []))
+        names = (*topics.names, *([NO_TOPIC] if unread else []))
     run_id = runs.places[figure.row][1].run
     behind = {
         f"{run_id}/{runs.profile.name}/seed{seed}": {
@@ -157,7 +157,7 @@ def _stages(runs: FigureRuns, figure: RewardsFigure) -> dict[int, Stage]:
     run_id = runs.places[figure.row][1].run
     assert run_id is not None
     return {
-        seed: rewards_stage(runs.runs[run_id, seed].iterations[figure.iteration - 1])
+        seed: runs.runs[run_id, seed].iterations[figure.iteration - 1].rewards
         for seed in runs.seeds
     }
 
@@ -176,22 +176,26 @@ def found_of(stages: Sequence[Stage], store: Store) -> Found:
     return Found("partial" if done else "not_run", done)
 
 
-def _last(rewards: Stage, told: Topics | None, store: Store) -> Stage:
+def _last(rewards: Stage, topics: Topics | None, store: Store) -> Stage:
     """Return what a seed waits for: its rewards, or the topics, which a model may tell apart."""
-    if told is None or store.status(rewards.fingerprint) != "done":
+    from harness.trainer.figure_runs import topics_stage
+
+    if topics is None or store.status(rewards.fingerprint) != "done":
         return rewards
     answers = rewards.inputs["completions"]
-    topics = told.stage_of(answers)
-    return rewards if topics == answers else topics
+    sorted_by = topics_stage(topics, answers)
+    return rewards if sorted_by == answers else sorted_by
 
 
-def _read(store: Store, stage: Stage, told: Topics | None) -> PromptRewards:
+def _read(store: Store, stage: Stage, topics: Topics | None) -> PromptRewards:
     """Read one seed's rewards, and the topics of its prompts."""
+    from harness.trainer.figure_runs import topics_stage
+
     path = store.open(stage.fingerprint) / "rewards.parquet"
     found = _prompt_rewards(read_rows(path, "prompt_id", "sample", "reward"))
-    if told is None:
+    if topics is None:
         return found
-    telling = told.stage_of(stage.inputs["completions"])
-    by_prompt = dict(told.read(store.open(telling.fingerprint)))
-    topics = tuple(by_prompt[prompt] for prompt in found.prompt_ids)
-    return PromptRewards(found.prompt_ids, found.rewards, topics)
+    sorted_by = topics_stage(topics, stage.inputs["completions"])
+    by_prompt = dict(topics.read(store.open(sorted_by.fingerprint)))
+    of_prompts = tuple(by_prompt[prompt] for prompt in found.prompt_ids)
+    return PromptRewards(found.prompt_ids, found.rewards, of_prompts)

@@ -80,13 +80,13 @@ def gain_items(figure: GainsFigure, runs: FigureRuns) -> Placed:
 
 def _accuracy(ref: str, runs: FigureRuns) -> str:
     """Return how good a row's reward model is, in words to put behind its name."""
-    from harness.trainer.accuracy import held_out_accuracy
+    from harness.worlds.lookup import world_of
 
     if ref not in runs.places:
         return ""
     table, row = runs.places[ref]
     role = table.recipe_of(row, table.columns[0]).reward_model
-    found = held_out_accuracy(runs.profile, role)
+    found = world_of(runs.profile).reward_model_accuracy(role)
     return "" if found is None else f" (accuracy {found:.3f})"
 
 

@@ -105,14 +105,16 @@ def read_share_data(runs: FigureRuns, store: Store) -> ShareData:
     Raises:
         StoreError: A stored file is not what was written.
     """
-    from harness.trainer.topics import NO_TOPIC, topics_of
+    from harness.trainer.figure_runs import topics_stage
+    from harness.worlds.lookup import world_of
+    from harness.worlds.protocol import NO_TOPIC
 
     figure = runs.figure
     assert isinstance(figure, SharesFigure)
-    told, lacking = topics_of(runs.profile), runs.lacking.get(figure.row)
-    if lacking is None and told is None:
+    sorting, lacking = world_of(runs.profile).topics(), runs.lacking.get(figure.row)
+    if lacking is None and sorting is None:
         lacking = f"`{runs.profile.name}` has no scorer that sorts prompts by topic"
-    if lacking is not None or told is None:
+    if lacking is not None or sorting is None:
         return ShareData(runs.seeds, {1: Found("not_available", 0, lacking)}, {}, (), {})
     run_id = runs.places[figure.row][1].run
     assert run_id is not None
@@ -123,14 +125,14 @@ def read_share_data(runs: FigureRuns, store: Store) -> ShareData:
     stages: dict[str, dict[str, str]] = {}
     for number in range(1, count + 1):
         pairs = {seed: iterations[number - 1].pairs for seed, iterations in of_seeds.items()}
-        topics_in = {seed: told.stage_of(stage) for seed, stage in pairs.items()}
+        topics_in = {seed: topics_stage(sorting, stage) for seed, stage in pairs.items()}
         found[number] = found_of(list(topics_in.values()), store)
         for seed, stage in pairs.items():
             telling = topics_in[seed].fingerprint
             if store.status(telling) == "done":
-                prompts[number, seed] = tuple(told.read(store.open(telling)))
+                prompts[number, seed] = tuple(sorting.read(store.open(telling)))
                 name = f"{run_id}/{runs.profile.name}/seed{seed}"
                 stages.setdefault(name, {})[f"{stage.kind} {number}"] = stage.fingerprint
     unread = any(topic == NO_TOPIC for several in prompts.values() for _, topic in several)
-    topics = (*told.names, *([NO_TOPIC] if unread else []))
+    topics = (*sorting.names, *([NO_TOPIC] if unread else []))
     return ShareData(runs.seeds, found, prompts, topics, stages)

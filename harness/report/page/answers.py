@@ -161,10 +161,12 @@ def _name(reply: Mapping[str, Any], *, games: bool) -> str:
 
 def _references(judge: Stage) -> dict[str, str]:
     """Return the answers that a benchmark compares with."""
-    from harness.trainer.assets import benchmark_items
+    from harness.worlds.lookup import runtime_of
 
     try:
-        items = benchmark_items(str(judge.settings["benchmark"]))
+        items = runtime_of(str(judge.settings["benchmark"])).questions(
+            str(judge.settings["benchmark"])
+        )
     except HarnessError:  # the files that these answers came from are not those at hand
         return {}
     return {item.item_id: item.reference for item in items if item.reference is not None}

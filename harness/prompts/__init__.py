@@ -1,1 +1,0 @@
-"""Human prompts from outside the embedded world: their sources, pieces and repetitions."""

@@ -1,0 +1,1 @@
+"""What a run takes from outside the algorithm: an embedded world, real models, mock models."""

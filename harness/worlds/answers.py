@@ -1,0 +1,214 @@
+"""The policy's answers: the one place where stages get them, whatever engine gives them.
+
+A stage says which policy answers (its input `policy`, or the identity in its settings), how answers
+are sampled (`temperature`, `top_p`, `max_new_tokens`, `batch_size`) and, outside the embedded
+world, by which engine (`engine`, `dtype`); what it gets is text. The embedded policies, which
+answer in seconds, are asked in this process and have no engine in their settings.
+
+An endpoint is reached as the variables `HARNESS_SOLVER_URL`, `HARNESS_SOLVER_KEY` and
+`HARNESS_SOLVER_CONCURRENCY` say. It serves the base policy under its name on the hub, and a policy
+that a stage trained as `policy-` and the first twelve digits of that stage's fingerprint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from harness.errors import UserError
+from harness.evaluation.judging.endpoint import Endpoint
+from harness.store import Json, StageContext
+from harness.store.unfinished import held
+from harness.worlds.lookup import resolve
+from harness.worlds.real.access import access_to
+from harness.worlds.stage_io import progress_callback, write_json
+
+if TYPE_CHECKING:
+    from harness.models.loading import Conversation
+    from harness.solver.opening import Place
+    from harness.solver.solver import Solver
+
+
+class PolicyAnswer(Protocol):
+    """One answer."""
+
+    @property
+    def text(self) -> str:
+        """The answer without special tokens and surrounding blanks."""
+        ...
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens before the end of the turn."""
+        ...
+
+
+class Ask(Protocol):
+    """Has the policy answer conversations."""
+
+    def __call__(
+        self,
+        conversations: Sequence[Conversation],
+        *,
+        n: int,
+        seed: int,
+        part: str = "answers",
+        temperature: float | None = None,
+    ) -> Sequence[Sequence[PolicyAnswer]]:
+        """Return n answers to each conversation, in their order.
+
+        Args:
+            conversations: each ends with a user message.
+            n: answers to each.
+            seed: root of all draws.
+            part: name of this call among those of its stage, under which finished answers are
+                kept; each call of a stage has its own.
+            temperature: in place of the one in the stage's settings; 0 for greedy decoding.
+        """
+        ...
+
+
+@contextmanager
+def answering(ctx: StageContext) -> Iterator[Ask]:
+    """Yield what has a stage's policy answer; an engine that is started for it ends with the block.
+
+    With an engine, `engine.json` says afterwards what answered.
+
+    Raises:
+        HarnessError: there is no checkpoint of the policy, or no such engine here.
+    """
+    if "engine" not in ctx.settings:
+        yield _embedded(ctx)
+        return
+    with ExitStack() as stack:
+        if ctx.unfinished is None:
+            keep = Path(stack.enter_context(TemporaryDirectory()))
+        else:
+            keep = stack.enter_context(held(ctx.unfinished))
+        solver = stack.enter_context(_solver(ctx, keep))
+        yield _solved(ctx, solver)
+        summary = {
+            "engine": ctx.settings["engine"],
+            "dtype": ctx.settings["dtype"],
+            "prompts": solver.asked,
+            "shortened": solver.shortened,
+        }
+        write_json(ctx.output / "engine.json", summary)
+
+
+def revision_instruction(settings: Mapping[str, Json]) -> str:
+    """Return what the policy is told to revise an answer: as the settings say, or embedded."""
+    from harness.worlds.embedded.language import REVISE
+
+    return str(settings.get("instruction", REVISE))
+
+
+def policy_folder(ctx: StageContext) -> Path:
+    """Return the folder of a stage's policy: the one trained before, or the base policy."""
+    if "policy" in ctx.inputs:
+        return ctx.inputs["policy"] / "model"
+    return resolve(str(ctx.settings["policy"]))
+
+
+def _sampling(ctx: StageContext, temperature: float | None) -> dict[str, Any]:
+    """Return how a stage's answers are sampled, at its own temperature unless one is given."""
+    s = ctx.settings
+    return {
+        "temperature": s["temperature"] if temperature is None else temperature,
+        "top_p": s["top_p"],
+        "max_new_tokens": s["max_new_tokens"],
+    }
+
+
+def _embedded(ctx: StageContext) -> Ask:
+    """Return what has a policy of the embedded world answer in this process."""
+    from harness.models.policy import Completion, generate
+
+    policy, s = policy_folder(ctx), ctx.settings
+
+    def ask(
+        conversations: Sequence[Conversation],
+        *,
+        n: int,
+        seed: int,
+        part: str = "answers",
+        temperature: float | None = None,
+    ) -> list[list[Completion]]:
+        del part  # it answers in seconds, so nothing is kept
+        return generate(
+            policy,
+            conversations,
+            n=n,
+            **_sampling(ctx, temperature),
+            batch_size=cast(int, s["batch_size"]),
+            seed=seed,
+        )
+
+    return ask
+
+
+def _solver(ctx: StageContext, keep: Path) -> Solver:
+    from harness.solver.opening import opening
+    from harness.solver.solver import Solver
+
+    policy, s = policy_folder(ctx), ctx.settings
+    opened = opening(
+        str(s["engine"]),
+        policy,
+        dtype=str(s["dtype"]),
+        batch_size=cast(int, s["batch_size"]),
+        log=keep / "engine.log",
+        place=place_of(_served_as(ctx)) if s["engine"] == "endpoint" else None,
+    )
+    return Solver(policy, opened, keep)
+
+
+def place_of(model: str) -> Place:
+    """Return where the endpoint is that serves the policy under a name.
+
+    Raises:
+        UserError: nothing says where, or a variable cannot be read.
+    """
+    from harness.solver.opening import Place
+
+    access = access_to("SOLVER", model)
+    if access.budget_usd is not None:
+        raise UserError(
+            "HARNESS_SOLVER_BUDGET_USD is set, and what the policy's answers cost is not counted: "
+            "unset it, or use an engine on this machine"
+        )
+    endpoint = Endpoint(access.url, access.key_variable)
+    return Place(endpoint.address, access.key_variable, access.concurrency, model)
+
+
+def _served_as(ctx: StageContext) -> str:
+    """Return the name that an endpoint serves a stage's policy under."""
+    if "policy" in ctx.inputs:
+        return f"policy-{ctx.inputs['policy'].name[:12]}"
+    return str(ctx.settings["policy"]).partition("@")[0]
+
+
+def _solved(ctx: StageContext, solver: Solver) -> Ask:
+    """Return what has an engine answer, and tells at each twentieth of the prompts."""
+
+    def ask(
+        conversations: Sequence[Conversation],
+        *,
+        n: int,
+        seed: int,
+        part: str = "answers",
+        temperature: float | None = None,
+    ) -> Sequence[Sequence[PolicyAnswer]]:
+        return solver.answer(
+            conversations,
+            n=n,
+            seed=seed,
+            **_sampling(ctx, temperature),
+            part=part,
+            on_progress=progress_callback(ctx, "answered", len(conversations), before=solver.asked),
+        )
+
+    return ask

@@ -1,0 +1,138 @@
+"""Building the embedded world from a seed: prompts, benchmarks, θ0 and the reward models.
+
+The same seed on the same processor, thread count and library versions gives the same bytes;
+elsewhere rounding differs, and the models' scores agree within `TOLERANCE`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness.errors import HarnessError
+from harness.worlds.embedded.benchmarks import write_items, write_prompts
+from harness.worlds.embedded.model_card import describe_policy, describe_reward_model, machine
+from harness.worlds.embedded.pretrain import PretrainConfig, pretrain
+from harness.worlds.embedded.reward import REWARD_MODELS, train_reward_model
+from harness.worlds.embedded.sources import (
+    GENERAL,
+    HARD,
+    human_prompts,
+    pairwise_items,
+    two_turn_items,
+)
+from harness.worlds.embedded.world import VERSION, Card, read_card, write_card
+
+SEED = 0
+"""Seed of the shipped world."""
+
+POOL = 6000
+"""Human prompts: six iterations of the profile's x."""
+
+PAIRWISE = {"arena_hard": (HARD, 500), "alpaca_eval": (GENERAL, 400), "validation": (HARD, 1500)}
+"""Distribution and number of items of each pairwise benchmark."""
+
+PER_CATEGORY = 20
+"""Two-turn items in each of the eight categories."""
+
+TOLERANCE = 0.03
+"""Largest difference to expect, on another processor, in the mean oracle score of θ0's answers to
+the validation prompts (`mean_answer` of the gates)."""
+
+OnEvent = Callable[[str], None]
+
+
+def build(output: Path, seed: int = SEED, on_event: OnEvent = print) -> Card:
+    """Build the world into a folder and write its card (without the gates' measurements).
+
+    Args:
+        output: folder to write to, made if need be.
+        seed: seed of everything.
+        on_event: told in a line what is being done, every few seconds.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    on_event("prompts and benchmarks")
+    write_texts(output, seed)
+    notes: dict[str, Any] = {"seed": seed, "tolerance": TOLERANCE, "machine": machine()}
+    notes["theta0"] = build_policy(output, seed, on_event)
+    for role in REWARD_MODELS:
+        notes[f"rm_{role}"] = build_reward_model(role, output, seed, on_event)
+    return write_card(output, notes)
+
+
+def add_reward_models(
+    folder: Path, roles: Iterable[str] = (), seed: int = SEED, on_event: OnEvent = print
+) -> Card:
+    """Train reward models of a world that is there, and write its card anew.
+
+    Args:
+        folder: folder of the world, with θ0 and its card; no other file of it is changed.
+        roles: reward models to train; none named, those that its card does not have.
+        seed: seed of the trainings.
+        on_event: told in a line what is being done, every few seconds.
+
+    Raises:
+        HarnessError: the folder has no card, or one of another version.
+        KeyError: no such role.
+    """
+    card = read_card(folder)
+    if card.version != VERSION:
+        raise HarnessError(
+            f"the world in {folder} is {card.version} and this code is that of {VERSION}; "
+            "build it anew with `harness micro build`"
+        )
+    missing = [role for role in REWARD_MODELS if f"rm_{role}" not in card.assets]
+    notes, names = dict(card.notes), set(card.assets)
+    for role in tuple(roles) or missing:
+        notes[f"rm_{role}"] = build_reward_model(role, folder, seed, on_event)
+        names.add(f"rm_{role}")
+    return write_card(folder, notes, names)
+
+
+def write_texts(output: Path, seed: int) -> None:
+    """Write the pool of human prompts and the benchmarks; no text is in two of them."""
+    pool = human_prompts(seed, POOL)
+    write_prompts(pool, output / "prompts.parquet")
+    taken = set(pool)
+    for name, (distribution, count) in PAIRWISE.items():
+        items = pairwise_items(name, distribution, seed, count, taken)
+        write_items(items, output / f"{name}.parquet")
+    write_items(two_turn_items(seed, PER_CATEGORY, taken), output / "mt_bench.parquet")
+
+
+def build_policy(output: Path, seed: int, on_event: OnEvent) -> dict[str, Any]:
+    """Train θ0 into `theta0/` and return what its card says."""
+    config = PretrainConfig(seed=seed)
+    losses: list[float] = []
+    start = time.monotonic()
+
+    def on_step(step: int, loss: float, model: Any) -> None:
+        losses.append(loss)
+        if step % 50 == 0:
+            on_event(f"θ0: step {step} of {config.steps}, loss {sum(losses[-50:]) / 50:.3f}")
+
+    folder = output / "theta0"
+    pretrain(config, folder, on_step)
+    loss = sum(losses[-100:]) / 100
+    return describe_policy(folder, config, loss, time.monotonic() - start)
+
+
+def build_reward_model(role: str, output: Path, seed: int, on_event: OnEvent) -> dict[str, Any]:
+    """Train the reward model of a role into `rm_<role>/` and return what its card says."""
+    config = replace(REWARD_MODELS[role], seed=seed)
+    losses: list[float] = []
+    start = time.monotonic()
+
+    def on_step(step: int, loss: float) -> None:
+        losses.append(loss)
+        if step % 50 == 0:
+            mean = sum(losses[-50:]) / 50
+            on_event(f"reward model {role}: step {step} of {config.steps}, loss {mean:.3f}")
+
+    target = output / f"rm_{role}"
+    accuracy = train_reward_model(config, output / "theta0", target, on_step)
+    on_event(f"reward model {role}: accuracy on held-out pairs {accuracy:.3f}")
+    return describe_reward_model(role, target, config, accuracy, time.monotonic() - start)

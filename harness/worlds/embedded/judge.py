@@ -1,0 +1,178 @@
+"""The embedded judge: marks answers with the oracle and speaks as a real judge does.
+
+For the hard benchmark it writes an Arena-Hard verdict for both orders of the two answers, for the
+general one a preference between 1 and 2, for the two-turn one a rating from 1 to 10. The scorers
+that read these know nothing of where they came from.
+
+Like real judges it likes longer answers a little, on the general benchmark; that is what length
+control is there to remove. Everything is a function of the answers alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.evaluation.alpaca_eval import Preference, score_preferences
+from harness.evaluation.arena_hard import Battle, battle, parse_verdict, score_battles
+from harness.evaluation.mt_bench import Rating, parse_rating, score_ratings
+from harness.evaluation.scores import BenchmarkScore
+from harness.worlds.embedded.oracle import score
+from harness.worlds.protocol import Item
+
+JUDGE = "oracle"
+"""The judge's name in profiles."""
+
+MODEL, REFERENCE = "model", "reference"
+
+TIE_WITHIN = 0.1
+"""Largest difference of two oracle scores that the judge calls a tie."""
+
+STRONG_BEYOND = 0.5
+"""Difference of two oracle scores beyond which the verdict is strong."""
+
+STEEPNESS = 6.0
+"""Log-odds of the preference for each unit of oracle score."""
+
+LENGTH_TASTE = 0.4
+"""Log-odds added for a much longer answer."""
+
+LENGTH_SCALE = 2.0
+"""Items by which an answer counts as much longer."""
+
+Judgment = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A model's answer to one turn of one item, with its length in tokens."""
+
+    text: str
+    n_tokens: int
+
+
+Answers = Mapping[tuple[str, int], Answer]
+"""Answers by item id and turn (1 or 2)."""
+
+
+def verdict(first: float, second: float) -> str:
+    """Return the verdict on two oracle scores, answer A first."""
+    difference = first - second
+    if abs(difference) <= TIE_WITHIN:
+        label = "A=B"
+    elif difference > 0:
+        label = "A>>B" if difference > STRONG_BEYOND else "A>B"
+    else:
+        label = "B>>A" if -difference > STRONG_BEYOND else "B>A"
+    return f"My final verdict is: [[{label}]]"
+
+
+def preference(model: float, reference: float, length_difference: int) -> float:
+    """Return a preference from 1 (reference) to 2 (model)."""
+    taste = LENGTH_TASTE * math.tanh(length_difference / LENGTH_SCALE)
+    return 1.0 + 1.0 / (1.0 + math.exp(-STEEPNESS * (model - reference) - taste))
+
+
+def rating(value: float) -> str:
+    """Return the rating of an oracle score: whole numbers from 1 to 10."""
+    return f"Rating: [[{1 + round(9 * value)}]]"
+
+
+def judge_arena_hard(
+    items: Sequence[Item], answers: Answers
+) -> tuple[list[Judgment], BenchmarkScore]:
+    """Judge a hard pairwise benchmark, each item in both orders.
+
+    Returns:
+        The judgments (item, game, verdict, oracle score) and the score, columns `ah_wr` (percent)
+        and `ah_len` (tokens).
+    """
+    judgments: list[Judgment] = []
+    battles: list[Battle] = []
+    for item in items:
+        ours = score(item.turn_1, answers[item.item_id, 1].text)
+        theirs = score(item.turn_1, item.reference or "")
+        orders = (
+            (REFERENCE, MODEL, verdict(theirs, ours)),
+            (MODEL, REFERENCE, verdict(ours, theirs)),
+        )
+        for game, (a, b, text) in enumerate(orders, start=1):
+            battles.append(battle(item.item_id, a, b, parse_verdict(text).label))
+            judgments.append(_judgment(item, game, text, ours))
+    tokens = {item.item_id: answers[item.item_id, 1].n_tokens for item in items}
+    ids = [item.item_id for item in items]
+    result = score_battles(battles, REFERENCE, ids, {MODEL: tokens})[MODEL]
+    return judgments, result
+
+
+def judge_alpaca_eval(
+    items: Sequence[Item], answers: Answers
+) -> tuple[list[Judgment], BenchmarkScore]:
+    """Judge a general pairwise benchmark.
+
+    Returns:
+        The judgments and the score, columns `ae_wr` and `ae_lc` (percent).
+    """
+    judgments: list[Judgment] = []
+    preferences: list[Preference] = []
+    for item in items:
+        answer, reference = answers[item.item_id, 1], item.reference or ""
+        ours, theirs = score(item.turn_1, answer.text), score(item.turn_1, reference)
+        longer = len(answer.text.split()) - len(reference.split())
+        value = preference(ours, theirs, longer)
+        preferences.append(Preference(item.item_id, value, longer))
+        judgments.append(_judgment(item, 1, repr(value), ours))
+    ids = [item.item_id for item in items]
+    return judgments, score_preferences(preferences, MODEL, ids, length_control=True)
+
+
+def judge_mt_bench(
+    items: Sequence[Item], answers: Answers
+) -> tuple[list[Judgment], BenchmarkScore]:
+    """Judge a two-turn benchmark; a second turn is marked against the first answer given.
+
+    Returns:
+        The judgments and the score, columns `mt_avg`, `mt_t1` and `mt_t2` (1 to 10).
+    """
+    judgments: list[Judgment] = []
+    ratings: list[Rating] = []
+    for item in items:
+        first, second = answers[item.item_id, 1].text, answers[item.item_id, 2].text
+        marks = (score(item.turn_1, first), score(item.turn_2 or "", second, previous=first))
+        for turn, mark in enumerate(marks, start=1):
+            text = rating(mark)
+            ratings.append(Rating(item.item_id, turn, parse_rating(text)))
+            judgments.append(_judgment(item, turn, text, mark))
+    categories = {item.item_id: item.category for item in items}
+    return judgments, score_ratings(ratings, MODEL, list(categories), categories)
+
+
+def _judgment(item: Item, number: int, reply: str, oracle: float) -> Judgment:
+    return {
+        "prompt_id": item.item_id,
+        "category": item.category,
+        "number": number,
+        "reply": reply,
+        "oracle": oracle,
+    }
+
+
+JUDGES = {
+    "arena_hard": judge_arena_hard,
+    "alpaca_eval": judge_alpaca_eval,
+    "mt_bench": judge_mt_bench,
+    "validation": judge_arena_hard,
+}
+"""The judge of each benchmark."""
+
+COLUMNS = {
+    "win_rate": {"arena_hard": "ah_wr", "alpaca_eval": "ae_wr", "validation": "val_wr"},
+    "answer_tokens": {"arena_hard": "ah_len", "validation": "val_len"},
+    "length_controlled_win_rate": {"alpaca_eval": "ae_lc"},
+    "average": {"mt_bench": "mt_avg"},
+    "turn_1": {"mt_bench": "mt_t1"},
+    "turn_2": {"mt_bench": "mt_t2"},
+}
+"""Which column of the catalogue a score is, by benchmark."""

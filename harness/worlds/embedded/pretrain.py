@@ -1,0 +1,225 @@
+"""Training the base policy θ0 on demonstrations.
+
+θ0 is a Gemma-2 of about 0.9 million parameters: the architecture of the paper's gemma-2-9b-it at
+a size that answers in milliseconds. It sees each demonstration once, with the loss on the model's
+turns only. Tasks get deeper as training goes on: single operations first, then their compositions.
+Mixed bfloat16 arithmetic and a compiled graph make this several times faster where there are a
+processor that has the former and a C++ compiler for the latter; neither is needed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.worlds.embedded.demonstrations import Mix, Turn, demonstrate
+from harness.worlds.embedded.tokenizer import (
+    BOS,
+    END,
+    MODEL,
+    PAD,
+    START,
+    USER,
+    build_tokenizer,
+    token_ids,
+)
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+IGNORED = -100
+"""Label of tokens that carry no loss."""
+
+Progress = Callable[[int, float, "Gemma2ForCausalLM"], None]
+
+
+@dataclass(frozen=True)
+class PretrainConfig:
+    """Settings of the base policy's training; all are ours, sized for two processor cores."""
+
+    seed: int = 0
+    steps: int = 6000
+    batch_size: int = 256
+    learning_rate: float = 3e-3
+    warmup_steps: int = 200
+    threads: int = 2
+    """Compute threads; another number rounds differently."""
+    compiled: bool = True
+    """Compile the graph where there is a C++ compiler; without one the bytes differ."""
+    pool_batches: int = 16
+    """Demonstrations are drawn in pools and batched by length, to waste little on padding."""
+
+
+def model_config(vocabulary_size: int) -> Gemma2Config:
+    """Return θ0's architecture."""
+    from transformers import Gemma2Config
+
+    return Gemma2Config(
+        vocab_size=vocabulary_size,
+        hidden_size=128,
+        intermediate_size=384,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        head_dim=32,
+        query_pre_attn_scalar=32,
+        max_position_embeddings=256,
+        sliding_window=256,
+        initializer_range=0.06,
+        tie_word_embeddings=True,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=4,
+    )
+
+
+def encode(turns: list[Turn], ids: dict[str, int]) -> tuple[list[int], list[int]]:
+    """Return token ids and labels of a conversation; labels ignore all but the model's turns.
+
+    The ids are those that the chat template and the tokenizer give for the same conversation.
+    """
+    tokens, labels = [ids[BOS]], [IGNORED]
+    for prompt, answer in turns:
+        question = [ids[START], ids[USER], *(ids[w] for w in prompt.split()), ids[END]]
+        header = [ids[START], ids[MODEL]]
+        reply = [*(ids[w] for w in answer.split()), ids[END]]
+        tokens += question + header + reply
+        labels += [IGNORED] * (len(question) + len(header)) + reply
+    return tokens, labels
+
+
+def curriculum(progress: float) -> Mix:
+    """Return what is demonstrated after a share of the training, in [0, 1].
+
+    The deepest tasks have one operation in the first fifth, two in the second, three in the
+    third; from then on the mix is the full one.
+    """
+    full = Mix()
+    return dataclasses.replace(full, depths=full.depths[: 1 + int(5 * progress)])
+
+
+def batches(config: PretrainConfig, ids: dict[str, int]) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Yield batches of (token ids, attention mask, labels), shape (batch, length) each."""
+    pad, size = ids[PAD], config.batch_size * config.pool_batches
+    for pool in range(-(-config.steps // config.pool_batches)):
+        rng = random.Random(f"{config.seed}/demonstrations/{pool}")
+        mix = curriculum(pool * config.pool_batches / config.steps)
+        rows = sorted((encode(demonstrate(rng, mix), ids) for _ in range(size)), key=_length)
+        starts = list(range(0, size, config.batch_size))
+        rng.shuffle(starts)
+        for start in starts:
+            part = rows[start : start + config.batch_size]
+            tokens, mask = padded([tokens for tokens, _ in part], pad)
+            yield tokens, mask, padded([labels for _, labels in part], IGNORED)[0]
+
+
+def padded(rows: list[list[int]], fill: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return rows filled up on the right, and a mask of what was there, both (rows, longest)."""
+    import torch
+
+    lengths = torch.tensor([[len(row)] for row in rows])
+    longest = int(lengths.max())
+    values = torch.tensor([row + [fill] * (longest - len(row)) for row in rows])
+    return values, (torch.arange(longest)[None, :] < lengths).long()
+
+
+def _length(row: tuple[list[int], list[int]]) -> int:
+    return len(row[0])
+
+
+def pretrain(config: PretrainConfig, output: Path, on_step: Progress | None = None) -> None:
+    """Train θ0 and save it with its tokenizer.
+
+    Args:
+        config: settings.
+        output: folder to write a Hugging Face model to (bfloat16 safetensors).
+        on_step: called with the step, the loss and the model after every step.
+    """
+    with reproducible(config.seed, config.threads) as device:
+        _train(config, output, device, on_step)
+
+
+@contextmanager
+def reproducible(seed: int, threads: int) -> Iterator[str]:
+    """Make what torch does inside repeat to the last bit; yields the device to use.
+
+    Without deterministic kernels the gradient of the embedding is summed in whatever order the
+    threads arrive, and two trainings part after some fifty steps.
+    """
+    import torch
+
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(seed)
+    torch.set_num_threads(threads)
+    # Some operations have no deterministic form on a GPU; there a warning is all there can be.
+    torch.use_deterministic_algorithms(True, warn_only=device == "cuda")
+    try:
+        yield device
+    finally:
+        torch.set_num_threads(before[0])
+        torch.use_deterministic_algorithms(before[1])
+
+
+def _train(config: PretrainConfig, output: Path, device: str, on_step: Progress | None) -> None:
+    import torch
+    from transformers import Gemma2ForCausalLM
+
+    ids = token_ids()
+    model: Any = Gemma2ForCausalLM(model_config(len(ids))).to(torch.device(device))
+    descend = descent(model, config.learning_rate, config.warmup_steps, config.steps)
+    compiled = config.compiled and shutil.which("g++") is not None
+    forward = torch.compile(model, dynamic=True) if compiled else model
+    for step, batch in zip(range(1, config.steps + 1), batches(config, ids), strict=False):
+        tokens, mask, labels = (part.to(device) for part in batch)
+        with torch.autocast(device, dtype=torch.bfloat16):
+            logits = forward(input_ids=tokens, attention_mask=mask, use_cache=False).logits
+        loss = torch.nn.functional.cross_entropy(
+            logits[:, :-1].float().flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORED
+        )
+        descend(loss)
+        if on_step is not None:
+            on_step(step, float(loss.detach()), model)
+    save(model, output)
+
+
+def descent(
+    model: torch.nn.Module, learning_rate: float, warmup_steps: int, steps: int
+) -> Callable[[torch.Tensor], None]:
+    """Put a model in training mode and return the function that takes one step down a loss.
+
+    AdamW with the gradient clipped at norm 1; the learning rate rises linearly over the warm-up
+    and falls linearly to zero at the last step.
+    """
+    import torch
+    from transformers import get_linear_schedule_with_warmup
+
+    optimizer = torch.optim.AdamW(
+        model.parameters(), learning_rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True
+    )
+    schedule = get_linear_schedule_with_warmup(optimizer, warmup_steps, steps)
+    model.train()
+
+    def descend(loss: torch.Tensor) -> None:
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return descend
+
+
+def save(model: Gemma2ForCausalLM, output: Path) -> None:
+    """Write a model and the tokenizer to a folder, weights in bfloat16."""
+    import copy
+
+    copy.deepcopy(model).bfloat16().save_pretrained(output)
+    build_tokenizer().save_pretrained(output)

@@ -1,0 +1,130 @@
+"""Where prompts come from: the human prompt source and the benchmarks, as distributions.
+
+The prompt source is narrower and easier than the benchmarks, as UltraFeedback is against
+Arena-Hard: mostly single operations, mostly those that the policy already does well, everyday
+wording, short lists. The benchmarks' distributions are written down here without reference to the
+creator; their longest lists, one frame, one phrasing of every operation, and two operations that
+the creator never adds keep part of them out of the reach of any sequence of rewrites.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from harness.worlds.embedded.demonstrations import RELIABILITY, attempt
+from harness.worlds.embedded.language import (
+    BENCHMARK_FRAME,
+    FOLLOW_UPS,
+    FRAMES,
+    Task,
+    draw_items,
+    render,
+    write_list,
+)
+from harness.worlds.embedded.operations import CATEGORIES, NAMES, OPERATIONS
+from harness.worlds.protocol import Item
+
+SOURCE_WEIGHTS = tuple(RELIABILITY[name] ** 3 for name in NAMES)
+"""How often the human prompts ask for each operation: the better known, the more often."""
+
+BASELINE_LIFT = {"arena_hard": 0.4, "alpaca_eval": 0.7, "validation": 0.4}
+"""How much better than the demonstrator the fixed reference answers are (share of failures gone);
+fixed when the world was written, as the references of the real benchmarks are."""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """What a set of prompts looks like."""
+
+    depths: tuple[float, ...]
+    lengths: tuple[int, int]
+    phrases: int
+    frames: int
+    weights: tuple[float, ...]
+
+    def draw(self, rng: random.Random, first: tuple[str, ...] | None = None) -> Task:
+        """Draw a task; `first` restricts its first operation."""
+        depth = rng.choices(range(1, len(self.depths) + 1), weights=self.depths)[0]
+        names = rng.choices(NAMES, weights=self.weights, k=depth)
+        if first is not None:
+            names[0] = rng.choice(first)
+        return Task(draw_items(rng, *self.lengths), tuple(names))
+
+    def word(self, task: Task, rng: random.Random) -> str:
+        """Put a task into words."""
+        frames = self.frames if task.items is not None else len(FOLLOW_UPS)
+        phrases = tuple(rng.randrange(self.phrases) for _ in task.operations)
+        return render(task, rng.randrange(frames), phrases)
+
+
+_EVEN = (1.0,) * len(NAMES)
+_HALFWAY = tuple(w / sum(SOURCE_WEIGHTS) + 1 / len(NAMES) for w in SOURCE_WEIGHTS)
+
+HUMAN = Distribution((0.70, 0.25, 0.05), (4, 6), 2, BENCHMARK_FRAME, SOURCE_WEIGHTS)
+"""The prompt source (UltraFeedback's place)."""
+
+HARD = Distribution((0.0, 0.5, 0.4, 0.1), (4, 8), 4, len(FRAMES), _EVEN)
+"""The hard benchmark (Arena-Hard's place): every operation alike, two to four deep."""
+
+GENERAL = Distribution((0.4, 0.4, 0.2), (4, 7), 4, len(FRAMES), _HALFWAY)
+"""The general benchmark (AlpacaEval's place): between the source and the hard one."""
+
+TWO_TURN = Distribution((0.6, 0.4), (4, 7), 4, len(FRAMES), _EVEN)
+"""First turns of the two-turn benchmark (MT-Bench's place)."""
+
+
+def human_prompts(seed: int, count: int) -> list[str]:
+    """Draw the pool of human prompts, each text once."""
+    rng = random.Random(f"{seed}/human")
+    texts: dict[str, None] = {}
+    while len(texts) < count:
+        texts.setdefault(HUMAN.word(HUMAN.draw(rng), rng))
+    return list(texts)
+
+
+def pairwise_items(
+    name: str, distribution: Distribution, seed: int, count: int, taken: set[str]
+) -> list[Item]:
+    """Draw a pairwise benchmark with its reference answers; its texts are added to `taken`."""
+    rng = random.Random(f"{seed}/{name}")
+    items: list[Item] = []
+    while len(items) < count:
+        task = distribution.draw(rng)
+        assert task.items is not None
+        text = distribution.word(task, rng)
+        reference = attempt(task.operations, task.items, rng, lift=BASELINE_LIFT[name])
+        if text in taken:
+            continue
+        taken.add(text)
+        items.append(
+            Item(
+                item_id=f"{name}-{len(items):04d}",
+                category=_category(task),
+                turn_1=text,
+                reference=write_list(reference),
+            )
+        )
+    return items
+
+
+def two_turn_items(seed: int, per_category: int, taken: set[str]) -> list[Item]:
+    """Draw the two-turn benchmark: `per_category` items in each of the eight categories."""
+    rng = random.Random(f"{seed}/mt_bench")
+    items: list[Item] = []
+    for category in CATEGORIES:
+        names = tuple(o.name for o in OPERATIONS if o.category == category)
+        wanted = len(items) + per_category
+        while len(items) < wanted:
+            text = TWO_TURN.word(TWO_TURN.draw(rng, first=names), rng)
+            follow_up = Task(None, tuple(rng.choices(NAMES, k=rng.choice((1, 1, 2)))))
+            second = TWO_TURN.word(follow_up, rng)
+            if text in taken:
+                continue
+            taken.add(text)
+            items.append(Item(f"mt_bench-{len(items):04d}", category, text, second))
+    return items
+
+
+def _category(task: Task) -> str:
+    return next(o.category for o in OPERATIONS if o.name == task.operations[0])

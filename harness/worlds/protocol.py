@@ -1,0 +1,342 @@
+"""What a world answers, and when it is asked.
+
+A world is all that a run takes from outside the paper's algorithm: human prompts, the policy,
+reward models, the creator, what scores and sorts prompts, benchmarks and their judges. There are
+two, and code outside `harness.worlds` does not ask which one it has:
+
+- `embedded`: a language of instructions over short lists with everything that reads, writes and
+  judges it, shipped with the package;
+- `real`: models of the hub, endpoints and published benchmarks. `mock` is a real world whose
+  models, data and endpoints are made on this machine.
+
+A world is asked at two times, by two interfaces:
+
+- *while a run is planned*, `World` (from `harness.worlds.lookup.world_of`, by profile): which
+  settings identify each part. They go into fingerprints, so they name bytes and words and never a
+  place. Files are looked for and digested; no model is loaded and nobody is asked. What commands
+  want to know of a world beforehand is there as well.
+- *while a stage runs*, `Runtime` (from `harness.worlds.lookup.runtime_of`, by an identity in the
+  stage's settings): load, read, rewrite and judge what those settings mean. A stage knows its
+  settings and no profile, so a `Runtime` has no state.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from harness.catalogue.profile import Profile
+from harness.catalogue.recipe import Online, RewardRole
+from harness.store.fingerprint import Json
+from harness.store.stage import Stage, StageContext
+
+if TYPE_CHECKING:
+    from harness.eva.evolving import Creator, Over
+
+ACCURACY: Final = "rm_accuracy"
+"""What a reward model's being right on a held-out pair is called among the scores: 1 or 0."""
+
+BEST_OF_N: Final = "best_of_n"
+"""What the oracle's score of the answer it chooses is called among them, from 0 to 1."""
+
+NO_TOPIC: Final = "no topic"
+"""The topic of a prompt that cannot be read, or of which a model says nothing readable."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One benchmark item: one or two user turns, a category, a reference answer if pairwise."""
+
+    item_id: str
+    category: str
+    turn_1: str
+    turn_2: str | None = None
+    reference: str | None = None
+
+
+@dataclass(frozen=True)
+class HumanPrompts:
+    """The human prompts of a stage.
+
+    Attributes:
+        pool: Every prompt there is, in a fixed order.
+        positions: Those of the stage, by their place in the pool.
+        summary: What to write beside them: of a pool from outside, its size and repetitions.
+    """
+
+    pool: Sequence[str]
+    positions: Sequence[int]
+    summary: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Evolver:
+    """A creator at work.
+
+    Attributes:
+        creator: Rewrites prompts.
+        over: How prompts are worked through.
+        tokens: What an endpoint's texts took so far, as a data class; None for the embedded one.
+    """
+
+    creator: Creator
+    over: Over = map
+    tokens: Any = None
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Sorts prompts by topic.
+
+    Attributes:
+        names: The topics, in a fixed order.
+        settings: Settings of the stage in which a model sorts prompts; None where their text alone
+            says the topic.
+        read: Returns id and topic of each prompt from the folder of that stage or, without one, of
+            a stage that holds prompts or answers.
+    """
+
+    names: tuple[str, ...]
+    settings: dict[str, Json] | None
+    read: Callable[[Path], list[tuple[str, str]]]
+
+
+@dataclass(frozen=True)
+class FileCheck:
+    """What became of a check of a world's own files.
+
+    Attributes:
+        what: Which files.
+        ok: Whether they are as they should be, or will be made when first needed.
+        message: What is there, or what is wrong.
+        remedy: What to do about it.
+    """
+
+    what: str
+    ok: bool
+    message: str
+    remedy: str = ""
+
+
+OwnAnswering = Callable[[StageContext, Callable[[], Path]], None]
+"""Answers a benchmark in a stage; the second argument returns the folder of the policy."""
+
+
+class World(ABC):
+    """What a profile's names stand for, asked while runs are planned; see the module."""
+
+    self_contained = True
+    """Whether all it needs is shipped or made on this machine: nothing has a price, nothing is
+    downloaded, and no model is known outside."""
+
+    has_validation_prompts = False
+    """Whether it has prompts that no benchmark asks, with an oracle to score answers to them."""
+
+    def __init__(self, profile: Profile) -> None:
+        """Serve a profile; nothing is read until something is asked."""
+        self.profile = profile
+
+    def prepare(self) -> None:
+        """Make what this machine has to make, before anything has an identity.
+
+        Raises:
+            HarnessError: It cannot be made, or was changed.
+        """
+        return
+
+    @abstractmethod
+    def policy(self) -> str:
+        """Return the base policy's identity."""
+
+    @abstractmethod
+    def reward_model(self, role: str) -> str:
+        """Return the identity of the reward model of a role."""
+
+    @abstractmethod
+    def prompts(self) -> dict[str, Json]:
+        """Return the settings that identify the human prompts."""
+
+    @abstractmethod
+    def creator(self, scheme: str) -> dict[str, Json]:
+        """Return the settings that identify the creator with an evolving scheme."""
+
+    def tree_scorer(self, online: Online) -> dict[str, Json]:
+        """Return the settings that identify the model that scores prompts of best-of-n trees.
+
+        They are empty where no tree grows, or where no model is asked.
+        """
+        return {}
+
+    @abstractmethod
+    def engine(self) -> dict[str, Json]:
+        """Return what stages in which the policy answers say of the engine."""
+
+    @abstractmethod
+    def rewriter(self) -> dict[str, Json]:
+        """Return what identifies the instruction to revise an answer."""
+
+    @abstractmethod
+    def benchmark(self, name: str) -> str:
+        """Return a benchmark's identity."""
+
+    @abstractmethod
+    def judge(self, name: str) -> str:
+        """Return a judge's identity."""
+
+    def answering(self, name: str, seed: int) -> dict[str, Json]:
+        """Return the settings of the stage that answers a benchmark, except for the policy."""
+        benchmark = self.profile.benchmarks[name]
+        return {
+            "benchmark": self.benchmark(name),
+            "temperature": benchmark.temperature,  # type: ignore[dict-item]
+            "top_p": benchmark.top_p,
+            "max_new_tokens": benchmark.max_new_tokens,
+            "batch_size": self.profile.generation.batch_size,
+            "seed": seed,
+            **self.engine(),
+        }
+
+    def judging(self, name: str) -> dict[str, Json]:
+        """Return the settings of the stage that judges the answers to a benchmark."""
+        judge = self.profile.benchmarks[name].judge
+        return {"benchmark": self.benchmark(name), "judge": self.judge(judge)}
+
+    def rating(self, name: str) -> dict[str, Json]:
+        """Return the settings of the stage that rates prompts, by its name among benchmarks."""
+        return {"judge": self.judge(self.profile.benchmarks[name].judge)}
+
+    @abstractmethod
+    def topics(self) -> Topics | None:
+        """Return what sorts prompts by topic, None where nothing does."""
+
+    def reward_model_accuracy(self, role: RewardRole) -> float | None:
+        """Return the share of held-out pairs, from 0 to 1, that a reward model orders rightly.
+
+        It is None where there is no such model, or where nobody has measured it.
+        """
+        return None
+
+    @abstractmethod
+    def prompt_pool(self) -> tuple[list[str], str]:
+        """Return every human prompt, and what identifies them."""
+
+    def shown_word(self, word: str) -> str:
+        """Return a word of a prompt as it counts for the distance between prompts."""
+        return word
+
+    def check_files(self) -> FileCheck | None:
+        """Return the state of the world's own files; None where it has none."""
+        return None
+
+    def preflight(self, stages: Iterable[Stage]) -> list[str]:
+        """Look for what stages need, before any of them is computed.
+
+        Returns:
+            Which scores will not be available and why, a sentence for each. It is no reason to
+            refuse: once what lacks is there, the same command computes these scores alone.
+
+        Raises:
+            UserError: Something is missing; the message says what to type for each.
+        """
+        return []
+
+    def serving(self) -> AbstractContextManager[object]:
+        """Serve what stages ask over HTTP while they run, where that is up to this command."""
+        return nullcontext()
+
+
+class Runtime(Protocol):
+    """What the settings of stages stand for, asked while stages run; see the module."""
+
+    def resolve(self, identity: str) -> Path:
+        """Return where the files of an identity lie, after checking their digest.
+
+        Raises:
+            HarnessError: They are missing, or are not the bytes the identity means.
+        """
+        ...
+
+    def reader_device(self) -> str:
+        """Return the device that reward models run on."""
+        ...
+
+    def weights(self, identity: str) -> str:
+        """Return what is known of a reward model's weights: `embedded`, or whether verified."""
+        ...
+
+    def human_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
+        """Return the human prompts that a stage's settings ask for.
+
+        The pool is the same for every seed; the seed decides the order it is cut in, so that
+        pieces of one seed never overlap (authors' code, `shuffle_ds.py`).
+
+        Raises:
+            UserError: They are not on this machine and cannot be fetched.
+            HarnessError: They are not those that the settings mean.
+        """
+        ...
+
+    def evolver(
+        self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
+    ) -> Evolver:
+        """Return the creator that a stage's settings mean.
+
+        Args:
+            settings: Settings that `World.creator` returned, among others.
+            done: Told how many prompts are evolved, where they are many at once.
+
+        Raises:
+            UserError: Nothing says where the model is served.
+            HarnessError: The settings are not of this version.
+        """
+        ...
+
+    def tree_score(self, settings: Mapping[str, Json]) -> Callable[[str], float] | None:
+        """Return what scores prompts for best-of-n trees; None where no tree grows.
+
+        Raises:
+            UserError: Nothing says where the model is served.
+            HarnessError: The settings are not of this version.
+        """
+        ...
+
+    def prompt_metrics(self) -> Mapping[str, Callable[[str], float]]:
+        """Return what is read from the text of prompts while a policy is trained, by name."""
+        ...
+
+    def questions(self, identity: str) -> Sequence[Item]:
+        """Return the items of a benchmark, after checking that they are those it means.
+
+        Raises:
+            HarnessError: They are missing, or are not those.
+        """
+        ...
+
+    def own_answering(self, identity: str) -> OwnAnswering | None:
+        """Return what answers a benchmark whose package asks the questions; None for others.
+
+        It writes what the stage writes.
+        """
+        ...
+
+    def judge(self, ctx: StageContext) -> None:
+        """Judge answers; writes `judgments.parquet`, `scores.parquet` and `summary.json`.
+
+        Raises:
+            UserError: Nothing says where the judge is served, or the benchmark's files are others.
+            HarnessError: There is no such judge, it does not answer, or the budget is used up.
+        """
+        ...
+
+    def rate(self, ctx: StageContext) -> None:
+        """Score prompts; writes `scores.parquet` and `summary.json`.
+
+        Raises:
+            UserError: Nothing says where the model is served.
+            HarnessError: There is no such judge, or it does not answer.
+        """
+        ...

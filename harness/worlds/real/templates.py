@@ -1,0 +1,218 @@
+"""What a model is told to rewrite a prompt: read from a YAML file, checked, and digested.
+
+The format is described at the head of `templates.yaml`, this project's own templates. Another file
+takes the place of the schemes it has, word for word. All mistakes of a file are found before
+anything is sent, each with its line: an unknown scheme, method, frame or placeholder, or a missing
+one.
+
+What is left of a file is a `Scheme`: for each method one message with one placeholder. A scheme can
+be written as JSON and read back, so that it travels in a stage's settings, and its digest says
+which words a rewrite is due to, whatever the file was called.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import model_validator
+
+from harness.catalogue.documents import (
+    CatalogueError,
+    Document,
+    Problem,
+    few,
+    nearest,
+    read_declared,
+)
+from harness.catalogue.recipe import Strict
+from harness.catalogue.yaml_reader import Loc
+from harness.errors import UserError
+from harness.store.fingerprint import Json, canonical_json, digest
+from harness.worlds.real.methods import METHODS
+
+OWN_TEMPLATES = Path(__file__).resolve().parent / "templates.yaml"
+"""This project's own templates."""
+
+PROMPT, INSTRUCTION = "{prompt}", "{instruction}"
+
+_PLACEHOLDER = re.compile(r"\{[A-Za-z_]\w*\}")
+
+
+class Reply(Strict):
+    """Where in a reply the rewrite stands; with neither, it is the whole reply."""
+
+    tag: str | None = None
+    """Name of the tags around it."""
+    after: str | None = None
+    """A mark that it follows, the last one where there are several."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Reply:
+        if self.tag is not None and self.after is not None:
+            raise ValueError("a reply is read by `tag` or by `after`, not by both")
+        if self.tag is not None and not re.fullmatch(r"[A-Za-z][\w-]*", self.tag):
+            raise ValueError(f"`{self.tag}` is no name of a tag; give letters, as in `new_prompt`")
+        if self.after is not None and not self.after.strip():
+            raise ValueError("the mark that a rewrite follows is empty")
+        return self
+
+    def read(self, text: str) -> str:
+        """Return the rewrite in a reply, stripped; the whole reply where it is not marked."""
+        if self.tag is not None:
+            found = re.findall(rf"<{self.tag}>(.*?)</{self.tag}>", text, re.DOTALL)
+            text = found[-1] if found else text
+        elif self.after is not None:
+            text = text.rpartition(self.after)[2]
+        return text.strip()
+
+
+class _Method(Strict):
+    frame: str
+    instruction: str
+
+
+class _Scheme(Strict):
+    system: str | None = None
+    reply: Reply = Reply()
+    frames: dict[str, str]
+    methods: dict[str, _Method]
+
+
+class _File(Strict):
+    version: Literal[1]
+    schemes: dict[str, _Scheme]
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """An evolving scheme in the words of some file.
+
+    Attributes:
+        name: The scheme, as in `METHODS`.
+        messages: The user message of each method, with `{prompt}` where the prompt goes.
+        reply: Where the rewrite stands in a reply.
+        system: The system message, if any.
+    """
+
+    name: str
+    messages: Mapping[str, str]
+    reply: Reply = field(default_factory=Reply)
+    system: str | None = None
+
+    @cached_property
+    def methods(self) -> tuple[str, ...]:
+        """The methods, in an order that does not depend on the file's."""
+        return tuple(sorted(self.messages))
+
+    @cached_property
+    def digest(self) -> str:
+        """The sha256 of everything a model is told, and of how its reply is read."""
+        return digest(canonical_json(self.as_json(), "templates"))
+
+    def message(self, method: str, prompt: str) -> str:
+        """Return what a model is told to rewrite a prompt by a method.
+
+        Placeholders in the prompt itself stay as they are.
+        """
+        return self.messages[method].replace(PROMPT, prompt)
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the scheme as JSON data."""
+        return {
+            "name": self.name,
+            "system": self.system,
+            "reply": self.reply.model_dump(),
+            "messages": dict(self.messages),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Scheme:
+        """Return the scheme that `as_json` wrote."""
+        reply = Reply.model_validate(data["reply"])
+        return cls(data["name"], dict(data["messages"]), reply, data["system"])
+
+
+def load_scheme(name: str, path: Path | None = None) -> Scheme:
+    """Return a scheme in the words of a file, or in this project's where the file lacks it.
+
+    Args:
+        name: The scheme.
+        path: A templates file; None for this project's own.
+
+    Raises:
+        UserError: There is no such scheme.
+        CatalogueError: Anything is wrong in the file; it carries every problem found.
+    """
+    if name not in METHODS:
+        raise UserError(f"there is no evolving scheme `{name}`{nearest(name, METHODS)}")
+    if path is not None and name in (given := read_templates(path)):
+        return given[name]
+    return read_templates(OWN_TEMPLATES)[name]
+
+
+def read_templates(path: Path) -> dict[str, Scheme]:
+    """Read and check a templates file.
+
+    Raises:
+        CatalogueError: Anything is wrong in it; it carries every problem found.
+    """
+    file, document = read_declared(path, _File, "`version` and `schemes`")
+    problems = few(p for name, s in file.schemes.items() for p in _problems(document, name, s))
+    if problems:
+        raise CatalogueError(problems)
+    return {name: _composed(name, scheme) for name, scheme in file.schemes.items()}
+
+
+def _composed(name: str, scheme: _Scheme) -> Scheme:
+    messages = {
+        method: scheme.frames[given.frame].replace(INSTRUCTION, given.instruction.strip()).strip()
+        for method, given in scheme.methods.items()
+    }
+    return Scheme(name, messages, scheme.reply, scheme.system)
+
+
+def _problems(document: Document, name: str, scheme: _Scheme) -> Iterator[Problem]:
+    """Yield what is wrong in a scheme that has the right form."""
+    here: Loc = ("schemes", name)
+    if name not in METHODS:
+        text = f"there is no evolving scheme `{name}`{nearest(name, METHODS)}"
+        yield document.problem(here, text)
+        return
+    if not scheme.methods:
+        yield document.problem((*here, "methods"), f"`{name}` has no method; give one at least")
+    yield from _unknown(document, (*here, "system"), "the system message", scheme.system or "", ())
+    for frame, text in scheme.frames.items():
+        place = (*here, "frames", frame)
+        known = (PROMPT, INSTRUCTION)
+        yield from _unknown(document, place, f"the frame `{frame}`", text, known)
+        if INSTRUCTION not in text:
+            message = f"the frame `{frame}` lacks {INSTRUCTION}, where a method's words go"
+            yield document.problem(place, message)
+    for method, given in scheme.methods.items():
+        place = (*here, "methods", method)
+        if method not in METHODS[name]:
+            message = f"`{name}` has no method `{method}`{nearest(method, METHODS[name])}"
+            yield document.problem(place, message)
+        told, where = given.instruction, (*place, "instruction")
+        yield from _unknown(document, where, f"the instruction of `{method}`", told, (PROMPT,))
+        framed = scheme.frames.get(given.frame)
+        if framed is None:
+            message = f"there is no frame `{given.frame}`{nearest(given.frame, scheme.frames)}"
+            yield document.problem((*place, "frame"), message)
+        elif PROMPT not in framed + given.instruction:
+            message = f"neither `{method}` nor its frame has {PROMPT}, where the prompt goes"
+            yield document.problem(place, message)
+
+
+def _unknown(
+    document: Document, place: Loc, what: str, text: str, known: tuple[str, ...]
+) -> Iterator[Problem]:
+    """Yield the placeholders in a text that nothing would fill in."""
+    for found in sorted(set(_PLACEHOLDER.findall(text)) - set(known)):
+        filled = f"only {' and '.join(known)} can stand there" if known else "none can stand there"
+        yield document.problem(place, f"{what} has the placeholder {found}; {filled}")

@@ -1,0 +1,142 @@
+"""What stage functions share: the files they hand to one another, and how they report progress."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from harness.store.stage import StageContext
+
+Rows = list[dict[str, Any]]
+
+PROMPT_SCHEMA = pa.schema(
+    [
+        ("prompt_id", pa.string()),
+        ("prompt", pa.string()),
+        ("source", pa.string()),
+        ("parent_id", pa.string()),
+        ("generation", pa.int64()),
+        ("method", pa.string()),
+    ]
+)
+"""Columns of `prompts.parquet`: the fields of `harness.eva.evolving.Prompt`."""
+
+ATTEMPT_SCHEMA = pa.schema(
+    [
+        ("child_id", pa.string()),
+        ("parent_id", pa.string()),
+        ("attempt", pa.int64()),
+        ("method", pa.string()),
+        ("reason", pa.string()),
+        ("written", pa.string()),
+        ("creator", pa.string()),
+    ]
+)
+"""Columns of `attempts.parquet`: the fields of `harness.eva.evolving.Attempt`, and the identity of
+the creator, which for a model has the digest of its templates."""
+
+SELECTED_SCHEMA = pa.schema(
+    [
+        *PROMPT_SCHEMA,
+        ("informativeness", pa.float64()),
+        ("weight", pa.float64()),
+        ("draw", pa.int64()),
+    ]
+)
+"""Columns of `selected.parquet`."""
+
+COMPLETION_SCHEMA = pa.schema(
+    [
+        *PROMPT_SCHEMA,
+        ("sample", pa.int64()),
+        ("completion", pa.string()),
+        ("n_tokens", pa.int64()),
+    ]
+)
+"""Columns of `completions.parquet`."""
+
+PAIR_SCHEMA = pa.schema(
+    [
+        *PROMPT_SCHEMA,
+        ("chosen", pa.string()),
+        ("rejected", pa.string()),
+        ("reward_chosen", pa.float64()),
+        ("reward_rejected", pa.float64()),
+    ]
+)
+"""Columns of `pairs.parquet`; the lineage is there because a mix's prompts can evolve again."""
+
+
+SCORE_SCHEMA = pa.schema(
+    [("prompt_id", pa.string()), ("column", pa.string()), ("value", pa.float64())]
+)
+"""Columns of `scores.parquet`; there may be no row."""
+
+
+def read_prompts(folder: Path) -> Rows:
+    """Read prompts with their lineage from whichever stage made them."""
+    for name in ("prompts.parquet", "selected.parquet", "pairs.parquet"):
+        if (folder / name).exists():
+            return read_rows(folder / name)
+    raise FileNotFoundError(f"no prompts in {folder}")
+
+
+def read_rewards(folder: Path) -> tuple[list[str], NDArray[np.float64]]:
+    """Read rewards as prompt ids and an array of shape (prompts, samples)."""
+    table = pq.read_table(folder / "rewards.parquet")
+    ids = table.column("prompt_id").to_pylist()
+    n = 1 + max(table.column("sample").to_pylist())
+    rewards = table.column("reward").to_numpy().reshape(-1, n)
+    return [str(i) for i in ids[::n]], rewards
+
+
+def read_rows(path: Path) -> Rows:
+    """Read a Parquet file as a list of rows."""
+    with pq.ParquetFile(path) as file:  # `read_table` would load pandas
+        rows: Rows = file.read().to_pylist()
+    return rows
+
+
+def write_rows(path: Path, rows: Rows, schema: pa.Schema | None = None) -> None:
+    """Write rows as a Parquet file."""
+    pq.write_table(pa.Table.from_pylist(rows, schema), path)
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Write a small JSON file."""
+    path.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def progress_callback(
+    ctx: StageContext, name: str, total: int | None = None, before: int = 0
+) -> Callable[..., None]:
+    """Return a function that is told how many prompts are done, and reports each twentieth.
+
+    Several prompts can be done at once and in any order, so twentieths are reported instead of
+    counts: the curve is then the same in every run.
+
+    Args:
+        ctx: The stage.
+        name: Name of its curve, which goes from 0 to 1.
+        total: Prompts to do, where that is known; else it is the second argument of each call.
+        before: Prompts that the stage has done before these.
+    """
+    last = 0
+
+    def done(count: int, of: int | None = total) -> None:
+        nonlocal last
+        assert of is not None
+        for twentieth in range(1, 20 * count // of + 1):
+            reached = -(-of * twentieth // 20)
+            if reached > last:
+                last = reached
+                ctx.report(before + reached, {name: reached / of})
+
+    return done

@@ -1,0 +1,151 @@
+"""Laws of the downstream items and of the scores of prompts."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from harness.catalogue.profile import load_profiles
+from harness.worlds.embedded.demonstrations import demonstrate
+from harness.worlds.embedded.downstream import TASKS
+from harness.worlds.embedded.downstream_items import COUNTED, ITEMS, LONG, identity, items
+from harness.worlds.embedded.exact_match import judge_downstream
+from harness.worlds.embedded.judge import Answer
+from harness.worlds.embedded.language import Task, render
+from harness.worlds.embedded.operations import DIGITS
+from harness.worlds.embedded.operations import ITEMS as SYMBOLS
+from harness.worlds.embedded.pretrain import PretrainConfig, curriculum
+from harness.worlds.embedded.prompt_scores import SCORERS, complexity, quality
+from harness.worlds.embedded.tokenizer import token_ids
+from harness.worlds.embedded.world import VERSION
+
+
+def prompt(items_text: str, *operations: str) -> str:
+    """Put a task into words."""
+    return render(Task(tuple(items_text.split()), operations), 0, (0,) * len(operations))
+
+
+def listed(text: str) -> int:
+    """Return how many items a question lists."""
+    return sum(word in SYMBOLS for word in text.partition(" this : ")[0].split())
+
+
+def test_every_question_is_asked_once_and_has_its_right_answer() -> None:
+    """The right answers are worked out anew from the words of the question."""
+    assert Counter(item.category for item in items()) == ITEMS
+    assert len({item.turn_1 for item in items()}) == len({i.item_id for i in items()}) == 945
+    for item in items():
+        words = item.turn_1.split()
+        found = [word for word in words if word in SYMBOLS]
+        right = {
+            "musr_ta": lambda f: "yes" if f[-1] in f[:-1] else "no",
+            "tqa_gen": lambda f: str(len(f)),
+            "wmdp": lambda f: f[2],
+            "gsm8k": lambda f: str(int(f[0]) + int(f[1])),
+            "gsm_plus": max,
+            "mmlu_pro": lambda f: min(f, key=SYMBOLS.index),
+        }
+        assert item.reference == right[item.category](found), item.turn_1
+
+
+def test_the_two_small_tasks_ask_every_question_there_is() -> None:
+    sums = {f"how many make {a} plus {b}" for a in range(10) for b in range(10 - a)}
+    pairs = {f"which is larger : {a} or {b}" for a in DIGITS for b in DIGITS if a != b}
+    asked = {task: {i.turn_1 for i in items() if i.category == task} for task in ITEMS}
+    assert (asked["gsm8k"], asked["gsm_plus"]) == (sums, pairs)
+
+
+def test_long_lists_are_longer_than_any_demonstration() -> None:
+    rng = random.Random(3)
+    for task in ("musr_ta", "wmdp"):
+        lengths = {listed(item.turn_1) for item in items() if item.category == task}
+        shown = {listed(TASKS[task](rng).prompt) for _ in range(1000)}
+        assert (min(lengths), max(lengths)) == LONG
+        assert max(shown) < LONG[0]
+    counted = {listed(item.turn_1) for item in items() if item.category == "tqa_gen"}
+    assert (min(counted), max(counted)) == COUNTED
+
+
+@pytest.mark.slow
+def test_none_of_the_three_tasks_with_lists_was_demonstrated_to_the_shipped_policy() -> None:
+    """All 1.5 million demonstrations are drawn again."""
+    shown = set(demonstrated(PretrainConfig()))
+    seen = Counter(item.category for item in items() if item.turn_1 in shown)
+    assert seen == {"gsm8k": 55, "gsm_plus": 90, "mmlu_pro": 200}
+
+
+def demonstrated(config: PretrainConfig) -> Iterator[str]:
+    """Yield the first turn of every demonstration of a training."""
+    for pool in range(-(-config.steps // config.pool_batches)):
+        rng = random.Random(f"{config.seed}/demonstrations/{pool}")
+        mix = curriculum(pool * config.pool_batches / config.steps)
+        for _ in range(config.batch_size * config.pool_batches):
+            yield demonstrate(rng, mix)[0][0]
+
+
+def test_items_are_words_of_the_language_and_have_one_identity() -> None:
+    known = set(token_ids())
+    assert all(set(f"{item.turn_1} {item.reference}".split()) <= known for item in items())
+    assert identity() == f"{VERSION}/downstream@1a450e26bbe6f84e"
+
+
+def test_the_profile_says_how_many_items_there_are() -> None:
+    benchmark = load_profiles()["micro"].benchmarks["downstream"]
+    assert {score: benchmark.items_of(score) for score in benchmark.columns} == ITEMS
+
+
+def test_only_the_right_answer_counts() -> None:
+    first, second, third = items()[:3]
+    texts = {
+        first: first.reference or "",
+        second: "",
+        third: f"{third.reference} {third.reference}",
+    }
+    answers = {(item.item_id, 1): Answer(text, 1) for item, text in texts.items()}
+    judged = judge_downstream([first, second, third], answers)
+    assert [j["value"] for j in judged] == [100.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (prompt("1 2 3", "reverse"), 1.0),
+        (prompt("1 2 3", "reverse", "swap", "rotate"), 3.0),
+        (prompt("1 2 3 4 5 6 7", "reverse"), 2.0),
+        (prompt("1 2 3 4 5 6 7", "reverse", "swap", "rotate", "reverse"), 5.0),
+        ("what is it", 1.0),
+    ],
+)
+def test_complexity_counts_operations_and_a_long_list(text: str, expected: float) -> None:
+    """One for each operation, one for seven items or more, 5 at most; 1 where nothing is read."""
+    assert complexity(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (prompt("1 2 3", "reverse"), 5.0),
+        (prompt("1 1 1", "reverse"), 3.0),
+        (prompt("1 2 3", "reverse", "reverse"), 3.0),
+        (prompt("1 2 3", "keep_digits", "reverse"), 4.0),
+        ("now reverse it", 1.0),
+        ("what is it", 1.0),
+    ],
+)
+def test_quality_asks_whether_each_operation_has_something_to_do(
+    text: str, expected: float
+) -> None:
+    """2 for a prompt that can be read, and one for each of three more.
+
+    Every step changes the list, no operation follows itself, and the answer is neither empty nor
+    what was given. `1 1 1` reversed changes nothing and is what was given; reversing twice changes
+    the list each time, but follows itself and gives it back; keeping digits of digits does nothing.
+    """
+    assert quality(text) == expected
+
+
+def test_scores_are_those_of_the_catalogue() -> None:
+    assert set(SCORERS) == set(load_profiles()["micro"].benchmarks["prompt_judge"].columns)

@@ -1,0 +1,312 @@
+"""Laws of what the world's reward models read and how each of them is made from θ0."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from itertools import islice, pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, get_args
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from harness.catalogue.profile import find_profile, load_profiles
+from harness.catalogue.recipe import RewardRole
+from harness.errors import HarnessError
+from harness.models.loading import tokenize
+from harness.models.reward_loading import load_reward_model
+from harness.worlds.embedded import build, world
+from harness.worlds.embedded.depth import layer_sources, with_layers
+from harness.worlds.embedded.pairwise import encode_pair, pair_margins
+from harness.worlds.embedded.preferences import Preference, draw_preference
+from harness.worlds.embedded.pretrain import PretrainConfig, pretrain
+from harness.worlds.embedded.reward import (
+    REWARD_MODELS,
+    RewardConfig,
+    held_out_accuracy,
+    train_reward_model,
+    training_batches,
+)
+from harness.worlds.embedded.tokenizer import build_tokenizer, token_ids, words
+
+torch.set_num_threads(1)
+
+SHORT: dict[str, Any] = {
+    "steps": 3,
+    "batch_size": 4,
+    "warmup_steps": 1,
+    "held_out": 40,
+    "threads": 1,
+    "compiled": False,
+}
+"""A training of a moment."""
+
+ROLES = list(REWARD_MODELS)
+
+
+@pytest.fixture(scope="module")
+def theta0(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a θ0 of a few steps."""
+    folder = tmp_path_factory.mktemp("theta0")
+    config = PretrainConfig(steps=4, batch_size=8, warmup_steps=1, pool_batches=2, compiled=False)
+    pretrain(replace(config, threads=1), folder)
+    return folder
+
+
+@pytest.fixture
+def body(theta0: Path) -> Any:
+    """Return θ0's body with a scalar head, fresh."""
+    torch.manual_seed(0)
+    return AutoModelForSequenceClassification.from_pretrained(
+        theta0, num_labels=1, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+
+
+# What is read.
+
+
+def test_a_pair_is_encoded_as_by_hand() -> None:
+    written = (
+        "<bos> <start_of_turn> user now reverse it <end_of_turn> "
+        "<start_of_turn> model 2 1 <end_of_turn> <start_of_turn> model b <end_of_turn>"
+    )
+    ids = token_ids()
+    assert encode_pair("now reverse it", "2 1", "b", ids) == [ids[word] for word in written.split()]
+
+
+def test_a_pair_is_encoded_as_the_chat_template_renders_two_turns_of_the_model() -> None:
+    rng = random.Random(0)
+    pairs = [draw_preference(rng, 0.0) for _ in range(200)]
+    conversations = [
+        [
+            {"role": "user", "content": p.prompt},
+            {"role": "assistant", "content": p.chosen},
+            {"role": "assistant", "content": p.rejected},
+        ]
+        for p in pairs
+    ]
+    expected = tokenize(build_tokenizer(), conversations, add_generation_prompt=False)
+    ids = token_ids()
+    assert [encode_pair(p.prompt, p.chosen, p.rejected, ids) for p in pairs] == expected
+
+
+def test_the_longest_pair_fits_the_models_positions() -> None:
+    """Demonstrations have at most 8 items, which no operation more than doubles."""
+    rng, ids = random.Random(1), token_ids()
+    pairs = [draw_preference(rng, 0.0) for _ in range(2000)]
+    assert max(len(encode_pair(p.prompt, p.chosen, p.rejected, ids)) for p in pairs) < 256
+
+
+def test_a_margin_is_the_logit_signed_by_the_place_of_the_chosen_answer() -> None:
+    """A model that always outputs 2, "the first is better", is right by 2 or wrong by 2.
+
+    The chosen answer is first in about half of 400 pairs: 200 with standard deviation 10.
+    """
+    seen: list[list[str]] = []
+
+    def model(input_ids: torch.Tensor, attention_mask: torch.Tensor) -> SimpleNamespace:
+        seen.extend([words()[i] for i in row] for row in input_ids.tolist())
+        return SimpleNamespace(logits=torch.full((len(input_ids), 1), 2.0))
+
+    pairs = [Preference("sort it : b a", "a b", "b a")] * 400
+    margins = pair_margins(model, pairs, "cpu", random.Random(0))  # type: ignore[arg-type]
+    first = [" ".join(row).index("model a b") < " ".join(row).index("model b a") for row in seen]
+    assert margins.tolist() == [2.0 if chosen_first else -2.0 for chosen_first in first]
+    assert 160 <= sum(first) <= 240
+
+
+# Which pairs.
+
+
+def test_a_pool_of_one_batch_is_the_pairs_as_drawn() -> None:
+    """The pointwise model's pairs, one after the other from the stream `<seed>/preferences`."""
+    config = RewardConfig(seed=7, batch_size=5)
+    rng = random.Random("7/preferences")
+    expected = [[draw_preference(rng, config.flipped) for _ in range(5)] for _ in range(3)]
+    assert list(islice(training_batches(config), 3)) == expected
+
+
+def test_a_larger_pool_is_the_same_pairs_in_batches_of_like_length() -> None:
+    config = RewardConfig(batch_size=5)
+    drawn = [pair for batch in islice(training_batches(config), 8) for pair in batch]
+    pooled = list(islice(training_batches(replace(config, pool_batches=8)), 8))
+
+    def length(pair: Preference) -> int:
+        return len(f"{pair.prompt} {pair.chosen} {pair.rejected}".split())
+
+    assert Counter(drawn) == Counter(pair for batch in pooled for pair in batch)
+    spans = sorted((min(map(length, b)), max(map(length, b))) for b in pooled)
+    assert all(a[1] <= b[0] for a, b in pairwise(spans))
+
+
+def test_each_model_learns_from_pairs_of_its_own() -> None:
+    firsts = [next(training_batches(config))[0] for config in REWARD_MODELS.values()]
+    assert len(set(firsts)) == len(REWARD_MODELS)
+
+
+# How deep.
+
+
+@pytest.mark.parametrize(
+    ("have", "want", "expected"),
+    [
+        (4, 4, [(0, False), (1, False), (2, False), (3, False)]),
+        (4, 2, [(0, False), (1, False)]),
+        (4, 6, [(0, False), (1, False), (1, True), (2, False), (3, False), (3, True)]),
+        (2, 5, [(0, False), (0, True), (1, False), (1, True), (1, True)]),
+    ],
+)
+def test_copies_are_evenly_spread_behind_the_layers_they_copy(
+    have: int, want: int, expected: list[tuple[int, bool]]
+) -> None:
+    """Two copies of four layers close each half.
+
+    Three copies of two layers follow layers ceil(2/3) = 1, ceil(4/3) = 2 and ceil(6/3) = 2.
+    """
+    assert layer_sources(have, want) == expected
+
+
+@torch.no_grad()
+def test_a_deeper_model_starts_as_the_function_of_the_original(body: Any) -> None:
+    deeper = with_layers(body, 6).eval()
+    tokens = torch.arange(5, 45).reshape(2, 20)
+    assert len(deeper.model.layers) == deeper.config.num_hidden_layers == 6
+    assert torch.equal(deeper(tokens).logits, body(tokens).logits)
+
+
+def test_the_copies_can_learn(body: Any) -> None:
+    """Their scales get a gradient at once, so they leave zero with the first step."""
+    deeper = with_layers(body, 6)
+    deeper(torch.arange(5, 25)[None]).logits.sum().backward()
+    for copied in (2, 5):
+        assert (deeper.model.layers[copied].post_feedforward_layernorm.weight == -1).all()
+        assert deeper.model.layers[copied].post_feedforward_layernorm.weight.grad.abs().sum() > 0
+
+
+@torch.no_grad()
+def test_a_shallower_model_is_the_first_layers(body: Any) -> None:
+    """Its hidden states before the last norm are the original's after as many layers."""
+    tokens = torch.arange(5, 25)[None]
+    shallow = with_layers(body, 2).eval()
+    after_two = body.model(tokens, output_hidden_states=True).hidden_states[2]
+    assert torch.equal(shallow.model(tokens).last_hidden_state, body.model.norm(after_two))
+
+
+def test_a_model_of_the_right_depth_is_left_alone(body: Any) -> None:
+    assert with_layers(body, 4) is body
+
+
+# The models.
+
+
+def test_there_is_a_reward_model_for_every_role_and_an_asset_for_every_reward_model() -> None:
+    trained = set(find_profile(load_profiles(), "micro").trained_reward_models)
+    assert set(ROLES) == set(get_args(RewardRole)) - trained
+    assert {name for name in world.ASSETS if name.startswith("rm_")} == {f"rm_{r}" for r in ROLES}
+
+
+def test_the_pointwise_models_settings_are_the_plain_ones() -> None:
+    config = REWARD_MODELS["pointwise"]
+    assert config == RewardConfig()
+    assert (config.layers, config.pool_batches, config.compiled) == (4, 1, False)
+
+
+@pytest.mark.parametrize("role", ROLES[1:])
+def test_the_same_settings_give_the_same_bytes_and_the_accuracy_of_the_saved_weights(
+    theta0: Path, tmp_path: Path, role: str
+) -> None:
+    config = replace(REWARD_MODELS[role], **SHORT)
+    accuracies = [train_reward_model(config, theta0, tmp_path / name) for name in "ab"]
+    assert accuracies == [held_out_accuracy(tmp_path / "a", config)] * 2
+    assert world.digest(tmp_path / "a") == world.digest(tmp_path / "b")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("role", ROLES[1:])
+def test_a_compiled_training_repeats_to_the_last_bit(
+    theta0: Path, tmp_path: Path, role: str
+) -> None:
+    config = replace(REWARD_MODELS[role], steps=60, held_out=64)
+    for name in "ab":
+        train_reward_model(config, theta0, tmp_path / name)
+    assert world.digest(tmp_path / "a") == world.digest(tmp_path / "b")
+
+
+def test_a_pairwise_model_is_known_by_its_configuration(theta0: Path, tmp_path: Path) -> None:
+    for role in ("pairwise", "pointwise_large"):
+        train_reward_model(replace(REWARD_MODELS[role], **SHORT), theta0, tmp_path / role)
+    assert (
+        load_reward_model(tmp_path / "pairwise", "two answers").model.config.num_hidden_layers == 2
+    )
+    with pytest.raises(HarnessError, match="is no pairwise reward model"):
+        load_reward_model(tmp_path / "pointwise_large", "two answers")
+
+
+# Adding models to a world that is there.
+
+
+def worldlet(folder: Path, names: set[str]) -> world.Card:
+    """Write a world of a few bytes that has some of the assets."""
+    for name in names:
+        path = folder / world.ASSETS[name]
+        if path.suffix:
+            path.write_bytes(name.encode())
+        else:
+            path.mkdir(parents=True)
+            (path / "config.json").write_text(name, encoding="utf-8")
+    return world.write_card(folder, {"seed": 3, "theta0": {"loss": 1}}, names)
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Replace trainings by a file each; the roles in the order they were asked for."""
+    asked: list[str] = []
+
+    def train(role: str, output: Path, seed: int, on_event: build.OnEvent) -> dict[str, Any]:
+        asked.append(role)
+        (output / f"rm_{role}").mkdir(exist_ok=True)
+        (output / f"rm_{role}" / "config.json").write_text(f"{role} {seed}", encoding="utf-8")
+        return {"held_out_accuracy": 0.9}
+
+    monkeypatch.setattr(build, "build_reward_model", train)
+    return asked
+
+
+def test_the_missing_reward_models_are_added_and_nothing_else_changes(
+    tmp_path: Path, trained: list[str]
+) -> None:
+    have = set(world.ASSETS) - {"rm_pairwise", "rm_pairwise_large"}
+    before = worldlet(tmp_path, have)
+    after = build.add_reward_models(tmp_path, on_event=lambda line: None)
+    assert trained == ["pairwise", "pairwise_large"]
+    assert after == world.read_card(tmp_path)
+    assert set(after.assets) == set(world.ASSETS)
+    assert {name: after.assets[name] for name in have} == before.assets
+    assert after.notes == before.notes | {
+        "rm_pairwise": {"held_out_accuracy": 0.9},
+        "rm_pairwise_large": {"held_out_accuracy": 0.9},
+    }
+
+
+def test_a_reward_model_named_is_trained_again(tmp_path: Path, trained: list[str]) -> None:
+    before = worldlet(tmp_path, set(world.ASSETS))
+    after = build.add_reward_models(tmp_path, ["pairwise"], seed=5, on_event=lambda line: None)
+    assert trained == ["pairwise"]
+    changed = {name for name in after.assets if after.assets[name] != before.assets[name]}
+    assert changed == {"rm_pairwise"}
+    assert build.add_reward_models(tmp_path, on_event=lambda line: None) == after
+
+
+def test_a_world_of_another_version_gets_no_models(
+    tmp_path: Path, trained: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(world, "VERSION", "micro-0")
+        worldlet(tmp_path, {"theta0"})
+    with pytest.raises(HarnessError, match="is micro-0 and this code is that of"):
+        build.add_reward_models(tmp_path)
+    assert trained == []

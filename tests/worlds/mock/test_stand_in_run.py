@@ -1,0 +1,205 @@
+"""Table 4 from nothing to its report by the real command line, on stand-ins; killed, and resumed.
+
+This is the code that a real profile runs, with small random models, made-up benchmarks, and creator
+and judge behind HTTP. What is held here is that it completes, says what its numbers are worth, and
+loses nothing when it is disturbed; the numbers mean nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+COMMAND = [sys.executable, "-m", "harness.cli.main"]
+ON_STAND_INS = ("--profile", "stand-in")
+ONE_ROW = ("run", "table4", *ON_STAND_INS, "--rows", "dpo-1", "--seeds", "0")
+
+# Two minutes of processor time in all; the limit leaves room for a machine that is busy.
+pytestmark = pytest.mark.timeout(900)
+
+
+def environment(work: Path, **more: str) -> dict[str, str]:
+    """Return an environment of a user who has set nothing but the work folder."""
+    bare = {k: v for k, v in os.environ.items() if not k.startswith(("HARNESS_", "MLFLOW_"))}
+    return {**bare, "PYTHONPATH": str(ROOT), "HARNESS_WORK": str(work), **more}
+
+
+def harness(work: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(work, **more),
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the work folder of an undisturbed run of table 4 that found nothing there."""
+    work = tmp_path_factory.mktemp("whole") / "work"
+    done = harness(work, "run", "table4", *ON_STAND_INS, "--seeds", "0-1")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("making the stand-ins") == 1
+    return work
+
+
+@pytest.fixture
+def shared(whole: Path) -> dict[str, str]:
+    """Return the variables by which another work folder uses the same models and benchmarks."""
+    return {
+        "HARNESS_MODELS": str(whole / "models"),
+        "HARNESS_BENCHMARKS": str(whole / "benchmarks"),
+    }
+
+
+def stages(work: Path) -> dict[str, dict[str, Any]]:
+    """Return the manifests of the stages that are done, by fingerprint."""
+    found = [json.loads(p.read_text()) for p in (work / "store" / "stages").glob("*/*/stage.json")]
+    return {manifest["fingerprint"]: manifest for manifest in found}
+
+
+def scores(work: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return the per-prompt values of the judges' stages, by fingerprint."""
+    folder = work / "store" / "stages"
+    return {
+        fingerprint: pq.read_table(
+            folder / fingerprint[:2] / fingerprint / "scores.parquet"
+        ).to_pylist()
+        for fingerprint, manifest in stages(work).items()
+        if manifest["kind"] == "judge"
+    }
+
+
+def test_every_cell_of_table4_has_a_number(whole: Path) -> None:
+    """Nine rows in five columns; the run again computes nothing."""
+    before = stages(whole)
+    again = harness(whole, "run", "table4", *ON_STAND_INS, "--seeds", "0-1", "--json")
+    assert again.returncode == 0, again.stderr
+    cells = json.loads(again.stdout)
+    assert len(cells) == 9 * 5
+    assert Counter(cell["state"] for cell in cells) == {"ok": 45}
+    assert all(cell["mean"] is not None and len(cell["runs"]) == 2 for cell in cells)
+    assert {cell["scale"] for cell in cells} == {"toy"}
+    assert stages(whole) == before
+
+
+def test_the_head_of_the_report_says_that_its_numbers_mean_nothing(whole: Path) -> None:
+    for form in ("terminal", "markdown"):
+        report = harness(whole, "report", "table4", *ON_STAND_INS, "--format", form)
+        assert report.returncode == 0, report.stderr
+        head = " ".join(report.stdout.partition("Arena-Hard v0.1 ·")[0].split())
+        assert "small stand-ins, random or made up, so the numbers mean nothing" in head
+        assert "stand-in/gemma-2@files-" in head
+        assert "stand-in/ArmoRM@files-" in head
+
+
+def test_nothing_is_published_or_judged_of_them(whole: Path) -> None:
+    refused = harness(whole, "report", "table4", *ON_STAND_INS, "--publish")
+    assert refused.returncode == 2
+    assert "the numbers mean nothing; publish another profile's" in refused.stderr
+    claims = harness(whole, "claims", "table4", *ON_STAND_INS, "--json")
+    assert claims.returncode == 0, claims.stderr
+    verdicts = {verdict["verdict"] for verdict in json.loads(claims.stdout)}
+    assert verdicts <= {"not_run", "not_testable"}
+
+
+def test_the_policy_is_trained_and_unusable_rewrites_are_counted(whole: Path) -> None:
+    found = stages(whole).values()
+    kinds = Counter(manifest["kind"] for manifest in found)
+    assert kinds["train"] == 2 * 9
+    assert kinds["judge"] == kinds["answer"] == 2 * 9 * 3
+    evolved = [
+        whole / "store" / "stages" / m["fingerprint"][:2] / m["fingerprint"]
+        for m in found
+        if m["kind"] == "evolve"
+    ]
+    reasons = Counter(
+        row["reason"]
+        for folder in evolved
+        for row in pq.read_table(folder / "attempts.parquet").to_pylist()
+    )
+    assert {"refusal", "unchanged"} <= set(reasons)
+    answers = {
+        json.dumps(
+            pq.read_table(
+                whole / "store/stages" / m["fingerprint"][:2] / m["fingerprint"] / "answers.parquet"
+            )
+            .column("completion")
+            .to_pylist()
+        )
+        for m in found
+        if m["kind"] == "answer" and "alpaca" in m["settings"]["benchmark"]
+    }
+    assert len(answers) > 9, "training has to change what the policy says"
+
+
+def test_a_killed_run_goes_on_to_the_same_numbers(
+    whole: Path, shared: dict[str, str], tmp_path: Path
+) -> None:
+    running = subprocess.Popen(
+        [*COMMAND, *ONE_ROW, "--jobs", "1"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment(tmp_path, **shared),
+    )
+    while not stages(tmp_path):
+        with suppress(subprocess.TimeoutExpired):
+            running.wait(0.05)
+            pytest.fail("the run ended before any stage was done")
+    running.kill()
+    assert running.wait() == -signal.SIGKILL
+    kept = stages(tmp_path)
+    assert 0 < len(kept) < 11
+    done = harness(tmp_path, *ONE_ROW, **shared)
+    assert done.returncode == 0, done.stderr
+    after = stages(tmp_path)
+    assert {f: after[f]["finished"] for f in kept} == {f: m["finished"] for f, m in kept.items()}
+    assert len(after) == 11
+    undisturbed, resumed = scores(whole), scores(tmp_path)
+    assert len(resumed) == 3
+    assert all(undisturbed[fingerprint] == rows for fingerprint, rows in resumed.items())
+
+
+def test_a_judge_that_is_lost_in_the_middle_is_one_sentence_and_costs_no_work(
+    whole: Path, shared: dict[str, str], tmp_path: Path
+) -> None:
+    """MT-Bench asks for 16 ratings, of which 5 arrive; all else of the row is computed."""
+    lost = subprocess.run(
+        [sys.executable, str(HERE / "hostile_harness.py"), *ONE_ROW],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(tmp_path, HOSTILE_AFTER="5", **shared),
+    )
+    assert lost.returncode == 1, lost.stderr
+    assert "Traceback" not in lost.stdout + lost.stderr
+    assert "has no model stand-in/judge" in lost.stderr
+    assert "run the same command to try again" in lost.stderr
+    assert len(stages(tmp_path)) == 10
+    done = harness(tmp_path, *ONE_ROW, **shared)
+    assert done.returncode == 0, done.stderr
+    assert all(scores(whole)[f] == rows for f, rows in scores(tmp_path).items())
+
+
+@pytest.mark.parametrize(
+    "command", [("list",), ("show", "table4"), ("doctor",), ("why", "table4/dpo-1", *ON_STAND_INS)]
+)
+def test_the_other_commands_know_the_profile(whole: Path, command: tuple[str, ...]) -> None:
+    done = harness(whole, *command)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    if command != ("show", "table4"):
+        assert "stand-in" in done.stdout

@@ -1,0 +1,20 @@
+"""Lets the tests here use the stand-in endpoint of the judge's tests."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "evaluation"))
+
+
+@pytest.fixture(autouse=True)
+def no_access(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no variable of the one who runs the tests reach them."""
+    for role in ("CREATOR", "SCORER"):
+        for name in ("URL", "KEY", "CONCURRENCY", "PRICE", "BUDGET_USD"):
+            monkeypatch.delenv(f"HARNESS_{role}_{name}", raising=False)
+    for name in ("OPENAI_API_KEY", "GEMINI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)

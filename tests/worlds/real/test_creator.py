@@ -1,0 +1,188 @@
+"""Laws of the creator that has a model rewrite, over anything that writes text."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from harness.eva.evolving import Evolution, Grow, Prompt, chain_rng, evolve
+from harness.evaluation.judging.request import Message
+from harness.worlds.real.creator import ModelCreator
+from harness.worlds.real.generator import Written
+from harness.worlds.real.templates import Reply, Scheme, load_scheme
+
+PARENT = "How do I plant tomatoes on a small balcony?"
+GOOD = "How do I plant tomatoes on a small, shady balcony that carries at most 80 kg?"
+PLAIN = Scheme("evol_instruct", {"breadth": "B {prompt}", "constraints": "C {prompt}"})
+
+
+class Writer:
+    """A generator that writes what a function says, and remembers what it was asked."""
+
+    def __init__(self, write: Callable[[str, int], str | Written]) -> None:
+        self._write = write
+        self._guard = threading.Lock()
+        self.asked: list[tuple[str, int]] = []
+        self.messages: list[Sequence[Message]] = []
+
+    def write(self, messages: Sequence[Message], sample: int, label: str) -> Written:
+        with self._guard:
+            self.asked.append((messages[-1].content, sample))
+            self.messages.append(messages)
+        said = self._write(messages[-1].content, sample)
+        return said if isinstance(said, Written) else Written(said)
+
+
+def rewritten(
+    said: str | Written, scheme: Scheme = PLAIN, parent: str = PARENT
+) -> tuple[str | None, str | None]:
+    creator = ModelCreator(Writer(lambda message, sample: said), scheme)
+    rewrite = creator.rewrite(parent, np.random.default_rng(0))
+    return rewrite.prompt, rewrite.reason
+
+
+def test_a_method_is_drawn_uniformly_and_a_new_sample_each_time() -> None:
+    """Of 2,000 draws each of ten methods gets 200, give or take 5 standard deviations (67)."""
+    writer = Writer(lambda message, sample: GOOD)
+    creator = ModelCreator(writer, load_scheme("appendix_f"))
+    rng = np.random.default_rng(7)
+    drawn = Counter(creator.rewrite(PARENT, rng).method for _ in range(2000))
+    assert set(drawn) == set(creator.scheme.methods)
+    assert all(abs(count - 200) <= 67 for count in drawn.values())
+    assert len({sample for _, sample in writer.asked}) == 2000
+
+
+def test_the_model_is_told_the_method_and_the_prompt() -> None:
+    writer = Writer(lambda message, sample: GOOD)
+    scheme = Scheme("self_instruct", {"new": "Other than {prompt}!"}, Reply(), "Be brief.")
+    rewrite = ModelCreator(writer, scheme).rewrite(PARENT, np.random.default_rng(0))
+    assert writer.messages == [
+        [Message("system", "Be brief."), Message("user", f"Other than {PARENT}!")]
+    ]
+    assert (rewrite.prompt, rewrite.method, rewrite.reason, rewrite.written) == (
+        GOOD,
+        "new",
+        None,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "prompt", "reason"),
+    [
+        (f"  {GOOD}\n", GOOD, None),
+        (f'"{GOOD}"', GOOD, None),
+        (f"“{GOOD}”", GOOD, None),
+        ('"Why" and "how" do tomatoes grow?', '"Why" and "how" do tomatoes grow?', None),
+        ("", None, "empty"),
+        (PARENT.upper(), None, "unchanged"),
+        (f"Here is the rewritten prompt: {GOOD}", None, "leftover"),
+        ("I'm sorry, but I can't help with that.", None, "refusal"),
+        (Written(GOOD, cut=True), None, "cut off"),
+        (Written(GOOD, refused=True), None, "refusal"),
+    ],
+)
+def test_a_reply_becomes_a_prompt_or_a_reason(
+    said: str | Written, prompt: str | None, reason: str | None
+) -> None:
+    assert rewritten(said) == (prompt, reason)
+
+
+def test_quotes_that_the_parent_has_stay() -> None:
+    assert rewritten('"To be at ease"', parent='"To be or not to be"') == ('"To be at ease"', None)
+
+
+def test_what_the_templates_say_is_a_leftover_but_what_the_prompt_says_is_not() -> None:
+    words = "one two three four five six seven eight"
+    scheme = Scheme("self_instruct", {"new": words + " {prompt}"})
+    assert rewritten(f"{GOOD} {words}", scheme) == (None, "leftover")
+    long = "Which of these nine words is the longest one here?"
+    assert rewritten(long + " And why?", scheme, parent=long) == (long + " And why?", None)
+
+
+def test_what_was_written_is_kept_where_it_is_not_the_prompt() -> None:
+    scheme = Scheme("self_instruct", {"new": "{prompt}"}, Reply(tag="p"))
+    creator = ModelCreator(Writer(lambda message, sample: f"Sure: <p>{GOOD}</p>"), scheme)
+    rewrite = creator.rewrite(PARENT, np.random.default_rng(0))
+    assert (rewrite.prompt, rewrite.written) == (GOOD, f"Sure: <p>{GOOD}</p>")
+
+
+def numbered(message: str, sample: int) -> str:
+    """A rewrite that depends on the message and the sample alone; every third is a refusal."""
+    if sample % 3 == 0:
+        return "I'm sorry, but I can't help with that."
+    return f"How would you answer question {sample} about this: {message[2:40]}?"
+
+
+def evolved(
+    names: Sequence[str], over: Callable[[Grow, Sequence[Prompt]], object] = map
+) -> Evolution:
+    prompts = [Prompt(name, f"What is {name} good for?") for name in names]
+    creator = ModelCreator(Writer(numbered), PLAIN)
+    return evolve(prompts, creator, evolutions=4, retries=2, seed=5, over=over)  # type: ignore[arg-type]
+
+
+def test_a_refused_rewrite_is_tried_again_with_another_sample_and_the_lineage_says_so() -> None:
+    writer = Writer(numbered)
+    prompts = [Prompt(name, f"What is {name} good for?") for name in "abcdefgh"]
+    result = evolve(prompts, ModelCreator(writer, PLAIN), evolutions=4, retries=2, seed=5)
+    assert result.attempts == len(writer.asked) == len(set(writer.asked))
+    assert result.unusable["refusal"] == result.attempts - len(result.prompts) > 0
+    texts = {prompt.prompt_id: prompt.prompt for prompt in [*prompts, *result.prompts]}
+    children = {prompt.prompt_id: prompt for prompt in result.prompts}
+    for tried, (message, sample) in zip(result.tried, writer.asked, strict=True):
+        assert message == f"{tried.method[0].upper()} {texts[tried.parent_id]}"
+        assert (tried.reason == "refusal") == (sample % 3 == 0)
+        assert (tried.written is None) == (tried.reason is None)
+        if tried.reason is None:
+            child = children[tried.child_id]
+            assert (child.parent_id, child.method) == (tried.parent_id, tried.method)
+    attempts = Counter(tried.child_id for tried in result.tried)
+    assert [t.attempt for t in result.tried if t.child_id == "a.1.1"] == list(
+        range(1, attempts["a.1.1"] + 1)
+    )
+    assert max(attempts.values()) <= 3
+    assert result.dropped + len(children) == 4 * len(prompts)
+
+
+def test_a_chain_asks_for_the_same_whatever_is_evolved_beside_it() -> None:
+    alone, among = evolved("b"), evolved("abc")
+    own = [tried for tried in among.tried if tried.child_id.startswith("b.")]
+    assert own == alone.tried
+    assert [p for p in among.prompts if p.prompt_id.startswith("b.")] == alone.prompts
+
+
+def test_many_chains_at_once_give_what_they_give_one_after_the_other() -> None:
+    """Threads that finish in reverse: each waits for the one after it."""
+
+    def backwards(grow: Grow, prompts: Sequence[Prompt]) -> list[Evolution]:
+        done = [threading.Event() for _ in range(len(prompts) + 1)]
+        found: dict[int, Evolution] = {}
+        done[-1].set()
+
+        def work(place: int) -> None:
+            done[place + 1].wait(30)
+            found[place] = grow(prompts[place])
+            done[place].set()
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(len(prompts))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        return [found[place] for place in range(len(prompts))]
+
+    assert evolved("abcdef", backwards) == evolved("abcdef")
+
+
+def test_the_draws_of_a_chain_are_those_of_its_seed() -> None:
+    """Method first, then sample, from the chain's own generator."""
+    writer = Writer(lambda message, sample: GOOD)
+    evolve([Prompt("p", PARENT)], ModelCreator(writer, PLAIN), evolutions=1, retries=0, seed=3)
+    rng = chain_rng(3, "p")
+    method, sample = ("B", "C")[int(rng.integers(2))], int(rng.integers(2**31))
+    assert writer.asked == [(f"{method} {PARENT}", sample)]

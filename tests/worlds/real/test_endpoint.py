@@ -1,0 +1,280 @@
+"""Laws of the creator over an endpoint: failures, refusals, costs, and nothing asked twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from judge_stand_in import StandIn, completion, digest
+
+from harness.errors import HarnessError, UserError
+from harness.eva.evolving import Evolution, Prompt, evolve
+from harness.evaluation.judging.cache import ReplyCache
+from harness.evaluation.judging.client import Client
+from harness.evaluation.judging.endpoint import Endpoint
+from harness.evaluation.judging.ledger import BudgetReachedError, Ledger
+from harness.evaluation.judging.prices import Price
+from harness.worlds.real.access import access_to
+from harness.worlds.real.creator import ModelCreator, at_once
+from harness.worlds.real.generator import EndpointGenerator, Tokens
+from harness.worlds.real.templates import Reply, Scheme
+
+ROOT = Path(__file__).resolve().parents[3]
+SCHEME = Scheme(
+    "evol_instruct",
+    {name: f"{name}: <prompt>{{prompt}}</prompt>" for name in ("breadth", "constraints")},
+    Reply(tag="new"),
+)
+SAMPLING = {"temperature": 0.88, "top_p": 1.0, "max_tokens": 666}
+CHAINS, STEPS = 12, 3
+
+
+def rewrite(body: Any) -> Any:
+    """A usable rewrite, or every fifth time one of the failures that models have."""
+    message, number = body["messages"][-1]["content"], digest(body)
+    parent = message.partition("<prompt>")[2].partition("</prompt>")[0]
+    good = f"<new>How would you answer question {number} if you had only one day for it?</new>"
+    if number % 5:
+        return completion(f"Sure!\n{good}\n")
+    kind = number // 5 % 6
+    if kind == 0:
+        return completion("I'm sorry, but I can't help with that.")
+    if kind == 1:
+        return completion(f"<new>{parent}</new>")
+    if kind == 2:
+        reply = completion(good[:30])
+        reply["choices"][0]["finish_reason"] = "length"
+        return reply
+    if kind == 3:
+        return completion(None, refusal="I will not do that.")
+    if kind == 4:
+        return 400, {"error": {"message": "the prompt was filtered"}}, {}
+    return completion(f"Rewritten prompt: {parent} now")
+
+
+def generator_of(server: StandIn, folder: Path, **options: Any) -> EndpointGenerator:
+    ledger = Ledger(options.pop("budget", None), raised_by="HARNESS_CREATOR_BUDGET_USD")
+    client = Client(
+        Endpoint(server.url, "CREATOR_TEST_KEY"),
+        ReplyCache(folder / "replies"),
+        ledger,
+        options.pop("price", None),
+        attempts=options.pop("attempts", 8),
+        sleep=lambda seconds: None,
+    )
+    return EndpointGenerator(client, "writer", SAMPLING)
+
+
+def run(generator: EndpointGenerator, concurrency: int = 4, retries: int = 2) -> Evolution:
+    prompts = [Prompt(f"p{i}", f"What is the number {i} good for?") for i in range(CHAINS)]
+    over = at_once(generator.client, concurrency)
+    creator = ModelCreator(generator, SCHEME)
+    return evolve(prompts, creator, evolutions=STEPS, retries=retries, seed=1, over=over)
+
+
+def test_what_is_asked_carries_model_sampling_and_words(tmp_path: Path) -> None:
+    with StandIn(rewrite) as server:
+        run(generator_of(server, tmp_path))
+    for body in server.bodies:
+        assert body["model"] == "writer"
+        assert {name: body[name] for name in SAMPLING} == SAMPLING
+        (message,) = body["messages"]
+        assert message["content"].partition(":")[0] in SCHEME.messages
+
+
+def test_failures_of_the_endpoint_change_nothing(tmp_path: Path) -> None:
+    """Rate limits, errors, cut and broken replies are asked for again; the children are equal."""
+    with StandIn(rewrite) as calm, StandIn(rewrite, failing=0.4) as disturbed:
+        undisturbed = run(generator_of(calm, tmp_path / "a"))
+        assert run(generator_of(disturbed, tmp_path / "b"), concurrency=7) == undisturbed
+        assert disturbed.requests > calm.requests
+    assert undisturbed.dropped + len(undisturbed.prompts) == CHAINS * STEPS
+
+
+def test_unusable_rewrites_are_counted_by_reason_and_only_usable_ones_kept(tmp_path: Path) -> None:
+    with StandIn(rewrite) as server:
+        result = run(generator_of(server, tmp_path), retries=4)
+    assert result.attempts == len(result.prompts) + result.unusable.total()
+    assert set(result.unusable) <= {"refusal", "unchanged", "cut off", "leftover"}
+    assert {"refusal", "unchanged"} <= set(result.unusable)
+    assert all(p.prompt.startswith("How would you answer question") for p in result.prompts)
+
+
+def test_an_asking_that_went_through_is_not_repeated(tmp_path: Path) -> None:
+    """But what the endpoint refused has no reply to keep, and is asked for again."""
+    with StandIn(rewrite) as server:
+        first = run(generator_of(server, tmp_path))
+        asked = server.requests
+        refused = sum(
+            digest(body) % 5 == 0 and digest(body) // 5 % 6 == 4 for body in server.bodies
+        )
+        again = generator_of(server, tmp_path)
+        assert run(again) == first
+        assert server.requests - asked == refused
+    spending = again.client.ledger.spending
+    assert (spending.requests, spending.from_cache) == (0, asked - refused)
+
+
+def test_tokens_are_the_same_from_the_network_and_from_the_cache(tmp_path: Path) -> None:
+    """The stand-in counts 100 and 10 tokens for each reply."""
+    with StandIn(lambda body: completion(f"<new>Why {digest(body)}?</new>")) as server:
+        first, again = generator_of(server, tmp_path), generator_of(server, tmp_path)
+        run(first), run(again)
+    replies = CHAINS * STEPS
+    assert first.tokens == again.tokens == Tokens(100 * replies, 10 * replies, 0)
+
+
+def test_replies_without_a_count_are_said_to_have_none(tmp_path: Path) -> None:
+    def reply(body: Any) -> Any:
+        return {
+            k: v for k, v in completion(f"<new>Why {digest(body)}?</new>").items() if k != "usage"
+        }
+
+    with StandIn(reply) as server:
+        generator = generator_of(server, tmp_path)
+        run(generator)
+    assert generator.tokens == Tokens(0, 0, CHAINS * STEPS)
+
+
+def test_an_endpoint_that_refuses_everything_ends_the_stage(tmp_path: Path) -> None:
+    refused = (400, {"error": {"message": "unknown field top_p"}}, {})
+    with (
+        StandIn(lambda body: refused) as server,
+        pytest.raises(HarnessError, match=r"first 5 requests were refused.*unknown field top_p"),
+    ):
+        run(generator_of(server, tmp_path), concurrency=1)
+    assert 5 <= server.requests <= 7  # the next chain may have begun before the stage ended
+
+
+def test_a_creator_that_is_always_overloaded_ends_the_stage(tmp_path: Path) -> None:
+    later = (429, {"error": {"message": "later"}}, {"retry-after": "0"})
+    with (
+        StandIn(lambda body: later) as server,
+        pytest.raises(HarnessError, match=r"had no answer.*run the same command again"),
+    ):
+        run(generator_of(server, tmp_path, attempts=2))
+
+
+def test_the_budget_is_not_passed_and_its_variable_named(tmp_path: Path) -> None:
+    """A request can cost 666 tokens at $0.01, $6.66, and its reply of 10 tokens costs $0.10.
+
+    After n replies $7.50 - $0.10 n is left, which is enough for another while n is 8 or less.
+    """
+    with (
+        StandIn(rewrite) as server,
+        pytest.raises(BudgetReachedError, match="raise HARNESS_CREATOR_BUDGET_USD"),
+    ):
+        run(generator_of(server, tmp_path, budget=7.5, price=Price(0.0, 1e4)), concurrency=1)
+    assert sum(server.answered.values()) == 9
+
+
+STAGE = """
+import sys
+sys.path[:0] = {path!r}
+from pathlib import Path
+import test_endpoint as t
+from judge_stand_in import StandIn
+
+class At:
+    url = sys.argv[1]
+
+result = t.run(t.generator_of(At, Path(sys.argv[2])))
+print("\\n".join(prompt.prompt for prompt in result.prompts))
+"""
+
+
+def test_two_kills_leave_every_rewrite_asked_for_once(tmp_path: Path) -> None:
+    """The endpoint kills the creator while it asks; only what was under way is asked again."""
+    running: list[subprocess.Popen[str]] = []
+    kills, one_at_a_time = [8, 20], threading.Lock()
+
+    def reply(body: Any) -> Any:
+        with one_at_a_time:
+            if kills and server.requests >= kills[0]:
+                kills.pop(0)
+                os.kill(running[-1].pid, signal.SIGKILL)
+        return completion(f"<new>Why is {digest(body)} a number, and what is it for?</new>")
+
+    path = [str(Path(__file__).parent), str(ROOT / "tests" / "evaluation")]
+    codes, out = [], ""
+    with StandIn(reply) as server:
+        while not codes or codes[-1] != 0:
+            assert len(codes) <= 2
+            process = subprocess.Popen(
+                [sys.executable, "-c", STAGE.format(path=path), server.url, str(tmp_path)],
+                stdout=subprocess.PIPE,
+                text=True,
+                cwd=ROOT,
+            )
+            running.append(process)
+            out, _ = process.communicate()
+            codes.append(process.returncode)
+        undisturbed = run(generator_of(server, tmp_path / "another"))
+    assert codes == [-signal.SIGKILL, -signal.SIGKILL, 0]
+    assert out.splitlines() == [prompt.prompt for prompt in undisturbed.prompts]
+    assert len(undisturbed.prompts) == CHAINS * STEPS
+    asked = Counter(digest(body) for body in server.bodies)
+    # Once by each of the two runs, and what was under way at a kill (4 at a time) once more.
+    assert sum(asked.values()) - 2 * CHAINS * STEPS <= 2 * 4
+
+
+def test_where_a_model_is_reached_comes_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HARNESS_CREATOR_URL", "http://127.0.0.1:8000/v1")
+    found = access_to("CREATOR", "google/gemma-2-9b-it")
+    assert (found.url, found.key_variable) == ("http://127.0.0.1:8000/v1", "HARNESS_CREATOR_KEY")
+    assert (found.concurrency, found.price, found.budget_usd) == (8, None, None)
+    monkeypatch.setenv("HARNESS_CREATOR_CONCURRENCY", "32")
+    monkeypatch.setenv("HARNESS_CREATOR_PRICE", "2.5,10")
+    monkeypatch.setenv("HARNESS_CREATOR_BUDGET_USD", "20")
+    found = access_to("CREATOR", "google/gemma-2-9b-it")
+    assert (found.concurrency, found.price, found.budget_usd) == (32, Price(2.5, 10.0), 20.0)
+    with pytest.raises(UserError, match="HARNESS_SCORER_URL"):
+        access_to("SCORER", "google/gemma-2-9b-it")
+
+
+@pytest.mark.parametrize(
+    ("model", "variable", "host"),
+    [
+        ("gpt-4o-mini", "OPENAI_API_KEY", "api.openai.com"),
+        ("gemini-1.5-pro", "GEMINI_API_KEY", "generativelanguage.googleapis.com"),
+    ],
+)
+def test_a_sellers_key_goes_to_the_seller_alone(
+    monkeypatch: pytest.MonkeyPatch, model: str, variable: str, host: str
+) -> None:
+    with pytest.raises(UserError, match=f"set {variable}, or name another endpoint"):
+        access_to("CREATOR", model)
+    monkeypatch.setenv(variable, "a-key")
+    found = access_to("CREATOR", model)
+    assert (found.key_variable, Endpoint(found.url, variable).host) == (variable, host)
+    monkeypatch.setenv("HARNESS_CREATOR_URL", "http://127.0.0.1:1/v1")
+    assert access_to("CREATOR", model).key_variable == "HARNESS_CREATOR_KEY"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("CONCURRENCY", "0", "is 0; give a whole number from 1 to 256"),
+        ("CONCURRENCY", "2.5", "is 2.5; give a whole number"),
+        ("CONCURRENCY", "many", "is `many`; give a number"),
+        ("BUDGET_USD", "-1", "is `-1`; give a number, 0 or more"),
+        ("BUDGET_USD", "5", "needs the price of writer"),
+        ("PRICE", "5", "is not a price"),
+    ],
+)
+def test_a_variable_that_cannot_be_read_is_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
+) -> None:
+    monkeypatch.setenv("HARNESS_CREATOR_URL", "http://127.0.0.1:1/v1")
+    monkeypatch.setenv(f"HARNESS_CREATOR_{name}", value)
+    with pytest.raises(UserError, match=f"HARNESS_CREATOR_{name}.*{message}"):
+        access_to("CREATOR", "writer")

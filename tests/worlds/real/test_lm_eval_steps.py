@@ -1,0 +1,166 @@
+"""Laws of table 9's tasks as stages: documents give the score; without the package there is none.
+
+The package is stood in for by results in its form, as `simple_evaluate` returns them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.catalogue.load import find_table, load_tables
+from harness.catalogue.profile import load_profiles
+from harness.engine import Plan
+from harness.errors import HarnessError
+from harness.evaluation import lm_eval_run
+from harness.store import StageContext
+from harness.trainer.model_steps import answer_stage, judge_stage
+from harness.trainer.table_runs import plan_table
+from harness.worlds.stage_io import read_rows
+
+JUDGE = {"benchmark": "lm-eval@0.4.13", "judge": "lm-evaluation-harness 0.4.13"}
+
+
+def sample(doc: int, metric: str, value: float, filtered: str = "none") -> dict[str, Any]:
+    return {
+        "doc_id": doc,
+        "arguments": [(f"question {doc}", " choice")],
+        "filtered_resps": [(-1.5, False)] if metric.startswith("acc") else [f"answer {doc}"],
+        "filter": filtered,
+        metric: value,
+    }
+
+
+def results() -> dict[str, Any]:
+    """A group of two tasks, 2 of 3 right, and GSM8K, 1 of 4 by the strict filter."""
+    gsm8k = [sample(doc, "exact_match", float(doc == 2), "strict-match") for doc in range(4)]
+    loose = [sample(doc, "exact_match", 1.0, "flexible-extract") for doc in range(4)]
+    return {
+        "results": {
+            "wmdp": {"acc,none": 2 / 3, "acc_stderr,none": 0.1},
+            "gsm8k": {"exact_match,strict-match": 0.25, "exact_match,flexible-extract": 1.0},
+        },
+        "group_subtasks": {"wmdp": ["wmdp_bio", "wmdp_cyber"]},
+        "n-samples": {
+            "wmdp_bio": {"original": 2, "effective": 2},
+            "wmdp_cyber": {"original": 1, "effective": 1},
+            "gsm8k": {"original": 4, "effective": 4},
+        },
+        "samples": {
+            "wmdp_bio": [sample(0, "acc", 1.0), sample(1, "acc", 0.0)],
+            "wmdp_cyber": [sample(0, "acc", 1.0)],
+            "gsm8k": [row for pair in zip(gsm8k, loose, strict=True) for row in pair],
+        },
+        "lm_eval_version": "0.4.13",
+    }
+
+
+def run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: dict[str, Any]
+) -> tuple[Path, list[lm_eval_run.Measurement]]:
+    """Run both stages on results; return the judge's folder, and what was asked of the package."""
+    asked: list[lm_eval_run.Measurement] = []
+
+    def measure(measurement: lm_eval_run.Measurement) -> dict[str, Any]:
+        asked.append(measurement)
+        return found
+
+    monkeypatch.setattr(lm_eval_run, "measure", measure)
+    monkeypatch.setattr("harness.models.loading.fastest_device", lambda: "cpu")
+    answers, scored = tmp_path / "answers", tmp_path / "scored"
+    answers.mkdir()
+    scored.mkdir()
+    settings = {
+        "benchmark": JUDGE["benchmark"], "engine": "hf", "batch_size": "4", "dtype": "bfloat16"
+    }  # fmt: skip
+    answer_stage(StageContext(settings, {"policy": tmp_path / "trained"}, answers, 0))
+    judge_stage(StageContext(JUDGE, {"answers": answers}, scored, 0))
+    return scored, asked
+
+
+def test_the_documents_of_a_task_give_its_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scored, asked = run(tmp_path, monkeypatch, results())
+    rows = {(r["prompt_id"], r["column"]): r["value"] for r in read_rows(scored / "scores.parquet")}
+    assert rows == {
+        ("wmdp_bio/0", "wmdp"): 100.0, ("wmdp_bio/1", "wmdp"): 0.0, ("wmdp_cyber/0", "wmdp"): 100.0,
+        ("gsm8k/0", "gsm8k"): 0.0, ("gsm8k/1", "gsm8k"): 0.0,
+        ("gsm8k/2", "gsm8k"): 100.0, ("gsm8k/3", "gsm8k"): 0.0,
+    }  # fmt: skip
+    summary = json.loads((scored / "summary.json").read_text())
+    assert summary["scores"]["gsm8k"] == pytest.approx(25.0)
+    assert summary["scores"]["wmdp"] == pytest.approx(200 / 3)
+    assert set(summary["not_available"]) == {"musr_ta", "tqa_gen", "gsm_plus", "mmlu_pro"}
+    assert summary["tasks"]["wmdp"]["documents"] == 3
+    (measurement,) = asked
+    assert measurement.model == str(tmp_path / "trained" / "model")
+    assert (measurement.batch_size, measurement.arguments) == ("4", {"dtype": "bfloat16"})
+    (first, *_) = read_rows(tmp_path / "answers" / "answers.parquet")
+    assert json.loads(first["conversation"])[0]["content"] == "question 0"
+
+
+def test_scores_that_are_not_their_documents_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = results()
+    found["results"]["gsm8k"]["exact_match,strict-match"] = 0.5
+    with pytest.raises(HarnessError, match="score of `gsm8k` is 50"):
+        run(tmp_path, monkeypatch, found)
+
+
+def test_without_the_package_no_score_is_there_and_the_reason_is(tmp_path: Path) -> None:
+    answers, scored = tmp_path / "answers", tmp_path / "scored"
+    answers.mkdir()
+    scored.mkdir()
+    absent = {"benchmark": "lm-eval@not-installed"}
+    answer_stage(StageContext(absent, {}, answers, 0))
+    assert read_rows(answers / "answers.parquet") == []
+    judge = {**absent, "judge": "lm-evaluation-harness not-installed"}
+    judge_stage(StageContext(judge, {"answers": answers}, scored, 0))
+    assert read_rows(scored / "scores.parquet") == []
+    summary = json.loads((scored / "summary.json").read_text())
+    assert "extra `lm-eval`" in summary["not_available"]["mmlu_pro"]
+
+
+def test_the_version_that_scores_is_the_one_that_is_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HARNESS_WORK", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    table, paper = find_table(load_tables(), "table9"), load_profiles()["paper"]
+    judges = {}
+    for version in ("0.4.13", "not-installed"):
+        monkeypatch.setattr("harness.worlds.real.benchmarks.version_of", {"lm_eval": version}.get)
+        plan = Plan(plan_table(table, paper, [0]).targets)
+        judges[version] = {str(s.settings["judge"]) for s in plan if s.kind == "judge"}
+        assert {s.settings["dtype"] for s in plan if s.kind == "answer"} == {"bfloat16"}
+    assert judges == {version: {f"lm-evaluation-harness {version}"} for version in judges}
+
+
+@pytest.mark.skipif(not lm_eval_run.installed(), reason="the extra `lm-eval` is not installed")
+def test_the_packages_own_tasks_give_a_value_for_every_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package runs sets of a few items with a model that answers at random."""
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "evaluation"))
+    from lm_eval_data import ITEMS, write_sets
+
+    write_sets(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    answers, scored = tmp_path / "answers", tmp_path / "scored"
+    answers.mkdir()
+    scored.mkdir()
+    settings = {
+        "benchmark": JUDGE["benchmark"], "engine": "dummy", "batch_size": "4", "dtype": "float32"
+    }  # fmt: skip
+    answer_stage(StageContext(settings, {"policy": tmp_path}, answers, 0))
+    judge_stage(StageContext(JUDGE, {"answers": answers}, scored, 0))
+    rows = read_rows(scored / "scores.parquet")
+    assert {c: sum(row["column"] == c for row in rows) for c in ITEMS} == ITEMS
+    assert json.loads((scored / "summary.json").read_text())["not_available"] == {}
+    assert len({(row["prompt_id"], row["column"]) for row in rows}) == sum(ITEMS.values())

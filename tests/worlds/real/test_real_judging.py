@@ -1,0 +1,431 @@
+"""Laws of real benchmarks as stages: what is asked, judged, written, and said not to be there.
+
+A judge on loopback stands in for the real one, and small made-up files for the benchmarks'. Answers
+are written by hand, so that no model is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.catalogue.load import find_table, load_tables
+from harness.catalogue.profile import Benchmark, Profile, find_profile, load_profiles
+from harness.errors import HarnessError, UserError
+from harness.evaluation.benchmark_alpaca_judge import installed
+from harness.models.policy import Completion
+from harness.report.cells import build_cells
+from harness.store import Json, StageContext, Store, collect_provenance
+from harness.trainer import model_steps
+from harness.trainer.steps import rate_stage
+from harness.trainer.table_runs import plan_table
+from harness.worlds.lookup import runtime_of
+from harness.worlds.real.benchmarks import benchmark_identity, judging_settings
+from harness.worlds.real.scorer import topics_stage
+from harness.worlds.real.scoring import rating_settings, topic_settings
+from harness.worlds.stage_io import Rows, read_rows, write_rows
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "evaluation"))
+
+from full_size_data import write_data
+from judge_stand_in import StandIn, completion
+from judge_stand_in import judge as answer
+
+MODEL = "stand-in/judge"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The three benchmarks, made up, in a folder of benchmarks: `full/` whole, `small/` two."""
+    folder = tmp_path_factory.mktemp("benchmarks")
+    write_data(folder / "full")
+    for name in ("alpaca-eval", "arena-hard", "mt-bench"):
+        (folder / "full" / name.replace("-", "_")).rename(folder / "full" / name)
+    for name, kept in (("arena-hard", {"q0", "q1"}), ("mt-bench", {0, 30})):
+        for path in (folder / "full" / name).iterdir():
+            text = path.read_text()
+            if path.suffix == ".jsonl" and path.name != "judge_prompts.jsonl":
+                lines = text.splitlines(keepends=True)
+                text = "".join(x for x in lines if json.loads(x)["question_id"] in kept)
+            (folder / "small" / name).mkdir(parents=True, exist_ok=True)
+            (folder / "small" / name / path.name).write_text(text)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def places(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARNESS_BENCHMARKS", str(made))
+    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
+    monkeypatch.setenv("HARNESS_MODELS", str(tmp_path / "models"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HARNESS_JUDGE_URL", "http://127.0.0.1:9/v1")
+    for name in ("KEY", "PRICE", "BUDGET_USD", "CONCURRENCY"):
+        monkeypatch.delenv(f"HARNESS_JUDGE_{name}", raising=False)
+
+
+@pytest.fixture
+def paper() -> Profile:
+    return find_profile(load_profiles(), "paper")
+
+
+def declared(paper: Profile, name: str, files: str, items: int) -> Benchmark:
+    return paper.benchmarks[name].model_copy(update={"files": files, "items": items})
+
+
+def context(
+    tmp_path: Path, settings: Mapping[str, Json], answers: Sequence[tuple[str, int, str]] = ()
+) -> StageContext:
+    """What a stage sees: answers as (question, turn, text), and an empty folder."""
+    number = len(list(tmp_path.glob("output-*")))
+    output, before = tmp_path / f"output-{number}", tmp_path / f"answers-{number}"
+    output.mkdir()
+    before.mkdir()
+    rows: Rows = [
+        {"prompt_id": prompt, "turn": turn, "completion": text, "n_tokens": 3}
+        for prompt, turn, text in answers
+    ]
+    write_rows(before / "answers.parquet", rows)
+    return StageContext(settings, {"answers": before}, output, 7)
+
+
+def judged(
+    monkeypatch: pytest.MonkeyPatch, ctx: StageContext, reply: Any
+) -> tuple[dict[str, Any], Rows, Rows, StandIn]:
+    """Judge, and return summary, scores, judgments and the server that was asked."""
+    with StandIn(reply) as server:
+        monkeypatch.setenv("HARNESS_JUDGE_URL", server.url)
+        model_steps.judge_stage(ctx)
+    summary = json.loads((ctx.output / "summary.json").read_text(encoding="utf-8"))
+    scores = read_rows(ctx.output / "scores.parquet")
+    return summary, scores, read_rows(ctx.output / "judgments.parquet"), server
+
+
+# Answering.
+
+
+def asking(asked: list[tuple[int, float | None, str]]) -> Any:
+    """What has the policy answer: each answer repeats the last message; calls are kept."""
+
+    @contextmanager
+    def answering(ctx: StageContext) -> Iterator[Any]:
+        def ask(
+            conversations: Sequence[Sequence[Mapping[str, str]]],
+            *,
+            n: int,
+            seed: int,
+            part: str = "answers",
+            temperature: float | None = None,
+        ) -> list[list[Completion]]:
+            asked.append((len(conversations), temperature, part))
+            return [[Completion(f"to {c[-1]['content']}", 2)] * n for c in conversations]
+
+        yield ask
+
+    return answering
+
+
+def test_each_category_of_mt_bench_is_answered_at_its_temperature(
+    paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten questions a category: 20 at 0.7, 40 at 0, 20 at 0.1, in both turns."""
+    asked: list[tuple[int, float | None, str]] = []
+    monkeypatch.setattr(model_steps, "answering", asking(asked))
+    mt_bench = declared(paper, "mt_bench", "full/mt-bench", 80)
+    settings = {
+        "benchmark": benchmark_identity("mt_bench", mt_bench),
+        "temperature": dict(mt_bench.temperature),  # type: ignore[arg-type]
+    }
+    ctx = context(tmp_path, settings)
+    model_steps.answer_stage(ctx)
+    assert sorted(asked) == [
+        (20, 0.1, "turn-1-3"), (20, 0.1, "turn-2-3"), (20, 0.7, "turn-1-1"),
+        (20, 0.7, "turn-2-1"), (40, 0.0, "turn-1-2"), (40, 0.0, "turn-2-2"),
+    ]  # fmt: skip
+    rows = read_rows(ctx.output / "answers.parquet")
+    assert [(row["prompt_id"], row["turn"]) for row in rows] == [
+        (str(i), turn) for turn in (1, 2) for i in range(80)
+    ]
+    second = json.loads(rows[81]["conversation"])
+    assert [message["content"] for message in second] == ["1?", "to 1?", "and 1?"]
+    with pytest.raises(UserError, match="no temperature for questions of the category `math`"):
+        model_steps.temperature_of({"writing": 0.7}, "math")
+
+
+# Judging.
+
+
+def test_arena_hard_is_judged_in_both_orders(
+    paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The judge takes whoever says `good`: q0's answer wins both games by far, q1's loses both.
+
+    A strong verdict counts three times, so that wins and losses weigh 6 each: 50%. With R = 50 and
+    equal weights the per-prompt values are 100 and 0.
+    """
+    identity = benchmark_identity(
+        "arena_hard", declared(paper, "arena_hard", "small/arena-hard", 2)
+    )
+    settings: dict[str, Json] = {
+        "benchmark": identity,
+        "judge": MODEL,
+        **judging_settings(identity),
+    }
+
+    def reply(body: Any) -> Any:
+        shown = body["messages"][1]["content"]
+        ours_first = shown.index("mine") < shown.index("gpt-4-0314")
+        better = "good" in shown
+        return completion("[[A>>B]]" if better == ours_first else "[[B>>A]]")
+
+    ctx = context(tmp_path, settings, [("q0", 1, "mine, good"), ("q1", 1, "mine, bad")])
+    summary, scores, judgments, server = judged(monkeypatch, ctx, reply)
+    assert {(row["prompt_id"], row["column"]): row["value"] for row in scores} == {
+        ("q0", "ah_wr"): pytest.approx(100.0),
+        ("q1", "ah_wr"): pytest.approx(0.0),
+    }
+    assert summary["scores"]["ah_wr"] == pytest.approx(50.0)
+    assert (summary["benchmark"], summary["judge"]) == (identity, MODEL)
+    assert (summary["n"], summary["n_missing"]) == (2, 0)
+    assert [(j["prompt_id"], j["number"], j["reply"]) for j in judgments] == [
+        ("q0", 1, "[[B>>A]]"), ("q0", 2, "[[A>>B]]"), ("q1", 1, "[[A>>B]]"), ("q1", 2, "[[B>>A]]")
+    ]  # fmt: skip
+    assert server.requests == 4
+    assert summary["cost"] == {
+        "replies": 4, "prompt_tokens": 400, "completion_tokens": 40, "usd": None
+    }  # fmt: skip
+
+
+def test_lengths_without_the_benchmarks_tokenizer_are_not_the_policys_tokens(
+    paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tiktoken", None)
+    identity = benchmark_identity(
+        "arena_hard", declared(paper, "arena_hard", "small/arena-hard", 2)
+    )
+    settings: dict[str, Json] = {
+        "benchmark": identity,
+        "judge": MODEL,
+        **judging_settings(identity),
+    }
+    ctx = context(tmp_path, settings, [("q0", 1, "a"), ("q1", 1, "b")])
+    summary, scores, *_ = judged(monkeypatch, ctx, lambda body: completion("[[A=B]]"))
+    assert {row["column"] for row in scores} == {"ah_wr"}
+    assert summary["scores"]["ah_len"] is None
+    assert "tiktoken" in summary["not_available"]["ah_len"]
+
+
+def test_mt_bench_is_rated_turn_by_turn_and_goes_on_where_it_broke_off(
+    paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ratings 8 and 4 of one question, 6 and 2 of the other: averages 6 and 4, in all 5."""
+    identity = benchmark_identity("mt_bench", declared(paper, "mt_bench", "small/mt-bench", 2))
+    settings: dict[str, Json] = {
+        "benchmark": identity,
+        "judge": MODEL,
+        **judging_settings(identity),
+    }
+    assert set(settings) == {"benchmark", "judge"}
+    said = [("0", 1, "x8"), ("30", 1, "x6"), ("0", 2, "x4"), ("30", 2, "x2")]
+    broken = {"now": True}
+
+    def reply(body: Any) -> Any:
+        rating = body["messages"][1]["content"].rpartition("x")[2]
+        if broken["now"] and rating == "2":
+            return 404, {"error": {"message": "gone"}}, {}
+        return completion(f"Rating: [[{rating}]]")
+
+    monkeypatch.setenv("HARNESS_JUDGE_CONCURRENCY", "1")
+    with StandIn(reply) as server:
+        monkeypatch.setenv("HARNESS_JUDGE_URL", server.url)
+        with pytest.raises(UserError, match="has no model stand-in/judge"):
+            model_steps.judge_stage(context(tmp_path, settings, said))
+        assert server.requests == 4
+        broken["now"] = False
+        ctx = context(tmp_path, settings, said)
+        model_steps.judge_stage(ctx)
+        assert server.requests == 5
+    scores = read_rows(ctx.output / "scores.parquet")
+    found = {(row["prompt_id"], row["column"]): row["value"] for row in scores}
+    assert found == {
+        ("0", "mt_avg"): 6.0, ("30", "mt_avg"): 4.0, ("0", "mt_t1"): 8.0,
+        ("30", "mt_t1"): 6.0, ("0", "mt_t2"): 4.0, ("30", "mt_t2"): 2.0,
+    }  # fmt: skip
+    summary = json.loads((ctx.output / "summary.json").read_text(encoding="utf-8"))
+    assert summary["scores"] == {"mt_avg": 5.0, "mt_t1": 7.0, "mt_t2": 3.0}
+    assert summary["not_available"] == {}
+    judgments = read_rows(ctx.output / "judgments.parquet")
+    assert {(j["prompt_id"], j["number"], j["category"]) for j in judgments} == {
+        ("0", 1, "writing"), ("0", 2, "writing"), ("30", 1, "math"), ("30", 2, "math")
+    }  # fmt: skip
+
+
+def test_the_paper_says_what_a_judge_costs_before_it_is_passed(
+    paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity = benchmark_identity("mt_bench", declared(paper, "mt_bench", "small/mt-bench", 2))
+    ctx = context(tmp_path, {"benchmark": identity, "judge": MODEL}, [
+        (prompt, turn, "text") for prompt in ("0", "30") for turn in (1, 2)
+    ])  # fmt: skip
+    monkeypatch.setenv("HARNESS_JUDGE_BUDGET_USD", "0.001")
+    with pytest.raises(UserError, match="give it in HARNESS_JUDGE_PRICE"):
+        model_steps.judge_stage(ctx)
+    monkeypatch.delenv("HARNESS_JUDGE_URL")
+    monkeypatch.delenv("HARNESS_JUDGE_BUDGET_USD")
+    with pytest.raises(UserError, match="address in HARNESS_JUDGE_URL"):
+        model_steps.judge_stage(ctx)
+
+
+# What cannot be had.
+
+
+def test_alpaca_eval_without_its_package_is_not_available_and_asks_nobody(
+    paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity = benchmark_identity(
+        "alpaca_eval", declared(paper, "alpaca_eval", "full/alpaca-eval", 805)
+    )
+    settings = {"benchmark": identity, "judge": MODEL, **judging_settings(identity)}
+    ctx = context(tmp_path, {**settings, "package": "not-installed"}, [("0", 1, "text")])
+    summary, scores, judgments, server = judged(monkeypatch, ctx, lambda body: completion("m"))
+    assert (scores, judgments, server.requests) == ([], [], 0)
+    assert set(summary["not_available"]) == {"ae_wr", "ae_lc"}
+    assert "extra `alpaca`" in summary["not_available"]["ae_lc"]
+
+
+def test_the_data_of_the_length_control_are_part_of_the_judging(
+    paper: Profile, made: Path, tmp_path: Path
+) -> None:
+    """Once they are there, the stage is another one, and its judge is asked nothing new."""
+    identity = benchmark_identity(
+        "alpaca_eval", declared(paper, "alpaca_eval", "full/alpaca-eval", 805)
+    )
+    without = judging_settings(identity)
+    assert without["length_control"] is None
+    data = made / "full" / "alpaca-eval" / "df_gamed.csv"
+    data.write_text("difficulties")
+    try:
+        assert judging_settings(identity)["length_control"] is not None
+    finally:
+        data.unlink()
+
+
+def test_a_cell_says_not_available_and_why(paper: Profile, tmp_path: Path) -> None:
+    """Of table 4's columns AlpacaEval's two are said not to be there; the others have not run."""
+    small = {
+        "arena_hard": declared(paper, "arena_hard", "small/arena-hard", 2),
+        "alpaca_eval": declared(paper, "alpaca_eval", "full/alpaca-eval", 805),
+        "mt_bench": declared(paper, "mt_bench", "small/mt-bench", 2),
+    }
+    profile = paper.model_copy(update={"benchmarks": small})
+    table = find_table(load_tables(), "table4")
+    runs = plan_table(table, profile, [0], ["dpo-1"])
+    store = Store(tmp_path / "store")
+    (run,) = runs.runs.values()
+    with store.writing(run.judged["alpaca_eval"], collect_provenance()) as output:
+        write_rows(output / "scores.parquet", [{"prompt_id": "", "column": "", "value": 0.0}])
+        reasons = {"ae_lc": "no data", "ae_wr": "no data"}
+        (output / "summary.json").write_text(json.dumps({"not_available": reasons}))
+    states = {cell.column: (cell.state, cell.reason) for cell in build_cells(runs, store)}
+    for column in table.columns:
+        missing = column.reads.startswith("ae_")
+        expected = ("not_available", "no data") if missing else ("not_run", None)
+        assert states[column.id] == expected
+
+
+def test_questions_come_with_what_their_answers_meet(paper: Profile) -> None:
+    arena = benchmark_identity("arena_hard", declared(paper, "arena_hard", "small/arena-hard", 2))
+    items = runtime_of(arena).questions(arena)
+    assert [(i.item_id, i.turn_1, i.turn_2, i.reference) for i in items] == [
+        ("q0", "0?", None, "gpt-4-0314 says 0"), ("q1", "1?", None, "gpt-4-0314 says 1")
+    ]  # fmt: skip
+    with pytest.raises(UserError, match="let it end in `arena-hard`"):
+        benchmark_identity("arena_hard", declared(paper, "arena_hard", "small/mt-bench", 2))
+
+
+# What a model says of prompts.
+
+
+def of_prompts(tmp_path: Path, settings: Mapping[str, Json]) -> StageContext:
+    prompts, output = tmp_path / "prompts", tmp_path / "rated"
+    prompts.mkdir()
+    output.mkdir()
+    texts = ["first", "second", "first"]
+    rows: Rows = [{"prompt_id": f"p{i}", "prompt": text} for i, text in enumerate(texts)]
+    write_rows(prompts / "prompts.parquet", rows)
+    return StageContext(settings, {"prompts": prompts}, output, 0)
+
+
+def test_prompts_are_rated_and_what_cannot_be_read_is_left_out(
+    paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`first` has complexity 2, twice; `second` gets no readable reply in three samples."""
+    rater = paper.benchmarks["prompt_judge"]
+    settings: dict[str, Json] = {"judge": rater.judge, **rating_settings(rater)}
+
+    def reply(body: Any) -> Any:
+        text = body["messages"][0]["content"]
+        if "difficult and complex" not in text:
+            return completion('{"score": 5}')
+        return completion('{"score": 2}' if "\nfirst\n" in text else "hard to say")
+
+    ctx = of_prompts(tmp_path, settings)
+    with StandIn(reply) as server:
+        monkeypatch.setenv("HARNESS_SCORER_URL", server.url)
+        rate_stage(ctx)
+    found = {
+        (r["prompt_id"], r["column"]): r["value"] for r in read_rows(ctx.output / "scores.parquet")
+    }
+    assert found == {
+        ("p0", "complexity"): 2.0, ("p2", "complexity"): 2.0,
+        ("p0", "quality"): 5.0, ("p1", "quality"): 5.0, ("p2", "quality"): 5.0,
+    }  # fmt: skip
+    summary = json.loads((ctx.output / "summary.json").read_text(encoding="utf-8"))
+    assert (summary["judge"], summary["n"]) == ("gemini-1.5-flash", 3)
+    assert summary["missing"]["complexity"] == {"prompts": 1, "refused": 0, "broken_replies": 3}
+    assert {body["max_tokens"] for body in server.bodies} == {rater.max_new_tokens}
+    other = dict(settings) | {"asked": ["other questions"]}
+    with pytest.raises(HarnessError, match="other questions"):
+        rate_stage(StageContext(other, ctx.inputs, ctx.output, 0))
+
+
+def test_prompts_are_sorted_by_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reply(body: Any) -> Any:
+        topic = "math" if "\nfirst\n" in body["messages"][0]["content"] else "poetry"
+        return completion(json.dumps({"topic": topic}))
+
+    ctx = of_prompts(tmp_path, topic_settings("stand-in/scorer"))
+    with StandIn(reply) as server:
+        monkeypatch.setenv("HARNESS_SCORER_URL", server.url)
+        topics_stage(ctx)
+    rows = read_rows(ctx.output / "topics.parquet")
+    assert [(row["prompt_id"], row["topic"]) for row in rows] == [
+        ("p0", "math"), ("p1", None), ("p2", "math")
+    ]  # fmt: skip
+    assert server.requests == 4  # one for `first`, three for `second`
+
+
+@pytest.mark.skipif(not installed(), reason="the extra `alpaca` is not installed")
+def test_alpaca_eval_is_judged_through_its_package(
+    paper: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A judge that always ranks the second answer first: shown at random, it wins about half."""
+    identity = benchmark_identity(
+        "alpaca_eval", declared(paper, "alpaca_eval", "full/alpaca-eval", 805)
+    )
+    settings = {"benchmark": identity, "judge": MODEL, **judging_settings(identity)}
+    ctx = context(tmp_path, settings, [(str(i), 1, f"mine {i}") for i in range(805)])
+    summary, scores, judgments, server = judged(monkeypatch, ctx, answer)
+    assert server.requests == len(scores) == len(judgments) == 805
+    assert {row["column"] for row in scores} == {"ae_wr"}
+    assert {row["prompt_id"] for row in scores} == {str(i) for i in range(805)}
+    mean = sum(row["value"] for row in scores) / 805
+    assert summary["scores"]["ae_wr"] == pytest.approx(mean)
+    assert 40.0 < mean < 60.0
+    assert "df_gamed.csv" in summary["not_available"]["ae_lc"]
+    assert summary["filed_under"] == f"alpaca_eval_gpt4_turbo_fn/{MODEL}"

@@ -1,0 +1,274 @@
+"""Laws of identities from outside the embedded world: what lies here, and what to type if not.
+
+The hub's cache is an empty folder, so that nothing is downloaded and nothing is found that a test
+did not put there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.catalogue.load import find_table, load_tables
+from harness.catalogue.profile import Profile, find_profile, load_profiles
+from harness.engine import Plan
+from harness.errors import UserError
+from harness.trainer.table_runs import plan_table
+from harness.worlds.lookup import resolve, runtime_of, world_of
+from harness.worlds.real import planning
+from harness.worlds.real.benchmarks import benchmark_identity, has_own_annotator
+from harness.worlds.real.models import digest_of_folder, identity_of
+from harness.worlds.real.planning import INSTRUCTION
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "evaluation"))
+
+from full_size_data import write_data
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with nothing on it; its models lie in `models`, its benchmarks in `benchmarks`."""
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
+    monkeypatch.setenv("HARNESS_MODELS", str(tmp_path / "models"))
+    monkeypatch.setenv("HARNESS_BENCHMARKS", str(tmp_path / "benchmarks"))
+    return tmp_path
+
+
+@pytest.fixture
+def paper() -> Profile:
+    return find_profile(load_profiles(), "paper")
+
+
+def write_model(folder: Path, weights: bytes = b"weights") -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(weights)
+    return folder
+
+
+def write_benchmarks(folder: Path) -> None:
+    write_data(folder / "made")
+    for name in ("alpaca-eval", "arena-hard", "mt-bench"):
+        (folder / "made" / name.replace("-", "_")).rename(folder / name)
+
+
+def test_the_papers_table_4_is_planned_on_a_bare_machine(paper: Profile) -> None:
+    """Base's prompts, DPO, and seven metrics: 9 runs, 27 judged benchmarks, 9 trainings."""
+    runs = plan_table(find_table(load_tables(), "table4"), paper, [0])
+    plan = Plan(runs.targets)
+    kinds = [stage.kind for stage in plan]
+    assert len(runs.runs) == kinds.count("train") == 9
+    assert kinds.count("answer") == kinds.count("judge") == 27
+    assert {s.settings["policy"] for s in plan if "policy" in s.settings} == {
+        "google/gemma-2-9b-it@not-downloaded"
+    }
+    assert {s.settings["benchmark"] for s in plan if s.kind == "judge"} == {
+        f"{name}@not-downloaded" for name in ("alpaca-eval", "arena-hard", "mt-bench")
+    }
+    (reward_model,) = {s.settings["reward_model"] for s in plan if s.kind == "annotate"}
+    assert reward_model == "RLHFlow/ArmoRM-Llama3-8B-v0.1@not-downloaded"
+
+
+def test_what_is_not_there_is_named_once_with_what_to_type(paper: Profile) -> None:
+    plan = Plan(plan_table(find_table(load_tables(), "table4"), paper, [0]).targets)
+    with pytest.raises(UserError) as refused:
+        world_of(paper).preflight(plan)
+    first, *lines = str(refused.value).splitlines()
+    assert first.startswith("this run needs what is not on this machine (harness doctor")
+    assert first.endswith("; type:")
+    assert [line.split("`")[1] for line in lines] == [
+        "hf download google/gemma-2-9b-it",
+        "hf download RLHFlow/ArmoRM-Llama3-8B-v0.1",
+        "harness evaluate fetch arena-hard",
+        "harness evaluate fetch alpaca-eval",
+        "harness evaluate fetch mt-bench",
+    ]
+    with pytest.raises(UserError, match=r"hf download google/gemma-2-9b-it`.*licence"):
+        resolve("google/gemma-2-9b-it@not-downloaded")
+    with pytest.raises(UserError, match="harness evaluate fetch mt-bench"):
+        runtime_of("mt-bench@not-downloaded").questions("mt-bench@not-downloaded")
+
+
+def test_a_folder_is_its_files_wherever_it_lies(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_model(machine / "models" / "own" / "model")
+    (folder / "README.md").write_text("no loader reads this")
+    identity = identity_of("own/model")
+    assert identity == f"own/model@files-{digest_of_folder(folder)[:16]}"
+    assert resolve(identity) == folder
+    (folder / "README.md").write_text("so it may change")
+    assert identity_of("own/model") == identity
+    monkeypatch.setenv("HARNESS_MODELS", str(machine / "elsewhere"))
+    (machine / "models").rename(machine / "elsewhere")
+    assert identity_of("own/model") == identity
+
+
+def test_other_files_are_refused(machine: Path) -> None:
+    folder = write_model(machine / "models" / "own" / "model")
+    identity = identity_of("own/model")
+    (folder / "model.safetensors").write_bytes(b"WEIGHTS")
+    os.utime(folder / "model.safetensors", ns=(1, 1))
+    assert identity_of("own/model") != identity
+    with pytest.raises(UserError, match="are not those that this run was planned with"):
+        resolve(identity)
+    (folder / "config.json").unlink()
+    with pytest.raises(UserError, match=r"is not at .* any more"):
+        resolve(identity)
+
+
+def test_a_file_is_read_once_while_size_and_time_stay(machine: Path) -> None:
+    """A file that changed behind its size and time keeps its digest: it was not read again."""
+    folder = write_model(machine / "models" / "own" / "model")
+    weights, before = folder / "model.safetensors", digest_of_folder(folder)
+    time = weights.stat().st_mtime_ns
+    weights.write_bytes(b"WEIGHTS")
+    os.utime(weights, ns=(time, time))
+    assert digest_of_folder(folder) == before
+    os.utime(weights, ns=(time + 1, time + 1))
+    assert digest_of_folder(folder) != before
+
+
+def test_a_download_that_broke_off_is_none(machine: Path) -> None:
+    folder = write_model(machine / "models" / "own" / "model")
+    index = {"weight_map": {"a": "model.safetensors", "b": "second.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert identity_of("own/model") == "own/model@not-downloaded"
+    (folder / "second.safetensors").write_bytes(b"rest")
+    assert identity_of("own/model").startswith("own/model@files-")
+
+
+def test_the_hubs_cache_is_known_by_its_commit(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache's layout: `refs/main` holds the commit, which is a folder of `snapshots`."""
+    cached = machine / "hub" / "models--own--model"
+    snapshot = write_model(cached / "snapshots" / COMMIT)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text(COMMIT)
+    assert identity_of("own/model") == f"own/model@{COMMIT}"
+    assert resolve(f"own/model@{COMMIT}") == snapshot
+    write_model(machine / "here" / "own" / "model")  # a folder that happens to be called so
+    monkeypatch.chdir(machine / "here")
+    assert resolve(f"own/model@{COMMIT}") == snapshot
+    write_model(machine / "models" / "own" / "model")
+    assert identity_of("own/model").startswith("own/model@files-")
+    assert identity_of(f"own/model@{COMMIT}") == f"own/model@{COMMIT}"
+
+
+def test_a_folder_may_have_a_name_that_the_hub_refuses(machine: Path) -> None:
+    assert identity_of("own/a--b") == "own/a--b@not-downloaded"
+    write_model(machine / "models" / "own" / "a--b")
+    assert identity_of("own/a--b").startswith("own/a--b@files-")
+
+
+def test_a_pinned_commit_is_known_before_it_is_there(machine: Path) -> None:
+    write_model(machine / "models" / "own" / "model")  # nothing says which commit a folder is
+    assert identity_of(f"own/model@{COMMIT}") == f"own/model@{COMMIT}"
+    with pytest.raises(UserError, match=f"hf download own/model --revision {COMMIT}`"):
+        resolve(f"own/model@{COMMIT}")
+
+
+@pytest.mark.parametrize(
+    "name", ["model", "../model", "own/..", "own/model@main", "own/a/b", "/own/model"]
+)
+def test_no_name_leads_out_of_the_folder(name: str) -> None:
+    with pytest.raises(UserError, match="is no model of the hub"):
+        identity_of(name)
+
+
+def test_a_benchmark_is_what_its_files_say(machine: Path, paper: Profile) -> None:
+    write_benchmarks(machine / "benchmarks")
+    declared = paper.benchmarks["mt_bench"]
+    identity = benchmark_identity("mt_bench", declared)
+    assert identity.startswith("mt-bench@")
+    items = runtime_of(identity).questions(identity)
+    assert len(items) == 80
+    assert (items[0].turn_1, items[0].turn_2, items[0].category) == ("0?", "and 0?", "writing")
+    prompts = machine / "benchmarks" / "mt-bench" / "judge_prompts.jsonl"
+    prompts.write_text(prompts.read_text().replace("Judge.", "Judge well."))
+    assert benchmark_identity("mt_bench", declared) != identity
+    with pytest.raises(UserError, match="are not those that this run was planned with"):
+        runtime_of(identity).questions(identity)
+
+
+def test_words_of_ones_own_count_for_nothing_in_the_benchmarks_own_place(
+    machine: Path, paper: Profile
+) -> None:
+    """The same folder under a name of its own, as a profile has in `files`, is judged by them."""
+    write_benchmarks(machine / "benchmarks")
+    words = {"name": "mine", "system": "s", "prompt": "{instruction} {output_1} {output_2}"}
+    folder = machine / "benchmarks" / "alpaca-eval"
+    (folder / "annotator.json").write_text(json.dumps(words))
+    copied = machine / "benchmarks" / "mine" / "alpaca-eval"
+    copied.parent.mkdir()
+    copied.symlink_to(folder, target_is_directory=True)
+    declared = paper.benchmarks["alpaca_eval"]
+    assert not has_own_annotator(benchmark_identity("alpaca_eval", declared))
+    mine = declared.model_copy(update={"files": "mine/alpaca-eval"})
+    assert has_own_annotator(benchmark_identity("alpaca_eval", mine))
+
+
+def test_a_part_of_a_benchmark_is_not_the_benchmark(machine: Path, paper: Profile) -> None:
+    write_benchmarks(machine / "benchmarks")
+    fewer = paper.benchmarks["arena_hard"].model_copy(update={"items": 499})
+    with pytest.raises(UserError, match="has 500 questions and the profile says 499"):
+        benchmark_identity("arena_hard", fewer)
+    other = paper.benchmarks["arena_hard"].model_copy(update={"against": "gpt-4o"})
+    with pytest.raises(UserError, match="compares with gpt-4-0314 and the profile says gpt-4o"):
+        benchmark_identity("arena_hard", other)
+    with pytest.raises(UserError, match="no benchmark of real models is called `harder`"):
+        benchmark_identity("harder", fewer)
+
+
+def test_the_world_does_not_mix_with_real_models(paper: Profile) -> None:
+    creator = paper.creator.model_copy(update={"source": "world"})
+    mixed = paper.model_copy(update={"reward_models": {"pointwise": "world"}, "creator": creator})
+    with pytest.raises(UserError, match="`reward_models` from the embedded world"):
+        world_of(mixed).reward_model("pointwise")
+    with pytest.raises(UserError, match=r"`creator.source` from the embedded world"):
+        world_of(mixed).creator("evol_instruct")
+
+
+def test_a_real_policy_is_told_in_words_how_to_revise(paper: Profile) -> None:
+    """The embedded policy's own sentence stays what it is told there, and in no fingerprint."""
+    table = find_table(load_tables(), "table16")
+    told = {
+        name: {
+            stage.settings.get("instruction")
+            for stage in Plan(plan_table(table, profile, [0]).targets)
+            if stage.kind == "rewrite"
+        }
+        for name, profile in {"paper": paper, "micro": load_profiles()["micro"]}.items()
+    }
+    assert told == {"paper": {INSTRUCTION}, "micro": {None}}
+
+
+def test_scores_that_will_not_be_there_are_named_before_a_run(
+    paper: Profile, machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version_of = "harness.worlds.real.benchmarks.version_of"
+    monkeypatch.setattr(version_of, lambda package: "not-installed")
+
+    def named(table: str) -> list[str]:
+        plan = Plan(plan_table(find_table(load_tables(), table), paper, [0]).targets)
+        # What lacks of the benchmarks' files and the models is another test's.
+        gaps = dict.fromkeys(gap for stage in plan for gap in planning.gaps(stage))
+        return [gap.partition(" will not be available")[0] for gap in gaps]
+
+    assert named("table4") == ["Arena-Hard's lengths in tokens", "AlpacaEval"]
+    assert named("table9") == ["table 9's tasks"]
+    monkeypatch.setattr(version_of, lambda package: "1.0")
+    assert named("table4") == ["AlpacaEval's length-controlled win rate"]
+    write_benchmarks(machine / "benchmarks")
+    (machine / "benchmarks" / "alpaca-eval" / "df_gamed.csv").write_text("difficulties")
+    assert named("table4") == []

@@ -1,0 +1,239 @@
+"""Laws of the judge of prompts: strict replies, broken ones asked again, missing ones missing."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from judge_stand_in import StandIn, completion, digest
+
+from harness.errors import HarnessError
+from harness.evaluation.judging.cache import ReplyCache
+from harness.evaluation.judging.client import Client
+from harness.evaluation.judging.endpoint import Endpoint
+from harness.evaluation.judging.ledger import Ledger
+from harness.worlds.real.asking import Judge, Values, ask_about_all, only_field
+from harness.worlds.real.scoring import (
+    COMPLEXITY,
+    QUALITY,
+    TOPIC,
+    TOPICS,
+    read_score,
+    read_topic,
+    shares,
+    tree_score,
+)
+
+PROMPTS = [f"What is the number {i} good for?" for i in range(20)]
+
+
+def judge_of(server: StandIn, folder: Path, **options: Any) -> Judge:
+    client = Client(
+        Endpoint(server.url, "SCORER_TEST_KEY"),
+        ReplyCache(folder / "replies"),
+        Ledger(),
+        sleep=lambda seconds: None,
+    )
+    return Judge(client, "scorer", concurrency=4, **options)
+
+
+def score_of(body: Any) -> int:
+    return 1 + digest(body) % 5
+
+
+def scores(body: Any) -> Any:
+    return completion(json.dumps({"score": score_of(body)}))
+
+
+@pytest.mark.parametrize(
+    ("reply", "score"),
+    [
+        ('{"score": 3}', 3),
+        ('  {"score":5}\n', 5),
+        ('```json\n{"score": 1}\n```', 1),
+        ('```\n{"score": 1}\n```', 1),
+        ('{"score": 0}', None),
+        ('{"score": 6}', None),
+        ('{"score": 3.0}', None),
+        ('{"score": true}', None),
+        ('{"score": "3"}', None),
+        ('{"score": [3]}', None),
+        ('{"score": null}', None),
+        ('{"score": 3, "why": "short"}', None),
+        ('Score: {"score": 3}', None),
+        ('{"score": 3} {"score": 4}', None),
+        ('{"Score": 3}', None),
+        ("[3]", None),
+        ("3", None),
+        ("three", None),
+        ("", None),
+        ('{"score": 3', None),
+        ("[" * 100_000, None),
+    ],
+)
+def test_a_score_is_read_from_what_was_asked_for_and_from_nothing_else(
+    reply: str, score: int | None
+) -> None:
+    assert read_score(reply) == score
+
+
+@pytest.mark.parametrize(
+    ("reply", "topic"),
+    [
+        ('{"topic": "math"}', "math"),
+        ('```json\n{"topic": "coding"}\n```', "coding"),
+        ('{"topic": "Math"}', None),
+        ('{"topic": "maths"}', None),
+        ('{"topic": ["math"]}', None),
+        ('{"topic": {}}', None),
+        ("math", None),
+    ],
+)
+def test_a_topic_is_one_of_those_there_are(reply: str, topic: str | None) -> None:
+    assert read_topic(reply) == topic
+
+
+@given(st.text())
+def test_no_text_becomes_a_score_by_accident(text: str) -> None:
+    value = read_score(text)
+    assert value is None or only_field(text, "score") == value
+
+
+def test_every_prompt_gets_the_score_of_its_reply_in_order(tmp_path: Path) -> None:
+    with StandIn(scores) as server:
+        judge = judge_of(server, tmp_path)
+        found = ask_about_all(judge, QUALITY, PROMPTS)
+        assert server.requests == len(PROMPTS)
+        expected = [score_of(QUALITY.request(judge, prompt, 0).body()) for prompt in PROMPTS]
+    assert list(found.values) == found.known == expected
+    assert (found.missing, found.broken, found.refused) == (0, 0, 0)
+
+
+def test_the_judge_sees_the_scale_and_the_prompt(tmp_path: Path) -> None:
+    with StandIn(scores) as server:
+        judge = judge_of(server, tmp_path)
+        ask_about_all(judge, COMPLEXITY, ["Why {prompt}?"])
+    (message,) = server.bodies[0]["messages"]
+    assert "<prompt>\nWhy {prompt}?\n</prompt>" in message["content"]
+    assert "1: very simple" in message["content"]
+    assert server.bodies[0]["temperature"] == 0.0
+
+
+def test_a_broken_reply_is_asked_for_again_and_then_counts_as_missing(tmp_path: Path) -> None:
+    """Prompt 3 is never scored, prompt 5 at the second asking; the others at once."""
+    seen: Counter[str] = Counter()
+    guard = threading.Lock()
+
+    def reply(body: Any) -> Any:
+        text = body["messages"][0]["content"]
+        with guard:
+            seen[text] += 1
+            second = seen[text] > 1
+        if "number 3 " in text or ("number 5 " in text and not second):
+            return completion("I would give it a 4 out of 5.")
+        return completion('{"score": 2}')
+
+    with StandIn(reply) as server:
+        found = ask_about_all(judge_of(server, tmp_path, attempts=3), QUALITY, PROMPTS[:8])
+        assert server.requests == 8 + 2 + 1
+        again = ask_about_all(judge_of(server, tmp_path, attempts=3), QUALITY, PROMPTS[:8])
+        assert server.requests == 8 + 2 + 1
+    assert again == found
+    assert list(found.values) == [2, 2, 2, None, 2, 2, 2, 2]
+    assert (found.missing, found.broken, found.refused) == (1, 3 + 1, 0)
+    assert sum(found.known) / len(found.known) == 2.0
+
+
+def test_a_refused_prompt_is_missing_too(tmp_path: Path) -> None:
+    def reply(body: Any) -> Any:
+        if "number 3 " in body["messages"][0]["content"]:
+            return 400, {"error": {"message": "filtered"}}, {}
+        return completion('{"score": 2}')
+
+    with StandIn(reply) as server:
+        found = ask_about_all(judge_of(server, tmp_path), QUALITY, PROMPTS)
+    assert found.values[3] is None
+    assert (found.missing, found.broken, found.refused) == (1, 0, 1)
+
+
+def test_rate_limits_and_broken_bodies_change_no_score(tmp_path: Path) -> None:
+    with StandIn(scores) as calm, StandIn(scores, failing=0.5) as disturbed:
+        undisturbed = ask_about_all(judge_of(calm, tmp_path / "a"), QUALITY, PROMPTS)
+        found = ask_about_all(judge_of(disturbed, tmp_path / "b"), QUALITY, PROMPTS)
+        assert disturbed.requests > calm.requests
+    assert found == undisturbed
+
+
+def test_equal_prompts_are_asked_about_once(tmp_path: Path) -> None:
+    with StandIn(scores) as server:
+        found = ask_about_all(judge_of(server, tmp_path), QUALITY, ["a", "b", "a"])
+        assert server.requests == 2
+    assert found.values[0] == found.values[2]
+
+
+def test_an_endpoint_that_does_not_answer_ends_it(tmp_path: Path) -> None:
+    later = (500, {"error": {"message": "down"}}, {})
+    with StandIn(lambda body: later) as server, pytest.raises(HarnessError, match="down"):
+        ask_about_all(judge_of(server, tmp_path), QUALITY, PROMPTS)
+
+
+def test_what_identifies_a_score_is_model_and_wording() -> None:
+    names = {
+        COMPLEXITY.identity("a"),
+        COMPLEXITY.identity("b"),
+        QUALITY.identity("a"),
+        QUALITY.identity("a", {"temperature": 0.5}),
+    }
+    assert len(names) == 4
+    assert COMPLEXITY.identity("a") == COMPLEXITY.identity("a")
+    assert COMPLEXITY.identity("a").startswith("a/complexity@")
+
+
+def test_a_tree_grows_from_what_is_most_complex_and_best(tmp_path: Path) -> None:
+    """Sums are 2 + 5 = 7 and 4 + 4 = 8; without one of the two scores a prompt cannot win."""
+    given = {("odd", 0): 2, ("odd", 1): 5, ("even", 0): 4, ("even", 1): 4, ("lost", 0): 5}
+
+    def reply(body: Any) -> Any:
+        text = body["messages"][0]["content"]
+        name = next(name for name in ("odd", "even", "lost", "barred") if f"\n{name}\n" in text)
+        if name == "barred":
+            return 400, {"error": {"message": "filtered"}}, {}
+        score = given.get((name, int("how good" in text)))
+        return completion("no idea" if score is None else json.dumps({"score": score}))
+
+    with StandIn(reply) as server:
+        score = tree_score(judge_of(server, tmp_path))
+        assert (score("odd"), score("even")) == (7.0, 8.0)
+        assert score("lost") == score("barred") == float("-inf")
+        assert max(["lost", "odd", "even", "barred"], key=score) == "even"
+
+
+def test_topics_are_those_of_the_replies_and_shares_are_of_what_is_known(tmp_path: Path) -> None:
+    """Of ten prompts one has no topic: of the other nine, five are on math and four on coding."""
+
+    def reply(body: Any) -> Any:
+        number = int(body["messages"][0]["content"].split("number ")[1].split()[0])
+        topic = "poetry" if number == 9 else ("math", "coding")[number % 2]
+        return completion(json.dumps({"topic": topic}))
+
+    with StandIn(reply) as server:
+        found = ask_about_all(judge_of(server, tmp_path), TOPIC, PROMPTS[:10])
+    assert (found.missing, found.broken) == (1, 3)
+    expected = dict.fromkeys(TOPICS, 0.0) | {"math": 5 / 9, "coding": 4 / 9}
+    assert shares(found) == expected
+    assert list(shares(found)) == list(TOPICS)
+
+
+def test_shares_of_nothing_are_no_shares() -> None:
+    with pytest.raises(ValueError, match="no prompt has a topic"):
+        shares(Values((None, None), 6, 0))
+
+
+def test_the_judge_is_told_of_every_topic() -> None:
+    assert all(f"- {name}: {what}" in TOPIC.wording for name, what in TOPICS.items())

@@ -1,0 +1,219 @@
+"""Laws of prompt sources: the same texts are the same pool, whatever holds them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from harness.catalogue.profile import Prompts, load_profiles
+from harness.errors import HarnessError, UserError
+from harness.worlds.real.sources import pool_settings, read_local, read_pool
+
+TEXTS = ["Why?", "Sort 3 1 2.", "Was heißt „grün“?\nSag es.", "Why?"]
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(autouse=True)
+def folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def jsonl(folder: Path, texts: Sequence[Any] = TEXTS) -> Path:
+    path = folder / "prompts.jsonl"
+    rows = [json.dumps({"prompt_id": str(i), "prompt": text}) for i, text in enumerate(texts)]
+    path.write_text("\n".join(rows) + "\n\n", encoding="utf-8")
+    return path
+
+
+def parquet(folder: Path, texts: Sequence[Any] = TEXTS) -> Path:
+    path = folder / "prompts.parquet"
+    pq.write_table(pa.table({"prompt": list(texts), "chosen": ["x"] * len(texts)}), path)
+    return path
+
+
+def data_set(folder: Path) -> Path:
+    """A folder laid out as the data set of the hub is, with its columns."""
+    root = folder / "ultrafeedback"
+    (root / "data").mkdir(parents=True)
+    message = [{"content": "x", "role": "user"}]
+    splits = {
+        "train_iteration_1": TEXTS[:1],
+        "train_iteration_2": TEXTS[1:3],
+        "train_iteration_3": TEXTS[3:],
+        "test_iteration_1": ["Test?"],
+    }
+    for split, texts in splits.items():
+        n = len(texts)
+        columns = {
+            "prompt_id": ["a"] * n,
+            "prompt": texts,
+            "chosen": [message] * n,
+            "rejected": [message] * n,
+            "all_generated_responses": [["x"] * 5] * n,
+            "all_rm_scores": [[0.5] * 5] * n,
+        }
+        pq.write_table(pa.table(columns), root / "data" / f"{split}-00000-of-00001.parquet")
+    return root
+
+
+def prompts(source: Path | str, **fields: Any) -> Prompts:
+    return Prompts(source=str(source), available=6, **fields)
+
+
+def test_one_pool_from_three_formats(tmp_path: Path) -> None:
+    """JSON lines, Parquet, and the joined splits of a folder: the same texts, the same identity."""
+    splits = tuple(f"train_iteration_{i}" for i in (1, 2, 3))
+    found = [
+        pool_settings(prompts(jsonl(tmp_path))),
+        pool_settings(prompts(parquet(tmp_path))),
+        pool_settings(prompts(data_set(tmp_path), splits=splits)),
+    ]
+    assert found[0] == found[1] == found[2]
+    assert read_pool(found[0]) == TEXTS
+    assert str(found[0]["source"]).startswith("local@")
+
+
+def test_splits_are_joined_in_the_order_asked_for(tmp_path: Path) -> None:
+    root = data_set(tmp_path)
+    assert read_local(root, ("train_iteration_3", "train_iteration_1")) == [TEXTS[3], TEXTS[0]]
+    with pytest.raises(UserError, match=r"train_iteration_4"):
+        read_local(root, ("train_iteration_4",))
+    with pytest.raises(UserError, match=r"name its `prompts.splits`"):
+        read_local(root)
+
+
+def test_other_texts_and_another_order_are_other_pools(tmp_path: Path) -> None:
+    names = {
+        str(pool_settings(prompts(jsonl(tmp_path, texts)))["source"])
+        for texts in (TEXTS, TEXTS[::-1], TEXTS[:3], [*TEXTS[:3], "Why ?"])
+    }
+    assert len(names) == 4
+
+
+def test_a_run_reads_what_was_planned_whatever_becomes_of_the_file(tmp_path: Path) -> None:
+    path = jsonl(tmp_path)
+    settings = pool_settings(prompts(path))
+    path.write_text('{"prompt": "Another?"}\n')
+    assert read_pool(settings) == TEXTS
+    path.unlink()
+    assert read_pool(settings) == TEXTS
+
+
+def test_a_copy_that_is_damaged_is_noticed_and_made_again(tmp_path: Path) -> None:
+    path = jsonl(tmp_path)
+    settings = pool_settings(prompts(path))
+    (copy,) = (tmp_path / "work" / "prompts").glob("*.parquet")
+    for damage in (
+        lambda: parquet(copy.parent, ["other"]).replace(copy),
+        lambda: copy.write_text("x"),
+    ):
+        damage()
+        with pytest.raises(HarnessError, match="are not what they were"):
+            read_pool(settings)
+        assert pool_settings(prompts(path)) == settings
+        assert read_pool(settings) == TEXTS
+    copy.unlink()
+    with pytest.raises(HarnessError, match="start the run again with the file"):
+        read_pool(settings)
+
+
+def test_a_data_set_of_the_hub_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = pool_settings(prompts("owner/name", revision=REVISION, splits=("train",)))
+    assert settings == {
+        "source": "owner/name@0123456789abcdef",
+        "pool": {"hub": "owner/name", "revision": REVISION, "splits": ["train"]},
+    }
+    for fields in ({"splits": ("train",)}, {"revision": REVISION}):
+        with pytest.raises(UserError, match=r"pin it by its commit in `prompts.revision`"):
+            pool_settings(prompts("owner/name", **fields))
+
+
+def test_the_commit_reaches_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`datasets.load_dataset` is asked for the name at the commit; here a folder stands for it."""
+    import datasets
+
+    root, asked = data_set(tmp_path), []
+    load = datasets.load_dataset
+
+    def fetched(source: str, revision: str | None, split: list[str]) -> Any:
+        asked.append((source, revision))
+        return load(str(root), split=split)
+
+    monkeypatch.setattr(datasets, "load_dataset", fetched)
+    splits = ("train_iteration_1", "train_iteration_2")
+    settings = pool_settings(prompts("owner/name", revision=REVISION, splits=splits))
+    assert read_pool(settings) == TEXTS[:3]
+    assert asked == [("owner/name", REVISION)]
+
+
+def test_a_data_set_that_cannot_be_fetched_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    def offline(*arguments: Any, **options: Any) -> Any:
+        raise ConnectionError("Couldn't reach 'owner/name' on the Hub")
+
+    monkeypatch.setattr(datasets, "load_dataset", offline)
+    settings = pool_settings(prompts("owner/name", revision=REVISION, splits=("train",)))
+    with pytest.raises(UserError, match=r"cannot read the prompts of owner/name.*HF_HUB_OFFLINE=0"):
+        read_pool(settings)
+
+
+def test_the_profiles_name_ultrafeedback_at_a_commit() -> None:
+    for name in ("paper", "single-gpu"):
+        source = load_profiles()[name].prompts
+        pool = pool_settings(source)["pool"]
+        assert isinstance(pool, dict)
+        assert pool["hub"] == "snorkelai/Snorkel-Mistral-PairRM-DPO-Dataset"
+        assert pool["splits"] == [f"train_iteration_{i}" for i in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"prompt": "a"}\nnot json\n', r"prompts.jsonl:2: this line is no object"),
+        ('{"prompt": "a"}\n["a"]\n', r":2: this line is no object"),
+        ('{"question": "a"}\n', r":1: this line is no object with a `prompt`"),
+        ('{"prompt": "a"}\n{"prompt": " "}\n', r"prompt 2 of .* is blank or no text"),
+        ('{"prompt": 3}\n', r"prompt 1 of .* is blank or no text"),
+        ("", r"there is no prompt in"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        read_local(path)
+
+
+def test_other_mistakes_are_one_sentence_each(tmp_path: Path) -> None:
+    (tmp_path / "bad.parquet").write_text("no parquet")
+    pq.write_table(pa.table({"question": ["a"]}), tmp_path / "other.parquet")
+    (tmp_path / "latin.jsonl").write_bytes(b'{"prompt": "\xe4"}\n')
+    for name, message in (
+        ("bad.parquet", "no Parquet file"),
+        ("other.parquet", "with a column `prompt`"),
+        ("latin.jsonl", "not UTF-8"),
+        ("none.jsonl", "there are no prompts at"),
+    ):
+        with pytest.raises(UserError, match=message):
+            read_local(tmp_path / name)
+    with pytest.raises(UserError, match="single file and has no splits"):
+        read_local(jsonl(tmp_path), ("train",))
+    with pytest.raises(UserError, match="is no source of prompts"):
+        pool_settings(prompts("prompts.csv"))
+
+
+def test_a_work_folder_that_cannot_be_written_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("x")
+    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "file"))
+    with pytest.raises(HarnessError, match="Cannot keep the prompts"):
+        pool_settings(prompts(jsonl(tmp_path)))
