@@ -280,8 +280,8 @@ def _on_the_hub(model: str) -> Need:
 
 def _at_its_endpoint(role: Role, model: str, *, required: bool) -> Need:
     """Return whether an endpoint can be reached, takes the key and has the model."""
-    from harness.worlds.real.access import access_to
     from harness.evaluation.judging.endpoint import Endpoint
+    from harness.worlds.real.access import access_to
 
     what = f"endpoint of the {role.lower()} {model}"
     lacking: State = "missing" if required else "advised"
