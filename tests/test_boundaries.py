@@ -82,12 +82,9 @@ LIGHT_MODULES = (
     "harness.trainer.table_runs",
     "harness.worlds.mock.build",
     "harness.worlds.mock.places",
-    "harness.worlds.mock.serving",
+    "harness.worlds.mock.server",
 )
 """Further modules of which the same holds."""
-
-KNOWN_CIRCLES = {frozenset({"harness.report.sweep", "harness.report.sweep_plots"})}
-"""Files that need each other; the list only gets shorter."""
 
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 
@@ -263,14 +260,25 @@ def test_dependencies_point_one_way() -> None:
 
 
 def test_no_two_files_of_a_package_need_each_other() -> None:
-    """Beyond the circles that are known, each of which is to go."""
-    assert {frozenset(circle) for circle in circles(dependencies())} == KNOWN_CIRCLES
+    assert circles(dependencies()) == []
 
 
 def test_a_circle_is_noticed() -> None:
     """A -> b -> c -> a is one, d hangs on it, and e stands alone."""
     graph = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set[str]()}
     assert circles(graph) == [["a", "b", "c"]]
+
+
+def test_only_worlds_ask_which_world_a_profile_names() -> None:
+    """Everything else asks the world itself (`harness.worlds.lookup.world_of`)."""
+    name = "harness.catalogue.profile.WORLD"
+    asking = {
+        part_of(path)
+        for path in sources("harness")
+        for module, _ in imports(tree_of(path))
+        if module == name
+    }
+    assert asking == {"worlds"}
 
 
 def test_imports_are_absolute() -> None:

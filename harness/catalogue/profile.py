@@ -39,7 +39,7 @@ from harness.catalogue.recipe import (
 from harness.catalogue.schema import PROMPT_SCORES, Column, Id, Row, ScoreId, Table
 from harness.catalogue.yaml_reader import Loc
 from harness.errors import UserError
-from harness.extensions import LOSSES, Extension, load_plugins
+from harness.extensions import LOSSES, load_plugins
 from harness.project import profiles_dir
 
 
@@ -276,7 +276,12 @@ class Profile(Strict):
     @property
     def own_benchmarks(self) -> bool:
         """Whether its benchmarks are others than those they are called after."""
-        return self.prompts.source == WORLD or self.stand_ins is not None
+        return self.in_embedded_world or self.stand_ins is not None
+
+    @property
+    def in_embedded_world(self) -> bool:
+        """Whether its prompts, and so its benchmarks and judges, are the embedded world's."""
+        return self.prompts.source == WORLD
 
     @property
     def scores(self) -> tuple[str, ...]:
@@ -289,12 +294,17 @@ class Profile(Strict):
         return None if name is None else self.benchmarks[name].by_construction.get(score)
 
 
-def _know(_: str, __: Extension) -> None:
-    """Let profiles take a plug-in's loss, whose hyperparameters they did not know."""
+def _learn_losses(*_: object) -> None:
+    # A plug-in's loss has hyperparameters, which a profile that was made before did not know.
     Profile.model_rebuild(force=True)
 
 
-LOSSES.watch(_know)
+LOSSES.watch(_learn_losses)
+
+
+def source_in_words(source: str) -> str:
+    """Return a source of prompts or rewrites as a reader is told it."""
+    return "the embedded world's" if source == WORLD else source
 
 
 def benchmark_of(profile: Profile, score: str) -> str | None:
@@ -370,7 +380,7 @@ def supported_rows(table: Table, profile: Profile, asked: Sequence[str] = ()) ->
 
 def _study_unsupported(table: Table, profile: Profile, rows: Sequence[Row] | None) -> list[str]:
     """Return why a profile cannot measure the reward models of a table that studies them."""
-    if table.study is None or profile.prompts.source == WORLD:
+    if table.study is None or profile.in_embedded_world:
         return []
     recipes = [table.recipe_of(row, table.columns[0]) for row in rows or table.rows]
     if all(recipe.is_base for recipe in recipes):

@@ -54,8 +54,7 @@ def prompts(
 
     from harness.catalogue.declared import named_profile
     from harness.worlds.lookup import world_of
-    from harness.worlds.real.questions import read_questions
-    from harness.worlds.real.repeats import duplicates, overlaps
+    from harness.worlds.real.repeats import duplicates, overlaps, read_questions
     from harness.worlds.real.sources import read_local
 
     chosen = named_profile(profile)
@@ -89,7 +88,7 @@ def _files(against: list[str]) -> list[tuple[str, Path]]:
 
 def _pieces(size: int, profile: Profile) -> tuple[list[int], str | None]:
     """Return the sizes of a profile's pieces, and what is wrong if there are none."""
-    from harness.worlds.real.pieces import piece_bounds
+    from harness.worlds.real.sources import piece_bounds
 
     try:
         bounds = piece_bounds(size, profile.x, profile.prompts.available)

@@ -151,7 +151,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show what a sweep has found: best trials, importances, Pareto front, and the winner."""
-    from harness.report.sweep import publish_sweep
+    from harness.report.sweep_publication import publish_sweep
     from harness.store import Store
     from harness.sweep.conduct import stored_report
 

@@ -235,12 +235,11 @@ class RunPlan:
         from harness.preflight.outside import retirements
         from harness.worlds.lookup import world_of
 
-        profile = self.work.profile
-        world = world_of(profile)
-        if not world.self_contained:
+        pending, profile = self.stages.pending(self.store), self.work.profile
+        if has_price(profile):
             for need in retirements(profile):
                 on_warning(need.line)
-        for gap in world.preflight(self.stages.pending(self.store)):
+        for gap in world_of(profile).preflight(pending):
             on_note(gap)
 
     def _execute(

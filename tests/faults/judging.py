@@ -273,7 +273,6 @@ FAILURES: dict[str, Answers] = {
     "deep object": _raw(b'{"choices":' * 50_000),
     "depth beside": _told(_deep_beside),
     "a long number": _raw(b"9" * 5000),
-    "no UTF-8": _raw(b'{"choices": [{"message": {"content": "\xff\xfe"}}]}'),
     "no gzip": _raw(b"not packed", headers={"Content-Encoding": "gzip"}),
     "odd chunks": _raw(b"zz\r\nhello", headers={"Transfer-Encoding": "chunked"}),
 }
@@ -289,6 +288,7 @@ VOID: dict[str, Answers] = {
         "parts as text": b'{"content": [[{"a": 1}]]}',
         "a refusal": b'{"content": null, "refusal": "no"}',
         "odd calls": b'{"content": null, "tool_calls": [1, {"function": []}]}',
+        "no UTF-8": b'{"content": "\xff\xfe"}',
         "no rating": b'{"content": "I would say seven."}',
         "an endless rating": b'{"content": "[[%s]]"}' % (b"9" * 5000),
         "brackets": b'{"content": "%s"}' % (b"[" * 50_000),

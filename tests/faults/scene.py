@@ -308,7 +308,7 @@ class Scene:
             moment = dice.random() * seconds
             came = running.wait_until(lambda: time.monotonic() - began > moment)
         else:
-            wanted, later = how_far() + dice.randrange(1, 30), dice.random() * 0.03
+            wanted, later = how_far() + dice.randrange(1, 12), dice.random() * 0.03
             came = running.wait_until(lambda: how_far() >= wanted)
             time.sleep(later)
         got = came and running.kill(whom, number)
@@ -323,7 +323,7 @@ class Scene:
             who: What dies: parent or worker.
             most: The last operation at which it may.
         """
-        number = self.dice.randrange(1, most)
+        number = round(most ** self.dice.random())  # each order of magnitude as often
         print(f"SIGKILL within the {who} at its file operation {number}")
         return {"TOY_DIES": f"{who}:{number}:{self._died()}"}
 

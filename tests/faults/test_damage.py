@@ -154,7 +154,7 @@ def test_damage_to_the_store(play: Player) -> None:
         usual = scene.inside(*REPORT)
         assert usual.code == 0, usual.errors
         missed = []
-        for _ in range(12):
+        for _ in range(8):
             path = any_file(scene.work / "store" / "stages", scene.dice)
             how = damaged(path, scene.dice).__name__
             entry = path.relative_to(scene.work / "store" / "stages").parts[1]

@@ -96,7 +96,7 @@ def test_hostile_texts_in_every_form(play: Player) -> None:
             form.encode()
         played.tally.add("hostile texts", 30)
 
-    play(shown, quick=3)
+    play(shown, quick=2)
 
 
 def check_page(html: str) -> None:

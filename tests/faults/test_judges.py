@@ -106,7 +106,7 @@ def test_judges_that_always_fail(play: Player) -> None:
         def fail(body: Body, times: int) -> Answers | None:
             return FAILURES[name] if broken else None
 
-        with Asked(scene, 2, fail, ("--timeout", "0.5")) as asked:
+        with Asked(scene, 12, fail, ("--timeout", "0.5")) as asked:
             calm = asked.calm()
             done = scene.call(*asked.command, limit_s=UNDISTURBED_S)
             scene.tally.add("judge failures", asked.server.requests)

@@ -49,11 +49,11 @@ def computes(played: Round, command: tuple[str, ...], kills: int) -> None:
 
 
 def test_kills_of_runs_offline(play: Player) -> None:
-    play(lambda played: computes(played, RUN, kills=3))
+    play(lambda played: computes(played, RUN, kills=2 + 2 * play.is_long))
 
 
 def test_kills_of_runs_online(play: Player) -> None:
-    play(lambda played: computes(played, ONLINE, kills=1 + play.is_long))
+    play(lambda played: computes(played, ONLINE, kills=1 + 2 * play.is_long))
 
 
 def test_kills_of_sweeps(play: Player) -> None:
@@ -116,7 +116,7 @@ def test_kills_of_publications(play: Player) -> None:
         whole = [published(before), published(after)]
         assert len(whole[0]) == len(whole[1]) == 4
         shutil.copytree(work, scene.work)
-        for _ in range(2):
+        for _ in range(1 + 3 * play.is_long):
             shutil.rmtree(scene.results, ignore_errors=True)
             shutil.copytree(before, scene.results)
             if scene.dice.random() < 0.7:

@@ -1,16 +1,36 @@
-"""The plots of a sweep: history, importances, contour of two settings, Pareto front.
+"""A published sweep: its page, its plots, and the check of both.
 
-Each is drawn only where there is something to see. The files are SVG without time or random ids,
-so that the same sweep gives the same bytes.
+    results/<profile>/sweeps/<name>/report.md     for people
+                                    report.json   everything the page and the plots say
+                                    scores.parquet  the winner's and the base's, by prompt
+                                    digests.json  sha256 of the files
+                                    *.svg         the plots
+
+The plots are history, importances, contour of two settings and Pareto front, each drawn only where
+there is something to see. The files are SVG without time or random ids, so that the same sweep
+gives the same bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.report.sweep import Scalar, SweepReport, SweepTrial, setting, value_text
+from harness.errors import HarnessError
+from harness.report.json import dumps
+from harness.report.publication import PAGE, REPORT, SCORES, Extent, Kind, publish_folder
+from harness.report.publish import write_scores
+from harness.report.published import read_published, same
+from harness.report.sweep import (
+    Scalar,
+    SweepReport,
+    SweepTrial,
+    as_markdown,
+    setting,
+    value_text,
+)
+from harness.report.winner import again
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,6 +38,72 @@ if TYPE_CHECKING:
 Draw = Callable[["Axes", SweepReport], None]
 
 BLUE, GREY, ORANGE = "#2166ac", "#999999", "#d6604d"
+
+
+def publish_sweep(report: SweepReport, results_dir: Path, *, allow_fewer: bool = False) -> Path:
+    """Write `results/<profile>/sweeps/<name>/`, in place of what was published before.
+
+    Args:
+        report: The sweep.
+        results_dir: The folder of published results.
+        allow_fewer: Publish it though it is not whole, or has less than what stands there.
+
+    Returns:
+        The folder that was written.
+
+    Raises:
+        Refused: It is not whole, or has less than what stands there, and that is not allowed.
+        StoreError: The disk is full, or the folder may not be written.
+    """
+    def write(draft: Path) -> None:
+        plots = write_plots(report, draft)
+        (draft / PAGE).write_text(as_markdown(report, plots), encoding="utf-8")
+        (draft / REPORT).write_text(dumps(report.as_json()), encoding="utf-8")
+        write_scores(report.measured, draft / SCORES)
+
+    place = f"{report.profile}/sweeps/{report.name}"
+    return publish_folder(SWEEP, place, results_dir, write, allow_fewer=allow_fewer)
+
+
+def sweep_extent(report: Mapping[str, Any]) -> Extent:
+    """Return how much a published sweep has; its rows are the scores of its winner."""
+    counted, target = report["counted"], report["target"]
+    lacking = [f"{target - counted} of {target} trials"] if counted < target else []
+    if not report["benchmarks"]:
+        lacking.append("the winner on the benchmarks")
+    scores = report["benchmarks"]
+    lacking += [f"{score['score']} of the winner" for score in scores if score["mean"] is None]
+    return Extent(
+        rows=tuple(score["score"] for score in scores),
+        seeds=tuple(report["result_seeds"]),
+        counts={"trials": counted},
+        lacking=tuple(lacking),
+    )
+
+
+def check_sweep(folder: Path) -> int:
+    """Check a published sweep: its files, and its winner's scores computed again.
+
+    Returns:
+        How many scores were computed again.
+
+    Raises:
+        HarnessError: A file is missing or changed, or a number does not follow from the scores.
+    """
+    published = read_published(folder)
+    said = published.report["benchmarks"]
+    for before, now in zip(said, again(published.report, published.measured), strict=True):
+        for name, value in now.as_json().items():
+            if not same(before[name], value):
+                raise HarnessError(
+                    f"{folder / REPORT}: the {name} of the winner in `{now.score}` does not follow "
+                    f"from {SCORES}; publish the sweep again"
+                )
+    return len(said)
+
+
+SWEEP = Kind("sweep", "trials", sweep_extent, check_sweep)
+"""A sweep with the per-prompt scores of its winner."""
 
 
 def write_plots(report: SweepReport, folder: Path) -> list[tuple[str, str]]:
