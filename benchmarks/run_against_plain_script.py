@@ -35,9 +35,9 @@ from harness.eva.evolving import Prompt, evolve
 from harness.store import Store
 from harness.trainer.plan import Planner
 from harness.trainer.steps import FUNCTIONS
-from harness.worlds.embedded.benchmarks import read_items, read_prompts
 from harness.worlds.embedded.creator import EmbeddedCreator
 from harness.worlds.embedded.judge import JUDGES, Answer
+from harness.worlds.embedded.sources import read_items, read_prompts
 from harness.worlds.lookup import resolve, world_of
 
 PROFILE = load_profiles()["micro"]

@@ -1,3 +1,64 @@
-"""`harness`: a reproduction harness for eva (Evolving Alignment via Asymmetric Self-Play)."""
+"""`harness`: a reproduction harness for eva (Evolving Alignment via Asymmetric Self-Play).
+
+    import harness
+
+    table = harness.load("table4")            # a table, a figure, `all-offline`, or ./mine.yaml
+    table.plan(seeds=range(10))               # what would be computed, and for how long
+    report = table.run(seeds=[0, 1, 2])       # compute what is missing, track it, report it
+    report.to_frame()                         # the cells as a pandas data frame
+
+Everything below is imported when it is first used, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "HarnessError",
+    "Report",
+    "RunPlan",
+    "Selection",
+    "UserError",
+    "evaluate",
+    "list_profiles",
+    "list_tables",
+    "load",
+    "loss",
+    "metric",
+    "verify",
+]
+
+_HOMES = {
+    "HarnessError": "harness.errors",
+    "Report": "harness.selection.reporting",
+    "RunPlan": "harness.selection.planning",
+    "Selection": "harness.selection.selection",
+    "UserError": "harness.errors",
+    "loss": "harness.extensions",
+    "metric": "harness.extensions",
+}
+"""Where the public names stand that are not in `harness.api`."""
+
+if TYPE_CHECKING:
+    from harness.api import evaluate, list_profiles, list_tables, load, verify
+    from harness.errors import HarnessError, UserError
+    from harness.extensions import loss, metric
+    from harness.selection.planning import RunPlan
+    from harness.selection.reporting import Report
+    from harness.selection.selection import Selection
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name not in __all__:
+        raise AttributeError(f"module `harness` has no attribute `{name}`")
+    return getattr(importlib.import_module(_HOMES.get(name, "harness.api")), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return [*__all__, "__version__"]

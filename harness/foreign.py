@@ -66,6 +66,12 @@ def read_plain(path: Path, most: int = -1) -> bytes:
         return file.read(most)
 
 
+def in_a_line(text: str, longest: int = 500) -> str:
+    """Return a text as one line of a message, cut where it is longer than so many characters."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return shown if len(shown) <= longest else f"{shown[:longest]}…"
+
+
 def readable(text: str) -> str:
     """Return a text with U+FFFD for every half of a surrogate pair that lacks the other."""
     if text.isascii() or not any(ord(character) in _HALVES for character in text):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -21,15 +21,20 @@ PACKAGE = ROOT / "harness"
 
 LAYERS = (
     {"errors", "foreign"},
-    {"project", "quiet"},
+    {"project", "quiet", "words"},
+    {"extensions"},  # what plug-ins add, by name
     {"catalogue", "statistics", "store"},
     {"engine", "eva", "evaluation", "models"},  # the engine runs stages and knows no kind of them
     {"solver"},  # has what `models` loads answer, by whatever engine
     {"training", "worlds"},  # train what `models` loads; answer for what a profile names
     {"trainer"},  # turns recipes into stages that call all of the above
     {"report", "tracking", "cost"},
+    {"preflight"},
+    {"selection", "benchmarking"},
     {"sweep", "export"},
+    {"api"},
     {"cli"},
+    {"__init__"},  # the public names, each imported when it is first used
 )
 """Parts of the package, bottom first; a part imports from layers below its own only."""
 
@@ -53,11 +58,14 @@ HEAVY = ("torch", "transformers", "trl", "mlflow", "datasets", "optuna", "pandas
 
 LIGHT = (
     "harness.catalogue",
+    "harness.benchmarking",
     "harness.cli",
     "harness.cost",
     "harness.engine",
     "harness.export",
+    "harness.preflight",
     "harness.report",
+    "harness.selection",
     "harness.statistics",
     "harness.store",
     "harness.worlds.real",
@@ -65,13 +73,16 @@ LIGHT = (
 """Packages of which no module, once imported, has loaded a heavy library."""
 
 LIGHT_MODULES = (
+    "harness",
+    "harness.api",
+    "harness.extensions",
     "harness.solver.environment",
     "harness.tracking",
     "harness.trainer.plan",
     "harness.trainer.table_runs",
     "harness.worlds.mock.build",
     "harness.worlds.mock.places",
-    "harness.worlds.mock.serving",
+    "harness.worlds.mock.server",
 )
 """Further modules of which the same holds."""
 
@@ -122,6 +133,51 @@ def imports(tree: ast.Module) -> Iterator[tuple[str, int]]:
             module = "." * node.level + (node.module or "")
             yield module, node.lineno
             yield from ((f"{module}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def dependencies() -> dict[str, set[str]]:
+    """Return which files of its own package each file imports, by module."""
+    files = {_module(path): path for path in sources("harness")}
+    return {
+        module: {
+            imported
+            for imported, _ in imports(tree_of(path))
+            if imported in files
+            and imported != module
+            and part_of(files[imported]) == part_of(path)
+            # What a package says of itself is no file that its files need.
+            and files[imported].name != "__init__.py"
+        }
+        for module, path in files.items()
+        if path.name != "__init__.py"
+    }
+
+
+def _module(path: Path) -> str:
+    names = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(names).removesuffix(".__init__")
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """Return the groups of nodes that all reach each other, sorted."""
+    reached = {node: _reach(graph, node) for node in graph}
+    found = {
+        tuple(sorted({node, *(other for other in reached[node] if node in reached[other])}))
+        for node in graph
+        if node in reached[node]
+    }
+    return sorted(list(circle) for circle in found)
+
+
+def _reach(graph: Mapping[str, set[str]], start: str) -> set[str]:
+    seen: set[str] = set()
+    waiting = list(graph[start])
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            waiting += graph.get(node, ())
+    return seen
 
 
 def is_or_is_in(module: str, package: str) -> bool:
@@ -182,7 +238,7 @@ def loaders(modules: Sequence[str]) -> list[str]:
 
 def test_every_part_has_exactly_one_layer() -> None:
     listed = [part for layer in LAYERS for part in layer]
-    parts = {part_of(path) for path in sources("harness")} - {"__init__"}
+    parts = {part_of(path) for path in sources("harness")}
     assert len(listed) == len(set(listed))
     assert parts <= set(listed), "a new part needs a place in LAYERS"
 
@@ -196,9 +252,33 @@ def test_dependencies_point_one_way() -> None:
             names = module.split(".")
             if names[0] != "harness" or len(names) < 2 or names[1] in {here, "__version__"}:
                 continue
+            if names[1] not in level:  # a public name: `from harness import loss`
+                names[1] = "__init__"
             if level[names[1]] >= level[here]:
                 wrong.append(f"{path.relative_to(ROOT)}:{line} imports harness.{names[1]}")
     assert not wrong, "\n".join(dict.fromkeys(wrong))
+
+
+def test_no_two_files_of_a_package_need_each_other() -> None:
+    assert circles(dependencies()) == []
+
+
+def test_a_circle_is_noticed() -> None:
+    """A -> b -> c -> a is one, d hangs on it, and e stands alone."""
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": set[str]()}
+    assert circles(graph) == [["a", "b", "c"]]
+
+
+def test_only_worlds_ask_which_world_a_profile_names() -> None:
+    """Everything else asks the world itself (`harness.worlds.lookup.world_of`)."""
+    name = "harness.catalogue.profile.WORLD"
+    asking = {
+        part_of(path)
+        for path in sources("harness")
+        for module, _ in imports(tree_of(path))
+        if module == name
+    }
+    assert asking == {"worlds"}
 
 
 def test_imports_are_absolute() -> None:

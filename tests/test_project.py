@@ -29,11 +29,14 @@ FILES = (
     "README.md",
     "constraints.txt",
     "harness/py.typed",
+    "mkdocs.yml",
     "pyproject.toml",
     "setup.py",
     "tox.ini",
 )
-FOLDERS = (".ci", "ablations", "benchmarks", "experiments", "harness", "results", "tests")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+FOLDERS = (".ci", "ablations", "benchmarks", "docs", "experiments", "harness", "results", "tests")
 
 MAIN_COMMAND = (
     "python3 -m venv .venv && . .venv/bin/activate && "
@@ -93,7 +96,8 @@ def project() -> dict[str, Any]:
 def direct(project: dict[str, Any]) -> list[Requirement]:
     """Return what the core and the tools for lint, types and tests ask for."""
     extras = project["optional-dependencies"]
-    lines = [*project["dependencies"], *extras["test"], *extras["lint"], *extras["types"]]
+    tools = [line for extra in ("test", "lint", "types", "docs") for line in extras[extra]]
+    lines = [*project["dependencies"], *tools]
     return [Requirement(line) for line in lines]
 
 
@@ -204,14 +208,23 @@ def test_ci_runs_the_readme_s_second_command() -> None:
     assert os.access(path, os.X_OK)
 
 
-def test_every_path_the_readme_names_exists(readme: str) -> None:
-    """Quoted words with a slash inside or at the end that begin with a file or folder of ours."""
-    top = (*FOLDERS, *FILES)
-    quoted = {word for word in re.findall(r"`([\w./-]+)`", readme) if word.split("/")[0] in top}
-    linked = set(re.findall(r"\]\((?!https?:|#)([^)#]+)", readme))
-    assert quoted
-    missing = sorted(name for name in quoted | linked if not (ROOT / name).exists())
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_path_the_readme_and_the_pages_name_exists(page: Path) -> None:
+    """Quoted words with a slash inside or at the end that begin with a file or folder of ours.
+
+    Links of the pages are checked where the site is built.
+    """
+    top, text = (*FOLDERS, *FILES), page.read_text(encoding="utf-8")
+    quoted = {word for word in re.findall(r"`([\w./-]+)`", text) if word.split("/")[0] in top}
+    linked = set(re.findall(r"\]\((?!https?:|#)([^)#]+)", text))
+    missing = sorted(name for name in quoted if not (ROOT / name).exists())
+    missing += sorted(name for name in linked if not (page.parent / name).exists()
+                      and name != "findings.md")  # fmt: skip
     assert not missing, ", ".join(missing)
+
+
+def test_the_readme_is_short(readme: str) -> None:
+    assert len(readme.splitlines()) <= 150
 
 
 def test_shipped_weights_stay_small() -> None:

@@ -21,8 +21,9 @@ from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from harness.catalogue.yaml_reader import Loc, YamlFault, in_a_line, load, read_text
+from harness.catalogue.yaml_reader import Loc, YamlFault, load, read_text
 from harness.errors import UserError
+from harness.foreign import in_a_line
 from harness.project import project_root
 
 Declared = TypeVar("Declared", bound=BaseModel)

@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from pydantic import Field
+from pydantic.fields import FieldInfo
 
 from harness.catalogue.recipe import Strict
 from harness.errors import UserError
+from harness.extensions import LOSSES, Extension
 
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -116,7 +118,7 @@ class Training(Strict):
     oaif: OnlineTraining | None = None
     """Hyperparameters of OAIF."""
 
-    def of(self, algorithm: str) -> Dpo | Sppo | Simpo | Orpo | OnlineTraining:
+    def of(self, algorithm: str) -> Offline | OnlineTraining:
         """Return the hyperparameters of an algorithm.
 
         Raises:
@@ -126,3 +128,14 @@ class Training(Strict):
         if found is None:
             raise UserError(f"there are no hyperparameters for `{algorithm}` in this profile")
         return found  # type: ignore[no-any-return]
+
+
+def _offer(name: str, loss: Extension) -> None:
+    """Let profiles state the hyperparameters of a plug-in's loss: those of the one it is like."""
+    kind = Training.model_fields[str(loss.options["like"])].annotation
+    described = f"Hyperparameters of {name}, a loss of the plug-in {loss.plugin}."
+    Training.model_fields[name] = FieldInfo(annotation=kind, default=None, description=described)
+    Training.model_rebuild(force=True)
+
+
+LOSSES.watch(_offer)

@@ -33,6 +33,7 @@ from harness.catalogue.recipe import Recipe
 from harness.catalogue.schema import Column, Row, Table
 from harness.catalogue.yaml_reader import Loc
 from harness.errors import UserError
+from harness.extensions import load_plugins
 from harness.project import declaration_dirs
 
 _FOLDERS = {"experiments": "experiment", "ablations": "ablation"}
@@ -46,11 +47,12 @@ _OTHERS = {Path("deviations.yaml"), Path("claims", "figures.yaml")}
 Declared = tuple[Document, Table]
 
 
-def load_tables(dirs: Sequence[Path] | None = None) -> dict[str, Table]:
+def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) -> dict[str, Table]:
     """Read and check every table declared under some folders.
 
     Args:
         dirs: Folders to search at any depth; the project's own by default.
+        more: The file of one table more, which may be one of theirs.
 
     Returns:
         The tables by id: the paper's in natural order (`table2` before `table10`), then ours.
@@ -58,10 +60,12 @@ def load_tables(dirs: Sequence[Path] | None = None) -> dict[str, Table]:
     Raises:
         CatalogueError: Anything is wrong in any file; it carries every problem found.
     """
+    load_plugins()
     problems: list[Problem] = []
     declared: list[Declared] = []
     folders = declaration_dirs() if dirs is None else dirs
-    for path in at_least_one(table_files(folders), folders, "table"):
+    files = at_least_one(table_files(folders), folders, "table")
+    for path in files if more is None or more in files else [*files, more]:
         document = read_document(path)
         table = checked(document, Table, problems, "a table")
         if table is not None:

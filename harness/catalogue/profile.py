@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from harness.catalogue.documents import (
     CatalogueError,
@@ -20,6 +20,7 @@ from harness.catalogue.documents import (
     Problem,
     at_least_one,
     checked,
+    display_path,
     nearest,
     read_document,
     yaml_files,
@@ -38,6 +39,7 @@ from harness.catalogue.recipe import (
 from harness.catalogue.schema import PROMPT_SCORES, Column, Id, Row, ScoreId, Table
 from harness.catalogue.yaml_reader import Loc
 from harness.errors import UserError
+from harness.extensions import LOSSES, load_plugins
 from harness.project import profiles_dir
 
 
@@ -258,10 +260,28 @@ class Profile(Strict):
             raise ValueError(f"the reward model `{both[0]}` is named and trained; do one of them")
         return self
 
+    _file: Path | None = PrivateAttr(default=None)
+
+    @property
+    def file(self) -> Path:
+        """The file that declares it, with the source of each setting beside it."""
+        return self._file or profiles_dir() / f"{self.name}.yaml"
+
+    @property
+    def asked_as(self) -> str:
+        """What `--profile` takes for it: its name, or its path where it is the user's own."""
+        shipped = self.file.parent == profiles_dir()
+        return self.name if shipped else display_path(self.file)
+
     @property
     def own_benchmarks(self) -> bool:
         """Whether its benchmarks are others than those they are called after."""
-        return self.prompts.source == WORLD or self.stand_ins is not None
+        return self.in_embedded_world or self.stand_ins is not None
+
+    @property
+    def in_embedded_world(self) -> bool:
+        """Whether its prompts, and so its benchmarks and judges, are the embedded world's."""
+        return self.prompts.source == WORLD
 
     @property
     def scores(self) -> tuple[str, ...]:
@@ -272,6 +292,19 @@ class Profile(Strict):
         """Return why a score must come out as the paper says here; None where it need not."""
         name = benchmark_of(self, score)
         return None if name is None else self.benchmarks[name].by_construction.get(score)
+
+
+def _learn_losses(*_: object) -> None:
+    # A plug-in's loss has hyperparameters, which a profile that was made before did not know.
+    Profile.model_rebuild(force=True)
+
+
+LOSSES.watch(_learn_losses)
+
+
+def source_in_words(source: str) -> str:
+    """Return a source of prompts or rewrites as a reader is told it."""
+    return "the embedded world's" if source == WORLD else source
 
 
 def benchmark_of(profile: Profile, score: str) -> str | None:
@@ -336,9 +369,18 @@ def table_unsupported(
     return list(dict.fromkeys(reasons + _study_unsupported(table, profile, rows)))
 
 
+def supported_rows(table: Table, profile: Profile, asked: Sequence[str] = ()) -> list[str]:
+    """Return the ids of the rows a profile can run, and of those asked for in any case."""
+    return [
+        row.id
+        for row in table.rows
+        if row.id in asked or not table_unsupported(table, profile, [row])
+    ]
+
+
 def _study_unsupported(table: Table, profile: Profile, rows: Sequence[Row] | None) -> list[str]:
     """Return why a profile cannot measure the reward models of a table that studies them."""
-    if table.study is None or profile.prompts.source == WORLD:
+    if table.study is None or profile.in_embedded_world:
         return []
     recipes = [table.recipe_of(row, table.columns[0]) for row in rows or table.rows]
     if all(recipe.is_base for recipe in recipes):
@@ -370,16 +412,21 @@ def _human_prompts(recipe: Recipe) -> int:
     return recipe.size * recipe.chain.count("human")
 
 
-def load_profiles(folder: Path | None = None) -> dict[str, Profile]:
-    """Read and check every profile in a folder, the package's own by default.
+def load_profiles(place: Path | None = None) -> dict[str, Profile]:
+    """Read and check every profile in a folder, or that of one file.
+
+    Args:
+        place: The folder or file; the package's own folder by default.
 
     Raises:
         CatalogueError: Anything is wrong in any file; it carries every problem found.
     """
+    load_plugins()
     profiles: dict[str, Profile] = {}
     problems: list[Problem] = []
-    searched = profiles_dir() if folder is None else folder
-    for path in at_least_one(yaml_files(searched), [searched], "profile"):
+    place = profiles_dir() if place is None else place
+    files = [place] if place.is_file() else at_least_one(yaml_files(place), [place], "profile")
+    for path in files:
         document = read_document(path)
         profile = checked(document, Profile, problems, "a profile")
         if profile is None:
@@ -387,6 +434,7 @@ def load_profiles(folder: Path | None = None) -> dict[str, Profile]:
         if profile.name != path.stem:
             text = f"name: `{profile.name}` differs from the name of the file; rename one"
             problems.append(document.problem(("name",), text))
+        profile._file = path
         profiles[profile.name] = profile
     if problems:
         raise CatalogueError(problems)

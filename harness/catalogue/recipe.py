@@ -17,14 +17,46 @@ Sources: paper sections 3 and 4.2, appendices A, B and H; the authors' code wher
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Literal
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-OfflineAlgorithm = Literal["dpo", "sppo", "simpo", "orpo"]
-OnlineAlgorithm = Literal["rloo", "oaif"]
-Algorithm = Literal["dpo", "sppo", "simpo", "orpo", "rloo", "oaif"]
+from harness.extensions import LOSSES, METRICS
+
+ONLINE_ALGORITHMS: Final[tuple[str, ...]] = ("rloo", "oaif")
+
+
+class OneOf:
+    """Marks a text in a declaration that must be one of the names there are, plug-ins' included."""
+
+    def __init__(self, *names: Iterable[str]) -> None:
+        """Take the names, which are looked up whenever they are needed."""
+        self._names = names
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
+        """Return how a text is checked."""
+        return core_schema.no_info_plain_validator_function(
+            self._checked, serialization=core_schema.plain_serializer_function_ser_schema(str)
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: Any) -> dict[str, Any]:
+        """Return the JSON Schema: the names there are now."""
+        return {"enum": list(chain.from_iterable(self._names)), "type": "string"}
+
+    def _checked(self, value: Any) -> str:
+        known = list(chain.from_iterable(self._names))
+        if not isinstance(value, str) or value not in known:
+            expected = ", ".join(f"'{name}'" for name in known)
+            raise PydanticCustomError(
+                "literal_error", "Input should be {expected}", {"expected": expected}
+            )
+        return value
+
+
+Algorithm = Annotated[str, OneOf(LOSSES, ONLINE_ALGORITHMS)]
 Arm = Literal["human", "eva", "select", "same"]
 TrainMode = Literal["incremental", "scratch"]
 RewardRole = Literal[
@@ -34,11 +66,9 @@ RewardRole = Literal[
 ]  # fmt: skip
 """The paper's four reward models; and pointwise ones made to be worse, the first of each the worst:
 trained briefly, or on noisier preferences."""
-Metric = Literal["a_min", "a_avg", "a_dis", "var", "mean", "mean_inv", "a_min_inv", "uniform"]
+Metric = Annotated[str, OneOf(METRICS)]
 Sampling = Literal["weighted", "greedy"]
 Method = Literal["evol_instruct", "evol_quality", "evol_complexity", "self_instruct", "appendix_f"]
-
-ONLINE_ALGORITHMS: Final[tuple[str, ...]] = ("rloo", "oaif")
 
 
 class Strict(BaseModel):

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from harness.errors import UserError
-from harness.foreign import read_plain
+from harness.foreign import in_a_line, read_plain
 
 Loc = tuple[str | int, ...]
 
@@ -32,9 +32,6 @@ DEEPEST = 40
 LONGEST_SCALAR = 100
 """Characters of a number, a date or a truth value."""
 
-LONGEST_MESSAGE = 500
-"""Characters of a sentence that quotes a text."""
-
 # libyaml's loader is several times faster; both accept the same safe subset.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -48,12 +45,6 @@ class YamlFault(Exception):
         self.line = line
         self.message = in_a_line(message)
         super().__init__(f"line {line} {self.message}")
-
-
-def in_a_line(text: str) -> str:
-    """Return a text that somebody else wrote as one line of a message, cut where it is long."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return shown if len(shown) <= LONGEST_MESSAGE else f"{shown[:LONGEST_MESSAGE]}…"
 
 
 @dataclass

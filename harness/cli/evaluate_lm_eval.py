@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from harness.benchmarking.options import MODEL_KEY
 from harness.cli.evaluate_options import (
-    MODEL_KEY,
     BatchSizeOption,
     DeviceOption,
     DryRunOption,
@@ -23,7 +23,12 @@ from harness.cli.evaluate_options import (
     TasksOption,
     TrackOption,
 )
-from harness.cli.options import JsonOption, parse_names
+from harness.cli.evaluate_printing import show, show_published
+from harness.cli.options import JsonOption
+from harness.cli.output import console, grid, note, print_json, warn
+from harness.errors import UserError
+from harness.project import evaluations_dir
+from harness.selection.names import parse_names
 
 if TYPE_CHECKING:
     from harness.evaluation.lm_eval_run import Measurement
@@ -56,8 +61,6 @@ def lm_eval(
 
     Data sets and models come from the hub's cache; HF_HUB_OFFLINE=0 lets them be fetched.
     """
-    from harness.cli import evaluate_published
-    from harness.errors import UserError
     from harness.evaluation.lm_eval_run import Measurement, parse_arguments
     from harness.evaluation.lm_eval_tasks import evaluate_results, read_results
 
@@ -66,7 +69,7 @@ def lm_eval(
         if dry_run or model_base_url is not None:
             raise UserError("`--results` is scored as it is; nothing is run")
         found = evaluate_results(read_results(results), model, chosen)
-        evaluate_published.report([found], results, track=track, as_json=as_json)
+        show_published([found], results, track=track, as_json=as_json)
         return
     if not re.fullmatch(r"auto|[1-9]\d{0,5}", batch_size, re.ASCII):
         raise UserError(
@@ -93,13 +96,10 @@ def lm_eval(
 
 def _run(asked: Measurement, track: bool, as_json: bool) -> None:
     """Measure, keep results, samples and scores in one folder, and report them."""
-    from harness.cli import evaluate_tracking
-    from harness.cli.evaluate_printing import show
-    from harness.cli.output import note
+    from harness.benchmarking import live
     from harness.evaluation.benchmark_archive import folder_of, keep
     from harness.evaluation.lm_eval_run import keep_results, measure
     from harness.evaluation.lm_eval_tasks import BENCHMARK, evaluate_results, scorer
-    from harness.project import evaluations_dir
 
     found = measure(asked)
     folder = folder_of(evaluations_dir(), BENCHMARK, asked.model, scorer(found))
@@ -108,12 +108,11 @@ def _run(asked: Measurement, track: bool, as_json: bool) -> None:
     show([evaluation], as_json)
     note(f"results and samples in {folder}")
     if track:
-        evaluate_tracking.track([kept])
+        live.track([kept], warn)
 
 
 def _chosen(names: str | None) -> Sequence[Task]:
     """Return the tasks of the columns that are named; all six where none is."""
-    from harness.errors import UserError
     from harness.evaluation.lm_eval_tasks import TASKS
 
     wanted = parse_names("--tasks", names)
@@ -128,7 +127,6 @@ def _chosen(names: str | None) -> Sequence[Task]:
 
 def _show_plan(asked: Measurement, as_json: bool) -> None:
     """Print which tasks would be run, and by what they are scored."""
-    from harness.cli.output import console, grid, print_json
     from harness.evaluation.lm_eval_tasks import BENCHMARK
 
     if as_json:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
-
-JUDGE_KEY = "OPENAI_API_KEY"
-MODEL_KEY = "MODEL_API_KEY"
-"""Names of the environment variables with keys; the judge's is never sent to a model's server."""
-
-DEFAULT_CONCURRENCY = 8
-MOST_CONCURRENCY = 256
 
 BenchmarksArgument = Annotated[
     list[str] | None,
@@ -188,3 +185,63 @@ TasksOption = Annotated[
     str | None,
     typer.Option("--tasks", metavar="A,B", help="Columns of table 9.", show_default="all six"),
 ]
+
+OPTIONS: Mapping[str, Any] = {
+    "data": DataOption,
+    "answers": AnswersOption,
+    "model": ModelOption,
+    "judge": JudgeOption,
+    "judge_base_url": JudgeUrlOption,
+    "judge_key_env": JudgeKeyOption,
+    "judge_dialect": JudgeDialectOption,
+    "price": PriceOption,
+    "prices": PricesOption,
+    "budget_usd": BudgetOption,
+    "concurrency": ConcurrencyOption,
+    "timeout": TimeoutOption,
+    "dry_run": DryRunOption,
+    "model_base_url": ModelUrlOption,
+    "model_key_env": ModelKeyOption,
+    "model_dialect": ModelDialectOption,
+    "model_price": ModelPriceOption,
+    "device": LocalDeviceOption,
+    "track": TrackOption,
+}
+"""How each field of `JudgeOptions` and `EvaluateOptions` is named on the command line."""
+
+Shared = TypeVar("Shared")
+
+
+def takes(shared: type[Shared]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a command take the options that a dataclass declares, as its first argument.
+
+    Args:
+        shared: The dataclass; each field is an option with a default.
+    """
+    names = [field.name for field in fields(shared)]  # type: ignore[arg-type]
+    options = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=OPTIONS[field.name],
+        )
+        for field in fields(shared)  # type: ignore[arg-type]
+    ]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+        named = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+        # How it is printed comes last, as everywhere.
+        parameters = sorted([*named, *options], key=lambda p: p.name == "as_json")
+
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            asked = shared(**{name: given.pop(name) for name in names})
+            command(asked, **given)
+
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        return run
+
+    return decorate

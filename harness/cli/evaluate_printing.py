@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.cli.output import console, grid, note, print_json, warn
+from harness.errors import HarnessError
+
 if TYPE_CHECKING:
+    from harness.benchmarking.live import Asking, Voice
     from harness.evaluation.benchmark_result import Evaluation
-    from harness.evaluation.judging.estimate import Estimate
-    from harness.evaluation.judging.ledger import Spending
-    from harness.evaluation.judging.prices import Retirement
 
 
 def progress() -> Any:
     """Return what prints how far a run is, at every tenth and only for people who watch."""
-    from harness.cli.output import note
-
     said: dict[str, int] = {}
 
     def progress(what: str, count: int, total: int) -> None:
@@ -27,25 +28,13 @@ def progress() -> Any:
     return progress
 
 
-def show_plan(
-    benchmark: str,
-    planned: Sequence[Estimate],
-    origin: str,
-    ending: Sequence[Retirement],
-    as_json: bool,
-) -> None:
-    """Print what a run would ask and cost.
-
-    Args:
-        benchmark: Its name.
-        planned: What is asked of each model.
-        origin: When and from where the judge's price is.
-        ending: Which of the models are retired, or will be.
-        as_json: Print JSON and nothing else.
-    """
+def show_plan(asking: Asking, *, as_json: bool) -> None:
+    """Print what a run would ask and cost, as JSON and nothing else where that is wanted."""
+    benchmark, planned = asking.benchmark, asking.requests
+    origin, ending = asking.prices, asking.retirements
     from dataclasses import asdict
 
-    from harness.cli.output import console, grid, print_json
+    from harness.benchmarking.live import dollars
 
     if as_json:
         lines = [asdict(line) for line in planned]
@@ -67,8 +56,8 @@ def show_plan(
             str(line.from_cache),
             str(line.prompt_tokens),
             str(line.completion_tokens),
-            _dollars(line.usd),
-            _dollars(line.usd_at_most),
+            dollars(line.usd),
+            dollars(line.usd_at_most),
         )
         for line in planned
     ]
@@ -82,41 +71,8 @@ def show_plan(
         out.print(line, soft_wrap=True)
 
 
-def plan_line(line: Estimate) -> str:
-    """Return in a line what is to be asked of one model, and its price."""
-    new = line.requests - line.from_cache
-    return (
-        f"{new} of {line.requests} {line.what} to ask {line.model} for, about "
-        f"{_dollars(line.usd)} (at most {_dollars(line.usd_at_most)})"
-    )
-
-
-def spending_line(spending: Spending) -> str:
-    """Return in a line what was asked and paid."""
-    from harness.cli.output import counted
-
-    text = (
-        f"{counted(spending.requests, 'request')} answered, {spending.from_cache} from the cache, "
-        f"{spending.prompt_tokens} + {spending.completion_tokens} tokens, {_dollars(spending.usd)}"
-    )
-    if spending.usd_unconfirmed:
-        text += f", and at most {_dollars(spending.usd_unconfirmed)} for replies that never came"
-    if spending.overstated:
-        text += (
-            f"; of these the endpoint claimed more tokens than a request allows for "
-            f"{spending.overstated}, which are counted at what it allows"
-        )
-    return text
-
-
-def _dollars(usd: float | None) -> str:
-    return "price not known" if usd is None else f"${usd:.2f}" if usd >= 1 else f"${usd:.4f}"
-
-
 def show(found: Sequence[Evaluation], as_json: bool) -> None:
     """Print scores, a row for each model, and why some are missing."""
-    from harness.cli.output import console, grid, note, print_json
-
     notes = sorted({f"{name}: {text}" for e in found for name, text in e.score.notes.items()})
     if as_json:
         print_json([evaluation.as_json() for evaluation in found])
@@ -143,3 +99,39 @@ def _cell(evaluation: Evaluation, name: str) -> str:
     interval = evaluation.intervals.get(name)
     text = f"{value:.2f}"
     return text if interval is None else f"{text} ({interval[0]:.2f} to {interval[1]:.2f})"
+
+
+def voice(*, as_json: bool) -> Voice:
+    """Return what tells the terminal how a benchmark goes."""
+    from harness.benchmarking.live import Voice
+
+    return Voice(note, warn, progress(), partial(show_plan, as_json=as_json))
+
+
+def show_kept(evaluation: Evaluation, folder: Path, *, track: bool, as_json: bool) -> None:
+    """Print an evaluation and where it is, and track it."""
+    from harness.benchmarking import live
+    from harness.evaluation.benchmark_archive import FILE
+
+    show([evaluation], as_json)
+    note(f"judgments in {folder}")
+    if track:
+        live.track([folder / FILE], warn)
+
+
+def show_published(found: Sequence[Evaluation], file: Path, *, track: bool, as_json: bool) -> None:
+    """Print scores of a file, keep them, and track them.
+
+    What cannot be kept or tracked is a warning: the scores are on the terminal.
+    """
+    from harness.benchmarking import live, published
+
+    show(found, as_json)
+    if not track:
+        return
+    try:
+        paths = published.kept(found, file)
+    except HarnessError as error:
+        warn(str(error))
+        return
+    live.track(paths, warn)

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, Self
 
-from harness.cli.output import counted, duration
 from harness.engine import Event, StageElsewhere, StageFailed, StageProgress, Tally
+from harness.words import counted, duration
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -1,98 +1,259 @@
-"""What this machine has: processor, memory, disk, GPU, engines, keys, and the world's files."""
+"""`doctor` and `engine check`: what this machine can run, and whether its engine is right."""
 
 from __future__ import annotations
 
-import os
-import platform
-import re
-import shutil
-import subprocess
-from collections.abc import Iterable
-from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from harness.errors import HarnessError
+import typer
+
+from harness.cli.options import JsonOption, ProfileOption
+from harness.cli.output import console, grid, print_json
+from harness.errors import HarnessError, UserError
 from harness.project import work_dir
-from harness.store import available_cores
+from harness.selection.names import DEFAULT_PROFILE
+from harness.words import counted
 
-ENGINES = ("torch", "transformers", "trl", "vllm", "sglang", "ray", "alpaca-eval", "lm-eval")
-KEYS = ("OPENAI_API_KEY", "GEMINI_API_KEY", "HF_TOKEN")
-_GB = 1e9
+if TYPE_CHECKING:
+    from harness.catalogue.profile import Profile
+    from harness.preflight.machine import Need
+
+OneProfileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--profile", metavar="NAME", help="Everything that one profile needs, a line each."
+    ),
+]
+OnlineOption = Annotated[
+    bool,
+    typer.Option("--online", help="With --profile: also ask the hub and the endpoints."),
+]
+
+app = typer.Typer(rich_markup_mode=None)
 
 
-def inspect_machine() -> dict[str, Any]:
-    """Return what this machine has, as JSON data; sizes in GB of 10^9 bytes.
+@app.command("doctor", epilog="Example: harness doctor --profile paper")
+def doctor(
+    profile: OneProfileOption = None, online: OnlineOption = False, as_json: JsonOption = False
+) -> None:
+    """Say what this machine can run, and what is missing for each profile.
 
-    Keys are reported as present or absent, and a tracking address without its credentials.
+    Fails if no profile can run here (stand-ins, which always can, are not counted), or the one that
+    is named cannot. Nobody is asked over the network without --online. Keys are only looked for;
+    their values are never shown.
     """
-    from harness.tracking.database import chosen_uri
-    from harness.tracking.secrets import shown
+    from harness.catalogue.declared import named_profile
 
-    total, free = _memory()
-    work = work_dir()
-    return {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "cores": available_cores(),
-        "memory_gb": total,
-        "memory_free_gb": free,
-        "work_dir": str(work),
-        "disk_free_gb": round(shutil.disk_usage(_existing(work)).free / _GB, 1),
-        "gpus": _gpus(),
-        "engines": {name: _version(name) for name in ENGINES},
-        "keys": {name: bool(os.environ.get(name)) for name in KEYS},
-        "hub_offline": os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"),
-        "world": _world(),
-        "mlflow_uri": shown(chosen_uri(work)),
-    }
+    if profile is not None:
+        _one_profile(named_profile(profile), online=online, as_json=as_json)
+        return
+    if online:
+        raise UserError("`--online` asks about one profile; name it with `--profile`")
+    _all_profiles(as_json=as_json)
 
 
-def _memory() -> tuple[float, float | None]:
-    """Return all memory and the memory free for new work; None where the system does not say."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    info = Path("/proc/meminfo")
-    found = re.search(r"MemAvailable:\s+(\d+) kB", info.read_text()) if info.is_file() else None
-    free = None if found is None else round(int(found[1]) * 1024 / _GB, 1)
-    return round(total / _GB, 1), free
+def _one_profile(profile: Profile, *, online: bool, as_json: bool) -> None:
+    """Print what one profile needs; end with exit code 1 if anything is missing.
+
+    Raises:
+        Exit: Something is missing.
+    """
+    from harness.preflight.machine import inspect_machine
+    from harness.preflight.needs import needs_of, ready
+    from harness.preflight.outside import online_needs
+    from harness.selection.planning import has_price
+
+    needs = needs_of(profile, inspect_machine())
+    if online and has_price(profile):
+        needs += online_needs(profile)
+    can_run = ready(needs)
+    if as_json:
+        told = {"profile": profile.name, "scale": profile.scale, "ready": can_run}
+        print_json({**told, "needs": [need.as_json() for need in needs]})
+    else:
+        _print_needs(profile, needs)
+    if not can_run:
+        raise typer.Exit(1)
 
 
-def _existing(path: Path) -> Path:
-    """Return the nearest folder above a path that exists."""
-    return next(folder for folder in (path, *path.parents) if folder.exists())
+def _print_needs(profile: Profile, needs: list[Need]) -> None:
+    """Print a line for each need, those that are missing last."""
+    out, order = console(), ("met", "advised", "missing")
+    for state in order:
+        for need in needs:
+            if need.state == state:
+                out.print(f"{state:8} {need.line}", soft_wrap=True)
+    missing = sum(need.state == "missing" for need in needs)
+    if missing:
+        out.print(f"\n{profile.name} cannot run here: {counted(missing, 'thing')} missing.")
+    else:
+        out.print(f"\n{profile.name} can run here.")
 
 
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+def _all_profiles(*, as_json: bool) -> None:
+    """Print what this machine has, and whether each profile can run.
+
+    Raises:
+        Exit: None can whose numbers mean something.
+    """
+    from harness.catalogue.declared import all_profiles, all_tables
+    from harness.preflight.machine import inspect_machine
+    from harness.preflight.needs import needs_of
+
+    tables, machine = all_tables(), inspect_machine()
+    profiles = []
+    for profile in all_profiles().values():
+        missing = [n.line for n in needs_of(profile, machine) if n.state == "missing"]
+        tables_here = [] if missing else [t.id for t in tables.values() if _runs(t, profile)]
+        profiles.append(
+            {
+                "profile": profile.name,
+                "scale": profile.scale,
+                "threads": profile.threads,
+                "ready": not missing,
+                "missing": missing,
+                "tables": tables_here,
+            }
+        )
+    found = {"machine": machine, "profiles": profiles}
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
+    stand_ins = {p.name for p in all_profiles().values() if p.stand_ins is not None}
+    if not any(profile["ready"] and profile["profile"] not in stand_ins for profile in profiles):
+        raise typer.Exit(1)
 
 
-def _gpus() -> list[dict[str, Any]]:
-    """Return the NVIDIA GPUs with their memory; none where the driver's tool does not answer."""
-    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, check=True, timeout=10)
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return list(_parsed(done.stdout.splitlines()))
+def _runs(table: Any, profile: Any) -> bool:
+    from harness.catalogue.profile import table_unsupported
+
+    return not table_unsupported(table, profile)
 
 
-def _parsed(lines: Iterable[str]) -> Iterable[dict[str, Any]]:
-    for line in lines:
-        name, _, mebibytes = line.rpartition(",")
-        if mebibytes.strip().isdigit():
-            yield {"name": name, "memory_gb": round(int(mebibytes) * 2**20 / _GB)}
+def _print(found: dict[str, Any]) -> None:
+
+    out, machine = console(), found["machine"]
+    yes = {True: "yes", False: "no"}
+    gpus = ", ".join(f"{g['name']} ({g['memory_gb']} GB)" for g in machine["gpus"]) or "none"
+    engines = ", ".join(
+        f"{name} {version or 'not installed'}" for name, version in machine["engines"].items()
+    )
+    keys = ", ".join(f"{name} {'set' if there else 'not set'}"
+                     for name, there in machine["keys"].items())  # fmt: skip
+    world = machine["world"]
+    lines = [
+        ("python", machine["python"]),
+        ("cores", str(machine["cores"])),
+        ("memory", f"{machine['memory_gb']} GB, {machine['memory_free_gb']} GB free"),
+        ("disk", f"{machine['disk_free_gb']} GB free for {machine['work_dir']}"),
+        ("GPU", gpus),
+        ("engines", engines),
+        ("keys", keys),
+        ("hub offline", yes[machine["hub_offline"]]),
+        ("embedded world", f"{world['version']}: {world['problem'] or 'all digests are right'}"),
+        ("MLflow", machine["mlflow_uri"]),
+    ]
+    out.print(grid(("this machine", ""), lines))
+    out.print()
+    rows = [
+        (
+            profile["profile"],
+            profile["scale"],
+            str(profile["threads"]),
+            "ready" if profile["ready"] else "not ready",
+            ", ".join(profile["tables"])
+            if profile["ready"]
+            else f"{counted(len(profile['missing']), 'thing')}: "
+            f"harness doctor --profile {profile['profile']}",
+        )
+        for profile in found["profiles"]
+    ]
+    headings = ("profile", "scale", "torch threads", "state", "tables, or what is missing")
+    out.print(grid(headings, rows, right="2"))
 
 
-def _world() -> dict[str, Any]:
-    """Return the embedded world's version and what is wrong with its files, if anything."""
-    from harness.worlds.embedded import world
+group = typer.Typer(name="engine", help="What gives the policy's answers.", no_args_is_help=True)
+app.add_typer(group, name="engine")
 
-    problem = None
-    try:
-        world.check()
-    except HarnessError as error:
-        problem = str(error)
-    return {"version": world.VERSION, "problem": problem}
+PolicyOption = Annotated[
+    Path | None,
+    typer.Option("--policy", metavar="FOLDER", help="Another policy than the profile's base one."),
+]
+ToleranceOption = Annotated[
+    float | None,
+    typer.Option(
+        "--tolerance",
+        metavar="NATS",
+        min=0.0,
+        help="Largest mean difference of log-probabilities.",
+        show_default="0.001 in float32, 0.05 in bfloat16",
+    ),
+]
+
+
+@group.callback()
+def engine() -> None:
+    """What gives the policy's answers."""
+
+
+@group.command("check", epilog="Example: harness engine check --profile single-gpu")
+def check(
+    profile: ProfileOption = DEFAULT_PROFILE,
+    policy: PolicyOption = None,
+    tolerance: ToleranceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare the engine's log-probabilities with the training's, token by token.
+
+    Starts the profile's engine on its base policy, has it answer a few prompts, and has the model
+    as it is trained read the same answers. Fails if they are further apart than the tolerance.
+    """
+    from dataclasses import asdict
+
+    from harness.catalogue.declared import named_profile
+    from harness.solver.environment import identity
+
+    chosen = named_profile(profile)
+    name = identity(chosen.engine)
+    found = _measured(chosen, name, policy, tolerance)
+    if as_json:
+        print_json({"engine": name, "dtype": chosen.dtype, **asdict(found), "agrees": found.agrees})
+    else:
+        lines = [
+            ("engine", name),
+            ("number format", chosen.dtype),
+            ("compared", f"{found.tokens} tokens of {found.answers} answers"),
+            ("mean difference", f"{found.mean_difference:.2g} nats"),
+            ("largest difference", f"{found.max_difference:.2g} nats"),
+            ("KL per token", f"{found.kl:.2g} nats"),
+        ]
+        console().print(grid(("log-probabilities", ""), lines))
+    if not found.agrees:
+        raise HarnessError(
+            f"the engine {name} and the training differ by {found.mean_difference:.2g} nats a "
+            f"token, more than {found.tolerance:g}: see that both read the same checkpoint in the "
+            "same number format"
+        )
+
+
+def _measured(profile: Profile, identity: str, policy: Path | None, tolerance: float | None) -> Any:
+    from harness.solver.opening import opening
+    from harness.solver.parity import measure
+    from harness.worlds.answers import place_of
+    from harness.worlds.lookup import resolve, world_of
+
+    world = world_of(profile)
+    world.prepare()
+    base = world.policy() if policy is None else policy.name
+    folder = resolve(base) if policy is None else policy
+    work_dir().mkdir(parents=True, exist_ok=True)
+    opened = opening(
+        identity,
+        folder,
+        dtype=profile.dtype,
+        batch_size=profile.generation.batch_size,
+        log=work_dir() / "engine-check.log",
+        place=place_of(base.partition("@")[0]) if identity == "endpoint" else None,
+    )
+    return measure(folder, opened, dtype=profile.dtype, tolerance=tolerance)

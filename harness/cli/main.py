@@ -8,36 +8,42 @@ what is heavy inside their functions, so that `harness --help` answers at once.
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from harness.cli import (
-    calibrate_command,
-    catalogue_commands,
-    claims_command,
-    doctor_command,
-    engine_command,
-    error_rates_command,
-    evaluate_commands,
-    export_command,
-    micro_commands,
-    plan_command,
-    prompts_command,
-    report_command,
-    run_command,
-    sweep_commands,
-    tracking_commands,
-    verify_command,
-    why_command,
-)
 from harness.errors import HarnessError, UserError
 from harness.project import work_dir
 from harness.quiet import silence
+
+COMMANDS = {
+    "list": "tables",
+    "show": "tables",
+    "validate": "tables",
+    "plan": "run",
+    "run": "run",
+    "report": "report",
+    "why": "why",
+    "sync": "tracking",
+    "ui": "tracking",
+    "doctor": "machine",
+    "claims": "report",
+    "verify": "report",
+    "error-rates": "report",
+    "prompts": "prompts",
+    "calibrate": "calibrate",
+    "export": "export",
+    "engine": "machine",
+    "micro": "micro",
+    "sweep": "sweep",
+    "evaluate": "evaluate",
+}
+"""The module of each verb, in the order of the help; it is imported when the verb is used."""
 
 HELP = """Run the tables of the eva paper and report them beside the paper's numbers.
 
@@ -55,8 +61,35 @@ another one.
 """
 
 
+PluginOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        metavar="PATH_OR_MODULE",
+        help="A module of your own that adds metrics or losses; may be repeated.",
+    ),
+]
+
+
 class HarnessGroup(TyperGroup):
     """The group of all verbs: turns foreseen failures into a sentence and an exit code."""
+
+    def __init__(self, **settings: Any) -> None:
+        """Name the verbs, from which typer takes the nearest one to a mistyped one."""
+        super().__init__(**settings)
+        self.commands = {verb: TyperCommand(verb) for verb in COMMANDS}
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the verbs."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        """Import the module of a verb, and return its command."""
+        if name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"harness.cli.{COMMANDS[name]}")
+        verbs = typer.main.get_group(module.app)
+        return verbs.commands[name]
 
     def invoke(self, ctx: Any) -> Any:
         """Run a verb."""
@@ -106,23 +139,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-catalogue_commands.register(app)
-plan_command.register(app)
-run_command.register(app)
-report_command.register(app)
-why_command.register(app)
-tracking_commands.register(app)
-doctor_command.register(app)
-claims_command.register(app)
-verify_command.register(app)
-error_rates_command.register(app)
-prompts_command.register(app)
-calibrate_command.register(app)
-export_command.register(app)
-app.add_typer(engine_command.app, name="engine")
-app.add_typer(micro_commands.app, name="micro")
-app.add_typer(sweep_commands.app, name="sweep")
-app.add_typer(evaluate_commands.app, name="evaluate")
+
+@app.callback()
+def _all(plugin: PluginOption = None) -> None:
+    """Load the plug-ins before anything else."""
+    from harness.extensions import name_plugins
+
+    name_plugins(plugin or [])
 
 
 def main() -> None:

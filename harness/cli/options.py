@@ -1,25 +1,13 @@
-"""Options that several commands share, and the text of options turned into values."""
+"""Options that several commands share, and what `--publish` asks for."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
-
-from harness.errors import UserError
-
-DEFAULT_PROFILE = "micro"
-DEFAULT_SEEDS = "0-2"
-
-MOST_SEEDS = 1000
-"""Most seeds in one command; more is a slip of the finger."""
-
-LARGEST_SEED = 2**31 - 1
-
-MOST_JOBS = 1024
-"""Most processes of one command; more is a slip of the finger."""
 
 TableArgument = Annotated[
     str, typer.Argument(metavar="TABLE", help="A table or figure; `harness list` names them.")
@@ -53,110 +41,89 @@ JobsOption = Annotated[
     typer.Option("--jobs", metavar="N", help="Worker processes.", show_default="one per core"),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+MaxGpuHoursOption = Annotated[
+    float | None,
+    typer.Option(
+        "--max-gpu-hours",
+        metavar="H",
+        help="Fail if what is left is estimated to take more GPU hours.",
+    ),
+]
+BudgetOption = Annotated[
+    float | None,
+    typer.Option(
+        "--budget-usd",
+        metavar="B",
+        help="Fail if judge and creator are estimated to cost more dollars.",
+    ),
+]
+PublishOption = Annotated[
+    bool, typer.Option("--publish", help="Also write it to results/, with what it follows from.")
+]
+AllowFewerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--allow-fewer",
+        metavar="A,B",
+        help="Publish these though they are not whole, or have less than what stands there.",
+    ),
+]
+AskedSeedsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--seeds",
+        metavar="IDS",
+        help="Seeds, as `0`, `0,2` or `0-4`.",
+        show_default="the most complete",
+    ),
+]
 
 
-def one_table(name: str, rows: str | None, skip_unsupported: bool = False) -> bool:
-    """Return whether a name is to be looked up as a table's, rather than being a group's.
+@dataclass(frozen=True)
+class Publishing:
+    """Where to publish, and what may have less than it should.
+
+    Attributes:
+        results_dir: The folder of published results.
+        fewer: Names of what may be published though it is not whole, or has less than before.
+    """
+
+    results_dir: Path
+    fewer: frozenset[str] = frozenset()
+
+
+def publishing(
+    publish: bool, allow_fewer: str | None, names: Collection[str], profile: str
+) -> Publishing | None:
+    """Return where and how to publish, None where that is not asked for.
 
     Args:
-        name: What was given as table.
-        rows: The text of `--rows`.
-        skip_unsupported: Whether `--skip-unsupported` was given.
-
-    Raises:
-        UserError: An option was given that goes with the other only.
-    """
-    from harness.catalogue.groups import GROUPS
-
-    if name in GROUPS:
-        if rows is not None:
-            raise UserError(
-                f"`--rows` names rows of one table; name that table instead of `{name}`"
-            )
-        return False
-    if skip_unsupported:
-        raise UserError(
-            f"`--skip-unsupported` goes with {' or '.join(f'`{group}`' for group in GROUPS)}; "
-            f"leave it out for `{name}`"
-        )
-    return True
-
-
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """Return the seeds a text names, in ascending order.
-
-    Args:
-        text: Ids and ranges, separated by commas: `0`, `0,2`, `0-4`, `0-2,7`.
-
-    Raises:
-        UserError: The text is not that, names a seed twice, or names too many.
-    """
-    given = f"`--seeds {text}`" if len(text) <= 80 else f"`--seeds {text[:80]}…`"
-    seeds: set[int] = set()
-    for part in text.split(","):
-        match = re.fullmatch(r"0*(\d+)(?:-0*(\d+))?", part.strip(), re.ASCII)
-        if match is None:
-            raise UserError(f"{given} is not a list of seeds; write ids as `0`, `0,2` or `0-4`")
-        ends = match[1], match[2] or match[1]
-        # Python refuses to read a number of thousands of digits.
-        if max(map(len, ends)) > len(str(LARGEST_SEED)) or int(ends[1]) > LARGEST_SEED:
-            raise UserError(f"{given} goes beyond the largest seed, {LARGEST_SEED}")
-        first, last = int(ends[0]), int(ends[1])
-        if last < first:
-            raise UserError(f"{given} runs backwards; write `{last}-{first}`")
-        named = set(range(first, min(last, first + MOST_SEEDS) + 1))
-        if len(seeds | named) > MOST_SEEDS:
-            raise UserError(f"{given} names more than {MOST_SEEDS} seeds; ask for fewer")
-        if seeds & named:
-            raise UserError(f"{given} names seed {min(seeds & named)} twice; name it once")
-        seeds |= named
-    return tuple(sorted(seeds))
-
-
-def workers_of(jobs: int | None) -> int:
-    """Return the number of processes that `--jobs` asks for; one per core where it is not given.
-
-    Raises:
-        UserError: It is less than 1, or more than any machine has use for.
-    """
-    from harness.store import available_cores
-
-    if jobs is not None and not 1 <= jobs <= MOST_JOBS:
-        shown = jobs if abs(jobs) < 10**20 else "too large"
-        raise UserError(f"--jobs is {shown}: give the number of processes, from 1 to {MOST_JOBS}")
-    return jobs or available_cores()
-
-
-def again(name: str, profile: str, seeds: Sequence[int] = (), rows: Sequence[str] = ()) -> str:
-    """Return what stands behind a verb to ask for the same once more, without what is the default.
-
-    Args:
-        name: The table, figure or group.
+        publish: Whether it is asked for.
+        allow_fewer: The text of `--allow-fewer`.
+        names: What is published.
         profile: Name of the profile.
-        seeds: Distinct ascending seeds; none where the verb knows those last asked for.
-        rows: Ids of rows; none where all are asked for.
-    """
-    from harness.report.view import seeds_text
-
-    said = [name]
-    said += [] if profile == DEFAULT_PROFILE else ["--profile", profile]
-    said += ["--rows", ",".join(rows)] if rows else []
-    text = seeds_text(seeds) if seeds else DEFAULT_SEEDS
-    return " ".join(said + ([] if text == DEFAULT_SEEDS else ["--seeds", text]))
-
-
-def parse_names(option: str, text: str | None) -> tuple[str, ...] | None:
-    """Return the names in a text, separated by commas; None where there is no text.
 
     Raises:
-        UserError: A name is empty or stands there twice.
+        UserError: There is no such profile or it consists of stand-ins, less is allowed of
+            something that is not published, or there is no checkout to publish in.
     """
-    if text is None:
+    from harness.catalogue.declared import named_profile
+    from harness.catalogue.profile import MEANINGLESS
+    from harness.errors import UserError
+    from harness.project import publishing_dir
+    from harness.selection.names import parse_names
+
+    fewer = parse_names("--allow-fewer", allow_fewer) or ()
+    if not publish:
+        if fewer:
+            raise UserError("`--allow-fewer` goes with publishing; leave it out")
         return None
-    names = tuple(name.strip() for name in text.split(","))
-    if not all(names):
-        raise UserError(f"`{option} {text}` has an empty name; write names as `a,b`")
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise UserError(f"`{option} {text}` names `{twice[0]}` twice; name it once")
-    return names
+    for name in fewer:
+        if name not in names:
+            raise UserError(
+                f"`--allow-fewer {name}` names nothing that is published here; what is: "
+                f"{', '.join(names)}"
+            )
+    if named_profile(profile).stand_ins is not None:
+        raise UserError(f"at the profile `{profile}` {MEANINGLESS}; publish another profile's")
+    return Publishing(publishing_dir(), frozenset(fewer))

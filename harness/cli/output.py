@@ -101,15 +101,13 @@ def grid(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: str =
     return table
 
 
-def duration(seconds: float) -> str:
-    """Return a time a person can plan with: `20 s`, `6 min`, `3.5 h`."""
-    if seconds < 90:
-        return f"{round(seconds)} s"
-    if seconds < 90 * 60:
-        return f"{round(seconds / 60)} min"
-    return f"{seconds / 3600:.1f} h"
+def save(text: str, output: Path) -> None:
+    """Write a file whole, and say where it is."""
+    from harness.store.faults import explained
 
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: `1 stage`, `2 stages`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    with writing("--output", output) as path, explained(f"writing {path.name}", path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.part")
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    note(f"written to {path}")

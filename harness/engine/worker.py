@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from harness.errors import HarnessError
+from harness.extensions import load_plugins
 from harness.store import Json, Provenance, StageContext, StageRecord, Store
 from harness.store.faults import DiskFullError, explained
 from harness.store.progress import ProgressWriter
@@ -79,6 +80,7 @@ class Worker:
     def preload(self) -> None:
         """Import what the stages will need; what goes wrong fails each stage with its reason."""
         try:
+            load_plugins()
             for name in self._setup["preload"]:
                 importlib.import_module(name)
         except BaseException as error:  # noqa: BLE001 (reported with the first stage)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Prompt
-from harness.eva.informativeness import INVERSE
+from harness.eva.informativeness import is_inverse
 
 Eviction = Literal["oldest", "least_informative"]
 Floats = NDArray[np.float64]
@@ -145,7 +145,7 @@ def floored_weights(values: Sequence[float], metric: str, floor: float) -> Float
     if low == high:
         return np.full(len(array), 1.0 / len(array))
     scaled = (array - low) / (high - low)
-    if metric in INVERSE:
+    if is_inverse(metric):
         scaled = 1.0 - scaled
     floored = np.maximum(scaled, floor)
     return np.asarray(floored / floored.sum())

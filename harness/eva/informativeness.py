@@ -18,16 +18,11 @@ Source: paper section 3.2 and table 3; the authors' code for min-max and for the
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from harness.errors import HarnessError, UserError
-
-Metric = Literal["a_min", "a_avg", "a_dis", "var", "mean", "mean_inv", "a_min_inv", "uniform"]
-METRICS: tuple[Metric, ...] = get_args(Metric)
-INVERSE: frozenset[str] = frozenset({"mean_inv", "a_min_inv"})
+from harness.errors import HarnessError
+from harness.extensions import METRICS
 
 Floats = NDArray[np.float64]
 
@@ -78,7 +73,7 @@ def informativeness(rewards: ArrayLike, metric: str) -> Floats:
 
     Args:
         rewards: P x N finite rewards, in the reward model's units.
-        metric: one of `METRICS`.
+        metric: one of `harness.extensions.METRICS`.
 
     Returns:
         P values, in the reward model's units (`var`: squared; `uniform`: all 1).
@@ -89,22 +84,63 @@ def informativeness(rewards: ArrayLike, metric: str) -> Floats:
 
     Source: paper table 3 (advantages) and table 4 (the others).
     """
-    _check_metric(metric)
+    reduced = METRICS.get(metric)
     array = check_rewards(rewards)
-    # Everything but the mean is taken from the distances to the row's best: equal rewards then give
-    # exactly 0, where `max - mean` would leave a rounding error for min-max to blow up.
-    below_best = array.max(axis=1, keepdims=True) - array
-    if metric in ("a_min", "a_min_inv"):
-        return np.asarray(below_best.max(axis=1))
-    if metric == "a_avg":
-        return np.asarray(below_best.mean(axis=1))
-    if metric == "a_dis":
-        return np.asarray(np.sort(below_best, axis=1)[:, 1])
-    if metric == "var":
-        return np.asarray(below_best.var(axis=1))
-    if metric in ("mean", "mean_inv"):
-        return np.asarray(array.mean(axis=1))
-    return np.ones(array.shape[0])
+    values = np.asarray(reduced(array), dtype=np.float64)
+    if values.shape != array.shape[:1] or not np.isfinite(values).all():
+        raise InformativenessError(
+            f"the metric `{metric}` gives no finite number for each of the {len(array)} prompts: "
+            "correct it in the plug-in that adds it."
+        )
+    return values
+
+
+def below_best(rewards: Floats) -> Floats:
+    """Return how far each reward lies below the best of its prompt.
+
+    What is taken from these distances is exactly 0 for equal rewards, where `max - mean` would
+    leave a rounding error for min-max to blow up.
+    """
+    return np.asarray(rewards.max(axis=1, keepdims=True) - rewards)
+
+
+def a_min(rewards: Floats) -> Floats:
+    """Return the best completion's advantage over the worst. Paper table 3."""
+    return np.asarray(below_best(rewards).max(axis=1))
+
+
+def a_avg(rewards: Floats) -> Floats:
+    """Return the best completion's advantage over the mean. Paper table 3."""
+    return np.asarray(below_best(rewards).mean(axis=1))
+
+
+def a_dis(rewards: Floats) -> Floats:
+    """Return the best completion's advantage over the second best. Paper table 3."""
+    return np.asarray(np.sort(below_best(rewards), axis=1)[:, 1])
+
+
+def var(rewards: Floats) -> Floats:
+    """Return the variance of the rewards. Paper table 4."""
+    return np.asarray(below_best(rewards).var(axis=1))
+
+
+def mean(rewards: Floats) -> Floats:
+    """Return the mean of the rewards. Paper table 4."""
+    return np.asarray(rewards.mean(axis=1))
+
+
+def uniform(rewards: Floats) -> Floats:
+    """Return 1 for every prompt. Paper table 4."""
+    return np.ones(rewards.shape[0])
+
+
+a_min_inv, mean_inv = a_min, mean
+
+
+def is_inverse(metric: str) -> bool:
+    """Return whether prompts with small numbers are the informative ones under a metric."""
+    added = METRICS.added(metric)
+    return metric in ("mean_inv", "a_min_inv") if added is None else bool(added.options["inverse"])
 
 
 def weights(values: ArrayLike, metric: str) -> Floats:
@@ -112,7 +148,8 @@ def weights(values: ArrayLike, metric: str) -> Floats:
 
     Args:
         values: P informativeness values, as `informativeness` returns them for `metric`.
-        metric: one of `METRICS`; decides between min-max, 1 - min-max, and 1/P (`uniform`).
+        metric: one of `harness.extensions.METRICS`; decides between min-max, 1 - min-max, and 1/P
+            (`uniform`).
 
     Returns:
         P weights, each at least 0, with sum 1.
@@ -123,7 +160,7 @@ def weights(values: ArrayLike, metric: str) -> Floats:
 
     Source: authors' code (`src/evolve_prompt.py`); paper section 3.2.
     """
-    _check_metric(metric)
+    METRICS.get(metric)
     array = np.asarray(values, dtype=np.float64)
     if metric == "uniform":
         return np.full(array.shape[0], 1.0 / array.shape[0])
@@ -135,13 +172,6 @@ def weights(values: ArrayLike, metric: str) -> Floats:
             "apart, or sample with the metric `uniform`."
         )
     scaled = (array - low) / (high - low)
-    if metric in INVERSE:
+    if is_inverse(metric):
         scaled = 1.0 - scaled
     return np.asarray(scaled / scaled.sum())
-
-
-def _check_metric(metric: str) -> None:
-    if metric not in METRICS:
-        raise UserError(
-            f"unknown informativeness metric `{metric}`: use one of {', '.join(METRICS)}."
-        )

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.catalogue.profile import WORLD, Profile
+from harness.catalogue.profile import Profile
 from harness.errors import HarnessError
 from harness.evaluation.judging.prices import Retirement, read_prices
 from harness.foreign import read_json
@@ -88,7 +88,7 @@ class Calibration:
 
 def is_judged(profile: Profile) -> bool:
     """Return whether a profile's judges are real ones, which can be calibrated."""
-    return profile.prompts.source != WORLD
+    return not profile.in_embedded_world
 
 
 @dataclass(frozen=True)

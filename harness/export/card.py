@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from harness.catalogue.profile import MEANINGLESS, WORLD, roles_of
+from harness.catalogue.profile import MEANINGLESS, roles_of, source_in_words
 from harness.export.licence import licence_of
 from harness.export.policy import TrainedPolicy
 from harness.report.markdown import template
@@ -46,14 +46,14 @@ def card_of(policy: TrainedPolicy, store: Store) -> str:
         "seed": str(run.seed),
         "base model": base,
         "its revision": revision or "not recorded",
-        "prompts": _said("@".join(filter(None, (source.source, source.revision)))),
+        "prompts": source_in_words("@".join(filter(None, (source.source, source.revision)))),
         "reward model": ", ".join(
             world.reward_model(role)
             if role in profile.reward_models
             else f"{role}, of the run's own"
             for role in dict.fromkeys(roles_of(run.recipe))
         ),
-        "creator": _said(profile.creator.source),
+        "creator": source_in_words(profile.creator.source),
         "trained by": policy.stage.fingerprint,
     }
     return template("model_card.md.j2").render(
@@ -66,11 +66,6 @@ def card_of(policy: TrainedPolicy, store: Store) -> str:
         meaning=meaning,
         toy=profile.scale == "toy",
     )
-
-
-def _said(source: str) -> str:
-    """Return a source of prompts or rewrites as a card names it."""
-    return "the embedded world's" if source == WORLD else source
 
 
 def _head(policy: TrainedPolicy) -> str:

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.catalogue.documents import read_document
 from harness.catalogue.profile import benchmark_of, roles_of, sources
 from harness.catalogue.recipe import Online
-from harness.project import profiles_dir
 
 if TYPE_CHECKING:
     from harness.trainer.table_runs import TableRuns
@@ -40,15 +38,13 @@ class Assumption:
     source: str
 
 
-def assumptions_of(table_runs: TableRuns, profiles: Path | None = None) -> list[Assumption]:
+def assumptions_of(table_runs: TableRuns) -> list[Assumption]:
     """Return the settings of a profile that matter to a table, in the order of the file.
 
     Args:
         table_runs: The runs behind the table.
-        profiles: Folder of the profiles' files, the package's own by default.
     """
-    folder = profiles_dir() if profiles is None else profiles
-    found = sources(read_document(folder / f"{table_runs.profile.name}.yaml"))
+    found = sources(read_document(table_runs.profile.file))
     irrelevant, unused = _irrelevant(table_runs), _unused_roles(table_runs)
     return online_settings(table_runs) + [
         Assumption(name, _text(value), *_attributed(comment))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.catalogue.profile import Profile, benchmark_of
@@ -80,7 +79,6 @@ def assemble(
     table_runs: TableRuns,
     cells: Sequence[Cell],
     store: Store,
-    profiles: Path | None = None,
     measured: Measured | None = None,
 ) -> Report:
     """Put together what a report says about a table.
@@ -89,7 +87,6 @@ def assemble(
         table_runs: The runs behind the table.
         cells: Its cells (`harness.report.cells.build_cells`).
         store: The store with what is done.
-        profiles: Folder of the profiles' files, the package's own by default.
         measured: The per-prompt scores behind the cells, where they are read already.
 
     Raises:
@@ -111,7 +108,7 @@ def assemble(
         curves=curves_of(table_runs, store),
         study=study_of(table_runs, store),
         origin=origin_of(table_runs, store, dict.fromkeys(name for name in read if name)),
-        assumptions=tuple(assumptions_of(table_runs, profiles)),
+        assumptions=tuple(assumptions_of(table_runs)),
         calibrations={name: found for name, found in calibrated.items() if name in read},
     )
 

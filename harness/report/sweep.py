@@ -1,10 +1,4 @@
-"""A sweep as plain data, as JSON, and as a published page with plots.
-
-    results/<profile>/sweeps/<name>/report.md     for people
-                                    report.json   everything the page and the plots say
-                                    scores.parquet  the winner's and the base's, by prompt
-                                    digests.json  sha256 of the files
-                                    *.svg         the plots (`harness.report.sweep_plots`)
+"""A sweep as plain data, as JSON, and as a page in Markdown.
 
 The trials chose the winner on validation prompts; their numbers are no result. What the winner
 scores on the benchmarks with fresh seeds is, and the page says so.
@@ -15,18 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-from harness.errors import HarnessError
-from harness.report.json import dumps
 from harness.report.markdown import template
-from harness.report.publication import PAGE, REPORT, SCORES, Extent, Kind, publish_folder
-from harness.report.publish import write_scores
-from harness.report.published import read_published, same
 from harness.report.scores import Measured
 from harness.report.view import Block
-from harness.report.winner import WinnerScore, again, winner_scores
+from harness.report.winner import WinnerScore, winner_scores
 
 Scalar = bool | int | float | str | None
 
@@ -284,71 +272,3 @@ def as_markdown(report: SweepReport, plots: Sequence[tuple[str, str]]) -> str:
         plots=plots,
         failures=[f"trial {trial.number}: {trial.failure}" for trial in report.failed],
     )
-
-
-def publish_sweep(report: SweepReport, results_dir: Path, *, allow_fewer: bool = False) -> Path:
-    """Write `results/<profile>/sweeps/<name>/`, in place of what was published before.
-
-    Args:
-        report: The sweep.
-        results_dir: The folder of published results.
-        allow_fewer: Publish it though it is not whole, or has less than what stands there.
-
-    Returns:
-        The folder that was written.
-
-    Raises:
-        Refused: It is not whole, or has less than what stands there, and that is not allowed.
-        StoreError: The disk is full, or the folder may not be written.
-    """
-    from harness.report.sweep_plots import write_plots
-
-    def write(draft: Path) -> None:
-        plots = write_plots(report, draft)
-        (draft / PAGE).write_text(as_markdown(report, plots), encoding="utf-8")
-        (draft / REPORT).write_text(dumps(report.as_json()), encoding="utf-8")
-        write_scores(report.measured, draft / SCORES)
-
-    place = f"{report.profile}/sweeps/{report.name}"
-    return publish_folder(SWEEP, place, results_dir, write, allow_fewer=allow_fewer)
-
-
-def sweep_extent(report: Mapping[str, Any]) -> Extent:
-    """Return how much a published sweep has; its rows are the scores of its winner."""
-    counted, target = report["counted"], report["target"]
-    lacking = [f"{target - counted} of {target} trials"] if counted < target else []
-    if not report["benchmarks"]:
-        lacking.append("the winner on the benchmarks")
-    scores = report["benchmarks"]
-    lacking += [f"{score['score']} of the winner" for score in scores if score["mean"] is None]
-    return Extent(
-        rows=tuple(score["score"] for score in scores),
-        seeds=tuple(report["result_seeds"]),
-        counts={"trials": counted},
-        lacking=tuple(lacking),
-    )
-
-
-def check_sweep(folder: Path) -> int:
-    """Check a published sweep: its files, and its winner's scores computed again.
-
-    Returns:
-        How many scores were computed again.
-
-    Raises:
-        HarnessError: A file is missing or changed, or a number does not follow from the scores.
-    """
-    published = read_published(folder)
-    said = published.report["benchmarks"]
-    for before, now in zip(said, again(published.report, published.measured), strict=True):
-        for name, value in now.as_json().items():
-            if not same(before[name], value):
-                raise HarnessError(
-                    f"{folder / REPORT}: the {name} of the winner in `{now.score}` does not follow "
-                    f"from {SCORES}; publish the sweep again"
-                )
-    return len(said)
-
-
-SWEEP = Kind("sweep", "trials", sweep_extent, check_sweep)
-"""A sweep with the per-prompt scores of its winner."""

@@ -173,7 +173,7 @@ def _column_block(report: Report, column: Column) -> Block:
         if report.profile.scale == "paper":
             head.append("ours −\npaper")
     names, decimals = row_names(report), our_decimals(report, column)
-    printed = _printed_decimals(report, column)
+    printed = printed_decimals(report, column)
     rows = [
         (names[row.id], *_figures(report.cell(row, column), report, decimals, printed))
         for row in report.rows
@@ -218,7 +218,7 @@ def _caption(report: Report, column: Column) -> str:
     return f"{where}: {what}{against}, in {column.unit} {how}{theirs}; {direction}"
 
 
-def _printed_decimals(report: Report, column: Column) -> int:
+def printed_decimals(report: Report, column: Column) -> int:
     """Return how many decimals the paper prints in a column, 2 where it prints nothing there."""
     if report.table.is_ours:
         return 0
@@ -230,7 +230,7 @@ def our_decimals(report: Report, column: Column) -> int:
     """Return the decimals of ours: the paper's, and enough for three digits of the largest mean."""
     ours = [abs(cell.mean) for cell in report.cells if cell.column == column.id and cell.mean]
     enough = 2 - math.floor(math.log10(max(ours))) if ours else 0
-    return max(_printed_decimals(report, column), enough)
+    return max(printed_decimals(report, column), enough)
 
 
 def _figures(cell: Cell, report: Report, decimals: int, printed: int) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, StringConstraints, with_config
 from typing_extensions import TypedDict
 
+from harness.foreign import in_a_line
 from harness.store.faults import StoreError
 
 
@@ -83,9 +84,9 @@ class DigestCache:
         for name, file in files.items():
             fault = self._fault(there.pop(name), file) if name in there else "is missing"
             if fault is not None:
-                return f"{_shown(name)} {fault}"
+                return f"{in_a_line(name, 80)} {fault}"
         for name in sorted(there):
-            return f"{_shown(name)} was not written there"
+            return f"{in_a_line(name, 80)} was not written there"
         return None
 
     def _fault(self, found: os.DirEntry[str], written: FileEntry) -> str | None:
@@ -117,7 +118,3 @@ def _below(folder: Path) -> dict[str, os.DirEntry[str]]:
                 if entry.is_dir(follow_symlinks=False):
                     folders.append((f"{name}/", entry.path))
     return below
-
-
-def _shown(name: str) -> str:
-    return name if len(name) <= 80 else f"{name[:80]}…"

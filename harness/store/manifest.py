@@ -28,6 +28,7 @@ from pydantic import (
 )
 from typing_extensions import TypedDict
 
+from harness.foreign import in_a_line
 from harness.store.digests import FileEntry
 from harness.store.fingerprint import FingerprintError
 from harness.store.provenance import Provenance
@@ -241,8 +242,8 @@ def _checked(form: TypeAdapter[_Read], found: Mapping[str, Any]) -> _Read:
         return form.validate_python(found)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"has another form ({place[:60]}: {first['msg']})") from error
+        place = in_a_line(".".join(map(str, first["loc"])), 60)
+        raise ValueError(f"has another form ({place}: {in_a_line(first['msg'], 120)})") from error
 
 
 def _fingerprint_of(manifest: Manifest) -> str | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.foreign import in_a_line
 from harness.store.fingerprint import Json, canonical_json, digest
 
 
@@ -58,7 +59,7 @@ class StageRecord:
     @property
     def title(self) -> str:
         """The label with the start of the fingerprint: enough to find the stage by."""
-        return f"'{self.label or self.kind}' ({self.fingerprint[:12]})"
+        return f"'{in_a_line(self.label or self.kind, 200)}' ({self.fingerprint[:12]})"
 
     @property
     def seed(self) -> int:

@@ -234,9 +234,9 @@ def answer_stage(ctx: StageContext) -> None:
     """Answer a benchmark, turn by turn; writes `answers.parquet`."""
     identity = str(ctx.settings["benchmark"])
     runtime = runtime_of(identity)
-    answer = runtime.own_answering(identity)
-    if answer is not None:
-        answer(ctx, lambda: policy_folder(ctx))
+    own_answering = runtime.own_answering(identity)
+    if own_answering is not None:
+        own_answering(ctx, lambda: policy_folder(ctx))
         return
     items = runtime.questions(identity)
     conversations = {item.item_id: user(item.turn_1) for item in items}
@@ -244,9 +244,9 @@ def answer_stage(ctx: StageContext) -> None:
     with answering(ctx) as ask:
         for turn in (1, 2):
             asked = [item for item in items if turn == 1 or item.turn_2 is not None]
-            said = _answers(ask, ctx, asked, conversations, turn)
+            answers = _answers(ask, ctx, asked, conversations, turn)
             for item in asked:
-                conversation, answer = conversations[item.item_id], said[item.item_id]
+                conversation, answer = conversations[item.item_id], answers[item.item_id]
                 rows.append(
                     {
                         "prompt_id": item.item_id,

@@ -16,6 +16,7 @@ from harness.catalogue.profile import Profile
 from harness.catalogue.recipe import Online, Recipe
 from harness.errors import UserError
 from harness.eva.minibatch import StreamSettings
+from harness.extensions import METRICS
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
 from harness.trainer.factory import StageFactory
@@ -125,6 +126,7 @@ def _settings(
         **creator,
         **planner.world.tree_scorer(online),
         "online": kept,
+        **(METRICS.identity(online.metric) if evolves else {}),
         "x": x,
         "retries": planner.profile.creator.retries,
         "missing_eos_penalty": hyper.missing_eos_penalty,

@@ -41,6 +41,7 @@ from dataclasses import dataclass, replace
 
 from harness.catalogue.recipe import Recipe, RewardRole
 from harness.catalogue.schema import RowKind
+from harness.extensions import LOSSES, METRICS
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
 from harness.trainer.factory import StageFactory
@@ -286,6 +287,7 @@ class _Step:
             "too_few": self.planner.profile.selection.too_few,
             "seed": self.seed,
             **({"shuffled": True} if creator.shuffled else {}),
+            **METRICS.identity(creator.metric),
         }
         role = self.recipe.informativeness_reward_model_at(self.number)
         _, rewards = self._rollouts(before.policy, before.prompts, role)
@@ -309,7 +311,12 @@ class _Step:
         algorithm = self.recipe.algorithm
         assert algorithm is not None
         hyper = self.planner.profile.training.of(algorithm).model_dump()
-        settings: dict[str, Json] = {"algorithm": algorithm, "seed": self.seed, **hyper}
+        settings: dict[str, Json] = {
+            "algorithm": algorithm,
+            "seed": self.seed,
+            **hyper,
+            **LOSSES.identity(algorithm),
+        }
         hardware = self.planner.profile.hardware
         if hardware is not None:
             settings["numerics"] = hardware.numerics(self.planner.profile.dtype)

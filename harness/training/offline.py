@@ -27,7 +27,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
@@ -38,6 +37,7 @@ from datasets.utils import logging as datasets_logging
 from transformers import PreTrainedTokenizerBase, PrinterCallback, Trainer, TrainerCallback
 
 from harness.errors import HarnessError, UserError
+from harness.extensions import LOSSES
 from harness.models.loading import load_model, load_tokenizer, silence_progress_bars, tokenize
 from harness.training.checkpoints import (
     Points,
@@ -57,14 +57,6 @@ Pairs: TypeAlias = "pa.Table | Sequence[Mapping[str, Any]]"
 TEXTS = ("prompt", "chosen", "rejected")
 SIDES = ("chosen", "rejected")
 SCHEDULES = ("cosine", "linear", "constant_with_warmup")
-
-ALGORITHMS: Mapping[str, str] = {
-    "dpo": "harness.training.dpo:DPO",
-    "sppo": "harness.training.sppo:SPPO",
-    "simpo": "harness.training.simpo:SimPO",
-    "orpo": "harness.training.orpo:ORPO",
-}
-"""Where each algorithm stands, by the name that recipes use."""
 
 
 class TrainingError(HarnessError):
@@ -190,19 +182,18 @@ def algorithm(
     """Return an algorithm with the hyperparameters that a profile's settings ask for.
 
     Args:
-        name: a key of `ALGORITHMS`.
+        name: one of `harness.extensions.LOSSES`.
         settings: hyperparameters under the registry's names; other settings are ignored.
         micro_batch_size: pairs for one forward pass; None takes a whole batch at once.
 
     Raises:
         UserError: there is no such algorithm, or a value cannot be.
     """
-    if name not in ALGORITHMS:
-        raise UserError(
-            f"no algorithm `{name}` trains on pairs: use one of {', '.join(ALGORITHMS)}."
-        )
-    module, _, member = ALGORITHMS[name].partition(":")
-    kind: type[OfflineAlgorithm] = getattr(import_module(module), member)
+    if name not in LOSSES:
+        raise UserError(f"no algorithm `{name}` trains on pairs: use one of {', '.join(LOSSES)}.")
+    found = LOSSES.get(name)
+    # A plug-in gives a function, so that naming a loss does not import what trains by it.
+    kind: type[OfflineAlgorithm] = found if LOSSES.added(name) is None else found()
     given = {
         **settings,
         "schedule": settings["lr_scheduler"],

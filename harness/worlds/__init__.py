@@ -1,1 +1,1 @@
-"""What a run takes from outside the algorithm: an embedded world, real models, mock models."""
+"""What a run takes from outside the algorithm; see `harness.worlds.protocol`."""

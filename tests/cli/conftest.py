@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import harness.cli
 import harness.report
-from harness.cli import asking, run_command
+from harness.catalogue import declared
 from harness.cli.main import app
 from harness.tracking import TableState
 
@@ -67,13 +67,13 @@ def folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, world_folder: Path)
     monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
     monkeypatch.setenv("HARNESS_WORLD", str(world_folder))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    asking.all_tables.cache_clear()
-    asking.all_figures.cache_clear()
-    asking.all_profiles.cache_clear()
+    declared.all_tables.cache_clear()
+    declared.all_figures.cache_clear()
+    declared.all_profiles.cache_clear()
     yield tmp_path / "work"
-    asking.all_tables.cache_clear()
-    asking.all_figures.cache_clear()
-    asking.all_profiles.cache_clear()
+    declared.all_tables.cache_clear()
+    declared.all_figures.cache_clear()
+    declared.all_profiles.cache_clear()
 
 
 @pytest.fixture
@@ -81,8 +81,8 @@ def tracker(monkeypatch: pytest.MonkeyPatch) -> QuietTracker:
     """Compute toy stages, and track them nowhere."""
     quiet = QuietTracker()
     monkeypatch.setattr("harness.trainer.steps.FUNCTIONS", toy_world.FUNCTIONS)
-    monkeypatch.setattr(run_command, "NEEDED_MODULES", {})
-    monkeypatch.setattr("harness.cli.tracking_commands.tracker_of", lambda store: quiet)
+    monkeypatch.setattr("harness.trainer.execution.NEEDED_MODULES", {})
+    monkeypatch.setattr("harness.selection.tracked.tracker_of", lambda store, warn: quiet)
     return quiet
 
 

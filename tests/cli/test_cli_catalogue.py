@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from harness.catalogue import documents, yaml_reader
+from harness.catalogue.declared import all_profiles, all_tables
 from harness.catalogue.profile import unsupported
-from harness.cli.asking import all_profiles, all_tables
-from harness.cli.catalogue_commands import profiles_in_short
-from harness.cli.wording import in_short
+from harness.catalogue.wording import in_short
+from harness.cli.tables import profiles_in_short
 from harness.cost import assumptions, hardware, shapes
 from harness.project import PACKAGE, declaration_dirs
 

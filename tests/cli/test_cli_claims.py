@@ -9,21 +9,16 @@ from typing import Any
 
 import jsonschema
 import pytest
-import typer
 from typer.testing import CliRunner
 
 import harness.cli
-from harness.cli import claims_command, verify_command
-from harness.cli.main import HarnessGroup
+from harness.cli.main import app
 
 SCHEMAS = Path(harness.cli.__file__).parent / "schemas"
 
 
 @pytest.fixture
 def call() -> Callable[..., Any]:
-    app = typer.Typer(cls=HarnessGroup)
-    claims_command.register(app)
-    verify_command.register(app)
     return lambda *arguments: CliRunner().invoke(app, list(arguments))
 
 

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from harness.catalogue.profile import load_profiles
-from harness.cli import machine, needs
+from harness.errors import HarnessError
 from harness.evaluation.calibration_record import Calibration, record_path
+from harness.preflight import machine, needs
 from harness.training import launch
 
 PAPER = ("doctor", "--profile", "paper")
@@ -305,10 +306,14 @@ def test_online_needs_a_profile(call: Callable[..., Any]) -> None:
     assert "--profile" in result.stderr
 
 
-def test_a_need_is_met_or_says_what_to_do() -> None:
+def test_a_need_is_met_or_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broken world and a full disk, the needs of the embedded profile that can fail."""
     found = machine.inspect_machine() | {"disk_free_gb": 0.1}
-    found["world"] = {"version": "micro-2", "problem": "theta0 is not what it was"}
+
+    def check() -> None:
+        raise HarnessError("theta0 is not what it was")
+
+    monkeypatch.setattr("harness.worlds.embedded.world.check", check)
     profile = load_profiles()["micro"]
     missing = {n.what: n for n in needs.needs_of(profile, found) if n.state != "met"}
     assert set(missing) == {"embedded world", "disk"}

@@ -32,7 +32,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Any:
 def tracked(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Collect the evaluations that would be written to MLflow."""
     files: list[Path] = []
-    monkeypatch.setattr("harness.cli.evaluate_tracking.track", files.extend)
+    monkeypatch.setattr("harness.benchmarking.live.track", lambda kept, warn: files.extend(kept))
     return files
 
 

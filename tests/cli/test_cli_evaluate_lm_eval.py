@@ -17,7 +17,7 @@ STAND_IN = Path(__file__).resolve().parents[1] / "evaluation" / "lm_eval_stand_i
 def tracked(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Collect the evaluations that would be written to MLflow."""
     files: list[Path] = []
-    monkeypatch.setattr("harness.cli.evaluate_tracking.track", files.extend)
+    monkeypatch.setattr("harness.benchmarking.live.track", lambda kept, warn: files.extend(kept))
     return files
 
 

@@ -16,10 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from tiny_gemma import build_tiny_gemma
+from toy_world import planned
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from harness.catalogue.declared import all_profiles, all_tables
 from harness.catalogue.profile import StandIns
-from harness.cli.asking import all_profiles, all_tables, planned
 from harness.engine import Plan
 from harness.export.card import card_of
 from harness.export.licence import head_of, licence_of

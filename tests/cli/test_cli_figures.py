@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from harness.catalogue.declared import all_figures
 from harness.catalogue.profile import load_profiles
-from harness.cli.asking import all_figures
 from harness.report.asked import remember
 from harness.report.figures.report import FigureReport
 
@@ -143,7 +143,7 @@ def test_a_figure_of_which_no_row_can_run_is_reported_and_not_run(
     says: Callable[..., Any], call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bare = load_profiles()["micro"].model_copy(update={"algorithms": ("rloo",)})
-    monkeypatch.setattr("harness.catalogue.profile.load_profiles", lambda: {"micro": bare})
+    monkeypatch.setattr("harness.catalogue.declared.load_profiles", lambda: {"micro": bare})
     result = call("run", "figure10")
     assert result.exit_code == 2
     assert "cannot run on the profile `micro`: `micro` has no algorithm `dpo`" in result.stderr

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.cli.options import parse_names, parse_seeds
 from harness.errors import UserError
 from harness.report.view import seeds_text
+from harness.selection.names import parse_names, parse_seeds
 
 MISTAKES = {
     "show tabel4": "there is no table `tabel4`; did you mean `table4`?",

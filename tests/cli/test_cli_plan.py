@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from toy_world import planned
 
-from harness.cli.asking import planned
 from harness.engine import Plan
 from harness.store import Store
 

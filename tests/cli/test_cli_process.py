@@ -106,9 +106,9 @@ def test_a_run_reports_whatever_the_tracking_server_is(process: Process) -> None
 
 def test_what_was_not_foreseen_keeps_its_traceback() -> None:
     code = (
-        "import harness.cli.asking as asking\n"
+        "import harness.catalogue.declared as declared\n"
         "def broken(): raise ZeroDivisionError('ours')\n"
-        "asking.all_tables = broken\n"
+        "declared.all_tables = broken\n"
         "from harness.cli.main import main\n"
         "main()"
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.cli.asking import all_tables
+from harness.catalogue.declared import all_tables
 from harness.project import results_dir
 
 TABLE = r'<section id="([^"]+)" aria-labelledby="\1-title">\n<h3'

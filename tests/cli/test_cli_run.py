@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import toy_world
 from mlflow import MlflowClient
+from toy_world import planned
 
-from harness.cli import asking, live, run_command
-from harness.cli.asking import planned
+from harness.catalogue import declared
+from harness.cli import live
 from harness.cli.output import console
 from harness.engine import Plan, StageElsewhere, StageFailed, StageFinished, StageStarted, Tally
 from harness.store import Store
@@ -91,7 +92,7 @@ def test_a_run_of_a_few_rows_takes_nothing_away_from_the_dashboard(
     The first stages of the third row's run with that seed are there, but nobody asked for it.
     """
     monkeypatch.setattr("harness.trainer.steps.FUNCTIONS", toy_world.FUNCTIONS)
-    monkeypatch.setattr(run_command, "NEEDED_MODULES", {})
+    monkeypatch.setattr("harness.trainer.execution.NEEDED_MODULES", {})
     folders.mkdir(parents=True)
     asked = ("run", "table4", "--jobs", "1", "--rows")
     assert call(*asked, "eva-a_min,eva-var", "--seeds", "0,1").exit_code == 0
@@ -190,11 +191,11 @@ def test_a_table_of_ours_runs_and_is_reported_like_the_papers(
 @pytest.fixture
 def every_role(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `micro` offer the paper's four reward models as well as the graded ones."""
-    known = dict(asking.all_profiles())
+    known = dict(declared.all_profiles())
     files = dict.fromkeys(("pointwise_large", "pairwise", "pairwise_large"), "world")
     models = {**known["micro"].reward_models, **files}
     known["micro"] = known["micro"].model_copy(update={"reward_models": models})
-    monkeypatch.setattr(asking, "all_profiles", functools.cache(lambda: known))
+    monkeypatch.setattr(declared, "all_profiles", functools.cache(lambda: known))
 
 
 @pytest.mark.usefixtures("every_role")

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from harness.cli import run_command
-
 MISTAKES = {
     "sweep run offline-evolv": "there is no sweep `offline-evolv`; did you mean `offline-evolve`?",
     "sweep show nothing": "there is no sweep `nothing`",
@@ -27,7 +25,7 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> None:
     import toy_sweep
 
     monkeypatch.setattr("harness.trainer.steps.FUNCTIONS", toy_sweep.FUNCTIONS)
-    monkeypatch.setattr(run_command, "NEEDED_MODULES", {})
+    monkeypatch.setattr("harness.trainer.execution.NEEDED_MODULES", {})
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////dev/null/mlflow.db")
 
 

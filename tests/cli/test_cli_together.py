@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from toy_world import planned
 
+from harness.catalogue import declared
+from harness.catalogue.declared import all_profiles, all_tables
 from harness.catalogue.groups import members, trains_online
-from harness.cli import asking
-from harness.cli.asking import all_profiles, all_tables, planned
 from harness.engine import Plan
 
 FEW = ("table4", "table5", "controls")
@@ -124,7 +125,7 @@ def test_a_table_that_cannot_run_stops_everything_unless_it_is_left_out(
     micro = all_profiles()["micro"]
     known = micro.model_copy(update={"algorithms": ("dpo",)})
     everyone = {**all_profiles(), "micro": known}
-    monkeypatch.setattr(asking, "all_profiles", functools.cache(lambda: everyone))
+    monkeypatch.setattr(declared, "all_profiles", functools.cache(lambda: everyone))
     asked = ("run", "all", "--seeds", "0", "--jobs", "1")
     refused = call(*asked)
     assert refused.exit_code == 2
@@ -161,7 +162,8 @@ def test_a_profile_that_can_run_nothing_says_why(
     call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bare = all_profiles()["paper"].model_copy(update={"algorithms": ()})
-    monkeypatch.setattr("harness.cli.asking.all_profiles", functools.cache(lambda: {"paper": bare}))
+    only = functools.cache(lambda: {"paper": bare})
+    monkeypatch.setattr("harness.catalogue.declared.all_profiles", only)
     result = call("plan", "all-offline", "--profile", "paper", "--skip-unsupported")
     assert result.exit_code == 2
     assert "the profile `paper` can run no table of `all-offline`:" in result.stderr

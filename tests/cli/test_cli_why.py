@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.cli.asking import planned
-from harness.cli.comparison import ABSENT, Cause, Comparison, Nodes
+from toy_world import planned
+
 from harness.engine import Plan
+from harness.selection.why import ABSENT, Cause, Comparison, Nodes
 from harness.store import Stage, Store, collect_provenance
 
 

@@ -18,8 +18,6 @@ from typing import Any
 
 import toy_world
 
-from harness.cli import run_command
-
 TOY_SWEEP = {
     "name": "toy",
     "question": "Which share?",
@@ -60,10 +58,11 @@ def main() -> None:
 
         client.FIRST_PAUSE_S, client.LONGEST_PAUSE_S = 0.001, 0.01
     if sys.argv[1:2] in (["run"], ["sweep"]):
+        import harness.trainer.execution
         import harness.trainer.steps
 
         harness.trainer.steps.FUNCTIONS = toy_world.FUNCTIONS
-        run_command.NEEDED_MODULES = {}
+        harness.trainer.execution.NEEDED_MODULES = {}
     if sys.argv[1:2] == ["sweep"]:
         from harness.sweep import declaration
 

@@ -17,6 +17,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.errors import HarnessError
+from harness.selection.selection import select
 from harness.store import StageContext
 from harness.worlds.embedded import world
 
@@ -56,6 +58,13 @@ COLUMNS = {
     "downstream": ("gsm8k", "wmdp"),
 }
 PROMPTS = [{"prompt_id": f"p{i}", "prompt": f"sort the list {i}"} for i in range(4)]
+
+
+def planned(
+    table: str, profile: str, seeds: Sequence[int], rows: Sequence[str] | None = None
+) -> Any:
+    """Return the runs behind a table."""
+    return select(table, profile, rows).work(tuple(seeds))
 
 
 def write_world(folder: Path) -> Path:

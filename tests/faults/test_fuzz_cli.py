@@ -19,6 +19,7 @@ from fuzzing import Fuzzer, forms
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from harness import extensions
 from harness.cli.main import app
 from harness.errors import HarnessError
 
@@ -61,10 +62,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 
 def verbs(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
     """Yield every verb with its command."""
-    for name, inner in getattr(command, "commands", {}).items():
-        yield from verbs(inner, (*path, name))
-    if not hasattr(command, "commands"):
+    if not hasattr(command, "list_commands"):
         yield " ".join(path), command
+        return
+    for name in command.list_commands(None):
+        yield from verbs(command.get_command(None, name), (*path, name))
 
 
 VERBS = dict(verbs(typer.main.get_command(app)))
@@ -116,11 +118,11 @@ HEAVY = (
     "harness.worlds.embedded.build.build_policy",
     "harness.report.error_rates.measure",
     "harness.worlds.real.sources.read_pool",
-    "harness.cli.engine_command._measured",
+    "harness.cli.machine._measured",
     "harness.evaluation.benchmark_homes.fetch",
     "harness.evaluation.judging.client.Client.ask",
     "harness.evaluation.lm_eval_run.measure",
-    "harness.cli.evaluate_local.answer",
+    "harness.benchmarking.local.answer",
     "os.execve",
 )
 """What verbs do that takes long, or reaches out."""
@@ -131,6 +133,7 @@ def nothing_heavy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[N
     """Work in a folder of the test, start nothing, and stop what waits for ever."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
+    monkeypatch.setenv(extensions.VARIABLE, "")
     for variable in ("MLFLOW_TRACKING_URI", "OPENAI_API_KEY", "GEMINI_API_KEY", "COLUMNS"):
         monkeypatch.delenv(variable, raising=False)
     results = tmp_path / "results"
@@ -293,6 +296,12 @@ def test_a_work_folder_that_cannot_be_is_one_sentence(
     monkeypatch.setenv("HARNESS_WORK", folder)
     sentence = tried(verb, EXAMPLES[verb][0].split())
     assert "HARNESS_WORK" in sentence or (verb != "run" and sentence in ("", "harness: started\n"))
+
+
+@pytest.mark.parametrize("value", [*PATHS, *WORDS])
+def test_a_plugin_that_is_none_is_a_sentence(value: str) -> None:
+    for name in (value, f"{value}.py"):
+        tried("", ["--plugin", name, "list"])
 
 
 @pytest.mark.parametrize("name", ["file", "json", "jsonl", "yaml"])

@@ -282,7 +282,7 @@ def test_one_seed_is_not_compared_with_the_paper(store: Store) -> None:
 def test_the_report_says_whether_a_published_models_weights_were_verified(store: Store) -> None:
     """Known once it has annotated; of the embedded world's own models nothing needs to be said."""
     runs = toy_runs((0,))
-    name = ToyWorld().reward_model("pointwise")
+    name = ToyWorld(runs.profile).reward_model("pointwise")
     asked = ["arena_hard"]
     assert origin_of(runs, store, asked).reward_models == (name,)
     (stage, *_) = [s for s in behind(runs.targets) if s.kind == "annotate"]

@@ -10,11 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from harness.catalogue.groups import members
 from harness.catalogue.load import load_tables
 from harness.catalogue.profile import load_profiles
 from harness.errors import HarnessError
 from harness.project import results_dir
 from harness.report.aa import one_recipe_twice
+from harness.report.findings import as_findings
+from harness.report.page.from_results import from_results
+from harness.report.publication import read_index
 from harness.report.published import check, published_folders, read_published
 
 FOLDERS = list(published_folders(results_dir()))
@@ -93,3 +97,11 @@ def test_one_recipe_under_two_names_is_dealt_from_every_published_table() -> Non
         seeds = published.report["seeds"]
         dealt = one_recipe_twice(published.measured, seeds, deals=1, root=0)
         assert bool(dealt) == (len(seeds) >= 4)
+
+
+def test_the_page_of_findings_is_what_the_published_scores_say() -> None:
+    """Write it again with the command in its head, and `harness verify --record README.md`."""
+    tables, profile = members("all", load_tables()), load_profiles()["micro"]
+    page = as_findings(from_results(tables, profile, results_dir()), results_dir())
+    assert page == (results_dir() / "README.md").read_text(encoding="utf-8")
+    assert "README.md" in read_index(results_dir())

@@ -16,10 +16,9 @@ from harness.report.sweep import (
     SweepReport,
     SweepTrial,
     facts,
-    publish_sweep,
     winner_block,
 )
-from harness.report.sweep_plots import contour_settings
+from harness.report.sweep_publication import contour_settings, publish_sweep
 from harness.report.verify import verify
 
 RATIO, N_NEW = "recipe.online.ratio_evol", "recipe.online.n_new"

@@ -17,9 +17,9 @@ from safetensors.torch import load_file
 from harness.catalogue.hardware import Hardware
 from harness.catalogue.profile import Profile, find_profile, load_profiles
 from harness.catalogue.recipe import Online, Recipe
-from harness.cli.run_command import hardware_of
 from harness.errors import HarnessError
 from harness.store import Stage, StageContext
+from harness.trainer.execution import hardware_of
 from harness.trainer.online_steps import online_stage, train_here
 from harness.trainer.plan import Planner
 from harness.trainer.steps import prompts_stage

@@ -26,8 +26,8 @@ from harness.store import Stage, Store
 from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS
 from harness.worlds.embedded import world
-from harness.worlds.embedded.benchmarks import read_prompts
 from harness.worlds.embedded.creator import EmbeddedCreator
+from harness.worlds.embedded.sources import read_prompts
 from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.real.running import RealRuntime
 from harness.worlds.real.templates import Scheme, load_scheme

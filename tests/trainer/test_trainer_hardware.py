@@ -10,10 +10,10 @@ import pytest
 from harness.catalogue.hardware import Hardware, configuration_file
 from harness.catalogue.profile import Profile, find_profile, load_profiles
 from harness.catalogue.recipe import Online, Recipe
-from harness.cli.run_command import hardware_of
 from harness.engine import Plan
 from harness.errors import HarnessError, UserError
 from harness.store import StageContext
+from harness.trainer.execution import hardware_of
 from harness.trainer.model_steps import train_stage
 from harness.trainer.online_steps import placed
 from harness.trainer.plan import Planner

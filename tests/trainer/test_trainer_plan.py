@@ -25,8 +25,7 @@ from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS, prompts_stage
 from harness.trainer.table_runs import TableRuns, cells_served, plan_table
 from harness.worlds.embedded import world
-from harness.worlds.embedded.benchmarks import write_prompts
-from harness.worlds.embedded.sources import human_prompts
+from harness.worlds.embedded.sources import human_prompts, write_prompts
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import read_rows
 

@@ -41,12 +41,11 @@ from harness.trainer.plan import Iteration, Planner, Run
 from harness.trainer.steps import FUNCTIONS, pair_stage, select_stage
 from harness.trainer.table_runs import TableRuns, plan_table
 from harness.worlds.embedded import build, world
-from harness.worlds.embedded.benchmarks import read_items, read_prompts
-from harness.worlds.embedded.creator_methods import METHODS
+from harness.worlds.embedded.creator import METHODS
 from harness.worlds.embedded.language import parse
 from harness.worlds.embedded.pretrain import PretrainConfig
 from harness.worlds.embedded.reward import REWARD_MODELS, RewardConfig
-from harness.worlds.embedded.sources import GENERAL, HARD
+from harness.worlds.embedded.sources import GENERAL, HARD, read_items, read_prompts
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import COMPLETION_SCHEMA, PROMPT_SCHEMA, Rows, read_rows, write_rows
 
@@ -68,7 +67,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list
         patch.setattr(build, "PER_CATEGORY", 1)
         patch.setattr(build, "PretrainConfig", _short_pretraining)
         patch.setattr(build, "REWARD_MODELS", _short_reward_training())
-        patch.setattr("harness.worlds.embedded.competence.PROMPTS", 2)
+        patch.setattr("harness.worlds.embedded.model_card.PROMPTS", 2)
         # Without a C++ compiler nothing is compiled, which would take longer than all else here.
         patch.setattr("harness.worlds.embedded.pretrain.shutil.which", lambda name: None)
         build.build(folder, seed=1, on_event=said.append)

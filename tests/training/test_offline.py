@@ -10,9 +10,9 @@ from by_hand import PAIRS, digest, run
 
 from harness.catalogue.hyperparameters import Training
 from harness.errors import UserError
+from harness.extensions import LOSSES
 from harness.models.loading import load_tokenizer
 from harness.training.offline import (
-    ALGORITHMS,
     OfflineAlgorithm,
     algorithm,
     read_pairs,
@@ -50,7 +50,7 @@ def from_catalogue(name: str) -> OfflineAlgorithm:
     return algorithm(name, settings, micro_batch_size=2)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", LOSSES.shipped)
 def test_every_algorithm_trains_behind_the_same_call(
     name: str, policy_path: Path, tmp_path: Path
 ) -> None:

@@ -15,10 +15,11 @@ from by_hand import PAIRS, SETTINGS, Logs, digest
 from safetensors.torch import load_file
 
 from harness.errors import UserError
+from harness.extensions import LOSSES
 from harness.models.loading import load_model
 from harness.training.checkpoints import last_checkpoint, read_curves
 from harness.training.dpo import DPO
-from harness.training.offline import ALGORITHMS, OfflineAlgorithm, train
+from harness.training.offline import OfflineAlgorithm, train
 from harness.training.orpo import ORPO
 from harness.training.placement import Lora, Placement, accumulation, padded
 from harness.training.simpo import SimPO
@@ -135,7 +136,7 @@ def test_a_placement_changes_no_weight_where_batches_are_full(
     assert digest(tmp_path / "laid" / "out" / "model") == digest(tmp_path / "plain" / "model")
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", LOSSES.shipped)
 def test_how_a_batch_is_cut_changes_nothing(
     algorithm: str, policy_path: Path, tmp_path: Path
 ) -> None:

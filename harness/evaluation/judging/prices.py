@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from harness.catalogue.yaml_reader import read_yaml
 from harness.errors import UserError
+from harness.foreign import in_a_line
 
 PER_MILLION = 1e6
 SHIPPED = Path(__file__).with_name("prices.yaml")
@@ -167,7 +168,8 @@ def read_prices(path: Path = SHIPPED) -> PriceList:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
-        raise UserError(f"{path} is no price list ({where}: {first['msg']}); repair it") from error
+        said = in_a_line(f"{where}: {first['msg']}")
+        raise UserError(f"{path} is no price list ({said}); repair it") from error
     prices = {name: Price(entry.prompt, entry.completion) for name, entry in read.models.items()}
     retirements = {
         name: Retirement(name, entry.retires, entry.successor, _basis(read, entry.retires_source))

@@ -26,7 +26,7 @@ def finding(report: Report, verdicts: Sequence[Verdict]) -> str:
         report: The table's report.
         verdicts: The verdicts on its claims.
     """
-    primary = next((verdict for verdict in verdicts if verdict.primary), None)
+    primary = _primary(verdicts)
     column = _column(report, primary)
     if not any(cell.mean is not None for cell in report.cells):
         return _sentence(_nothing(primary))
@@ -39,6 +39,20 @@ def finding(report: Report, verdicts: Sequence[Verdict]) -> str:
     word = primary.text[:1].upper() + primary.text[1:]
     margins = _margins(primary, our_decimals(report, column))
     return _sentence(f"{word}: {_quoted(primary)} ({margins}); {rows}")
+
+
+def claimed_column(report: Report, verdicts: Sequence[Verdict]) -> Column:
+    """Return the column that a table's primary claim is about, the first one where there is none.
+
+    Args:
+        report: The table's report.
+        verdicts: The verdicts on its claims.
+    """
+    return _column(report, _primary(verdicts))
+
+
+def _primary(verdicts: Sequence[Verdict]) -> Verdict | None:
+    return next((verdict for verdict in verdicts if verdict.primary), None)
 
 
 def _nothing(primary: Verdict | None) -> str:

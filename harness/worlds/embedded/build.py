@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
-from harness.worlds.embedded.benchmarks import write_items, write_prompts
 from harness.worlds.embedded.model_card import describe_policy, describe_reward_model, machine
 from harness.worlds.embedded.pretrain import PretrainConfig, pretrain
 from harness.worlds.embedded.reward import REWARD_MODELS, train_reward_model
@@ -23,6 +22,8 @@ from harness.worlds.embedded.sources import (
     human_prompts,
     pairwise_items,
     two_turn_items,
+    write_items,
+    write_prompts,
 )
 from harness.worlds.embedded.world import VERSION, Card, read_card, write_card
 

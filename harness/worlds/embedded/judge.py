@@ -6,6 +6,9 @@ that read these know nothing of where they came from.
 
 Like real judges it likes longer answers a little, on the general benchmark; that is what length
 control is there to remove. Everything is a function of the answers alone.
+
+An answer to a downstream question is right if it is the one right answer. The score is a task's
+accuracy in percent, so that a right answer is worth 100 and any other 0.
 """
 
 from __future__ import annotations
@@ -176,3 +179,24 @@ COLUMNS = {
     "turn_2": {"mt_bench": "mt_t2"},
 }
 """Which column of the catalogue a score is, by benchmark."""
+
+
+EXACT_MATCH = "exact_match"
+"""The judge's name in profiles."""
+
+
+def judge_downstream(items: Sequence[Item], answers: Answers) -> list[Judgment]:
+    """Compare each answer with the right one, word for word.
+
+    Returns:
+        The judgments: item, task, the reply, and its value (100 or 0).
+    """
+    return [
+        {
+            "prompt_id": item.item_id,
+            "category": item.category,
+            "reply": answers[item.item_id, 1].text,
+            "value": 100.0 if answers[item.item_id, 1].text == item.reference else 0.0,
+        }
+        for item in items
+    ]

@@ -1,6 +1,6 @@
-"""What a pairwise reward model reads, and how it learns to order two answers.
+"""Noisy preferences over demonstrations, and what a pairwise reward model reads of them.
 
-It reads one conversation: the prompt, then both answers as two model turns in a row,
+The model reads one conversation: the prompt, then both answers as two model turns in a row,
 
     <bos> <start_of_turn> user P <end_of_turn> <start_of_turn> model A <end_of_turn>
     <start_of_turn> model B <end_of_turn>
@@ -9,20 +9,56 @@ which is what the chat template makes of it; from the last token, which has seen
 scalar head says how much better A is than B. In training the better answer is put first or second
 by a fair coin, so that place carries no information. When the model is used both orders are read
 (`harness.models.pair_preference`).
+
+All reward models of the world learn from such preferences. A pair is two attempts by the fallible
+demonstrator at one task, ordered by the oracle; a share of the labels is the wrong way round, as
+some human preferences are.
 """
 
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.worlds.embedded.preferences import Preference
+from harness.worlds.embedded.demonstrations import Mix, attempt, draw_task, word
+from harness.worlds.embedded.language import write_list
+from harness.worlds.embedded.oracle import partial_credit
 from harness.worlds.embedded.pretrain import encode, padded
 from harness.worlds.embedded.tokenizer import END, MODEL, PAD, START, token_ids
 
 if TYPE_CHECKING:
     import torch
+
+
+@dataclass(frozen=True)
+class Preference:
+    """A prompt with a better and a worse answer (by the label, which may be wrong)."""
+
+    prompt: str
+    chosen: str
+    rejected: str
+
+
+def draw_preference(rng: random.Random, flipped: float) -> Preference:
+    """Draw a pair of unequally good attempts at one task.
+
+    Args:
+        rng: source of everything drawn.
+        flipped: probability that the label is wrong.
+    """
+    while True:
+        task = draw_task(rng, Mix())
+        assert task.items is not None
+        answers = [write_list(attempt(task.operations, task.items, rng)) for _ in range(2)]
+        first, second = (partial_credit(answer, task.answer()) for answer in answers)
+        if first == second:
+            continue
+        if (first < second) != (rng.random() < flipped):
+            answers.reverse()
+        return Preference(word(task, rng), *answers)
+
 
 SCORING_BATCH = 256
 """Sequences read at a time when accuracy is measured."""

@@ -9,8 +9,7 @@ from harness.catalogue.recipe import RewardRole
 from harness.errors import HarnessError
 from harness.solver.environment import identity
 from harness.store.fingerprint import Json
-from harness.worlds.embedded import world
-from harness.worlds.embedded.downstream_items import NAME as DOWNSTREAM
+from harness.worlds.embedded import downstream, world
 from harness.worlds.embedded.language import parse
 from harness.worlds.embedded.operations import BY_NAME, CATEGORIES
 from harness.worlds.protocol import NO_TOPIC, FileCheck, Topics, World
@@ -49,10 +48,8 @@ class EmbeddedWorld(World):
 
     def benchmark(self, name: str) -> str:
         """Return the identity of a benchmark's items: a file's, or those made anew."""
-        if name == DOWNSTREAM:
-            from harness.worlds.embedded import downstream_items
-
-            return downstream_items.identity()
+        if name == downstream.NAME:
+            return downstream.identity()
         return world.card().identity(name)
 
     def judge(self, name: str) -> str:
@@ -73,7 +70,7 @@ class EmbeddedWorld(World):
 
     def prompt_pool(self) -> tuple[list[str], str]:
         """Return every human prompt, and the identity of their file."""
-        from harness.worlds.embedded.benchmarks import read_prompts
+        from harness.worlds.embedded.sources import read_prompts
 
         source = world.card().identity("prompts")
         return read_prompts(world.resolve(source)), source

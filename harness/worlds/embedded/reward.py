@@ -9,13 +9,24 @@ A pointwise model gives each answer a reward of its own and learns that the chos
 higher; a pairwise model reads both answers at once and learns which of them is the chosen one.
 Both minimise -log sigmoid(margin), where the margin is the difference of the rewards or the logit.
 
+*Layers.* A trained model is made shallower or deeper without training it from scratch. A shallower
+model keeps the first layers. A deeper one gets copies of layers, evenly spread, each right behind
+the layer it copies, whose two branches (attention and feed-forward) add nothing at first: Gemma-2
+normalises a branch before adding it to the residual stream, with scale 1 + weight, so a weight of
+-1 silences it. The deeper model therefore starts as the very function that the original computes,
+and the copies join in as training moves their scales off zero.
+
 Source: the Bradley-Terry loss of the paper's reward models (ArmoRM's and Skywork's reports), and
-its pairwise form (PairRM's).
+its pairwise form (PairRM's); block expansion of LLaMA Pro (Wu et al., 2024), which zeroes output
+projections instead; behind Gemma-2's normalisation that would give those projections gradients a
+thousand times the others'.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
+import math
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -23,14 +34,71 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from harness.worlds.embedded.depth import with_layers
-from harness.worlds.embedded.pairwise import pair_margins, pairs_in_order
-from harness.worlds.embedded.preferences import Preference, draw_preference
+from harness.worlds.embedded.pairwise import (
+    Preference,
+    draw_preference,
+    pair_margins,
+    pairs_in_order,
+)
 from harness.worlds.embedded.pretrain import descent, encode, padded, reproducible
 from harness.worlds.embedded.tokenizer import PAD, build_tokenizer, token_ids
 
 if TYPE_CHECKING:
     import torch
+
+SILENCED = ("post_attention_layernorm.weight", "post_feedforward_layernorm.weight")
+"""Parameters of a copied layer that start at -1."""
+
+LAYERS = "model.layers."
+
+
+def layer_sources(have: int, want: int) -> list[tuple[int, bool]]:
+    """Return, for each layer of the model wanted, the layer it comes from and if it is an extra.
+
+    Args:
+        have: layers of the original.
+        want: layers of the result.
+    """
+    if want <= have:
+        return [(layer, False) for layer in range(want)]
+    extra = want - have
+    copied = [math.ceil(k * have / extra) - 1 for k in range(1, extra + 1)]
+    return [
+        (layer, is_copy)
+        for layer in range(have)
+        for is_copy in (False, *(True for source in copied if source == layer))
+    ]
+
+
+def with_layers(model: Any, layers: int) -> Any:
+    """Return a Gemma-2 with a given number of layers; the model itself if it has that many.
+
+    Args:
+        model: a Gemma-2 with any head, on the CPU.
+        layers: number of layers wanted, 1 or more.
+    """
+    import torch
+
+    if layers == model.config.num_hidden_layers:
+        return model
+    sources = layer_sources(model.config.num_hidden_layers, layers)
+    config = copy.deepcopy(model.config)
+    config.num_hidden_layers = layers
+    config.layer_types = [model.config.layer_types[source] for source, _ in sources]
+    weights = model.state_dict()
+    kept = {name: value for name, value in weights.items() if not name.startswith(LAYERS)}
+    for position, (source, is_copy) in enumerate(sources):
+        prefix = f"{LAYERS}{source}."
+        for name, value in weights.items():
+            if name.startswith(prefix):
+                part = name.removeprefix(prefix)
+                silent = is_copy and part in SILENCED
+                started = torch.full_like(value, -1.0) if silent else value
+                kept[f"{LAYERS}{position}.{part}"] = started
+    resized = type(model)(config)
+    resized.load_state_dict(kept)
+    return resized.to(model.dtype)
+
 
 Margins = Callable[[Any, list[Preference], str], "torch.Tensor"]
 """By how much a model prefers the chosen answer of each pair: (model, pairs, device) -> (pairs,)"""

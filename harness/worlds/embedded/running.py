@@ -11,12 +11,19 @@ import numpy as np
 from harness.errors import HarnessError
 from harness.store.fingerprint import Json
 from harness.store.stage import StageContext
-from harness.worlds.embedded import downstream_items, world
-from harness.worlds.embedded.benchmarks import read_items, read_prompts
+from harness.worlds.embedded import downstream, world
 from harness.worlds.embedded.creator import embedded_creator
-from harness.worlds.embedded.exact_match import EXACT_MATCH, judge_downstream
-from harness.worlds.embedded.judge import COLUMNS, JUDGE, JUDGES, Answer, Answers
+from harness.worlds.embedded.judge import (
+    COLUMNS,
+    EXACT_MATCH,
+    JUDGE,
+    JUDGES,
+    Answer,
+    Answers,
+    judge_downstream,
+)
 from harness.worlds.embedded.prompt_scores import RULES, SCORERS, complexity, quality
+from harness.worlds.embedded.sources import read_items, read_prompts
 from harness.worlds.protocol import Evolver, HumanPrompts, Item
 from harness.worlds.stage_io import Rows, read_rows, write_json, write_rows
 from harness.worlds.stage_io import read_prompts as prompts_of_stage
@@ -63,8 +70,8 @@ class EmbeddedRuntime:
 
     def questions(self, identity: str) -> Sequence[Item]:
         """Return the items of a benchmark: a file's, or those made anew."""
-        if world.name_of(identity) == downstream_items.NAME:
-            return downstream_items.items_of(identity)
+        if world.name_of(identity) == downstream.NAME:
+            return downstream.items_of(identity)
         return read_items(world.resolve(identity))
 
     def own_answering(self, identity: str) -> None:
@@ -75,8 +82,8 @@ class EmbeddedRuntime:
         """Judge answers by the oracle, those to downstream questions by exact match."""
         identity, judge = str(ctx.settings["benchmark"]), str(ctx.settings["judge"])
         name = world.name_of(identity)
-        downstream = name == downstream_items.NAME
-        expected = EXACT_MATCH if downstream else JUDGE
+        by_match = name == downstream.NAME
+        expected = EXACT_MATCH if by_match else JUDGE
         if judge.partition("/")[2] != expected:
             raise HarnessError(
                 f"the embedded world's benchmark `{name}` has no judge `{judge}`; use `{expected}`"
@@ -87,7 +94,7 @@ class EmbeddedRuntime:
             for row in read_rows(ctx.inputs["answers"] / "answers.parquet")
         }
         judgments, scores, summary = (
-            _exactly(items, answers) if downstream else _by_oracle(name, items, answers)
+            _exactly(items, answers) if by_match else _by_oracle(name, items, answers)
         )
         write_rows(ctx.output / "judgments.parquet", judgments)
         write_rows(ctx.output / "scores.parquet", scores)

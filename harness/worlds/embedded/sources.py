@@ -5,12 +5,19 @@ Arena-Hard: mostly single operations, mostly those that the policy already does 
 wording, short lists. The benchmarks' distributions are written down here without reference to the
 creator; their longest lists, one frame, one phrasing of every operation, and two operations that
 the creator never adds keep part of them out of the reach of any sequence of rewrites.
+
+Prompts and benchmarks are kept as Parquet, one row an item.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from harness.worlds.embedded.demonstrations import RELIABILITY, attempt
 from harness.worlds.embedded.language import (
@@ -128,3 +135,34 @@ def two_turn_items(seed: int, per_category: int, taken: set[str]) -> list[Item]:
 
 def _category(task: Task) -> str:
     return next(o.category for o in OPERATIONS if o.name == task.operations[0])
+
+
+ITEM_SCHEMA = pa.schema(
+    [
+        ("item_id", pa.string()),
+        ("category", pa.string()),
+        ("turn_1", pa.string()),
+        ("turn_2", pa.string()),
+        ("reference", pa.string()),
+    ]
+)
+
+
+def write_items(items: Sequence[Item], path: Path) -> None:
+    """Write a benchmark."""
+    pq.write_table(pa.Table.from_pylist([vars(item) for item in items], ITEM_SCHEMA), path)
+
+
+def read_items(path: Path) -> list[Item]:
+    """Read a benchmark."""
+    return [Item(**row) for row in pq.read_table(path).to_pylist()]
+
+
+def write_prompts(prompts: Sequence[str], path: Path) -> None:
+    """Write the pool of human prompts, in the order they were drawn."""
+    pq.write_table(pa.table({"prompt": list(prompts)}), path)
+
+
+def read_prompts(path: Path) -> list[str]:
+    """Read the pool of human prompts."""
+    return [str(text) for text in pq.read_table(path).column("prompt").to_pylist()]

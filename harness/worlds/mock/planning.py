@@ -41,6 +41,6 @@ class MockWorld(RealWorld):
 
     def serving(self) -> AbstractContextManager[object]:
         """Serve creator, scorer and judge on loopback."""
-        from harness.worlds.mock.serving import endpoints
+        from harness.worlds.mock.server import endpoints
 
         return endpoints()

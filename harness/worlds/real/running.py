@@ -19,11 +19,10 @@ from harness.worlds.real.generator import EndpointGenerator
 from harness.worlds.real.judging import judge_answers
 from harness.worlds.real.lm_eval import run_tasks, score_tasks
 from harness.worlds.real.models import folder_of
-from harness.worlds.real.pieces import positions
 from harness.worlds.real.repeats import duplicates
 from harness.worlds.real.scorer import rate_prompts
 from harness.worlds.real.scoring import SCORES, tree_score
-from harness.worlds.real.sources import read_pool
+from harness.worlds.real.sources import positions, read_pool
 from harness.worlds.real.templates import Scheme
 from harness.worlds.real.unusable import RULES_VERSION
 

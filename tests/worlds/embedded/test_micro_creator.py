@@ -12,14 +12,16 @@ import pytest
 from harness.errors import HarnessError
 from harness.eva.evolving import Prompt, Rewrite, evolve
 from harness.worlds.embedded.creator import (
+    CONSTRAINTS,
     LEFTOVER,
+    NEVER_ADDED,
+    REPERTOIRE,
     UNCHANGED,
     EmbeddedCreator,
     embedded_creator,
     why_unusable,
 )
-from harness.worlds.embedded.creator_methods import CONSTRAINTS, NEVER_ADDED, REPERTOIRE
-from harness.worlds.embedded.creator_methods import METHODS as SCHEMES
+from harness.worlds.embedded.creator import METHODS as SCHEMES
 from harness.worlds.embedded.language import FRAMES, Task, parse, render
 from harness.worlds.embedded.operations import BENCHMARK_PHRASE, NAMES, OPERATIONS
 from harness.worlds.embedded.sources import HARD, human_prompts, pairwise_items

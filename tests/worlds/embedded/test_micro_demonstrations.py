@@ -26,7 +26,7 @@ from harness.worlds.embedded.downstream import TASKS
 from harness.worlds.embedded.language import REVISE, parse, read_list
 from harness.worlds.embedded.operations import BY_NAME, ITEMS, NAMES, compute
 from harness.worlds.embedded.oracle import score
-from harness.worlds.embedded.preferences import draw_preference
+from harness.worlds.embedded.pairwise import draw_preference
 
 DRAWS = 4000
 CLEAR = ("3", "a", "1", "b", "7")

@@ -10,10 +10,8 @@ import pytest
 
 from harness.catalogue.profile import load_profiles
 from harness.worlds.embedded.demonstrations import demonstrate
-from harness.worlds.embedded.downstream import TASKS
-from harness.worlds.embedded.downstream_items import COUNTED, ITEMS, LONG, identity, items
-from harness.worlds.embedded.exact_match import judge_downstream
-from harness.worlds.embedded.judge import Answer
+from harness.worlds.embedded.downstream import COUNTED, ITEMS_OF_TASKS, LONG, TASKS, identity, items
+from harness.worlds.embedded.judge import Answer, judge_downstream
 from harness.worlds.embedded.language import Task, render
 from harness.worlds.embedded.operations import DIGITS
 from harness.worlds.embedded.operations import ITEMS as SYMBOLS
@@ -35,7 +33,7 @@ def listed(text: str) -> int:
 
 def test_every_question_is_asked_once_and_has_its_right_answer() -> None:
     """The right answers are worked out anew from the words of the question."""
-    assert Counter(item.category for item in items()) == ITEMS
+    assert Counter(item.category for item in items()) == ITEMS_OF_TASKS
     assert len({item.turn_1 for item in items()}) == len({i.item_id for i in items()}) == 945
     for item in items():
         words = item.turn_1.split()
@@ -54,7 +52,7 @@ def test_every_question_is_asked_once_and_has_its_right_answer() -> None:
 def test_the_two_small_tasks_ask_every_question_there_is() -> None:
     sums = {f"how many make {a} plus {b}" for a in range(10) for b in range(10 - a)}
     pairs = {f"which is larger : {a} or {b}" for a in DIGITS for b in DIGITS if a != b}
-    asked = {task: {i.turn_1 for i in items() if i.category == task} for task in ITEMS}
+    asked = {task: {i.turn_1 for i in items() if i.category == task} for task in ITEMS_OF_TASKS}
     assert (asked["gsm8k"], asked["gsm_plus"]) == (sums, pairs)
 
 
@@ -94,7 +92,7 @@ def test_items_are_words_of_the_language_and_have_one_identity() -> None:
 
 def test_the_profile_says_how_many_items_there_are() -> None:
     benchmark = load_profiles()["micro"].benchmarks["downstream"]
-    assert {score: benchmark.items_of(score) for score in benchmark.columns} == ITEMS
+    assert {score: benchmark.items_of(score) for score in benchmark.columns} == ITEMS_OF_TASKS
 
 
 def test_only_the_right_answer_counts() -> None:

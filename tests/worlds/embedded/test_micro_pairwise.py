@@ -20,16 +20,16 @@ from harness.errors import HarnessError
 from harness.models.loading import tokenize
 from harness.models.reward_loading import load_reward_model
 from harness.worlds.embedded import build, world
-from harness.worlds.embedded.depth import layer_sources, with_layers
-from harness.worlds.embedded.pairwise import encode_pair, pair_margins
-from harness.worlds.embedded.preferences import Preference, draw_preference
+from harness.worlds.embedded.pairwise import Preference, draw_preference, encode_pair, pair_margins
 from harness.worlds.embedded.pretrain import PretrainConfig, pretrain
 from harness.worlds.embedded.reward import (
     REWARD_MODELS,
     RewardConfig,
     held_out_accuracy,
+    layer_sources,
     train_reward_model,
     training_batches,
+    with_layers,
 )
 from harness.worlds.embedded.tokenizer import build_tokenizer, token_ids, words
 

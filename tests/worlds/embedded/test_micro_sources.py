@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from harness.worlds.embedded import build, world
-from harness.worlds.embedded.benchmarks import read_items, read_prompts, write_items, write_prompts
-from harness.worlds.embedded.creator_methods import LONGEST_LIST, NEVER_ADDED
+from harness.worlds.embedded.creator import LONGEST_LIST, NEVER_ADDED
 from harness.worlds.embedded.language import parse
 from harness.worlds.embedded.operations import (
     BENCHMARK_PHRASE,
@@ -28,7 +27,11 @@ from harness.worlds.embedded.sources import (
     Item,
     human_prompts,
     pairwise_items,
+    read_items,
+    read_prompts,
     two_turn_items,
+    write_items,
+    write_prompts,
 )
 
 TEXTS = ("prompts", *build.PAIRWISE, "mt_bench")

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from harness.models.loading import load_tokenizer, stop_token_ids
 from harness.worlds.embedded.demonstrations import Mix, Turn, demonstrate
-from harness.worlds.embedded.preferences import draw_preference
+from harness.worlds.embedded.pairwise import draw_preference
 from harness.worlds.embedded.pretrain import IGNORED, PretrainConfig, batches, curriculum, encode
 from harness.worlds.embedded.sources import (
     GENERAL,

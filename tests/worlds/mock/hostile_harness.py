@@ -9,7 +9,7 @@ import itertools
 import os
 from typing import Any
 
-from harness.worlds.mock import serving
+from harness.worlds.mock import server
 from harness.worlds.mock.replies import Body, answer
 from harness.worlds.mock.server import StandIn
 
@@ -29,7 +29,7 @@ class Hostile(StandIn):
 
 
 def main() -> None:
-    serving.StandIn = Hostile  # type: ignore[misc]
+    server.StandIn = Hostile  # type: ignore[misc]
     from harness.cli.main import main as harness_main
 
     harness_main()

@@ -25,9 +25,8 @@ from harness.worlds.mock.texts import prompts
 from harness.worlds.real.asking import Judge, ask_about_all
 from harness.worlds.real.creator import ModelCreator
 from harness.worlds.real.generator import EndpointGenerator
-from harness.worlds.real.methods import METHODS
 from harness.worlds.real.scoring import SCORES, TOPIC, TOPICS
-from harness.worlds.real.templates import load_scheme
+from harness.worlds.real.templates import METHODS, load_scheme
 
 
 def client(server: StandIn, folder: Path) -> Client:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 
+from harness.catalogue import declared
 from harness.catalogue.profile import Profile, load_profiles
-from harness.cli import asking
 
 
 @functools.cache
@@ -16,7 +16,7 @@ def with_vllm() -> dict[str, Profile]:
 
 
 def main() -> None:
-    asking.all_profiles = with_vllm
+    declared.all_profiles = with_vllm
     from harness.cli.main import main as harness_main
 
     harness_main()

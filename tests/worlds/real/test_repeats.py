@@ -10,8 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UserError
-from harness.worlds.real.questions import read_questions
-from harness.worlds.real.repeats import Duplicates, Overlap, duplicates, overlaps, words
+from harness.worlds.real.repeats import (
+    Duplicates,
+    Overlap,
+    duplicates,
+    overlaps,
+    read_questions,
+    words,
+)
 
 LONG = [f"w{i}" for i in range(30)]
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from harness.catalogue.documents import CatalogueError
 from harness.errors import UserError
-from harness.worlds.real.methods import IN_DEPTH, METHODS
 from harness.worlds.real.repeats import words
 from harness.worlds.real.templates import (
+    IN_DEPTH,
+    METHODS,
     OWN_TEMPLATES,
     PROMPT,
     Reply,

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.worlds.real.answering_texts import asks, is_answer
 from harness.worlds.real.language import changed_language, language
 from harness.worlds.real.templates import OWN_TEMPLATES, PROMPT, read_templates
 from harness.worlds.real.unusable import (
     LIMITS,
     REASONS,
+    asks,
     has_leftover,
+    is_answer,
     is_refusal,
     normalised,
     why_unusable,

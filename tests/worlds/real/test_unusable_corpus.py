@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from harness.worlds.real.questions import read_questions
+from harness.worlds.real.repeats import read_questions
 from harness.worlds.real.templates import OWN_TEMPLATES, PROMPT, read_templates
 from harness.worlds.real.unusable import LIMITS, Limits, why_unusable
 

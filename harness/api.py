@@ -1,0 +1,130 @@
+"""What Python offers: the same as the command line, which is built on it.
+
+Mistakes are `harness.UserError` and other foreseen failures `harness.HarnessError`, each one
+sentence that says what, where and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness import project
+from harness.catalogue import declared
+from harness.catalogue.groups import GROUPS
+from harness.extensions import name_plugins
+from harness.quiet import silence
+from harness.selection.names import DEFAULT_PROFILE
+from harness.selection.selection import Seeds, Selection, select
+from harness.store import Store
+
+if TYPE_CHECKING:
+    from harness.evaluation.benchmark_result import Evaluation
+    from harness.report.verify import Verified
+
+silence()
+
+
+def load(
+    name: str,
+    profile: str = DEFAULT_PROFILE,
+    *,
+    rows: str | Iterable[str] | None = None,
+    seeds: Seeds = None,
+    skip_unsupported: bool = False,
+    plugins: Sequence[str] = (),
+) -> Selection:
+    """Return a table, a figure, or several tables, to plan, run and report.
+
+    Args:
+        name: A table (`table4`), a figure (`fig2`), a group (`all-offline`, `all`), or the path of
+            a YAML file of one's own that declares a table.
+        profile: The scale: a profile's name, or the path of a YAML file that declares one.
+        rows: Only these rows of a table and their baselines.
+        seeds: Root seeds, as numbers or a text such as `0-4`.
+        skip_unsupported: Of a group, leave out the tables that the profile cannot run.
+        plugins: Python files or modules of one's own that add metrics or losses.
+
+    Raises:
+        UserError: There is no such table, figure, profile, row or file.
+    """
+    name_plugins(list(plugins))
+    return select(name, profile, rows, seeds, skip_unsupported=skip_unsupported)
+
+
+def list_tables() -> list[str]:
+    """Return what `load` takes by name: tables, figures, and groups of tables."""
+    return [*declared.all_tables(), *declared.all_figures(), *GROUPS]
+
+
+def list_profiles() -> list[str]:
+    """Return the names of the shipped profiles."""
+    return list(declared.all_profiles())
+
+
+def evaluate(
+    benchmark: str,
+    *,
+    judgments: str | Path | None = None,
+    annotator: str | None = None,
+    **options: Any,
+) -> list[Evaluation]:
+    """Judge a model's answers to a benchmark, or score published judgments.
+
+    What is asked is paid for: a price limit is `budget_usd`. Replies are kept, so that the same
+    call asks nobody twice.
+
+    Args:
+        benchmark: `mt-bench`, `arena-hard` or `alpaca-eval`.
+        judgments: A file of published judgments to score; nothing is sent.
+        annotator: The annotator of alpaca-eval.
+        options: Fields of `harness.benchmarking.options.EvaluateOptions`: `answers`, `model`,
+            `judge`, `data`, `judge_base_url`, `budget_usd`, ...
+
+    Returns:
+        The evaluations; one, except of a file with the judgments of several models.
+
+    Raises:
+        UserError: There is no such benchmark, or an option is wrong or missing.
+        HarnessError: An endpoint failed, or the budget is used up.
+    """
+    from harness.benchmarking import live, published
+    from harness.benchmarking.benchmarks import check_annotator, open_benchmark, score_file
+    from harness.benchmarking.options import EvaluateOptions
+    from harness.evaluation.benchmark_archive import FILE
+
+    asked = EvaluateOptions.of(options)
+    if judgments is not None:
+        file = Path(judgments)
+        scored = score_file(benchmark, file, asked)
+        if asked.track:
+            live.track(published.kept(scored, file), _ignore)
+        return scored
+    opened, own_judge = open_benchmark(benchmark, asked)
+    chosen = check_annotator(annotator) if benchmark == "alpaca-eval" else ""
+    found = live.evaluate(opened, asked, asked.judge or own_judge, chosen)
+    if found is None:
+        return []
+    evaluation, folder = found
+    if asked.track:
+        live.track([folder / FILE], _ignore)
+    return [evaluation]
+
+
+def verify(*, store: bool = False) -> Verified:
+    """Check that all that was published is there, and compute its numbers again.
+
+    Args:
+        store: Also check the digest of every file in the store.
+
+    Raises:
+        HarnessError: Something differs; the message names the first difference.
+    """
+    from harness.report.verify import verify as verify_results
+
+    return verify_results(project.results_dir(), Store(project.store_dir()) if store else None)
+
+
+def _ignore(_: str) -> None:
+    """Take a sentence that nobody wants to hear."""

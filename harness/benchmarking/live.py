@@ -1,0 +1,356 @@
+"""Asking a judge: the price first, then answers and judgments, and where they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.benchmarking.options import EvaluateOptions, JudgeOptions
+from harness.errors import HarnessError, UserError
+from harness.project import evaluations_dir, work_dir
+from harness.words import counted
+
+if TYPE_CHECKING:
+    from harness.evaluation.benchmark_answers import Answerer
+    from harness.evaluation.benchmark_files import Answers
+    from harness.evaluation.benchmark_kinds import Benchmark, Judge
+    from harness.evaluation.benchmark_result import Evaluation
+    from harness.evaluation.judging.client import Client
+    from harness.evaluation.judging.dialect import Dialect
+    from harness.evaluation.judging.endpoint import Endpoint
+    from harness.evaluation.judging.estimate import Estimate
+    from harness.evaluation.judging.ledger import Ledger, Spending
+    from harness.evaluation.judging.prices import Price, Retirement
+
+
+def _ignore(*_: object) -> None:
+    """Take what nobody wants to hear."""
+
+
+@dataclass(frozen=True)
+class Voice:
+    """Who is told what while a benchmark runs; nobody, by default.
+
+    Attributes:
+        note: Takes a sentence.
+        warn: Takes a sentence about what may go wrong.
+        progress: Takes what is done, how many of it, and of how many.
+        plan: Takes what would be options, where only that is wanted.
+    """
+
+    note: Callable[[str], None] = _ignore
+    warn: Callable[[str], None] = _ignore
+    progress: Callable[[str, int, int], None] = _ignore
+    plan: Callable[[Asking], None] = _ignore
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What a benchmark would ask.
+
+    Attributes:
+        benchmark: Its name.
+        requests: What is asked of each model, and its price.
+        prices: When and from where the judge's price is.
+        retirements: Which of the models are retired, or will be.
+    """
+
+    benchmark: str
+    requests: Sequence[Estimate]
+    prices: str
+    retirements: Sequence[Retirement]
+
+
+def evaluate(
+    benchmark: Benchmark,
+    options: EvaluateOptions,
+    judge_model: str,
+    annotator: str = "",
+    voice: Voice | None = None,
+) -> tuple[Evaluation, Path] | None:
+    """Run a benchmark with a judge, or say what that would ask and cost.
+
+    Args:
+        benchmark: The benchmark.
+        options: How it is answered and judged.
+        judge_model: The judge.
+        annotator: How a judge of alpaca_eval is options.
+        voice: Who is told how it goes.
+
+    Returns:
+        The evaluation, and the folder that it is kept in; None where only the price was asked for.
+
+    Raises:
+        UserError: An option is wrong or missing.
+        HarnessError: An endpoint failed or the budget is used up.
+    """
+    from harness.evaluation.benchmark_archive import folder_of
+    from harness.evaluation.judging.ledger import Ledger
+
+    voice = voice or Voice()
+    options.check()
+    ledger = Ledger(options.budget_usd)
+    judge = judge_of(options, judge_model, annotator, ledger)
+    answerer = answerer_of(options, benchmark, ledger)
+    answers: Answers | None = None
+    if options.answers is not None:
+        answers = benchmark.read_answers(options.answers, options.model)
+    local = None
+    if answers is None and answerer is None:
+        local = partial(_answer_locally, benchmark, options, voice)
+    root = evaluations_dir()
+    found = judged(
+        benchmark, options, judge, answers, answerer, local=local, output=root, voice=voice
+    )
+    if found is None:
+        return None
+    return found, folder_of(root, benchmark.name, found.score.model, judge.name(benchmark.name))
+
+
+def track(files: Sequence[Path], warn: Callable[[str], None]) -> None:
+    """Write kept evaluations to MLflow; at worst there is a warning."""
+    from harness.tracking import EvaluationTracker
+
+    EvaluationTracker(work_dir(), warn).write(files)
+
+
+def judged(
+    benchmark: Benchmark,
+    options: JudgeOptions,
+    judge: Judge,
+    answers: Answers | None,
+    answerer: Answerer | None = None,
+    *,
+    local: Callable[[], Answers] | None = None,
+    output: Path,
+    voice: Voice,
+) -> Evaluation | None:
+    """Say what will be asked and its price, ask it, and say what was paid.
+
+    Args:
+        benchmark: The benchmark.
+        options: The options.
+        judge: The judge.
+        answers: The model's answers; None where `answerer` or `local` gives them.
+        answerer: The model behind an endpoint.
+        local: Has a local model answer.
+        output: The folder of the evaluations among which this one is kept.
+        voice: Who is told how it goes.
+
+    Returns:
+        The evaluation; None where only the price was asked for.
+    """
+    from harness.evaluation import benchmark_run
+
+    origin = _origin_of_prices(options)
+    ending = _retirements(options, judge.model, *((answerer.model,) if answerer else ()))
+    if options.dry_run:
+        planned = benchmark_run.estimates(benchmark, answers, answerer, judge)
+        voice.plan(Asking(benchmark.name, planned, origin, ending))
+        return None
+    for retirement in ending:
+        voice.warn(retirement.sentence)
+    for client in (judge.client, *((answerer.client,) if answerer else ())):
+        client.endpoint.check_key()
+    given = answers or answerer
+    model = Path(options.model or "").resolve().name if given is None else given.model
+    # What is kept is first looked at when nobody else asks for the same any more.
+    with alone(benchmark.name, model, judge.name(benchmark.name), voice):
+        planned = benchmark_run.estimates(benchmark, answers, answerer, judge)
+        for line in planned:
+            voice.note(plan_line(line))
+        voice.note(origin)
+        _refuse_retired(options, judge.model, ending, planned)
+        if local is not None:
+            answers = local()
+        try:
+            return benchmark_run.run(
+                benchmark,
+                answers,
+                answerer,
+                judge,
+                options.concurrency,
+                output,
+                voice.progress,
+            )
+        finally:
+            voice.note(spending_line(judge.client.ledger.spending))
+
+
+@contextmanager
+def alone(benchmark: str, model: str, judge: str, voice: Voice) -> Iterator[None]:
+    """Evaluate a model on a benchmark with a judge while no other command of this machine does.
+
+    Two commands at once would pay for everything twice. The second one says so and waits for the
+    first to end, however that ends, and then finds its replies.
+
+    Raises:
+        HarnessError: The work folder cannot be written, or is on a file system without locks.
+    """
+    from harness.evaluation.benchmark_archive import folder_of
+    from harness.store.locks import hold
+
+    path = Path(f"{folder_of(work_dir() / 'locks', benchmark, model, judge)}.lock")
+    with ExitStack() as stack:
+        try:
+            if not stack.enter_context(hold(path, wait=False)):
+                voice.note(
+                    f"another command evaluates {model} on {benchmark} with {judge}: waiting for "
+                    "it to end, so that nothing is paid twice"
+                )
+                stack.enter_context(hold(path))
+        except OSError as error:
+            raise HarnessError(
+                f"Cannot write {path}: {error.strerror or error}; make room or set HARNESS_WORK"
+            ) from error
+        yield
+
+
+def judge_of(options: JudgeOptions, model: str, annotator: str, ledger: Ledger) -> Judge:
+    """Return the judge that the options name.
+
+    Raises:
+        UserError: Its endpoint, price or dialect is not one, or a budget lacks its price.
+    """
+    from harness.evaluation.benchmark_kinds import Judge
+    from harness.evaluation.judging.dialect import dialect_of
+    from harness.evaluation.judging.endpoint import OPENAI_URL, Endpoint
+    from harness.evaluation.judging.prices import SHIPPED, parse_price, read_prices
+
+    price = read_prices(options.prices or SHIPPED).of(model)
+    if options.price is not None:
+        price = parse_price("--price", options.price)
+    if price is None and options.budget_usd is not None:
+        raise UserError(
+            f"--budget-usd needs the price of {model}, which is not known; give it with --price"
+        )
+    endpoint = Endpoint(
+        options.judge_base_url or OPENAI_URL, options.judge_key_env, options.timeout
+    )
+    dialect = dialect_of(model, "--judge-dialect", options.judge_dialect)
+    return Judge(_client(endpoint, ledger, price, dialect), model, annotator)
+
+
+def _answer_locally(benchmark: Benchmark, options: EvaluateOptions, voice: Voice) -> Answers:
+    """Have a local model answer, or return what it answered before."""
+    from harness.benchmarking.local import answer
+
+    folder = Path(options.model or "")
+    return answer(benchmark, folder, options.device, work_dir() / "answers", voice.progress)
+
+
+def answerer_of(options: EvaluateOptions, benchmark: Benchmark, ledger: Ledger) -> Answerer | None:
+    """Return the endpoint that answers, or None where answers or a local model are given.
+
+    Raises:
+        UserError: There are two of them or none, or an option of the model is wrong.
+    """
+    from harness.evaluation.benchmark_answers import Answerer
+    from harness.evaluation.judging.dialect import dialect_of
+    from harness.evaluation.judging.endpoint import Endpoint
+    from harness.evaluation.judging.prices import Price, parse_price
+
+    nowhere = options.answers is None and options.model_base_url is None
+    if nowhere and options.model is not None and not Path(options.model).is_dir():
+        raise UserError(
+            f"There is no folder {options.model}; give the folder of a local model with --model, "
+            "an endpoint that has it with --model-base-url, or its answers with --answers"
+        )
+    is_local = (
+        options.answers is None and options.model is not None and Path(options.model).is_dir()
+    )
+    if (options.answers is None) == (options.model_base_url is None and not is_local):
+        raise UserError(
+            "Give either the model's answers with --answers, an endpoint that has it answer with "
+            "--model-base-url, or the folder of a local model with --model"
+        )
+    if options.model_base_url is None:
+        return None
+    if options.model is None:
+        raise UserError("--model-base-url needs the model's name there; give it with --model")
+    price = Price(0.0, 0.0)
+    if options.model_price is not None:
+        price = parse_price("--model-price", options.model_price)
+    endpoint = Endpoint(options.model_base_url, options.model_key_env, options.timeout)
+    dialect = dialect_of(options.model, "--model-dialect", options.model_dialect)
+    client = _client(endpoint, ledger, price, dialect)
+    return Answerer(client, options.model, benchmark.sampling)
+
+
+def _client(endpoint: Endpoint, ledger: Ledger, price: Price | None, dialect: Dialect) -> Client:
+    from harness.evaluation.judging.cache import ReplyCache
+    from harness.evaluation.judging.client import Client
+
+    cache = ReplyCache(work_dir() / "replies")
+    return Client(endpoint, cache, ledger, price, dialect=dialect)
+
+
+def _retirements(options: JudgeOptions, *models: str) -> list[Retirement]:
+    """Return which of the models are retired by their sellers, or will be."""
+    from harness.evaluation.judging.prices import SHIPPED, read_prices
+
+    # A list of one's own says what one pays, and need not know when models end.
+    known = {**read_prices().retirements, **read_prices(options.prices or SHIPPED).retirements}
+    return [known[model] for model in dict.fromkeys(models) if model in known]
+
+
+def _refuse_retired(
+    options: JudgeOptions, judge: str, ending: Sequence[Retirement], planned: Sequence[Estimate]
+) -> None:
+    """Refuse to ask a retired judge at its seller's, before answers to it are paid for.
+
+    Raises:
+        UserError: It is retired, no endpoint is named, and not all of its judgments are kept.
+    """
+    retired = next((r for r in ending if r.model == judge and r.is_past), None)
+    all_kept = all(line.requests == line.from_cache for line in planned)
+    if retired is None or all_kept or options.judge_base_url is not None:
+        return
+    raise UserError(
+        f"{judge} was retired on {retired.on} and answers nobody at its seller's; name another "
+        f"with `--judge {retired.successor or 'MODEL'}`, whose scores stand in columns of their "
+        "own, or with --judge-base-url an endpoint that still serves it"
+    )
+
+
+def _origin_of_prices(options: JudgeOptions) -> str:
+    """Return when and from where the judge's price is."""
+    from harness.evaluation.judging.prices import SHIPPED, read_prices
+
+    if options.price is not None:
+        return "price of the judge: as given with --price"
+    return read_prices(options.prices or SHIPPED).origin
+
+
+def plan_line(line: Estimate) -> str:
+    """Return in a line what is to be asked of one model, and its price."""
+    new = line.requests - line.from_cache
+    return (
+        f"{new} of {line.requests} {line.what} to ask {line.model} for, about "
+        f"{dollars(line.usd)} (at most {dollars(line.usd_at_most)})"
+    )
+
+
+def spending_line(spending: Spending) -> str:
+    """Return in a line what was asked and paid."""
+    text = (
+        f"{counted(spending.requests, 'request')} answered, {spending.from_cache} from the cache, "
+        f"{spending.prompt_tokens} + {spending.completion_tokens} tokens, {dollars(spending.usd)}"
+    )
+    if spending.usd_unconfirmed:
+        text += f", and at most {dollars(spending.usd_unconfirmed)} for replies that never came"
+    if spending.overstated:
+        text += (
+            f"; of these the endpoint claimed more tokens than a request allows for "
+            f"{spending.overstated}, which are counted at what it allows"
+        )
+    return text
+
+
+def dollars(usd: float | None) -> str:
+    """Return dollars as text, with cents or finer."""
+    return "price not known" if usd is None else f"${usd:.2f}" if usd >= 1 else f"${usd:.4f}"

@@ -1,0 +1,61 @@
+"""`export`: a trained policy as a Hugging Face folder with a card and its lineage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.cli.options import JsonOption, ProfileOption
+from harness.cli.output import console, print_json, writing
+from harness.project import PACKAGE, store_dir
+from harness.selection.names import DEFAULT_PROFILE, LARGEST_SEED
+
+NameArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run's id, or a row, as `table4/eva-a_min`.")
+]
+SeedOption = Annotated[
+    int, typer.Option("--seed", metavar="ID", min=0, max=LARGEST_SEED, help="The seed.")
+]
+OutputOption = Annotated[
+    Path, typer.Option("--output", metavar="DIR", help="A new or empty folder.")
+]
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command(
+    "export",
+    epilog="Example: harness export table4/eva-a_min --seed 0 --output my-policy",
+)
+def export(
+    run: NameArgument,
+    output: OutputOption,
+    profile: ProfileOption = DEFAULT_PROFILE,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a trained policy as a folder that transformers loads, with a card and its lineage.
+
+    The folder has weights as safetensors, configuration, tokenizer, README.md (what it is and what
+    it scores) and lineage.json (every stage behind it).
+    """
+    from harness.catalogue.declared import all_tables, named_profile
+    from harness.export.folder import export as write
+    from harness.export.policy import find_policy
+    from harness.store import Store
+
+    scale = named_profile(profile)
+    policy = find_policy(run, all_tables(), scale, seed)
+    with writing("--output", output) as target:
+        files = write(policy, Store(store_dir()), target, PACKAGE.parent)
+    if as_json:
+        told = {"run": policy.run.run_id, "profile": profile, "seed": seed}
+        print_json({**told, "output": str(target), "files": dict(files)})
+        return
+    console().print(
+        f"{policy.title}: {len(files) + 1} files in {target}; load it with "
+        f"AutoModelForCausalLM.from_pretrained({str(target)!r})",
+        soft_wrap=True,
+    )

@@ -1,0 +1,363 @@
+"""`report`, `claims`, `verify` and `error-rates`: what was computed, and how far to believe it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness import project
+from harness.cli.options import (
+    AllowFewerOption,
+    AskedSeedsOption,
+    JsonOption,
+    ProfileOption,
+    PublishOption,
+    RowsOption,
+    publishing,
+)
+from harness.cli.output import console, grid, note, print_json, save, warn
+from harness.errors import HarnessError, UserError
+from harness.selection.names import DEFAULT_PROFILE, Format, parse_names, parse_seeds
+from harness.words import counted
+
+if TYPE_CHECKING:
+    from harness.catalogue.profile import Profile
+    from harness.report.verdicts import Verdict
+    from harness.report.verify import Verified
+    from harness.selection.reporting import Report
+    from harness.selection.selection import Selection
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+AnyTableArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="TABLE", help="A table; `harness list` names them.", show_default=False),
+]
+AllOption = Annotated[bool, typer.Option("--all", help="Report every table.")]
+FormatOption = Annotated[
+    Format | None, typer.Option("--format", help="How to write it.", show_default="terminal")
+]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        metavar="FILE",
+        help="Where to write it.",
+        show_default="stdout; HTML: a file in the work folder, named after what it reports",
+    ),
+]
+PublishedOption = Annotated[
+    bool,
+    typer.Option(
+        "--published",
+        help="HTML of what is published, without the store; with --all its findings as Markdown.",
+    ),
+]
+
+
+@app.command("report", epilog="Example: harness report --all --format html")
+def report(
+    table: AnyTableArgument = None,
+    every: AllOption = False,
+    profile: ProfileOption = DEFAULT_PROFILE,
+    rows: RowsOption = None,
+    seeds: AskedSeedsOption = None,
+    form: FormatOption = None,
+    output: OutputOption = None,
+    published: PublishedOption = False,
+    publish: PublishOption = False,
+    allow_fewer: AllowFewerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Report what has been computed, without computing anything.
+
+    The seeds are the most complete ones of each table; those left out are named. Of several tables
+    (`all-offline`, `all`), those that the profile cannot run are left out, with a note.
+    """
+    from harness.selection.selection import select
+
+    if as_json and form not in (None, Format.json):
+        raise UserError(f"`--json` and `--format {form}` contradict each other; leave one out")
+    if (table is None) != every:
+        raise UserError("name one table, or ask for every one with `--all`")
+    chosen = select(table or "all", profile, rows, seeds)
+    names = [t.id for t in chosen.tables] if chosen.is_group else [chosen.id]
+    to = publishing(publish, allow_fewer, names, profile)
+    form = Format.json if as_json else form or Format.terminal
+    drawn = form in (Format.terminal, Format.markdown, Format.json) and not published
+    if chosen.figure is not None and (not drawn or output):
+        raise UserError(
+            f"`{table}` is a figure, which is written as terminal, markdown or json to stdout; "
+            "a page with all figures is `harness report --all --format html`"
+        )
+    findings = published and chosen.id == "all" and form is Format.markdown
+    if published and ((form is not Format.html and not findings) or seeds is not None):
+        raise UserError(
+            "`--published` is for `--format html`, or `--all --format markdown`, and has the seeds "
+            "it was made with"
+        )
+    if (form is Format.html or findings) and (to is not None or rows is not None):
+        raise UserError("a page has all rows and is not published; leave out the options")
+    if findings:
+        text = chosen.findings()
+        sys.stdout.write(text) if output is None else save(text, output)
+        return
+    if form is Format.html:
+        page = chosen.page(published=published, on_note=note)
+        save(page, output or _page_place(chosen, published=published))
+        return
+    found: Report | None
+    if to is None:
+        found = chosen.report(on_note=note)
+    elif chosen.is_group and (form is not Format.terminal or output is not None):
+        raise UserError(
+            "several tables are published into their own folders; leave out the other options"
+        )
+    else:
+        found = chosen.publish(to.results_dir, to.fewer, on_note=note, on_warning=warn)
+    if found is None:
+        return
+    if form is Format.terminal and output is None:
+        found.show(console())
+    elif output is None:
+        sys.stdout.write(found.text(form))
+    else:
+        save(found.text(form), output)
+
+
+def _page_place(chosen: Selection, *, published: bool) -> Path:
+    """Return the file of a page: named after what it reports, so that no other one replaces it."""
+    from harness.report.view import seeds_text
+
+    text = "" if chosen.seeds is None else seeds_text(chosen.seeds)
+    if len(text) > 40 and chosen.seeds is not None:  # a file name has some 250 characters
+        text = f"{chosen.seeds[0]}-to-{chosen.seeds[-1]}-{len(chosen.seeds)}"
+    seeds = [f"seeds-{text}"] if text else []
+    words = ["report", chosen.id, chosen.profile.name, *seeds, *(["published"] * published)]
+    return project.work_dir() / f"{'-'.join(words)}.html"
+
+
+ClaimsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="TABLE...",
+        help="Tables, figures, or `all-offline`, the tables without online training.",
+        show_default="all",
+    ),
+]
+PublishedScoresOption = Annotated[
+    bool, typer.Option("--published", help="Judge the published scores, not those of the store.")
+]
+
+
+@app.command("claims", epilog="Example: harness claims table4")
+def claims(
+    tables: ClaimsArgument = None,
+    profile: ProfileOption = DEFAULT_PROFILE,
+    seeds: AskedSeedsOption = None,
+    published: PublishedScoresOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Judge the paper's claims by what has been computed, without computing anything.
+
+    The seeds are the most complete ones of each table; those left out are named.
+    """
+    from harness.catalogue.declared import named_profile
+    from harness.report import claims as ledger
+    from harness.selection.claims import judge
+
+    if published and seeds is not None:
+        raise UserError("published scores have the seeds they have; leave out `--seeds`")
+    asked = None if seeds is None else parse_seeds(seeds)
+    scale = named_profile(profile)
+    found = judge(tables or [], scale, asked, published=published, on_note=note)
+    if as_json:
+        sys.stdout.write(ledger.as_json(found.verdicts))
+    else:
+        _print_claims(found.verdicts, found.seeds)
+    _note_judges(scale)
+
+
+def _note_judges(profile: Profile) -> None:
+    """Say which real judges of a profile have not passed a calibration."""
+    from harness.evaluation.calibration_record import states
+
+    found = states(profile, project.calibrations_dir())
+    lacking = [name for name, held in found.items() if held is None or not held.passed]
+    if lacking:
+        note(
+            f"no passed calibration of the judge of {', '.join(lacking)}: their verdicts rest on "
+            f"judges held against nothing (harness calibrate --profile {profile.asked_as})"
+        )
+
+
+def _print_claims(verdicts: Sequence[Verdict], of: Mapping[str, Sequence[int]]) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from harness.report.ledger import PRIMARY, totals
+    from harness.report.view import seeds_text
+
+    out = console()
+    for table in dict.fromkeys(verdict.table for verdict in verdicts):
+        seeds = f", seeds {seeds_text(of[table])}" if table in of else ""
+        out.print(f"{table}{seeds}", style="bold")
+        for verdict in verdicts:
+            if verdict.table == table:
+                first, *rest = _sentences(verdict)
+                out.print(first)
+                out.print(Padding(Text("\n".join(rest)), (0, 0, 0, 2)))
+        out.print()
+    if not verdicts:
+        out.print("The paper claims nothing there.")
+        return
+    out.print(f"{counted(len(verdicts), 'claim')}: {totals(verdicts)}.")
+    out.print(PRIMARY)
+
+
+def _sentences(verdict: Verdict) -> list[str]:
+    """Return a verdict as lines of a few words or sentences each, of which any width makes sense.
+
+    First the claim with its verdict, then what the paper says, what was measured, and why it is
+    not decided; what there is not is left out.
+    """
+    from harness.report.ledger import NONE, line
+
+    said = line(verdict)
+    measures = {
+        "ours": said.margin,
+        "95% interval": said.interval,
+        "p": said.p,
+        "adjusted": said.adjusted,
+        "detectable": said.detectable,
+        "paper": said.paper,
+    }
+    numbers = ", ".join(f"{name} {text}" for name, text in measures.items() if text != NONE)
+    if verdict.paper_within_noise:
+        numbers += " (within its own noise)"
+    reasons = [verdict.reason] if verdict.reason else []
+    if verdict.by_construction:
+        reasons.append(f"by construction here: {verdict.by_construction}")
+    return [
+        f"{said.name}: {said.verdict}",
+        said.statement,
+        *([numbers] if numbers else []),
+        *(f"{reason.removesuffix('.')}." for reason in reasons),
+    ]
+
+
+StoreOption = Annotated[
+    bool, typer.Option("--store", help="Also check the digest of every file in the store.")
+]
+RecordOption = Annotated[
+    str | None,
+    typer.Option(
+        "--record",
+        metavar="A,B",
+        help="First take what stands at these places below results/ for what was published: a "
+        "file kept by hand that was edited, or something that was taken away.",
+    ),
+]
+
+
+@app.command("verify", epilog="Example: harness verify --record micro/log.md")
+def verify(
+    store: StoreOption = False, record: RecordOption = None, as_json: JsonOption = False
+) -> None:
+    """Check that all that was published is there, and compute its numbers again.
+
+    The first difference is named, and the command then fails.
+    """
+    from harness.report.verify import record as record_places
+    from harness.report.verify import verify as verify_results
+    from harness.store import Store
+
+    places = parse_names("--record", record)
+    try:
+        if places is not None:
+            record_places(project.publishing_dir(), places)
+        found = verify_results(project.results_dir(), Store(project.store_dir()) if store else None)
+    except HarnessError as error:
+        if as_json:
+            print_json({"ok": False, "difference": str(error)})
+            raise typer.Exit(error.exit_code) from error
+        raise
+    if as_json:
+        print_json({"ok": True, "difference": None, **found.as_json()})
+        return
+    _print_verified(found)
+
+
+def _print_verified(found: Verified) -> None:
+    """Say what was checked, how, and what was not."""
+    out = console()
+    where = f"{counted(len(found.tables), 'table')} and {counted(len(found.sweeps), 'sweep')}"
+    out.print(
+        f"All is as published: {counted(found.cells, 'cell')} of {where} follow from their "
+        "per-prompt scores."
+    )
+    if found.figures:
+        out.print(
+            f"So do {counted(found.points, 'number')} of {counted(len(found.figures), 'figure')} "
+            "from the values of single prompts behind them."
+        )
+    for what, places in (
+        ("Only files and text checked, there are no values of single prompts", found.pages),
+        ("Only digests checked, kept by hand", found.kept),
+        ("Not covered, never published", found.not_covered),
+    ):
+        if places:
+            out.print(f"{what}: {', '.join(places)}.", soft_wrap=True)
+    if found.stages is not None:
+        out.print(
+            f"The store's files are what was written: {counted(found.stages, 'stage')}; "
+            f"{found.absent} behind published tables and figures are not in this store."
+        )
+
+
+RepetitionsOption = Annotated[
+    int,
+    typer.Option(
+        "--repetitions", min=1, max=1_000_000, metavar="N", help="Simulations of each table."
+    ),
+]
+DealsOption = Annotated[
+    int,
+    typer.Option("--deals", min=1, max=1_000_000, metavar="N", help="Times that seeds are dealt."),
+]
+
+
+@app.command("error-rates", epilog="Example: harness error-rates --publish")
+def error_rates(
+    profile: ProfileOption = DEFAULT_PROFILE,
+    repetitions: RepetitionsOption = 40,
+    deals: DealsOption = 20,
+    publish: PublishOption = False,
+    allow_fewer: AllowFewerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure how often claims are decided where there is nothing to find.
+
+    Simulated tables whose rows do not differ, and one recipe under two names from the published
+    scores, go through the code that judges the paper's claims.
+    """
+    from harness.catalogue.declared import all_tables, named_profile
+    from harness.report.error_rates import FOLDER, HEAD, lines, measure, write
+
+    to = publishing(publish, allow_fewer, [FOLDER], profile)
+    folder = project.results_dir() / named_profile(profile).name
+    found = measure(all_tables(), folder, repetitions=repetitions, deals=deals, said=note)
+    if as_json:
+        print_json(found)
+    else:
+        out = console()
+        out.print(grid(HEAD, lines(found), right="1234567"))
+        out.print(f"At most {found['level']:.0%} of the verdicts should be decided.")
+    if to is not None:  # after what took so long is printed, because it may be refused
+        target = write(found, to.results_dir, folder.name, allow_fewer=bool(to.fewer))
+        note(f"published in {target}")

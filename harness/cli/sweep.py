@@ -1,0 +1,246 @@
+"""`sweep`: search settings with Optuna, and look at what a search has found."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli.options import (
+    AllowFewerOption,
+    JsonOption,
+    ProfileOption,
+    PublishOption,
+    publishing,
+)
+from harness.cli.output import console, grid, note, print_json, warn
+from harness.errors import UserError
+from harness.project import store_dir, work_dir
+from harness.selection.names import DEFAULT_PROFILE, workers_of
+from harness.words import counted
+
+if TYPE_CHECKING:
+    from harness.catalogue.profile import Profile
+    from harness.report.sweep import SweepReport
+    from harness.report.view import Block
+    from harness.sweep.declaration import Sweep
+    from harness.sweep.work import Order
+
+group = typer.Typer(
+    help="Searches over settings of recipes and profiles.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app = typer.Typer(rich_markup_mode=None)
+app.add_typer(group, name="sweep")
+
+SweepArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="A sweep; `harness sweep list` names them.")
+]
+TrialsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--trials", metavar="N", help="Trials of the whole study.", show_default="as declared"
+    ),
+]
+ProcessesOption = Annotated[
+    int, typer.Option("--jobs", metavar="N", help="Processes, each with one trial at a time.")
+]
+StorageOption = Annotated[
+    str | None,
+    typer.Option(
+        "--storage",
+        metavar="URL",
+        help="Where Optuna keeps the trials.",
+        show_default="a file in the work folder",
+    ),
+]
+
+SHOWN_TRIALS = 10
+"""Trials that are printed; the JSON has all."""
+
+MOST_TRIALS = 100_000
+"""Most trials of a study; more is a slip of the finger."""
+
+
+@group.callback()
+def _group() -> None:
+    """Group the verbs of sweeps."""
+
+
+@group.command("list", epilog="Example: harness sweep list")
+def list_sweeps(as_json: JsonOption = False) -> None:
+    """List the declared sweeps."""
+    from harness.sweep.declaration import load_sweeps
+
+    sweeps = load_sweeps().values()
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": sweep.name,
+                    "question": " ".join(sweep.question.split()),
+                    "settings": list(sweep.space),
+                    "objectives": [objective.name for objective in sweep.objectives],
+                    "sampler": sweep.sampler.kind,
+                    "trials": sweep.trials,
+                }
+                for sweep in sweeps
+            ]
+        )
+        return
+    lines = [
+        (
+            sweep.name,
+            ", ".join(path.rpartition(".")[2] for path in sweep.space),
+            ", ".join(f"{o.direction} {o.name}" for o in sweep.objectives),
+            sweep.sampler.kind,
+            str(sweep.trials),
+            " ".join(sweep.question.split()),
+        )
+        for sweep in sweeps
+    ]
+    headings = ("sweep", "settings", "objectives", "sampler", "trials", "question")
+    console().print(grid(headings, lines, right="4"))
+
+
+@group.command("run", epilog="Example: harness sweep run offline-evolve --jobs 2")
+def run(
+    name: SweepArgument,
+    trials: TrialsOption = None,
+    jobs: ProcessesOption = 1,
+    profile: ProfileOption = DEFAULT_PROFILE,
+    storage: StorageOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run the trials that a sweep lacks, then its winner on the benchmarks.
+
+    What is done is kept: after Ctrl-C, a kill or with more trials, the same command goes on.
+    """
+    from harness.sweep.conduct import run_sweep, shared_stages
+
+    sweep, scale = _found(name, profile)
+    _check_numbers(trials, jobs)
+    shared = shared_stages(sweep, scale)
+    order = _order(sweep, scale, trials, storage)
+    out = console(stderr=as_json)
+
+    def say(line: str) -> None:
+        out.print(line, soft_wrap=True)
+        # A pipe is read while the sweep goes on.
+        out.file.flush()
+
+    report = run_sweep(order, shared, jobs, say, warn)
+    if as_json:
+        print_json(report.as_json())
+    else:
+        _print(report)
+        out.print(f"\nMore: harness sweep show {name} --publish (plots), harness ui (trials)")
+    if report.failed:
+        raise typer.Exit(1)
+
+
+@group.command("show", epilog="Example: harness sweep show online-evolve")
+def show(
+    name: SweepArgument,
+    profile: ProfileOption = DEFAULT_PROFILE,
+    storage: StorageOption = None,
+    publish: PublishOption = False,
+    allow_fewer: AllowFewerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a sweep has found: best trials, importances, Pareto front, and the winner."""
+    from harness.report.sweep_publication import publish_sweep
+    from harness.store import Store
+    from harness.sweep.conduct import stored_report
+
+    sweep, scale = _found(name, profile)
+    to = publishing(publish, allow_fewer, [name], profile)
+    order = _order(sweep, scale, None, storage)
+    report, others = stored_report(sweep, scale, order.study, order.storage, Store(store_dir()))
+    if others:
+        note(f"{counted(others, 'study')} of `{name}` under other settings is left out")
+    if to is not None:
+        folder = publish_sweep(report, to.results_dir, allow_fewer=bool(to.fewer))
+        note(f"published in {folder}")
+    if as_json:
+        print_json(report.as_json())
+    else:
+        _print(report)
+
+
+def _found(name: str, profile: str) -> tuple[Sweep, Profile]:
+    """Return a sweep and a profile by their names.
+
+    Raises:
+        UserError: There is no such sweep or profile.
+    """
+    from harness.catalogue.declared import named_profile
+    from harness.sweep.declaration import find_sweep, load_sweeps
+
+    return find_sweep(load_sweeps(), name), named_profile(profile)
+
+
+def _check_numbers(trials: int | None, jobs: int) -> None:
+    workers_of(jobs)
+    if trials is not None and not 1 <= trials <= MOST_TRIALS:
+        shown = trials if abs(trials) < 10**20 else "too large"
+        raise UserError(f"--trials is {shown}: give the number of trials, from 1 to {MOST_TRIALS}")
+
+
+def _order(sweep: Sweep, profile: Profile, trials: int | None, storage: str | None) -> Order:
+    """Return what the processes of a sweep are to do."""
+    from harness.engine import Plan
+    from harness.sweep.objective import validation_runs
+    from harness.sweep.space import base_candidate
+    from harness.sweep.storage import default_storage
+    from harness.sweep.study import study_name
+    from harness.sweep.work import Order
+    from harness.trainer.execution import EXPECTED_S, needed_modules
+    from harness.trainer.steps import FUNCTIONS
+
+    runs = validation_runs(sweep, base_candidate(sweep, profile), sweep.name)
+    stages = Plan(stage for run in runs for stage in run.targets).stages
+    hours = sweep.budget.hours if sweep.budget else None
+    return Order(
+        sweep=sweep,
+        profile=profile,
+        study=study_name(sweep, profile),
+        storage=storage or default_storage(work_dir(), sweep.name),
+        target=sweep.target(trials),
+        until=None if hours is None else time.time() + 3600 * hours,
+        work_dir=work_dir(),
+        store_dir=store_dir(),
+        functions=FUNCTIONS,
+        preload=tuple(needed_modules(stages)),
+        expected_s=EXPECTED_S,
+    )
+
+
+def _print(report: SweepReport) -> None:
+    from harness.report.sweep import facts, importance_block, trial_block, winner_block
+
+    out = console()
+    for name, text in facts(report):
+        out.print(f"{name}: {text}", soft_wrap=True)
+    title = "Best trials (validation prompts; no result)"
+    _print_block(trial_block(report, report.best()[:SHOWN_TRIALS], title))
+    _print_block(importance_block(report))
+    if report.pareto is not None:
+        front = [report.trial(number) for number in report.pareto]
+        _print_block(trial_block(report, front, "Pareto front"))
+    _print_block(winner_block(report))
+    for trial in report.failed:
+        out.print(f"failed: trial {trial.number}: {trial.failure}", soft_wrap=True)
+
+
+def _print_block(block: Block) -> None:
+
+    out = console()
+    out.print(f"\n{block.title}", style="bold")
+    for text in block.notes:
+        out.print(text, soft_wrap=True)
+    if block.rows:
+        right = "".join(str(i) for i in range(1, min(len(block.head), 10)))
+        out.print(grid(block.head, block.rows, right=right))

@@ -1,0 +1,84 @@
+"""`sync` and `ui`: the store's state in MLflow, and MLflow's pages over it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from harness.cli.output import console, warn
+from harness.errors import UserError
+from harness.project import evaluations_dir, store_dir, work_dir
+from harness.words import counted
+
+PortOption = Annotated[
+    int, typer.Option("--port", metavar="N", min=1, max=65535, help="Where to listen.")
+]
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command("sync", epilog="Example: MLFLOW_TRACKING_URI=http://host:5000 harness sync")
+def sync() -> None:
+    """Bring the tracking server to the state of the store.
+
+    All tables that were ever run, and all evaluations that were kept, are written to
+    MLFLOW_TRACKING_URI, by default a database in the work folder. Doing it again changes nothing.
+    """
+    from harness.evaluation.benchmark_archive import all_kept
+    from harness.selection.tracked import asked_states, tracker_of
+    from harness.store import Store
+    from harness.tracking import EvaluationTracker
+
+    store = Store(store_dir())
+    states = asked_states(store)
+    evaluations = all_kept(evaluations_dir())
+    out = console()
+    if not states and not evaluations:
+        out.print("No table was run yet, so there is nothing to write: harness run table4")
+    if states:
+        named = dict.fromkeys(f"{s.runs.table.id}/{s.runs.profile.name}" for s in states)
+        tables = ", ".join(named)
+        changes = tracker_of(store, warn).sync(states)
+        out.print(f"{tables}: {_counted(changes)}.", soft_wrap=True)
+    if evaluations:
+        changes = EvaluationTracker(work_dir(), warn).sync()
+        out.print(f"evaluations: {_counted(changes)}.", soft_wrap=True)
+
+
+def _counted(changes: Mapping[str, int]) -> str:
+    """Return how many MLflow runs were changed, and how."""
+    total = counted(sum(changes.values()), "MLflow run")
+    done = ", ".join(f"{number} {change}" for change, number in sorted(changes.items()))
+    return f"{total} ({done or 'nothing stored'})"
+
+
+@app.command("ui", epilog="Example: harness ui --port 5001")
+def ui(port: PortOption = 5000) -> None:
+    """Serve MLflow's pages on this machine, until Ctrl-C."""
+    import os
+    import socket
+
+    from harness.tracking import ui_command
+
+    command, environment = ui_command(work_dir(), port)
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UserError(
+                f"port {port} cannot be used ({error.strerror}); choose another with `--port`"
+            ) from error
+    out = console()
+    # Without the query MLflow opens its pages on traces of language-model calls.
+    page = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"
+    out.print(f"MLflow is in a few seconds at {page} (Ctrl-C stops it).", soft_wrap=True)
+    out.print(
+        "Its home page says that it collects usage data: this server does not, and tells the page "
+        "not to.",
+        soft_wrap=True,
+    )
+    out.file.flush()
+    os.execve(command[0], command, environment)

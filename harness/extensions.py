@@ -1,0 +1,293 @@
+"""What a user can add in a file of their own, and how such files (plug-ins) are found.
+
+A plug-in is a Python module. It is named by `--plugin PATH_OR_MODULE`, or in `HARNESS_PLUGINS`
+(several separated by commas), or it lies in the checkout as `plugins/NAME.py`. It registers what it
+adds with a decorator:
+
+    import harness
+
+    @harness.metric("top_two", version="1")
+    def top_two(rewards):  # prompts x completions -> one number for each prompt
+        return rewards.max(axis=1) - rewards.mean(axis=1)
+
+Every process that looks a name up has loaded the plug-ins before: the command line, Python, and the
+workers, which inherit the environment. What is added has a version, which a person changes when its
+meaning changes; plug-in and version are part of the identity of the stages that use it. What the
+project ships has neither there.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from harness.errors import HarnessError, UserError
+from harness.project import checkout
+
+VARIABLE = "HARNESS_PLUGINS"
+
+_OF_A_FILE = "harness_plugin_"
+
+Thing = TypeVar("Thing")
+
+
+@dataclass(frozen=True)
+class Extension:
+    """Something that a plug-in adds.
+
+    Attributes:
+        thing: What was registered.
+        plugin: Name of the plug-in.
+        version: Its version.
+        options: What else was said about it.
+    """
+
+    thing: Any
+    plugin: str
+    version: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Extensible:
+    """One kind of thing that is known by name: the shipped ones, and those of plug-ins.
+
+    Args:
+        what: What one is called in messages.
+        shipped: Where each shipped one stands, as `module:attribute`, by name.
+    """
+
+    def __init__(self, what: str, shipped: Mapping[str, str]) -> None:
+        self.what = what
+        self.shipped = shipped
+        self._added: dict[str, Extension] = {}
+        self._watchers: list[Callable[[str, Extension], None]] = []
+
+    def __iter__(self) -> Iterator[str]:
+        load_plugins()
+        return iter((*self.shipped, *self._added))
+
+    def __contains__(self, name: object) -> bool:
+        return name in tuple(self)
+
+    def added(self, name: str) -> Extension | None:
+        """Return what a plug-in registered under a name; None for a shipped or unknown one."""
+        load_plugins()
+        return self._added.get(name)
+
+    def get(self, name: str) -> Any:
+        """Return the thing of a name, importing it where it is a shipped one.
+
+        Raises:
+            UserError: There is none.
+        """
+        found = self.added(name)
+        if found is not None:
+            return found.thing
+        if name not in self.shipped:
+            raise UserError(f"unknown {self.what} `{name}`: use one of {', '.join(self)}.")
+        module, _, attribute = self.shipped[name].partition(":")
+        return getattr(importlib.import_module(module), attribute)
+
+    def identity(self, name: str) -> dict[str, Any]:
+        """Return what a stage's settings hold besides the name; nothing of a shipped one."""
+        found = self.added(name)
+        if found is None:
+            return {}
+        return {"plugin": {"name": found.plugin, "version": found.version}}
+
+    def register(self, name: str, version: str, **options: Any) -> Callable[[Thing], Thing]:
+        """Return a decorator that adds something under a name.
+
+        Args:
+            name: Its name in recipes and profiles.
+            version: Its version; change it with the meaning.
+            options: What else is said about it.
+
+        Raises:
+            UserError: The name is taken, or name or version is none.
+        """
+
+        def add(thing: Thing) -> Thing:
+            if not isinstance(name, str) or not name.isidentifier():
+                raise UserError(f"`{name}` is no name for a {self.what}; write it as `my_name`")
+            if not isinstance(version, str) or not version:
+                raise UserError(f'the {self.what} `{name}` needs a version, as `version="1"`')
+            plugin = _plugin_of(thing)
+            known = self._added.get(name)
+            if name in self.shipped or known is not None:
+                owner = "shipped" if known is None else f"from the plug-in {known.plugin}"
+                raise UserError(
+                    f"the plug-in {plugin} adds the {self.what} `{name}`, which there is already "
+                    f"({owner}); choose another name"
+                )
+            extension = Extension(thing, plugin, version, options)
+            self._added[name] = extension
+            for watcher in self._watchers:
+                watcher(name, extension)
+            return thing
+
+        return add
+
+    def watch(self, watcher: Callable[[str, Extension], None]) -> None:
+        """Have a function called with everything that is added, now and later."""
+        self._watchers.append(watcher)
+        for name, extension in self._added.items():
+            watcher(name, extension)
+
+
+METRICS = Extensible(
+    "informativeness metric",
+    {
+        name: f"harness.eva.informativeness:{name}"
+        for name in ("a_min", "a_avg", "a_dis", "var", "mean", "mean_inv", "a_min_inv", "uniform")
+    },
+)
+"""How much a prompt can still teach; see `metric`."""
+
+LOSSES = Extensible(
+    "preference loss",
+    {
+        "dpo": "harness.training.dpo:DPO",
+        "sppo": "harness.training.sppo:SPPO",
+        "simpo": "harness.training.simpo:SimPO",
+        "orpo": "harness.training.orpo:ORPO",
+    },
+)
+"""The algorithms that train on pairs; see `loss`."""
+
+
+def metric(name: str, *, version: str, inverse: bool = False) -> Callable[[Thing], Thing]:
+    """Return a decorator that adds an informativeness metric.
+
+    The function takes finite rewards, prompts x completions with at least two completions, and
+    returns one number for each prompt. It is used as `creator.metric` or `online.metric`.
+
+    Args:
+        name: Its name in recipes.
+        version: Its version; change it when the function's meaning changes.
+        inverse: Whether prompts with small numbers are the informative ones.
+
+    Raises:
+        UserError: The name is taken.
+    """
+    return METRICS.register(name, version, inverse=inverse)
+
+
+def loss(name: str, *, version: str, like: str = "dpo") -> Callable[[Thing], Thing]:
+    """Return a decorator that adds a preference loss.
+
+    The function takes nothing and returns a subclass of
+    `harness.training.offline.OfflineAlgorithm`; it is called where a policy is trained, so that
+    only there the heavy libraries are imported. The loss is used as `algorithm` in recipes; a
+    profile offers it in `algorithms` and has its hyperparameters in `training`.
+
+    Args:
+        name: Its name in recipes and profiles.
+        version: Its version; change it when the loss's meaning changes.
+        like: The shipped loss whose hyperparameters it has, by their names.
+
+    Raises:
+        UserError: The name is taken, or there is no such shipped loss.
+    """
+    if like not in LOSSES.shipped:
+        raise UserError(
+            f"the preference loss `{name}` is like `{like}`, which is not shipped: use one of "
+            f"{', '.join(LOSSES.shipped)}."
+        )
+    return LOSSES.register(name, version, like=like)
+
+
+_LOADED: dict[str, ModuleType | None] = {}
+"""The plug-ins that are loaded, by path or module; None while one is."""
+
+
+def name_plugins(names: list[str]) -> None:
+    """Name plug-ins for this process and all that it starts, and load them.
+
+    Args:
+        names: Paths of Python files, and modules.
+
+    Raises:
+        UserError: There is no such file or module.
+        HarnessError: One fails while it is imported.
+    """
+    known = [name for name in os.environ.get(VARIABLE, "").split(",") if name]
+    # Unlike those of `pathlib`, these take an unknown user behind `~` and links in a circle.
+    places = [os.path.realpath(os.path.expanduser(n)) if n.endswith(".py") else n for n in names]
+    if places:
+        os.environ[VARIABLE] = ",".join(dict.fromkeys([*known, *places]))
+    load_plugins()
+
+
+def load_plugins() -> None:
+    """Load the plug-ins that are named or lie in the checkout, each once.
+
+    Raises:
+        UserError: There is no such file or module.
+        HarnessError: One fails while it is imported.
+    """
+    for name in _named(os.environ.get(VARIABLE, "")):
+        if name not in _LOADED:
+            _LOADED[name] = None  # what it imports may look names up
+            try:
+                _LOADED[name] = _load(name)
+            except BaseException:
+                del _LOADED[name]
+                raise
+
+
+@functools.cache
+def _named(variable: str) -> tuple[str, ...]:
+    """Return the plug-ins that lie in the checkout, and those that a variable's text names."""
+    root = checkout()
+    lying = [] if root is None else sorted(map(str, (root / "plugins").glob("*.py")))
+    return tuple(dict.fromkeys([*lying, *(name for name in variable.split(",") if name)]))
+
+
+def _load(name: str) -> ModuleType:
+    try:
+        if not name.endswith(".py"):
+            return importlib.import_module(name)
+        path = Path(name)
+        if not path.is_file():
+            raise UserError(f"there is no plug-in `{name}`; correct `--plugin` or {VARIABLE}")
+        spec = importlib.util.spec_from_file_location(_module_name(path), path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+    except HarnessError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name is not None and name.startswith(error.name):
+            raise UserError(
+                f"there is no plug-in `{name}`; name a module, or the path of a `.py` file"
+            ) from error
+        raise HarnessError(f"the plug-in {name} cannot be loaded: {error}") from error
+    except Exception as error:
+        raise HarnessError(
+            f"the plug-in {name} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+    return module
+
+
+def _module_name(path: Path) -> str:
+    """Return a module's name that no other file has, ending in the file's own."""
+    return f"{_OF_A_FILE}{hashlib.sha256(str(path).encode()).hexdigest()[:8]}_{path.stem}"
+
+
+def _plugin_of(thing: object) -> str:
+    """Return the name of the plug-in that a thing is defined in."""
+    module = str(getattr(thing, "__module__", "") or "unknown")
+    return re.sub(f"^{_OF_A_FILE}[0-9a-f]{{8}}_", "", module)

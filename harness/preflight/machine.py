@@ -1,0 +1,151 @@
+"""What this machine has: processor, memory, disk, GPU, engines, keys, and the world's files.
+
+A `Need` says of one thing whether it is there, and what to type if it is not.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.errors import HarnessError
+from harness.project import work_dir
+from harness.store import available_cores
+
+ENGINES = ("torch", "transformers", "trl", "vllm", "sglang", "ray", "alpaca-eval", "lm-eval")
+KEYS = ("OPENAI_API_KEY", "GEMINI_API_KEY", "HF_TOKEN")
+_GB = 1e9
+
+State = Literal["met", "missing", "advised"]
+
+
+@dataclass(frozen=True)
+class Need:
+    """One thing that a profile needs.
+
+    Attributes:
+        what: What it is.
+        state: `met`; `missing`, so that the profile cannot run; or `advised`, so that it can.
+        found: What is there, or why it is not enough.
+        do: What to do about it; empty where it is met.
+    """
+
+    what: str
+    state: State
+    found: str
+    do: str = ""
+
+    @property
+    def line(self) -> str:
+        """What is there and what to do, in one line."""
+        return f"{self.what}: {self.found}" + (f"; {self.do}" if self.do else "")
+
+    def as_json(self) -> dict[str, str]:
+        """Return the need as JSON data."""
+        return asdict(self)
+
+
+def inspect_machine() -> dict[str, Any]:
+    """Return what this machine has, as JSON data; sizes in GB of 10^9 bytes.
+
+    Keys are reported as present or absent, and a tracking address without its credentials.
+    """
+    from harness.tracking.database import chosen_uri
+    from harness.tracking.secrets import shown
+
+    total, free = _memory()
+    work = work_dir()
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cores": available_cores(),
+        "memory_gb": total,
+        "memory_free_gb": free,
+        "work_dir": str(work),
+        "disk_free_gb": round(shutil.disk_usage(_existing(work)).free / _GB, 1),
+        "gpus": _gpus(),
+        "engines": {name: _version(name) for name in ENGINES},
+        "keys": {name: bool(os.environ.get(name)) for name in KEYS},
+        "hub_offline": os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"),
+        "world": _world(),
+        "mlflow_uri": shown(chosen_uri(work)),
+    }
+
+
+def _memory() -> tuple[float, float | None]:
+    """Return all memory and the memory free for new work; None where the system does not say."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    info = Path("/proc/meminfo")
+    found = re.search(r"MemAvailable:\s+(\d+) kB", info.read_text()) if info.is_file() else None
+    free = None if found is None else round(int(found[1]) * 1024 / _GB, 1)
+    return round(total / _GB, 1), free
+
+
+def _existing(path: Path) -> Path:
+    """Return the nearest folder above a path that exists."""
+    return next(folder for folder in (path, *path.parents) if folder.exists())
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _gpus() -> list[dict[str, Any]]:
+    """Return the NVIDIA GPUs with their memory; none where the driver's tool does not answer."""
+    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return list(_parsed(done.stdout.splitlines()))
+
+
+def _parsed(lines: Iterable[str]) -> Iterable[dict[str, Any]]:
+    for line in lines:
+        name, _, mebibytes = line.rpartition(",")
+        if mebibytes.strip().isdigit():
+            yield {"name": name, "memory_gb": round(int(mebibytes) * 2**20 / _GB)}
+
+
+def _world() -> dict[str, Any]:
+    """Return the embedded world's version and what is wrong with its files, if anything."""
+    from harness.worlds.embedded import world
+
+    problem = None
+    try:
+        world.check()
+    except HarnessError as error:
+        problem = str(error)
+    return {"version": world.VERSION, "problem": problem}
+
+
+def package(name: str, why: str, extra: str | None = None) -> Need:
+    """Return the need of a package, with the extra of this project that brings it."""
+    try:
+        return Need(f"package {name}", "met", metadata.version(name))
+    except metadata.PackageNotFoundError:
+        brings = f"-e '.[{extra}]'" if extra else "-e . -c constraints.txt"
+        return Need(
+            f"package {name}", "missing", f"not installed, and needed {why}",
+            f"type `python -m pip install {brings}`",
+        )  # fmt: skip
+
+
+def disk(machine: Mapping[str, Any], gb: float, more: str = "") -> Need:
+    """Return the need of free disk, in GB of 10^9 bytes."""
+    free = machine["disk_free_gb"]
+    found = f"{free:,.1f} GB free for {machine['work_dir']}, {gb:,.0f} needed{more}"
+    if free >= gb:
+        return Need("disk", "met", found)
+    return Need("disk", "missing", found, "free some, or name another folder in HARNESS_WORK")

@@ -1,0 +1,122 @@
+"""The paper's claims, each judged by what the store holds or by what is published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness import project
+from harness.catalogue import groups
+from harness.catalogue.claims import Qualitative, figure_claims
+from harness.catalogue.declared import all_tables
+from harness.catalogue.documents import nearest
+from harness.catalogue.profile import Profile
+from harness.catalogue.schema import Table
+from harness.errors import UserError
+from harness.report.claims import judge_figures, judge_published, judge_runs, lacking_rows
+from harness.report.published import read_published
+from harness.report.verdicts import Verdict, judge_without
+from harness.selection.selection import select
+from harness.store import Store
+from harness.trainer.table_runs import plan_table
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Verdicts on claims.
+
+    Attributes:
+        verdicts: The verdicts.
+        seeds: The seeds of each table that they rest on.
+    """
+
+    verdicts: Sequence[Verdict]
+    seeds: Mapping[str, Sequence[int]]
+
+
+def judge(
+    names: Sequence[str],
+    profile: Profile,
+    seeds: Sequence[int] | None,
+    *,
+    published: bool,
+    on_note: Callable[[str], None],
+) -> Judged:
+    """Judge the claims of some tables and figures, of all where none is named.
+
+    Args:
+        names: Tables, groups, and figures or other places of the paper.
+        profile: The profile.
+        seeds: Root seeds; the most complete ones of each table where not given.
+        published: Judge the published scores, not those of the store.
+        on_note: Takes a sentence about seeds that are left out.
+
+    Raises:
+        UserError: There is no table or figure of a name.
+    """
+    tables, declared = all_tables(), figure_claims()
+    names = _spelt_out(names)
+    known = [*tables, *(figure.id for figure in declared.figures)]
+    for name in names:
+        if name not in known:
+            raise UserError(f"there is no table or figure `{name}`{nearest(name, known)}")
+    wanted = set(names or known)
+    # A figure's claim may be measured by claims of tables that were not asked for.
+    measured_by = {
+        claim
+        for figure in declared.figures
+        if figure.id in wanted
+        for c in figure.claims
+        if isinstance(c.test, Qualitative)
+        for claim in c.test.measured_by or ()
+    }
+    of: dict[str, Sequence[int]] = {}
+    verdicts: list[Verdict] = []
+    for table in tables.values():
+        if table.id in wanted or any(claim.id in measured_by for claim in table.claims):
+            verdicts += (
+                _published(of, table, profile)
+                if published
+                else _stored(of, table, profile, seeds, on_note)
+            )
+    verdicts += judge_figures(declared, verdicts, profile.scale)
+    return Judged([verdict for verdict in verdicts if verdict.table in wanted], of)
+
+
+def _spelt_out(names: Sequence[str]) -> list[str]:
+    """Return names with each group's tables in its place; in that of `all`, figures as well."""
+    found: list[str] = []
+    for name in names:
+        if name in groups.GROUPS:
+            found += [table.id for table in groups.members(name, all_tables())]
+            found += [figure.id for figure in figure_claims().figures] if name == "all" else []
+        else:
+            found.append(name)
+    return found
+
+
+def _stored(
+    of: dict[str, Sequence[int]],
+    table: Table,
+    profile: Profile,
+    asked: Sequence[int] | None,
+    on_note: Callable[[str], None],
+) -> list[Verdict]:
+    """Judge a table by what the store holds, of seeds or of the most complete; `of` gets them."""
+    lacking = lacking_rows(table, profile)
+    rows = [row.id for row in table.rows if row.id not in lacking]
+    if not rows:
+        return judge_without(table, profile.scale, lacking[table.rows[0].id])
+    seeds = select(table.id, profile.asked_as).shown(table, on_note) if asked is None else asked
+    of[table.id] = seeds
+    return judge_runs(plan_table(table, profile, seeds, rows), Store(project.store_dir()), lacking)
+
+
+def _published(of: dict[str, Sequence[int]], table: Table, profile: Profile) -> list[Verdict]:
+    """Judge a table by what is published of it; `of` gets its seeds."""
+    folder = project.results_dir() / profile.name / table.id
+    if not folder.is_dir():
+        return judge_without(table, profile.scale, f"`{table.id}` is not published")
+    found = read_published(folder)
+    of[table.id] = found.report["seeds"]
+    return judge_published(table, found)

@@ -1,0 +1,127 @@
+"""Seeds, rows and formats as text, turned into values and back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+from harness.errors import UserError
+
+DEFAULT_PROFILE = "micro"
+DEFAULT_SEEDS = "0-2"
+
+MOST_SEEDS = 1000
+"""Most seeds in one command; more is a slip of the finger."""
+
+LARGEST_SEED = 2**31 - 1
+
+MOST_JOBS = 1024
+"""Most processes of one command; more is a slip of the finger."""
+
+
+class Format(StrEnum):
+    """How a report is written."""
+
+    terminal = "terminal"
+    markdown = "markdown"
+    json = "json"
+    csv = "csv"
+    latex = "latex"
+    html = "html"
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Return the seeds a text names, in ascending order.
+
+    Args:
+        text: Ids and ranges, separated by commas: `0`, `0,2`, `0-4`, `0-2,7`.
+
+    Raises:
+        UserError: The text is not that, names a seed twice, or names too many.
+    """
+    given = f"`--seeds {text}`" if len(text) <= 80 else f"`--seeds {text[:80]}…`"
+    seeds: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"0*(\d+)(?:-0*(\d+))?", part.strip(), re.ASCII)
+        if match is None:
+            raise UserError(f"{given} is not a list of seeds; write ids as `0`, `0,2` or `0-4`")
+        ends = match[1], match[2] or match[1]
+        # Python refuses to read a number of thousands of digits.
+        if max(map(len, ends)) > len(str(LARGEST_SEED)) or int(ends[1]) > LARGEST_SEED:
+            raise UserError(f"{given} goes beyond the largest seed, {LARGEST_SEED}")
+        first, last = int(ends[0]), int(ends[1])
+        if last < first:
+            raise UserError(f"{given} runs backwards; write `{last}-{first}`")
+        named = set(range(first, min(last, first + MOST_SEEDS) + 1))
+        if len(seeds | named) > MOST_SEEDS:
+            raise UserError(f"{given} names more than {MOST_SEEDS} seeds; ask for fewer")
+        if seeds & named:
+            raise UserError(f"{given} names seed {min(seeds & named)} twice; name it once")
+        seeds |= named
+    return tuple(sorted(seeds))
+
+
+def workers_of(jobs: int | None) -> int:
+    """Return the number of processes that `--jobs` asks for; one per core where it is not given.
+
+    Raises:
+        UserError: It is less than 1, or more than any machine has use for.
+    """
+    from harness.store import available_cores
+
+    if jobs is not None and not 1 <= jobs <= MOST_JOBS:
+        shown = jobs if abs(jobs) < 10**20 else "too large"
+        raise UserError(f"--jobs is {shown}: give the number of processes, from 1 to {MOST_JOBS}")
+    return jobs or available_cores()
+
+
+def seeds_of(seeds: str | int | Iterable[int]) -> tuple[int, ...]:
+    """Return seeds in ascending order, given as a text or as numbers.
+
+    Raises:
+        UserError: As `parse_seeds`, or there is none.
+    """
+    if isinstance(seeds, str):
+        return parse_seeds(seeds)
+    if isinstance(seeds, int):
+        seeds = (seeds,)
+    numbers = [str(seed) for seed in seeds]
+    if not numbers:
+        raise UserError("no seed is given; ask for at least one, for example `--seeds 0-2`")
+    return parse_seeds(",".join(numbers))
+
+
+def parse_names(option: str, text: str | None) -> tuple[str, ...] | None:
+    """Return the names in a text, separated by commas; None where there is no text.
+
+    Raises:
+        UserError: A name is empty or stands there twice.
+    """
+    if text is None:
+        return None
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise UserError(f"`{option} {text}` has an empty name; write names as `a,b`")
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise UserError(f"`{option} {text}` names `{twice[0]}` twice; name it once")
+    return names
+
+
+def again(name: str, profile: str, seeds: Sequence[int] = (), rows: Sequence[str] = ()) -> str:
+    """Return what stands behind a verb to ask for the same once more, without what is the default.
+
+    Args:
+        name: The table, figure or group.
+        profile: What `--profile` takes.
+        seeds: Distinct ascending seeds; none where the verb knows those last asked for.
+        rows: Ids of rows; none where all are asked for.
+    """
+    from harness.report.view import seeds_text
+
+    words = [name]
+    words += [] if profile == DEFAULT_PROFILE else ["--profile", profile]
+    words += ["--rows", ",".join(rows)] if rows else []
+    text = seeds_text(seeds) if seeds else DEFAULT_SEEDS
+    return " ".join(words + ([] if text == DEFAULT_SEEDS else ["--seeds", text]))

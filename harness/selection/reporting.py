@@ -1,0 +1,286 @@
+"""What the store holds of a table, a figure or several tables, in every form it is shown in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING
+
+from harness.report.cells import STATES, Cell, build_cells
+from harness.report.json import as_json
+from harness.selection.names import Format
+from harness.selection.work import Work
+from harness.store import Store
+from harness.trainer.figure_runs import FigureRuns
+from harness.trainer.table_runs import TableRuns
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+    from harness.engine import Outcome
+    from harness.report.figures.report import FigureReport as WholeFigure
+    from harness.report.report import Report as WholeReport
+    from harness.report.view import Block
+
+
+@dataclass(frozen=True)
+class Report(ABC):
+    """What the store holds of what was selected.
+
+    Attributes:
+        outcome: What became of the stages that were just run; None where nothing was.
+    """
+
+    outcome: Outcome | None = field(default=None, kw_only=True)
+
+    @property
+    def failed(self) -> Mapping[str, str]:
+        """The stages that just failed, with the reasons."""
+        failed = {} if self.outcome is None else self.outcome.failed
+        return {stage.title: reason for stage, reason in failed.items()}
+
+    @property
+    @abstractmethod
+    def tables(self) -> Sequence[TableReport]:
+        """The tables in it; a figure has none."""
+
+    @abstractmethod
+    def to_frame(self) -> pd.DataFrame:
+        """Return the numbers as a data frame: a line for each cell, or point of a figure.
+
+        The columns are those of `harness report --json`; what there is not is missing.
+        """
+
+    @abstractmethod
+    def text(self, form: Format, *, details: bool = True) -> str:
+        """Return the report as text.
+
+        Args:
+            form: The format; HTML is a page of its own, `Selection.page`.
+            details: As plain text, also where prompts lie, what the creator did, and assumptions.
+        """
+
+    @abstractmethod
+    def show(self, console: Console, *, details: bool = True) -> None:
+        """Print the report."""
+
+    @abstractmethod
+    def _repr_html_(self) -> str:
+        """Return the report for a notebook."""
+
+
+@dataclass(frozen=True)
+class TableReport(Report):
+    """What the store holds of a table at one profile.
+
+    Attributes:
+        runs: The runs behind it.
+        store: The store.
+        whole: Also show the rows that were left out, without numbers.
+    """
+
+    runs: TableRuns
+    store: Store
+    whole: bool = False
+
+    @property
+    def tables(self) -> Sequence[TableReport]:
+        """The table itself."""
+        return (self,)
+
+    @cached_property
+    def cells(self) -> Sequence[Cell]:
+        """Row by column: ours beside the paper's."""
+        return self.details.cells if self.whole else build_cells(self.runs, self.store)
+
+    @cached_property
+    def details(self) -> WholeReport:
+        """The cells, and everything that is said beside them."""
+        from harness.report.page.contents import with_all_rows
+        from harness.report.report import assemble
+
+        if not self.whole:
+            return assemble(self.runs, self.cells, self.store)
+        return with_all_rows(assemble(self.runs, build_cells(self.runs, self.store), self.store))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the cells, a line for each."""
+        return _frame(cell.as_json() for cell in self.cells)
+
+    def text(self, form: Format, *, details: bool = True) -> str:
+        """Return the report as text."""
+        return _texts([self], form, details=details)
+
+    def show(self, console: Console, *, details: bool = True) -> None:
+        """Print the report."""
+        from harness.report.terminal import print_report
+
+        print_report(self.details, console, details=details)
+
+    def _repr_html_(self) -> str:
+        from harness.report import view
+
+        report = self.details
+        return _html(view.heading(report), view.facts(report), view.blocks(report))
+
+
+@dataclass(frozen=True)
+class FigureReport(Report):
+    """What the store holds of a figure at one profile.
+
+    Attributes:
+        runs: The runs behind it.
+        store: The store.
+    """
+
+    runs: FigureRuns
+    store: Store
+
+    @property
+    def tables(self) -> Sequence[TableReport]:
+        """None."""
+        return ()
+
+    @cached_property
+    def details(self) -> WholeFigure:
+        """The points, and everything that is said beside them."""
+        from harness.report.figures.report import assemble_figure
+
+        return assemble_figure(self.runs, self.store)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the points, a line for each."""
+        return _frame(point.as_json() for point in self.details.points)
+
+    def text(self, form: Format, *, details: bool = True) -> str:
+        """Return the report as text; `details` changes nothing."""
+        from harness.report.figures.page import as_markdown
+
+        return self.details.json_text() if form is Format.json else as_markdown(self.details)
+
+    def show(self, console: Console, *, details: bool = True) -> None:
+        """Print the report; `details` changes nothing."""
+        from harness.report.figures.page import print_figure
+
+        print_figure(self.details, console)
+
+    def _repr_html_(self) -> str:
+        return _html(self.details.heading, self.details.facts, self.details.blocks)
+
+
+@dataclass(frozen=True)
+class GroupReport(Report):
+    """What the store holds of several tables.
+
+    Attributes:
+        parts: The tables.
+        left_out: Tables that are not shown, each with the reasons.
+    """
+
+    parts: tuple[TableReport, ...]
+    left_out: Mapping[str, Sequence[str]]
+
+    @property
+    def tables(self) -> Sequence[TableReport]:
+        """The tables in it."""
+        return self.parts
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the cells of all tables, a line for each."""
+        return _frame(cell.as_json() for table in self.parts for cell in table.cells)
+
+    def text(self, form: Format, *, details: bool = True) -> str:
+        """Return the reports of all tables as one text."""
+        return _texts(self.parts, form, details=details)
+
+    def show(self, console: Console, *, details: bool = True) -> None:
+        """Print the reports of all tables."""
+        for table in self.parts:
+            table.show(console, details=details)
+
+    @property
+    def closing(self) -> list[tuple[str, str, str, str, str]]:
+        """A line for each table: id, cells with numbers, state, gains the paper's way, title."""
+        return [(t.runs.id, *closing(t.cells), t.runs.table.title) for t in self.parts]
+
+    def _repr_html_(self) -> str:
+        return "".join(table._repr_html_() for table in self.parts)
+
+
+def report_of(work: Work, store: Store) -> Report:
+    """Return what a store holds of some work."""
+    if isinstance(work, TableRuns):
+        return TableReport(work, store)
+    if isinstance(work, FigureRuns):
+        return FigureReport(work, store)
+    return GroupReport(tuple(TableReport(runs, store) for runs in work.tables), work.left_out)
+
+
+def closing(cells: Sequence[Cell]) -> tuple[str, str, str]:
+    """Return how many of a table's cells have numbers, its state, and how its gains point.
+
+    Gains are counted over the whole columns, as in the table's report; `-` where there are none
+    to compare.
+    """
+    from harness.report.summary import compared_signs
+
+    states = [cell.state for cell in cells]
+    whole = states.count("ok")
+    others = [
+        f"{states.count(state)} {state.replace('_', ' ')}"
+        for state in STATES
+        if state != "ok" and state in states
+    ]
+    compared = [summary for summary in compared_signs(cells) if summary.signs]
+    agree = sum(summary.signs_agree or 0 for summary in compared)
+    signs = sum(summary.signs or 0 for summary in compared)
+    return (
+        f"{whole} of {len(states)}",
+        ", ".join(others) or "done",
+        f"{agree} of {signs}" if signs else "-",
+    )
+
+
+def _texts(tables: Sequence[TableReport], form: Format, *, details: bool) -> str:
+    """Return the reports of tables as one text."""
+    if form is Format.json:
+        return as_json([cell for table in tables for cell in table.cells])
+    reports = [table.details for table in tables]
+    if form is Format.csv:
+        from harness.report.csv import as_csv
+
+        return as_csv(reports)
+    if form is Format.latex:
+        from harness.report.latex import as_latex
+
+        return as_latex(reports)
+    if form is Format.markdown:
+        from harness.report.markdown import as_markdown
+
+        return "\n".join(map(as_markdown, reports))
+    from harness.report.terminal import as_text
+
+    return "\n".join(as_text(report, details=details) for report in reports)
+
+
+def _frame(lines: Iterable[Mapping[str, object]]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(list(lines))
+
+
+def _html(title: str, facts: Iterable[tuple[str, str]], blocks: Iterable[Block]) -> str:
+    """Return a report's blocks as HTML."""
+    found = [f"<h3>{escape(title)}</h3>"]
+    found += [f"<p><b>{escape(name)}</b> {escape(text)}</p>" for name, text in facts]
+    for block in blocks:
+        found.append(f"<h4>{escape(block.title)}</h4>")
+        found += [f"<p>{escape(note)}</p>" for note in block.notes]
+        head = "".join(f"<th>{escape(name)}</th>" for name in block.head)
+        rows = (f"<tr>{''.join(f'<td>{escape(c)}</td>' for c in row)}</tr>" for row in block.rows)
+        found.append(f"<table><tr>{head}</tr>{''.join(rows)}</table>")
+    return "".join(found)

@@ -1,0 +1,470 @@
+"""A selection: what is asked for, by name, and what can be done with it.
+
+    select("table4")                 a table: `plan`, `run`, `report`, `publish`, `page`
+    select("fig2")                   a figure
+    select("all-offline")            several tables, planned together
+    select("./mine.yaml")            a table that a file of the user's own declares
+
+Every command and the Python API start here; nobody else asks whether a name is a table's, a
+figure's or a group's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.catalogue import declared, groups
+from harness.catalogue.figures import Figure, find_figure
+from harness.catalogue.profile import Profile
+from harness.catalogue.schema import Table
+from harness.errors import UserError
+from harness.project import store_dir, work_dir
+from harness.selection.names import (
+    DEFAULT_PROFILE,
+    DEFAULT_SEEDS,
+    again,
+    parse_names,
+    seeds_of,
+    workers_of,
+)
+from harness.store import Store
+
+if TYPE_CHECKING:
+    from harness.engine import Event
+    from harness.report.asked import Shown
+    from harness.selection.planning import PriceOptions, RunPlan
+    from harness.selection.reporting import Report
+    from harness.selection.work import Work
+    from harness.trainer.figure_runs import FigureRuns
+
+Seeds = str | int | Iterable[int] | None
+"""Seeds: a text such as `0-4`, numbers, or None for those that suit."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is asked for: tables or a figure, rows, a profile and seeds.
+
+    Attributes:
+        name: What it was asked for by, which commands take as well.
+        profile: The profile.
+        rows: Ids of the rows of a table; None for all of them.
+        seeds: Root seeds; None for those that suit: the first three to plan and run, the most
+            complete ones to report.
+        skip_unsupported: Of a group, leave out the tables that the profile cannot run.
+        tables: The tables: one, or those of the group; none of a figure.
+        figure: The figure, where it is one.
+        declared: All declared tables, by id.
+    """
+
+    name: str
+    profile: Profile
+    rows: tuple[str, ...] | None
+    seeds: tuple[int, ...] | None
+    skip_unsupported: bool
+    tables: tuple[Table, ...]
+    figure: Figure | None
+    declared: Mapping[str, Table] = field(repr=False)
+
+    @property
+    def is_group(self) -> bool:
+        """Whether it is several tables under one name."""
+        return self.name in groups.GROUPS
+
+    @property
+    def id(self) -> str:
+        """The id of the table, figure or group."""
+        if self.figure is not None:
+            return self.figure.id
+        return self.name if self.is_group else self.tables[0].id
+
+    @property
+    def again(self) -> str:
+        """What a command takes for the same, of all rows and the seeds it knows."""
+        return again(self.name, self.profile.asked_as)
+
+    def plan(
+        self, seeds: Seeds = None, jobs: int | None = None, price: PriceOptions | None = None
+    ) -> RunPlan:
+        """Return what a run would compute, and what is done of it.
+
+        Args:
+            seeds: Root seeds; the selection's, else 0 to 2, by default.
+            jobs: Number of workers; one per core by default.
+            price: What is asked about the price, at a profile whose plans have one.
+
+        Raises:
+            UserError: The profile cannot run it, a row does not exist, or a number is wrong.
+        """
+        return self._plan(self.work(self._seeds(seeds)), jobs, price)
+
+    def priced(
+        self, seeds: Seeds = None, jobs: int | None = None, price: PriceOptions | None = None
+    ) -> RunPlan:
+        """Return the plan that is shown where plans have a price.
+
+        All tables (`all`) then take in the figures, and what the profile cannot run is left out.
+
+        Raises:
+            UserError: As `plan`.
+        """
+        from harness.selection.planning import has_price
+
+        asked = self._seeds(seeds)
+        if not self.is_group or not has_price(self.profile):
+            return self.plan(asked, jobs, price)
+        work = self.work(asked, skip_unsupported=True)
+        if self.name != "all":
+            return self._plan(work, jobs, price)
+        figures = [self._figure_runs(f, asked) for f in declared.all_figures().values()]
+        lacking = {f"{f.id}, {row}": why for f in figures for row, why in f.lacking.items()}
+        return self._plan(work, jobs, price, [f for f in figures if f.runs], lacking)
+
+    def _plan(
+        self,
+        work: Work,
+        jobs: int | None,
+        price: PriceOptions | None,
+        figures: Sequence[FigureRuns] = (),
+        lacking: Mapping[str, str] | None = None,
+    ) -> RunPlan:
+        from harness.selection.planning import PriceOptions, RunPlan
+
+        return RunPlan(
+            work,
+            Store(store_dir()),
+            self.name,
+            workers_of(jobs),
+            price or PriceOptions(),
+            tuple(figures),
+            lacking or {},
+        )
+
+    def run(
+        self,
+        seeds: Seeds = None,
+        jobs: int | None = None,
+        *,
+        fail_fast: bool = False,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> Report:
+        """Compute what is missing, track it in MLflow, and report it.
+
+        What is done is kept: after an interruption or a failure, the same call goes on.
+
+        Args:
+            seeds: Root seeds; the selection's, else 0 to 2, by default.
+            jobs: Number of workers; one per core by default.
+            fail_fast: Stop at the first failure instead of going on with what can.
+            on_event: Takes the engine's events, as they happen.
+
+        Raises:
+            UserError: As `plan`; or a model, prompts or a benchmark is not on this machine.
+        """
+        watch = nullcontext(on_event) if on_event is not None else None
+        return self.plan(seeds, jobs).run(fail_fast=fail_fast, watch=watch)
+
+    def report(self, seeds: Seeds = None, on_note: Callable[[str], None] | None = None) -> Report:
+        """Return what the store holds, without computing anything.
+
+        Args:
+            seeds: Root seeds; the selection's, else the most complete ones of each table, by
+                default.
+            on_note: Takes sentences about seeds and tables that are left out.
+
+        Raises:
+            UserError: The profile cannot run it, or a row does not exist.
+        """
+        from harness.report.page.from_store import runnable
+        from harness.selection.reporting import FigureReport, GroupReport, TableReport
+        from harness.trainer.table_runs import plan_table
+
+        note, store = on_note or _ignore, Store(store_dir())
+        if self.figure is not None:
+            asked = self._asked(seeds) or self._shown_of_figure()
+            return FigureReport(self._figure_runs(self.figure, asked), store)
+        if not self.is_group:
+            (table,) = self.tables
+            asked = self._asked(seeds) or self.shown(table, note)
+            return TableReport(plan_table(table, self.profile, asked, self.rows), store)
+        tables, left_out = [], {}
+        for table in self.tables:
+            asked = self._asked(seeds) or self.shown(table, note)
+            runs, lacking = runnable(table, self.profile, asked)
+            if runs is None:
+                left_out[table.id] = [lacking[table.rows[0].id]]
+                note(f"{table.id} is left out: {lacking[table.rows[0].id]}")
+            else:
+                tables.append(TableReport(runs, store, whole=True))
+        return GroupReport(tuple(tables), left_out)
+
+    def page(
+        self,
+        seeds: Seeds = None,
+        *,
+        published: bool = False,
+        on_note: Callable[[str], None] | None = None,
+    ) -> str:
+        """Return an HTML page of the tables, with the figures that they have the rows of.
+
+        Args:
+            seeds: Root seeds; the most complete ones of each table by default.
+            published: Show what is published, without the store.
+            on_note: Takes sentences about seeds that are left out.
+        """
+        from harness.project import results_dir
+        from harness.report.page.page import as_html
+
+        if published:
+            from harness.report.page.from_results import from_results
+
+            return as_html(from_results(self.tables, self.profile, results_dir()))
+        from harness.report.page.from_store import from_store
+
+        def of(table: Table) -> Sequence[int]:
+            return self._asked(seeds) or self.shown(table, on_note or _ignore)
+
+        figures = declared.all_figures().values()
+        store = Store(store_dir())
+        return as_html(from_store(self.tables, self.profile, of, store, results_dir(), figures))
+
+    def findings(self) -> str:
+        """Return what is published of the tables, a computed sentence each, as Markdown.
+
+        It is `results/README.md`.
+        """
+        from harness.project import results_dir
+        from harness.report.findings import as_findings
+        from harness.report.page.from_results import from_results
+
+        folder = results_dir()
+        return as_findings(from_results(self.tables, self.profile, folder), folder)
+
+    def publish(
+        self,
+        results_dir: Path,
+        fewer: Iterable[str] = (),
+        seeds: Seeds = None,
+        *,
+        on_note: Callable[[str], None] | None = None,
+        on_warning: Callable[[str], None] | None = None,
+    ) -> Report | None:
+        """Write a report to the folder of published results.
+
+        Of a group those tables are published that were run, and a refused one does not stop the
+        others.
+
+        Args:
+            results_dir: The folder.
+            fewer: Ids of what may be published though it is not whole, or has less than before.
+            seeds: As for `report`.
+            on_note: Takes a sentence for each folder written, and for what is left out.
+            on_warning: Takes a sentence for each table of a group that is refused.
+
+        Returns:
+            What was published; None of a group.
+
+        Raises:
+            HarnessError: It is refused.
+        """
+        from harness.selection.publishing import publish, publish_group
+        from harness.selection.reporting import FigureReport, TableReport
+
+        note, allowed = on_note or _ignore, set(fewer)
+        if self.is_group:
+            publish_group(
+                self.name,
+                self.declared,
+                self.profile,
+                lambda table: self._asked(seeds) or self.shown(table, note),
+                Store(store_dir()),
+                results_dir,
+                allowed,
+                note,
+                on_warning or _ignore,
+            )
+            return None
+        report = self.report(seeds, note)
+        assert isinstance(report, TableReport | FigureReport)
+        folder = publish(report, results_dir, allow_fewer=self.id in allowed)
+        note(f"published in {folder}")
+        return report
+
+    def work(self, seeds: Sequence[int], *, skip_unsupported: bool = False) -> Work:
+        """Return the runs behind it.
+
+        Args:
+            seeds: Root seeds.
+            skip_unsupported: Of a group, leave out tables that the profile cannot run, even where
+                the selection does not say so.
+
+        Raises:
+            UserError: The profile cannot run it, or a row does not exist.
+        """
+        from harness.selection.work import plan_group
+        from harness.trainer.table_runs import plan_table
+
+        if self.figure is not None:
+            runs = self._figure_runs(self.figure, seeds)
+            if runs.runs:
+                return runs
+            reasons = "; ".join(dict.fromkeys(runs.lacking.values()))
+            raise UserError(
+                f"`{self.name}` cannot run on the profile `{self.profile.name}`: {reasons}"
+            )
+        if self.is_group:
+            skip = self.skip_unsupported or skip_unsupported
+            return plan_group(self.name, self.declared, self.profile, seeds, skip_unsupported=skip)
+        return plan_table(self.tables[0], self.profile, seeds, self.rows)
+
+    def shown(self, table: Table, on_note: Callable[[str], None]) -> tuple[int, ...]:
+        """Return the seeds that a report of a table shows when it is not told which.
+
+        They are the most complete of those ever asked for, the default ones where none were.
+
+        Args:
+            table: One of the tables.
+            on_note: Takes a sentence about those that are left out.
+
+        Raises:
+            UserError: There is no such row.
+            HarnessError: The record of the seeds asked for is broken.
+        """
+        from harness.report.asked import shown_seeds
+
+        found = shown_seeds(work_dir(), Store(store_dir()), table, self.profile, self.rows)
+        if found is None:
+            return seeds_of(DEFAULT_SEEDS)
+        if found.left_out:
+            on_note(_left_out(table, found))
+        return found.seeds
+
+    def _shown_of_figure(self) -> tuple[int, ...]:
+        """Return the most complete seeds ever asked for of the figure or of a table behind it.
+
+        Raises:
+            HarnessError: A record of seeds asked for is broken.
+        """
+        from harness.report.asked import ever_asked, most_complete, recall
+
+        assert self.figure is not None
+        folder, profile = work_dir(), self.profile.name
+        default = seeds_of(DEFAULT_SEEDS)
+        names = (self.id, *dict.fromkeys(ref.partition("/")[0] for ref in self.figure.rows))
+        known = {seed for name in names for seed in ever_asked(folder, name, profile)}
+        if not known:
+            return default
+        of_tables = {recall(folder, name, profile) for name in names[1:]} - {None}
+        (agreed,) = of_tables if len(of_tables) == 1 else (None,)
+        last = recall(folder, self.id, profile) or agreed or default
+        runs = self._figure_runs(self.figure, sorted(known))
+        return most_complete(runs, Store(store_dir()), last).seeds
+
+    def _figure_runs(self, figure: Figure, seeds: Sequence[int]) -> FigureRuns:
+        from harness.trainer.figure_runs import plan_figure
+
+        return plan_figure(figure, self.declared, self.profile, seeds)
+
+    def _asked(self, seeds: Seeds) -> tuple[int, ...] | None:
+        """Return the seeds that were asked for, None where none were."""
+        return self.seeds if seeds is None else seeds_of(seeds)
+
+    def _seeds(self, seeds: Seeds) -> tuple[int, ...]:
+        """Return the seeds that were asked for, else the default ones."""
+        return self._asked(seeds) or seeds_of(DEFAULT_SEEDS)
+
+    def _repr_html_(self) -> str:
+        """Return it for a notebook: what is asked, and the rows."""
+        found = []
+        for item in (self.figure,) if self.figure is not None else self.tables:
+            found.append(f"<h3>{escape(f'{item.id} · {item.title}')}</h3>")
+            found.append(f"<p>{escape(item.question)}</p>")
+            if isinstance(item, Table):
+                rows = "".join(
+                    f"<tr><td>{escape(row.id)}</td><td>{escape(row.label)}</td>"
+                    f"<td>{escape(row.baseline or '-')}</td></tr>"
+                    for row in item.rows
+                )
+                head = "<tr><th>row</th><th>label</th><th>baseline</th></tr>"
+                found.append(f"<table>{head}{rows}</table>")
+        return "".join(found)
+
+
+def select(
+    name: str,
+    profile: str = DEFAULT_PROFILE,
+    rows: str | Iterable[str] | None = None,
+    seeds: Seeds = None,
+    *,
+    skip_unsupported: bool = False,
+) -> Selection:
+    """Return what a name stands for: a table, a figure, or a group of tables.
+
+    Args:
+        name: Its name, or the path of a YAML file that declares a table.
+        profile: A profile's name, or the path of a YAML file that declares one.
+        rows: Only these rows of a table and their baselines, as ids or a text `a,b`.
+        seeds: Root seeds.
+        skip_unsupported: Of a group, leave out the tables that the profile cannot run.
+
+    Raises:
+        UserError: There is no such table, figure, profile or file, or an argument does not go with
+            what it is.
+    """
+    wanted = parse_names(
+        "--rows", rows if rows is None or isinstance(rows, str) else ",".join(rows)
+    )
+    asked = None if seeds is None else seeds_of(seeds)
+    tables, figure, known = _found(name)
+    if name in groups.GROUPS:
+        if wanted is not None:
+            raise UserError(
+                f"`--rows` names rows of one table; name that table instead of `{name}`"
+            )
+    elif figure is not None and wanted is not None:
+        raise UserError(f"`{name}` names its own rows; leave out `--rows`")
+    elif skip_unsupported:
+        names = " or ".join(f"`{group}`" for group in groups.GROUPS)
+        raise UserError(f"`--skip-unsupported` goes with {names}; leave it out for `{name}`")
+    scale = declared.named_profile(profile)
+    return Selection(name, scale, wanted, asked, skip_unsupported, tables, figure, known)
+
+
+def _found(name: str) -> tuple[tuple[Table, ...], Figure | None, Mapping[str, Table]]:
+    """Return the tables or the figure of a name, and all declared tables."""
+    if name in groups.GROUPS:
+        return tuple(groups.members(name, declared.all_tables())), None, declared.all_tables()
+    if is_figure(name):
+        return (), find_figure(declared.all_figures(), name), declared.all_tables()
+    table, known = declared.named_table(name)
+    return (table,), None, known
+
+
+def is_figure(name: str) -> bool:
+    """Return whether a name is a figure's, or is meant to be one's."""
+    # A table's name needs no look at the figures.
+    if name in declared.all_tables() or declared.own_file(name) is not None:
+        return False
+    return name.startswith("fig") or name in declared.all_figures()
+
+
+def _left_out(table: Table, shown: Shown) -> str:
+    """Return which seeds a report leaves out, in a sentence."""
+    from harness.report.view import seeds_text
+    from harness.words import counted
+
+    others = ", ".join(f"{seed} ({number})" for seed, number in shown.left_out.items())
+    return (
+        f"{table.id}: shown are the most complete seeds, {seeds_text(shown.seeds)}, with "
+        f"{shown.whole} of {counted(shown.runs, 'run')} done; left out, with how many are "
+        f"done: {others}; `--seeds` names others"
+    )
+
+
+def _ignore(_: str) -> None:
+    """Take a sentence that nobody wants to hear."""

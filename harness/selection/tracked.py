@@ -1,0 +1,102 @@
+"""What MLflow is to hold: the state of tables after a run, and of all that was ever run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from harness.catalogue.declared import all_figures, all_profiles, all_tables
+from harness.catalogue.profile import Profile, supported_rows
+from harness.catalogue.schema import Table
+from harness.project import work_dir
+from harness.report.asked import ever_asked, shown_seeds
+from harness.report.cells import Cell, build_cells
+from harness.selection.reporting import FigureReport, Report
+from harness.selection.work import Work, parts_of
+from harness.store import Store
+from harness.tracking import TableState, Tracker
+from harness.trainer.figure_runs import plan_figure
+from harness.trainer.table_runs import TableRuns, cells_served, plan_table
+
+
+def tracker_of(store: Store, warn: Callable[[str], None]) -> Tracker:
+    """Return the tracker of a store.
+
+    Args:
+        store: The store.
+        warn: Takes the one sentence that says MLflow cannot be had.
+    """
+    return Tracker(work_dir(), store, cells_served(all_tables()), warn=warn)
+
+
+def states_after(work: Work, report: Report) -> list[TableState]:
+    """Return what tracking shows of some work after a run of it.
+
+    Raises:
+        HarnessError: The record of the seeds asked for is broken, or the store cannot be read.
+    """
+    if isinstance(report, FigureReport):
+        # A figure has no rows of its own to track, only the runs of its tables' rows.
+        return [TableState(part, ()) for part in parts_of(work)]
+    return [
+        state
+        for table in report.tables
+        for state in states_of(table.runs, table.cells, table.store)
+    ]
+
+
+def states_of(runs: TableRuns, cells: Sequence[Cell], store: Store) -> list[TableState]:
+    """Return what tracking shows of a table after a command has computed some of its runs.
+
+    Of runs there are those of the command. Rows are those of the whole table with the seeds that a
+    report shows, whichever rows and seeds the command named, so that writing after a run and
+    writing from the store are the same.
+
+    Args:
+        runs: The runs of the command.
+        cells: Their cells.
+        store: The store they were read from.
+
+    Raises:
+        HarnessError: The record of the seeds asked for is broken, or the store cannot be read.
+    """
+    rows = supported_rows(runs.table, runs.profile)
+    shown = shown_seeds(work_dir(), store, runs.table, runs.profile, rows)
+    seeds = runs.seeds if shown is None else shown.seeds
+    if (rows, seeds) == (runs.row_ids, runs.seeds):
+        return [TableState(runs, cells)]
+    return [TableState(runs, ()), _rows_state(runs.table, runs.profile, seeds, rows, store)]
+
+
+def asked_states(store: Store) -> list[TableState]:
+    """Return the state of every table that was run, at every profile.
+
+    Of runs there are those of all seeds ever asked for, of rows those with the seeds that a report
+    shows. Of a figure that was run there are the runs behind it, by table and without cells.
+
+    Raises:
+        HarnessError: A record of the seeds asked for is broken, or the store cannot be read.
+    """
+    states = []
+    for profile in all_profiles().values():
+        for table in all_tables().values():
+            asked = ever_asked(work_dir(), table.id, profile.name)
+            rows = supported_rows(table, profile) if asked else []
+            shown = shown_seeds(work_dir(), store, table, profile, rows) if rows else None
+            if shown is None:
+                continue
+            if shown.seeds != asked:
+                states.append(TableState(plan_table(table, profile, asked, rows), ()))
+            states.append(_rows_state(table, profile, shown.seeds, rows, store))
+        for figure in all_figures().values():
+            asked = ever_asked(work_dir(), figure.id, profile.name)
+            if asked:
+                parts = plan_figure(figure, all_tables(), profile, asked).parts
+                states += [TableState(part, ()) for part in parts.values()]
+    return states
+
+
+def _rows_state(
+    table: Table, profile: Profile, seeds: Sequence[int], rows: Sequence[str], store: Store
+) -> TableState:
+    runs = plan_table(table, profile, seeds, rows)
+    return TableState(runs, build_cells(runs, store))

@@ -1,0 +1,287 @@
+"""Why a stage is new: the settings in which it differs from another, through all inputs.
+
+Two stages of one kind are compared setting by setting, then input by input. A difference is
+charged to the stage that has the setting, however far upstream, so that the answer names causes
+and not their consequences. Stages that are only in the store are compared the same way, through
+their manifests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from harness.catalogue.profile import Profile, supported_rows
+from harness.catalogue.recipe import Recipe
+from harness.catalogue.schema import Row, Table
+from harness.catalogue.wording import flattened, in_short
+from harness.engine import Plan
+from harness.store import Stage, Store
+from harness.store.manifest import record_of
+from harness.trainer.plan import Run
+from harness.trainer.table_runs import plan_table
+
+ABSENT = "(none)"
+"""Stands for a setting or an input that one of the two stages does not have."""
+
+MADE_BY = "made by"
+"""Key of the cause that two inputs come from stages of different kinds."""
+
+_OTHER_KIND = 100
+"""What a different kind counts against a neighbour: more than any number of settings."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A stage as far as comparing needs it; `inputs` of a stored stage may be gone."""
+
+    fingerprint: str
+    kind: str
+    label: str
+    version: int
+    settings: Mapping[str, Any]
+    inputs: dict[str, Node]
+
+    @cached_property
+    def flat(self) -> dict[str, Any]:
+        """The version and the settings, with dotted keys."""
+        return {"version": self.version} | flattened(self.settings)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A setting that differs, and the kinds of the stages that have it, upstream first."""
+
+    key: str
+    here: Any
+    there: Any
+    kinds: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the cause as JSON data."""
+        return {"key": self.key, "here": self.here, "there": self.there, "kinds": list(self.kinds)}
+
+
+class Nodes:
+    """Makes nodes of stages and of the store's entries, each once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._nodes: dict[str, Node] = {}
+
+    def of(self, stage: Stage) -> Node:
+        """Return a planned stage's node."""
+        known = self._nodes.get(stage.fingerprint)
+        if known is None:
+            inputs = {name: self.of(needed) for name, needed in stage.inputs.items()}
+            known = self._nodes[stage.fingerprint] = Node(
+                stage.fingerprint, stage.kind, stage.label, stage.version, stage.settings, inputs
+            )
+        return known
+
+    def stored(self) -> list[Node]:
+        """Return the nodes of everything in the store."""
+        return [self._entry(manifest["fingerprint"]) for manifest in self._store.stages()]
+
+    def _entry(self, fingerprint: str) -> Node:
+        known = self._nodes.get(fingerprint)
+        if known is None and self._store.status(fingerprint) == "done":
+            record = record_of(self._store.manifest(fingerprint))
+            inputs = {name: self._entry(needed) for name, needed in record.inputs.items()}
+            known = Node(
+                fingerprint, record.kind, record.label, record.version, record.settings, inputs
+            )
+        elif known is None:
+            known = Node(fingerprint, "removed", f"removed stage {fingerprint[:12]}", 1, {}, {})
+        self._nodes[fingerprint] = known
+        return known
+
+
+class Comparison:
+    """Compares stages; remembers what it has compared."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], tuple[Cause, ...]] = {}
+
+    def causes(self, here: Node, there: Node) -> tuple[Cause, ...]:
+        """Return the differing settings, upstream first; equal ones of several stages are one."""
+        pair = (here.fingerprint, there.fingerprint)
+        if here.fingerprint == there.fingerprint:
+            return ()
+        if pair not in self._known:
+            self._known[pair] = _merged(self._compare(here, there))
+        return self._known[pair]
+
+    def nearest(self, here: Node, others: Iterable[Node]) -> tuple[Node, tuple[Cause, ...]] | None:
+        """Return the node of the same kind with the fewest causes; the first of equals."""
+        compared = [
+            (there, self.causes(here, there)) for there in others if there.kind == here.kind
+        ]
+        return min(compared, key=_distance, default=None)
+
+    def _compare(self, here: Node, there: Node) -> Iterable[Cause]:
+        if here.kind != there.kind:
+            yield Cause(MADE_BY, here.kind, there.kind, (here.kind,))
+            return
+        for name in here.inputs | there.inputs:
+            mine, its = here.inputs.get(name), there.inputs.get(name)
+            if mine is not None and its is not None:
+                yield from self.causes(mine, its)
+            else:
+                yield Cause(name, _input(here, name), _input(there, name), (here.kind,))
+        for key in here.flat | there.flat:
+            if key in here.inputs or key in there.inputs:
+                continue  # an input of one and a setting of the other: said above
+            mine, its = here.flat.get(key, ABSENT), there.flat.get(key, ABSENT)
+            if mine != its:
+                yield Cause(key, mine, its, (here.kind,))
+
+
+def _input(node: Node, name: str) -> Any:
+    """Return what stands for an input where only one of two stages has it."""
+    if name in node.inputs:
+        return f"output of {node.inputs[name].label}"
+    return node.flat.get(name, ABSENT)
+
+
+def _distance(compared: tuple[Node, tuple[Cause, ...]]) -> tuple[int, int]:
+    """Return how far the compared node is: its causes, then how many stages have them."""
+    causes = compared[1]
+    far = sum(_OTHER_KIND if cause.key == MADE_BY else 1 for cause in causes)
+    return far, sum(len(cause.kinds) for cause in causes)
+
+
+def _merged(causes: Iterable[Cause]) -> tuple[Cause, ...]:
+    """Return causes with equal key and values made one."""
+    kinds: dict[tuple[str, str, str], dict[str, None]] = {}
+    first: dict[tuple[str, str, str], Cause] = {}
+    for cause in causes:
+        same = (cause.key, repr(cause.here), repr(cause.there))
+        first.setdefault(same, cause)
+        kinds.setdefault(same, {}).update(dict.fromkeys(cause.kinds))
+    return tuple(
+        Cause(cause.key, cause.here, cause.there, tuple(kinds[same]))
+        for same, cause in first.items()
+    )
+
+
+def explain(table: Table, name: str, profile: Profile, seed: int, store: Store) -> dict[str, Any]:
+    """Return why a row's stages are what they are, as JSON data.
+
+    Args:
+        table: The table.
+        name: Id of the row.
+        profile: The profile.
+        seed: Root seed.
+        store: What has been computed.
+
+    Raises:
+        UserError: There is no such row, or the profile cannot run it.
+    """
+    row = table.row(name)
+    # Rows this profile cannot run have no stages to compare with.
+    runs = plan_table(table, profile, (seed,), supported_rows(table, profile, asked=[row.id]))
+    nodes = Nodes(store)
+    around = _Around(store, Comparison(), nodes, nodes.stored(), {}, {})
+    own = set(runs.table.recipes(row))
+    for (run_id, _), run in runs.runs.items():
+        rows = [r.id for r in runs.rows if run_id in runs.table.recipes(r) and r.id != row.id]
+        for stage in Plan(run.targets):
+            around.rows.setdefault(stage.fingerprint, {}).update(dict.fromkeys(rows))
+            if run_id not in own:
+                around.others[stage.fingerprint] = nodes.of(stage)
+    nearest = _nearest_row(runs.table, row)
+    baseline = None if row.baseline is None else runs.table.row(row.baseline)
+    return {
+        "table": runs.table.id,
+        "row": row.id,
+        "profile": runs.profile.name,
+        "seed": runs.seeds[0],
+        "recipe": in_short(_recipe(runs.table, row)),
+        "baseline": _versus(runs.table, row, baseline),
+        "nearest": _versus(runs.table, row, nearest),
+        "runs": [
+            {"run": run_id, "stages": around.stages(runs.runs[run_id, runs.seeds[0]])}
+            for run_id in runs.table.recipes(row)
+        ],
+    }
+
+
+@dataclass
+class _Around:
+    """What a row's stages are compared with: the other rows' stages and the store's.
+
+    `rows` are the other rows that need a stage, `others` the stages of the other rows' runs, both
+    by fingerprint.
+    """
+
+    store: Store
+    comparison: Comparison
+    nodes: Nodes
+    stored: Sequence[Node]
+    rows: dict[str, dict[str, None]]
+    others: dict[str, Node]
+
+    def stages(self, run: Run) -> list[dict[str, Any]]:
+        """Return what is to be said about each stage of a run, inputs first."""
+        return [self._stage(self.nodes.of(stage)) for stage in Plan(run.targets)]
+
+    def _stage(self, node: Node) -> dict[str, Any]:
+        shared = list(self.rows.get(node.fingerprint, {}))
+        state = self.store.status(node.fingerprint)
+        others = [] if shared else list(self.others.values())
+        stored = [] if state == "done" else self.stored
+        failure = self.store.failure(node.fingerprint) if state == "failed" else None
+        return {
+            "kind": node.kind,
+            "label": node.label,
+            "fingerprint": node.fingerprint,
+            "state": state,
+            "failure": failure["reason"] if failure else None,
+            "shared_with": shared,
+            "new_among_rows": self._against(node, others),
+            "new_in_store": self._against(node, stored),
+        }
+
+    def _against(self, node: Node, others: Sequence[Node]) -> dict[str, Any] | None:
+        found = self.comparison.nearest(node, others)
+        if found is None:
+            return None
+        there, causes = found
+        return {
+            "label": there.label,
+            "fingerprint": there.fingerprint,
+            "rows": list(self.rows.get(there.fingerprint, {})),
+            "causes": [cause.as_json() for cause in causes],
+        }
+
+
+def _versus(table: Table, row: Row, other: Row | None) -> dict[str, Any] | None:
+    """Return how a row's recipe differs from another row's."""
+    if other is None:
+        return None
+    causes = [cause.as_json() for cause in _recipe_causes(table, row, other)]
+    return {"row": other.id, "recipe": in_short(_recipe(table, other)), "causes": causes}
+
+
+def _recipe(table: Table, row: Row) -> Recipe:
+    """Return a row's recipe; rows differ in every column alike, so the first speaks for all."""
+    return table.recipe_of(row, table.columns[0])
+
+
+def _recipe_causes(table: Table, row: Row, other: Row) -> list[Cause]:
+    here = flattened(_recipe(table, row).canonical())
+    there = flattened(_recipe(table, other).canonical())
+    return [
+        Cause(key, here.get(key, ABSENT), there.get(key, ABSENT), ())
+        for key in here | there
+        if here.get(key, ABSENT) != there.get(key, ABSENT)
+    ]
+
+
+def _nearest_row(table: Table, row: Row) -> Row | None:
+    """Return the other row whose recipe differs in the fewest settings; the first of equals."""
+    others = [other for other in table.rows if other.id != row.id]
+    return min(others, key=lambda other: len(_recipe_causes(table, row, other)), default=None)

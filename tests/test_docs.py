@@ -1,0 +1,163 @@
+"""The documentation: what it tells a reader to write works, and what it names exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from harness.catalogue.load import load_tables
+from harness.project import results_dir
+from harness.report.published import read_published
+from harness.report.scores import numbers
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+
+BLOCK = re.compile(
+    r"^```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$", re.M | re.S
+)
+WALK = re.compile(r"<!-- walk: (\w+) -->\n(.*?)<!-- end of walk -->", re.S)
+STEP = re.compile(r"^\d+\. `([\w/]+\.py)` · ((?:`[\w.]+`(?:, )?)+):", re.M)
+ROWS = re.compile(r"^rows:\n(?:(?:[ #].*)?\n)*", re.M)
+AT_THE_END = ", at the end of rows"
+
+DOES = re.compile(r"^```(?:bash|diff|\w+ title=)", re.M)
+TRIED = [page.stem for page in PAGES if DOES.search(page.read_text(encoding="utf-8"))]
+"""Pages with something to write or to type; a command that takes long is in a block of `text`."""
+
+
+class Block(NamedTuple):
+    language: str
+    title: str | None
+    text: str
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """Yield the fenced blocks of a page, in order."""
+    for found in BLOCK.finditer(page.read_text(encoding="utf-8")):
+        yield Block(found["language"], found["title"], found["text"])
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """Return a copy of the project that a reader may write to."""
+    for name in ("harness", "experiments", "ablations"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "results"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    return tmp_path
+
+
+def type_in(folder: Path, command: str, stdin: str | None = None) -> str:
+    """Type a command in a folder, and return what it printed.
+
+    `harness` and `python` are those of this interpreter, which finds the package in the folder.
+    """
+    said = f'harness() {{ "{sys.executable}" -m harness.cli.main "$@"; }}\n'
+    said += f'python() {{ "{sys.executable}" "$@"; }}\n{command}'
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(folder), "HOME": str(folder)}
+    done = subprocess.run(
+        ["bash", "-euc", said], cwd=folder, env=environment, input=stdin, text=True,
+        capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def follow(block: Block, folder: Path) -> None:
+    """Do what a block says."""
+    if block.language == "diff":
+        type_in(folder, "git apply --unidiff-zero -", block.text)
+    elif block.language == "bash":
+        type_in(folder, block.text)
+    elif block.title is not None and block.title.endswith(AT_THE_END):
+        path = folder / block.title.removesuffix(AT_THE_END)
+        text = path.read_text(encoding="utf-8")
+        rows = ROWS.search(text)
+        assert rows is not None
+        end = rows.start() + len(rows[0].rstrip())
+        path.write_text(f"{text[:end]}\n{block.text}{text[end:]}", encoding="utf-8")
+    elif block.title is not None:
+        (folder / block.title).write_text(block.text, encoding="utf-8")
+        if block.language == "python":
+            type_in(folder, f"python {block.title}")
+
+
+@pytest.mark.parametrize("name", TRIED)
+def test_what_a_page_says_to_write_and_to_type_works(name: str, copy: Path) -> None:
+    for block in blocks(DOCS / f"{name}.md"):
+        follow(block, copy)
+
+
+def test_a_new_row_is_a_row_of_its_table(copy: Path) -> None:
+    """The rows that the page adds come after those there are, and before the claims."""
+    first = next(block for block in blocks(DOCS / "declaring.md") if block.title)
+    before = yaml.safe_load((copy / "ablations/table4.yaml").read_text(encoding="utf-8"))
+    follow(first, copy)
+    after = yaml.safe_load((copy / "ablations/table4.yaml").read_text(encoding="utf-8"))
+    assert [row["id"] for row in after["rows"]] == [
+        *(row["id"] for row in before["rows"]),
+        "eva-a_dis-greedy",
+    ]
+    assert after["claims"] == before["claims"]
+
+
+def test_the_walks_name_functions_that_are_there_each_file_once() -> None:
+    walks = dict(WALK.findall((DOCS / "architecture.md").read_text(encoding="utf-8")))
+    assert sorted(walks) == ["prompt", "run"]
+    for walk in walks.values():
+        steps = STEP.findall(walk)
+        assert len(steps) == len(re.findall(r"^\d+\.", walk, re.M))
+        files = [file for file, _ in steps]
+        assert len(files) == len(set(files))
+        missing = [
+            f"{file}: {name}"
+            for file, names in steps
+            for name in re.findall(r"`([\w.]+)`", names)
+            if name not in defined_in(ROOT / file)
+        ]
+        assert not missing, "\n".join(missing)
+
+
+def defined_in(path: Path) -> set[str]:
+    """Return the functions and classes of a module, and the methods as `Class.method`."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    found = {node.name for node in tree.body if isinstance(node, kinds)}
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    return found | {f"{c.name}.{node.name}" for c in classes for node in c.body
+                    if isinstance(node, kinds)}  # fmt: skip
+
+
+def test_the_architecture_names_every_package() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    packages = {path.parent.name for path in (ROOT / "harness").glob("*/__init__.py")}
+    assert not {name for name in packages if f"`harness/{name}/`" not in text}
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    entries = re.findall(r": ([\w-]+\.md)", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert sorted({*entries} - {"findings.md"}) == [page.name for page in PAGES]
+
+
+def test_the_report_in_the_readme_is_that_of_three_of_the_published_seeds() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    table = load_tables()["table4"]
+    measured = read_published(results_dir() / "micro" / "table4").measured
+    for row in table.rows:
+        found = numbers(measured, row.run, "dpo-h1", (0, 1, 2), "ah_wr")
+        said = f"{found.mean:.1f} ±{found.ci_high - found.mean:.1f}"
+        if row.baseline is not None:
+            said += f" {found.gain:+.1f} ±{found.gain_ci_high - found.gain:.1f}"
+        (line,) = [line for line in lines if line.startswith(f"{row.label}  ")]
+        assert " ".join(line.split()).startswith(" ".join([row.label, said])), line

@@ -1,0 +1,190 @@
+"""Plug-ins: a file of the user's own adds a metric or a loss, and everything else follows.
+
+Each test runs Python in a process of its own, because what is added stays for a process's life.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+METRIC = """
+import harness
+
+@harness.metric("top_gap", version="{version}", inverse=False)
+def top_gap(rewards):
+    return rewards.max(axis=1) - rewards.mean(axis=1) + 1.0
+"""
+
+LOSS = """
+import harness
+
+@harness.loss("ipo", version="1", like="dpo")
+def ipo():
+    from harness.training.dpo import DPO
+
+    class IPO(DPO):
+        name = "IPO"
+
+    return IPO
+"""
+
+
+def python(code: str, folder: Path, *plugins: Path) -> str:
+    """Run code in a process with plug-ins, and return what it prints."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "HARNESS_WORK": str(folder / "work"),
+        "HARNESS_PLUGINS": ",".join(map(str, plugins)),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def plugin(folder: Path, text: str, name: str = "mine") -> Path:
+    path = folder / f"{name}.py"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def table(folder: Path, name: str, recipe: str) -> Path:
+    """Write a table of our own with one row, and return its file."""
+    path = folder / f"{name}.yaml"
+    text = f"""
+        id: {name}
+        kind: ablation
+        title: Mine
+        question: Does it help?
+        source: ours
+        columns:
+          - {{id: mt_avg, benchmark: MT-Bench, metric: mean rating over both turns,
+             printed: avg., unit: 1-10, direction: higher}}
+        recipe: {{algorithm: dpo, chain: [human, eva], reward_model: pointwise}}
+        rows:
+          - id: row
+            label: mine
+            run: {name}-run
+            baseline: null
+            recipe: {{{recipe}}}
+        notes: []
+        claims: []
+    """
+    path.write_text(textwrap.dedent(text), encoding="utf-8")
+    return path
+
+
+def harness(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HARNESS_WORK": str(folder / "work")}
+    environment.pop("HARNESS_PLUGINS", None)
+    command = [sys.executable, "-m", "harness.cli.main", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_metric_of_ones_own_is_planned_with_its_version(tmp_path: Path) -> None:
+    """Its plug-in and version are in the identity of the stages that select by it alone."""
+    own = table(tmp_path, "mine_table", "creator: {metric: top_gap}")
+    code = (
+        "import json, harness\n"
+        f"runs = harness.load({str(own)!r}, seeds=[0]).plan()\n"
+        "found = {s.kind: [s.settings.get('plugin'), s.fingerprint] for s in runs.stages}\n"
+        "print(json.dumps(found))"
+    )
+    first, again, newer = (
+        json.loads(python(code, tmp_path, plugin(tmp_path, METRIC.format(version=version))))
+        for version in ("1", "1", "2")
+    )
+    assert first == again
+    assert first["select"][0] == {"name": "mine", "version": "1"}
+    assert newer["select"][0] == {"name": "mine", "version": "2"}
+    assert newer["select"][1] != first["select"][1]
+    assert newer["generate"][0] is None
+    assert {kind for kind in first if first[kind][0] is not None} == {"select"}
+
+
+def test_a_worker_finds_the_metric(tmp_path: Path) -> None:
+    """By hand: (1, 3) has max 3, mean 2 and so 3 - 2 + 1 = 2; (2, 2) has 1."""
+    (tmp_path / "steps.py").write_text(
+        "from harness.eva.informativeness import informativeness\n"
+        "def measure_stage(ctx):\n"
+        "    found = informativeness([[1, 3], [2, 2]], ctx.settings['metric']).tolist()\n"
+        "    (ctx.output / 'found.txt').write_text(str(found))\n"
+    )
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        f"sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from harness.engine import LocalEngine, Plan\n"
+        "from harness.store import Stage, Store\n"
+        f"folder = Path({str(tmp_path)!r})\n"
+        "store = Store(folder / 'store')\n"
+        "stage = Stage('measure', 1, {'metric': 'top_gap'}, {}, 'measure')\n"
+        "functions = {'measure': 'steps:measure_stage'}\n"
+        "engine = LocalEngine(store, functions, folder / 'logs', jobs=1)\n"
+        "outcome = engine.run(Plan([stage]))\n"
+        "assert outcome.ok, outcome.failed\n"
+        "print((store.open(stage.fingerprint) / 'found.txt').read_text())"
+    )
+    found = python(code, tmp_path, plugin(tmp_path, METRIC.format(version="1")))
+    assert json.loads(found) == [2.0, 1.0]
+
+
+def test_a_loss_of_ones_own_has_hyperparameters_and_trains(tmp_path: Path) -> None:
+    """A profile states its hyperparameters as DPO's; planning it needs no torch."""
+    shipped = (ROOT / "harness" / "profiles" / "micro.yaml").read_text(encoding="utf-8")
+    block = shipped[shipped.index("  dpo:\n") : shipped.index("  sppo:\n")]
+    text = shipped.replace("name: micro\n", "name: wider\n", 1).replace(
+        "  sppo:\n", block.replace("dpo", "ipo", 1) + "  sppo:\n", 1
+    )
+    text = text.replace("algorithms: [dpo", "algorithms: [ipo, dpo", 1)
+    profile = tmp_path / "wider.yaml"
+    profile.write_text(text, encoding="utf-8")
+    own = table(tmp_path, "ipo_table", "algorithm: ipo")
+    code = (
+        "import sys, harness\n"
+        f"plan = harness.load({str(own)!r}, {str(profile)!r}, seeds=[0]).plan()\n"
+        "settings = next(str(s.settings) for s in plan.stages if s.kind == 'train')\n"
+        "print(settings)\n"
+        "assert 'torch' not in sys.modules\n"
+        "from harness.training.offline import algorithm\n"
+        "found = algorithm('ipo', eval(settings))\n"
+        "print(type(found).__name__, found.beta)"
+    )
+    lines = python(code, tmp_path, plugin(tmp_path, LOSS)).splitlines()
+    assert "'plugin': {'name': 'mine', 'version': '1'}" in lines[0]
+    assert lines[1].startswith("IPO ")
+
+
+def test_an_unknown_metric_gets_the_nearest_right_name(tmp_path: Path) -> None:
+    own = table(tmp_path, "typo_table", "creator: {metric: top_gpa}")
+    mine = plugin(tmp_path, METRIC.format(version="1"))
+    done = harness(tmp_path, "--plugin", str(mine), "plan", str(own))
+    assert done.returncode == 2
+    assert "`top_gpa` is not known; did you mean `top_gap`?" in done.stderr
+    without = harness(tmp_path, "plan", str(own))
+    assert without.returncode == 2
+    assert "`top_gpa` is not known; it can be `a_min`" in without.stderr
+
+
+def test_a_plugin_that_is_wrong_is_one_sentence(tmp_path: Path) -> None:
+    for text, code, words in (
+        (None, 2, "there is no plug-in"),
+        ("1 / 0", 1, "cannot be loaded: ZeroDivisionError"),
+        (METRIC.format(version=""), 2, "needs a version"),
+        (METRIC.format(version="1").replace("top_gap", "a_min"), 2, "there is already (shipped)"),
+    ):
+        mine = tmp_path / "none.py" if text is None else plugin(tmp_path, text)
+        done = harness(tmp_path, "--plugin", str(mine), "list")
+        assert done.returncode == code, done.stderr
+        assert words in done.stderr
+        assert "Traceback" not in done.stderr
