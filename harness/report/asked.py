@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.errors import HarnessError
+from harness.foreign import read_json
 from harness.store.faults import explained
 from harness.store.scratch import scratch
 
@@ -148,7 +149,7 @@ def _read(work_dir: Path, table: str, profile: str) -> tuple[tuple[int, ...], tu
     path = _path(work_dir, table, profile)
     try:
         with explained("reading the seeds asked for", work_dir):
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = read_json(path.read_bytes())
         last, earlier = tuple(found["seeds"]), tuple(found.get("earlier", ()))
     except FileNotFoundError:
         return (), ()

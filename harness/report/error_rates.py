@@ -11,11 +11,11 @@ what was measured, and never a number of its own.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness import foreign
 from harness.catalogue.schema import Table
 from harness.errors import HarnessError
 from harness.report.aa import one_recipe_twice, rate_of, simulated_nulls
@@ -217,7 +217,7 @@ def read(profile_results: Path) -> dict[str, Any] | None:
     """
     path = profile_results / FOLDER / REPORT
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found: dict[str, Any] = foreign.read_json(path.read_bytes())
         lines(found)
     except FileNotFoundError:
         return None

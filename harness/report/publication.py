@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness import foreign
 from harness.errors import HarnessError
 from harness.report.json import dumps
 from harness.store.faults import explained
@@ -196,13 +196,14 @@ def read_index(results_dir: Path) -> Index:
     refuse_what_is_no_file(results_dir)
     try:
         text = path.read_text(encoding="utf-8")
-        found = {str(place): Entry.from_json(data) for place, data in json.loads(text).items()}
+        said = foreign.read_json(text)
+        found = {str(place): Entry.from_json(data) for place, data in said.items()}
     except FileNotFoundError as error:
         raise HarnessError(
             f"{path} is missing, so nothing says what must be published; restore it from version "
             "control, or publish something"
         ) from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _broken(path) from error
     if text != _index_text(found):
         raise _broken(path)
@@ -254,10 +255,10 @@ def read_json(path: Path, what: str = "table") -> dict[str, Any]:
         HarnessError: It is missing, or holds no object.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = foreign.read_json(path.read_bytes())
     except FileNotFoundError as error:
         raise HarnessError(f"{path} is missing; publish the {what} again") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise HarnessError(f"{path} is not JSON; publish the {what} again") from error
     if not isinstance(found, dict):
         raise HarnessError(f"{path} does not hold a report; publish the {what} again")

@@ -137,7 +137,7 @@ def _first_changed_number(folder: Path) -> str | None:
     try:
         rows = read_rows(folder / SCORES, "run_id", "seed", "column", "prompt_id", "value")
         measured = grouped([((run, seed, score), p, value) for run, seed, score, p, value in rows])
-        report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+        report = read_json(folder / REPORT)
         published = Published(folder, report, measured)
         pairs = list(zip(published.cells, recompute(published), strict=True))
     except (HarnessError, OSError, ValueError, KeyError, TypeError):
@@ -222,10 +222,9 @@ def published_folders(results_dir: Path) -> Iterator[Path]:
 def is_table(folder: Path) -> bool:
     """Return whether a report is a table's; one that cannot be read counts, and fails the check."""
     try:
-        report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
-    except ValueError:
+        return TABLE.mark in read_json(folder / REPORT)
+    except HarnessError:
         return True
-    return not isinstance(report, dict) or TABLE.mark in report
 
 
 TABLE = Kind("table", "cells", table_extent, check)

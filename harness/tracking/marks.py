@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from harness.foreign import read_json
+
 _ENDED = "ended.json"
 
 
@@ -139,8 +141,9 @@ class Marks:
 def _content(file: IO[str]) -> dict[str, frozenset[str]]:
     """Return what a mark says; nothing where its process was killed while it wrote."""
     try:
-        return {name: frozenset(found) for name, found in json.load(file).items()}
-    except ValueError:
+        said = read_json(file.read())
+        return {name: frozenset(map(str, found)) for name, found in said.items()}
+    except (ValueError, TypeError, AttributeError):
         return {}
 
 

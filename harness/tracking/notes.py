@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from harness.foreign import read_json
 from harness.tracking.database import database_id
 from harness.tracking.record import Record, sha256
 
@@ -44,7 +45,7 @@ class Notes:
     def _digests(self) -> dict[str, str]:
         """Return the digests of the records the server had, by identity."""
         try:
-            note = json.loads(self._path.read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
+            note = read_json(self._path.read_bytes())
+            return dict(note["digests"]) if note["database"] == database_id(self._uri) else {}
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
             return {}
-        return dict(note["digests"]) if note["database"] == database_id(self._uri) else {}

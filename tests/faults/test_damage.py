@@ -12,6 +12,8 @@ from pathlib import Path
 from rounds import Player, Round
 from scene import ROOT, ROWS, RUN, Done, Scene
 
+from harness.tracking.marks import Marks
+
 REPORT = ("report", *ROWS, "0", "--json")
 
 Damage = Callable[[Path, random.Random], None]
@@ -78,17 +80,15 @@ def replace(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-ALL: tuple[Damage, ...] = (
-    flip, flip, flip, scribble, cut, cut, grow, nest, remove, link, turn_into_folder,
-    turn_into_pipe,
-)  # fmt: skip
+CONTENT: tuple[Damage, ...] = (flip, flip, flip, scribble, cut, cut, grow, nest, remove)
+ALL = (*CONTENT, link, turn_into_folder, turn_into_pipe)
 
 
-def damaged(path: Path, dice: random.Random) -> Damage:
+def damaged(path: Path, dice: random.Random, ways: tuple[Damage, ...] = ALL) -> Damage:
     """Damage a file so that it says something else than before; return how."""
     before = path.read_bytes()
     while True:
-        damage = dice.choice(ALL)
+        damage = dice.choice(ways)
         if before or damage not in (flip, scribble, cut):
             damage(path, dice)
             if not path.is_file() or not same(before, path.read_bytes(), path.suffix):
@@ -189,6 +189,32 @@ def test_damage_to_the_store_before_a_run(play: Player) -> None:
 
     def numbers(done: Done) -> list[object]:
         return [(cell["row"], cell["column"], cell["mean"], cell["gain"]) for cell in done.json]
+
+    play(damage)
+
+
+def test_damage_to_the_notes_in_the_work_folder(play: Player) -> None:
+    """What was asked for and what was tracked: a sentence, or as if the note were not there."""
+
+    def damage(played: Round) -> None:
+        scene = Scene(played)
+        shutil.copytree(published(scene).work, scene.work)
+        Marks(scene.work).begin({"a run": ["arena_hard"]}).end()
+        assert scene.call("sync").code == 0
+        whole = played.folder / "whole"
+        shutil.copytree(scene.work, whole)
+        for _ in range(3):
+            path = scene.dice.choice(notes(scene.work))
+            damaged(path, scene.dice, CONTENT)
+            scene.inside("report", "table4")
+            scene.inside("claims", "table4")
+            done = scene.call("sync")
+            assert done.code == 0 or "harness: " in done.errors, done
+            put_back(path, whole / path.relative_to(scene.work))
+
+    def notes(work: Path) -> list[Path]:
+        kept = (path for name in ("asked", "tracking") for path in (work / name).rglob("*"))
+        return sorted(p for p in kept if p.is_file() and "lock" not in p.name)
 
     play(damage)
 

@@ -91,16 +91,18 @@ def test_rivals_on_one_tracking_server(play: Player) -> None:
     """Commands with work folders of their own write the same runs to one MLflow, each once."""
 
     def rival(played: Round) -> None:
-        first = Scene(played)
+        first = Scene(played, "work-0")
         uri = new_database(first)
         number = min(how_many(play, played, 2), 6)
         running = [
             Scene(played, f"work-{i}").start(*RUN, "--jobs", "1", MLFLOW_TRACKING_URI=uri)
             for i in range(number)
         ]
-        for each in running:
-            done = each.end()
+        ended = [each.end() for each in running]
+        for done in ended:
             assert done.code == 0, done.errors
+        if any("harness sync" in done.errors for done in ended):  # it was too slow for so many
+            assert first.call("sync", MLFLOW_TRACKING_URI=uri).code == 0
         runs = held(uri)
         first.tally.never(
             "MLflow runs doubled", [name for name, found in runs.items() if len(found) > 1]

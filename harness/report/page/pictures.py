@@ -13,12 +13,12 @@ Pictures become data in the page itself, as images, where nothing they hold can 
 from __future__ import annotations
 
 import base64
-import json
 import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness import foreign
 from harness.report import view
 from harness.report.curves import draw_curves
 from harness.report.figures.report import FILE, FigureReport
@@ -111,7 +111,7 @@ def published(profile_results: Path) -> list[Picture]:
 
 def _findings(folder: Path) -> tuple[str, ...]:
     try:
-        found = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+        found = foreign.read_json((folder / REPORT).read_bytes())
     except (FileNotFoundError, ValueError):
         return ()
     findings = found.get("findings") if isinstance(found, dict) else None
