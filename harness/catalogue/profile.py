@@ -434,7 +434,8 @@ def load_profiles(place: Path | None = None) -> dict[str, Profile]:
         if profile.name != path.stem:
             text = f"name: `{profile.name}` differs from the name of the file; rename one"
             problems.append(document.problem(("name",), text))
-        profile._file = path
+        if path != profile.file:  # a shipped one is where its name says
+            profile._file = path
         profiles[profile.name] = profile
     if problems:
         raise CatalogueError(problems)
