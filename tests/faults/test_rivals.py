@@ -28,7 +28,7 @@ def test_rivals_on_one_store(play: Player) -> None:
         scene = Scene(played)
         calm, other = scene.calm(*RUN), scene.calm(*OTHER)
         asked = [
-            OTHER if scene.dice.random() < 0.25 else RUN for _ in range(how_many(play, played, 4))
+            OTHER if scene.dice.random() < 0.25 else RUN for _ in range(how_many(play, played, 3))
         ]
         running = [scene.start(*each, "--jobs", str(scene.dice.choice((1, 2)))) for each in asked]
         ended = [each.end() for each in running]
@@ -50,7 +50,7 @@ def test_rivals_of_which_some_are_killed(play: Player) -> None:
     def rival(played: Round) -> None:
         scene = Scene(played)
         calm = scene.calm(*RUN)
-        number = how_many(play, played, 3)
+        number = how_many(play, played, 2)
         running = [scene.start(*RUN, "--jobs", "1") for _ in range(number)]
         victims = scene.dice.sample(running, scene.dice.randrange(1, number))
         for victim in victims:
