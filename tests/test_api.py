@@ -62,6 +62,8 @@ def test_a_table_is_planned_and_shows_itself() -> None:
     assert (plan.summary["runs"], plan.summary["jobs"]) == (18, 3)
     assert plan.summary["stages"]["missing"] == len(plan.stages) > 0
     assert plan.headline in plan._repr_html_()
+    assert repr(plan) == f"<plan: {plan.headline}>"
+    assert repr(table) == "<table4 on micro, seeds 0-1>"
     assert table._repr_html_().count("<tr>") == 1 + 9
     assert table.plan(seeds="0").summary["seeds"] == [0]
 
@@ -84,6 +86,7 @@ def test_a_report_of_nothing_has_no_numbers() -> None:
     assert set(frame["state"]) == {"not_run"}
     assert frame["mean"].isna().all()
     assert set(frame["paper"].notna()) == {True}
+    assert "not run" in repr(report)
     html = report._repr_html_()
     assert "Arena-Hard" in html
     assert "not run" in html

@@ -53,7 +53,7 @@ def has_price(profile: Profile) -> bool:
     return not world_of(profile).self_contained
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunPlan:
     """What a run of a selection would compute, and what is done of it.
 
@@ -271,6 +271,9 @@ class RunPlan:
             # What is stored is safe; the next run or sync writes what MLflow lacks.
             tracker.close(timeout_s=2.0)
             raise
+
+    def __repr__(self) -> str:
+        return f"<plan: {self.headline}>"
 
     def _repr_html_(self) -> str:
         """Return the plan for a notebook: what it says of itself, and its stages by kind."""

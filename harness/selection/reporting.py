@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from harness.report.view import Block
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report(ABC):
     """What the store holds of what was selected.
 
@@ -47,6 +47,9 @@ class Report(ABC):
     @abstractmethod
     def tables(self) -> Sequence[TableReport]:
         """The tables in it; a figure has none."""
+
+    def __repr__(self) -> str:
+        return self.text(Format.terminal, details=False)
 
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:
@@ -73,7 +76,7 @@ class Report(ABC):
         """Return the report for a notebook."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TableReport(Report):
     """What the store holds of a table at one profile.
 
@@ -128,7 +131,7 @@ class TableReport(Report):
         return _html(view.heading(report), view.facts(report), view.blocks(report))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FigureReport(Report):
     """What the store holds of a figure at one profile.
 
@@ -172,7 +175,7 @@ class FigureReport(Report):
         return _html(self.details.heading, self.details.facts, self.details.blocks)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GroupReport(Report):
     """What the store holds of several tables.
 

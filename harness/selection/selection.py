@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,7 +46,7 @@ Seeds = str | int | Iterable[int] | None
 """Seeds: a text such as `0-4`, numbers, or None for those that suit."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Selection:
     """What is asked for: tables or a figure, rows, a profile and seeds.
 
@@ -69,7 +69,14 @@ class Selection:
     skip_unsupported: bool
     tables: tuple[Table, ...]
     figure: Figure | None
-    declared: Mapping[str, Table] = field(repr=False)
+    declared: Mapping[str, Table]
+
+    def __repr__(self) -> str:
+        from harness.report.view import seeds_text
+
+        seeds = "" if self.seeds is None else f", seeds {seeds_text(self.seeds)}"
+        rows = "" if self.rows is None else f", rows {', '.join(self.rows)}"
+        return f"<{self.id} on {self.profile.name}{rows}{seeds}>"
 
     @property
     def is_group(self) -> bool:
