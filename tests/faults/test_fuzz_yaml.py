@@ -86,6 +86,10 @@ ATTACKS = {
 }
 
 
+LONGEST_S = 10.0
+"""Processor seconds. It takes less than one on an idle machine, and took minutes without limits."""
+
+
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("kind", ["table", "templates", "prices"])
 def test_an_attack_is_one_located_sentence_within_a_second(
@@ -97,7 +101,7 @@ def test_an_attack_is_one_located_sentence_within_a_second(
     began = time.process_time()
     with pytest.raises(UserError) as caught:
         KINDS[kind][1](path)
-    assert time.process_time() - began < 1.0
+    assert time.process_time() - began < LONGEST_S
     sentence = str(caught.value).removeprefix(
         "There is 1 problem in the declarations; correct and try again:\n"
     )
@@ -106,7 +110,7 @@ def test_an_attack_is_one_located_sentence_within_a_second(
     assert said in sentence
 
 
-def test_many_unknown_keys_and_many_wrong_rows_are_told_within_a_second(tmp_path: Path) -> None:
+def test_many_unknown_keys_and_many_wrong_rows_are_told_in_seconds(tmp_path: Path) -> None:
     whole = KINDS["table"][0].read_text(encoding="utf-8")
     keys = "".join(f"titel{i}: 1\n" for i in range(5_000))
     rows = "rows:\n" + "".join(f"  - {{id: r{i}, basline: x}}\n" for i in range(3_000))
@@ -118,7 +122,7 @@ def test_many_unknown_keys_and_many_wrong_rows_are_told_within_a_second(tmp_path
         began = time.process_time()
         with pytest.raises(CatalogueError) as caught:
             load_tables([tmp_path])
-        assert time.process_time() - began < 1.0
+        assert time.process_time() - began < LONGEST_S
         assert 1 < len(caught.value.problems) < 120
         assert any("more problems" in problem.message for problem in caught.value.problems)
 
