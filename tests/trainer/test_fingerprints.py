@@ -5,6 +5,8 @@ computed is lost and all that is published can no longer be traced. Nothing but 
 change what `fingerprints.json` records, and then it is written again with
 
     python tests/trainer/test_fingerprints.py
+
+Judging depends on the benchmarks' own packages, so it is recorded as if none were installed.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from harness.sweep.space import candidate, points
 from harness.trainer.figure_runs import plan_figure
 from harness.trainer.table_runs import plan_table
 from harness.worlds.mock import build
+from harness.worlds.real import benchmarks
 
 RECORD = Path(__file__).with_name("fingerprints.json")
 SEEDS = (0, 1)
@@ -48,6 +51,7 @@ def test_no_stage_has_changed_its_identity(
 ) -> None:
     monkeypatch.delenv("HARNESS_WORLD", raising=False)
     monkeypatch.setenv("HARNESS_WORK", str(tmp_path))
+    monkeypatch.setattr(benchmarks, "version_of", lambda _package: benchmarks.NOT_INSTALLED)
     if name == MADE_HERE:
         build.build(0)
     expected = {key: it for key, it in recorded().items() if key.partition("/")[0] == name}
@@ -106,6 +110,7 @@ if __name__ == "__main__":
 
     with tempfile.TemporaryDirectory() as work:
         os.environ["HARNESS_WORK"] = work
+        benchmarks.version_of = lambda _package: benchmarks.NOT_INSTALLED
         build.build(0)
         found = dict(it for name in PROFILES for it in identities(load_profiles()[name]))
         RECORD.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
