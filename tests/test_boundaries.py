@@ -23,8 +23,8 @@ LAYERS = (
     {"errors", "foreign"},
     {"project", "quiet", "words"},
     {"extensions"},  # what plug-ins add, by name
-    {"registry", "statistics", "store"},
-    {"engine", "eva", "evaluation", "models"},  # the engine runs stages and knows no kind of them
+    {"registry", "runtime", "statistics"},  # the runtime runs stages and knows no kind of them
+    {"eva", "evaluation", "models"},
     {"solver"},  # has what `models` loads answer, by whatever engine
     {"training", "worlds"},  # train what `models` loads; answer for what a profile names
     {"trainer"},  # turns recipes into stages that call all of the above
@@ -57,17 +57,16 @@ HOMES = {
 HEAVY = ("torch", "transformers", "trl", "mlflow", "datasets", "optuna", "pandas")
 
 LIGHT = (
-    "harness.registry",
     "harness.benchmarking",
     "harness.cli",
     "harness.cost",
-    "harness.engine",
     "harness.export",
     "harness.preflight",
+    "harness.registry",
     "harness.report",
+    "harness.runtime",
     "harness.selection",
     "harness.statistics",
-    "harness.store",
     "harness.worlds.real",
 )
 """Packages of which no module, once imported, has loaded a heavy library."""
@@ -102,7 +101,7 @@ UNSAFE_ARGUMENTS = {"trust_remote_code", "allow_pickle"}
 
 
 def part_of(path: Path) -> str:
-    """Return the part of the package a file belongs to: `store`, `errors`."""
+    """Return the part of the package a file belongs to: `runtime`, `errors`."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 

@@ -41,8 +41,8 @@ def why(
     with what is in the store.
     """
     from harness.registry.declared import named_profile, named_table
+    from harness.runtime import Store
     from harness.selection.why import explain
-    from harness.store import Store
 
     named, name = _place(table, row)
     declared, _ = named_table(named)

@@ -31,8 +31,8 @@ from harness.evaluation.judging.client import Done, Outcome, work_through
 from harness.evaluation.judging.request import ChatRequest, Message, Reply
 from harness.evaluation.published import preferences_from_annotations
 from harness.foreign import read_json, read_plain
+from harness.runtime.stage import Json
 from harness.statistics.intervals import mean_interval
-from harness.store.fingerprint import Json
 
 FILE_NAME = "annotator.json"
 

@@ -33,7 +33,7 @@ from harness.evaluation.benchmark_result import (
 )
 from harness.evaluation.judging.client import Client, Done, Outcome, work_through
 from harness.evaluation.judging.request import ChatRequest
-from harness.store.fingerprint import Json
+from harness.runtime.stage import Json
 
 
 @dataclass(frozen=True)

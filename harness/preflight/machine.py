@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from harness.errors import HarnessError
 from harness.project import work_dir
-from harness.store import available_cores
+from harness.runtime import available_cores
 
 ENGINES = ("torch", "transformers", "trl", "vllm", "sglang", "ray", "alpaca-eval", "lm-eval")
 KEYS = ("OPENAI_API_KEY", "GEMINI_API_KEY", "HF_TOKEN")

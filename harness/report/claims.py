@@ -21,7 +21,7 @@ from harness.report.json import dumps
 from harness.report.published import Published
 from harness.report.scores import Measured, read_scores
 from harness.report.verdicts import Verdict, VerdictWord, bare, judge, judge_without
-from harness.store import Store
+from harness.runtime import Store
 
 if TYPE_CHECKING:
     from harness.trainer.table_runs import TableRuns

@@ -30,7 +30,7 @@ from typing import Any
 from harness import foreign
 from harness.errors import HarnessError
 from harness.report.json import dumps
-from harness.store.faults import explained
+from harness.runtime.files import explained
 
 REPORT, PAGE, SCORES, DIGESTS = "report.json", "report.md", "scores.parquet", "digests.json"
 

@@ -32,7 +32,7 @@ from harness.report.report import Report, assemble
 from harness.report.reward_study import read_study
 from harness.report.reward_study_plot import draw_study
 from harness.report.scores import Measured, flat, read_scores
-from harness.store import Store
+from harness.runtime import Store
 
 if TYPE_CHECKING:
     from harness.trainer.table_runs import TableRuns

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from harness.errors import HarnessError
 from harness.registry.profile import Profile, benchmark_of
 from harness.registry.schema import PROMPT_SCORES
-from harness.store import Store
+from harness.runtime import Store
 
 if TYPE_CHECKING:
     from harness.statistics import Scores

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from harness.engine import Plan
 from harness.registry.profile import Profile, supported_rows
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Row, Table
 from harness.registry.wording import flattened, in_short
-from harness.store import Stage, Store
-from harness.store.manifest import record_of
+from harness.runtime import Plan, Stage, Store
+from harness.runtime.manifest import record_of
 from harness.trainer.plan import Run
 from harness.trainer.table_runs import plan_table
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from harness.errors import UserError
 from harness.evaluation.judging.endpoint import Endpoint
-from harness.store import Json, StageContext
-from harness.store.unfinished import held
+from harness.runtime import Json, StageContext
+from harness.runtime.files import held
 from harness.worlds.lookup import resolve
 from harness.worlds.real.access import access_to
 from harness.worlds.stage_io import progress_callback, write_json

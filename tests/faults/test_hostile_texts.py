@@ -25,7 +25,7 @@ from harness.report.markdown import as_markdown
 from harness.report.page.page import as_html
 from harness.report.report import Report, assemble
 from harness.report.terminal import as_text
-from harness.store import Store
+from harness.runtime import Store
 from harness.tracking.rows import Asked, table_records
 from harness.trainer.table_runs import TableRuns
 

@@ -24,7 +24,7 @@ from harness.report.evidence import Evidence
 from harness.report.published import read_published
 from harness.report.scores import Measured
 from harness.report.verdicts import Verdict, judge, judge_without
-from harness.store import Store
+from harness.runtime import Store
 
 ROWS = ("a", "b", "c", "d")
 SHARE = {"share": 0.25, "of": ["a", "c"]}

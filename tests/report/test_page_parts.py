@@ -28,7 +28,7 @@ from harness.report.report import Report, assemble
 from harness.report.scores import read_scores
 from harness.report.verdicts import judge
 from harness.report.view_details import cost_block
-from harness.store import Store
+from harness.runtime import Store
 from harness.trainer.table_runs import TableRuns
 
 CLAIM: dict[str, Any] = {

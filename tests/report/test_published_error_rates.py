@@ -17,7 +17,7 @@ from harness.report.page.page import as_html
 from harness.report.page.pictures import published
 from harness.report.publish import publish
 from harness.report.published import published_folders, read_published
-from harness.store import Store
+from harness.runtime import Store
 
 
 def test_what_is_measured_is_what_the_simulations_say(

@@ -24,7 +24,7 @@ from harness.report.report import Report, assemble
 from harness.report.terminal import as_text
 from harness.report.view import blocks, column_blocks, facts, signed, summary_block
 from harness.report.view_details import creation_block, distance_block
-from harness.store import Store
+from harness.runtime import Store
 from harness.trainer.table_runs import TableRuns
 
 

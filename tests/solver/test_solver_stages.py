@@ -17,8 +17,8 @@ from harness.errors import UserError
 from harness.models.policy import generate
 from harness.registry.load import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles
+from harness.runtime import Json, Stage, StageContext, Store
 from harness.solver.environment import identity, installed, needed
-from harness.store import Json, Stage, StageContext, Store
 from harness.trainer.model_steps import generate_stage
 from harness.trainer.table_runs import plan_table
 from harness.worlds.answers import answering, place_of

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from harness.errors import UserError
-from harness.store.fingerprint import Json
+from harness.runtime.stage import Json
 
 THINKING_TOKENS = 8192
 """Room for a model's thinking, added to the limit of a reply; ours."""

@@ -20,7 +20,7 @@ from harness.report.cells import Failures
 from harness.report.figures.point import Found
 from harness.report.parquet import Column, write_columns
 from harness.report.scores import read_rows
-from harness.store import Stage, Store
+from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:
     from harness.trainer.figure_runs import FigureRuns

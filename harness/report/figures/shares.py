@@ -16,7 +16,7 @@ from harness.report.figures.point import Found, Point, seeds_point
 from harness.report.figures.rewards import found_of
 from harness.report.parquet import Column, write_columns
 from harness.report.scores import read_rows
-from harness.store import Store
+from harness.runtime import Store
 
 if TYPE_CHECKING:
     from harness.trainer.figure_runs import FigureRuns

@@ -16,7 +16,7 @@ from harness.report.origin import behind, makers_of, origin_of_stages
 from harness.report.publication import DIGESTS
 from harness.report.publish import OF_STUDY
 from harness.report.published import Published
-from harness.store import Store
+from harness.runtime import Store
 
 if TYPE_CHECKING:
     from harness.trainer.plan import Run

@@ -17,7 +17,7 @@ from harness.errors import HarnessError
 from harness.evaluation.judging.client import PATIENCE, Client, UnansweredError
 from harness.evaluation.judging.ledger import tokens_of
 from harness.evaluation.judging.request import ChatRequest, Message, Reply
-from harness.store.fingerprint import Json
+from harness.runtime.stage import Json
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ from harness.registry.documents import (
 )
 from harness.registry.recipe import Strict
 from harness.registry.yaml_reader import Loc
-from harness.store.fingerprint import Json, canonical_json, digest
+from harness.runtime.stage import Json, canonical_json, digest
 
 IN_DEPTH = ("constraints", "deepening", "concretizing", "reasoning")
 

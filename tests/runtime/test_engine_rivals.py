@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from toy_stages import one_awaits, overlapping
 
-from harness.engine import Plan
-from harness.store import Store
+from harness.runtime import Plan, Store
 
 HERE = Path(__file__).resolve().parent
 Start = Callable[..., "subprocess.Popen[str]"]

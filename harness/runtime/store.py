@@ -22,10 +22,20 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from harness.store.digests import DigestCache, flush_folder, seal_files
-from harness.store.faults import BrokenEntry, StoreError, explained
-from harness.store.locks import hold, holder
-from harness.store.manifest import (
+from harness.runtime.files import (
+    BrokenEntry,
+    DigestCache,
+    StoreError,
+    explained,
+    flush_folder,
+    hold,
+    holder,
+    lock_of,
+    scratch,
+    seal_files,
+    sweep,
+)
+from harness.runtime.manifest import (
     MANIFEST,
     Failure,
     Manifest,
@@ -36,11 +46,8 @@ from harness.store.manifest import (
     write_json,
     write_manifest,
 )
-from harness.store.progress import Point, read_progress
-from harness.store.provenance import Provenance, collect_provenance
-from harness.store.scratch import scratch, sweep
-from harness.store.stage import Stage, StageRecord
-from harness.store.unfinished import lock_of
+from harness.runtime.provenance import Provenance, collect_provenance
+from harness.runtime.stage import Point, Stage, StageRecord, read_progress
 
 State: TypeAlias = Literal["done", "missing", "failed"]
 STATES: tuple[State, ...] = ("done", "missing", "failed")

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.store import Stage, StageContext, Store, StoreError, collect_provenance
-from harness.store import store as store_module
-from harness.store.manifest import sealed
-from harness.store.progress import ProgressWriter
-from harness.store.provenance import git_state
+from harness.runtime import Stage, StageContext, Store, StoreError, collect_provenance
+from harness.runtime import store as store_module
+from harness.runtime.manifest import sealed
+from harness.runtime.provenance import git_state
+from harness.runtime.stage import ProgressWriter
 
 STAGE = Stage("train", 1, {"seed": 0}, {}, "seed 0 · dpo-1 · train 1")
 FP = STAGE.fingerprint

@@ -27,9 +27,10 @@ from typing import Any, TypedDict
 
 from harness.errors import HarnessError
 from harness.extensions import load_plugins
-from harness.store import Json, Provenance, StageContext, StageRecord, Store
-from harness.store.faults import DiskFullError, explained
-from harness.store.progress import ProgressWriter
+from harness.runtime.files import DiskFullError, explained
+from harness.runtime.provenance import Provenance
+from harness.runtime.stage import Json, ProgressWriter, StageContext, StageRecord
+from harness.runtime.store import Store
 
 
 class Setup(TypedDict):

@@ -19,21 +19,24 @@ from typing import Any
 import pytest
 from toy_stages import FUNCTIONS, chain_with_gate, toy
 
-from harness.engine import (
+from harness.errors import HarnessError, UserError
+from harness.runtime import (
     Event,
     Interrupted,
     LocalEngine,
     Outcome,
     Plan,
+    Stage,
     StageFailed,
     StageFinished,
     StageProgress,
     StageSkipped,
     StageStarted,
+    Store,
+    StoreError,
+    collect_provenance,
 )
-from harness.engine.worker import Worker
-from harness.errors import HarnessError, UserError
-from harness.store import Stage, Store, StoreError, collect_provenance
+from harness.runtime.worker import Worker
 
 
 def run(
@@ -235,7 +238,7 @@ def test_a_folder_of_logs_that_cannot_be_written_is_one_sentence(
     def refused(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system", "worker-0.log")
 
-    monkeypatch.setattr("harness.engine.pool.WorkerProcess", refused)
+    monkeypatch.setattr("harness.runtime.pool.WorkerProcess", refused)
     with pytest.raises(StoreError, match=r"read-only on worker-0\.log while starting a worker"):
         run(tmp_path, [toy("draw")])
 

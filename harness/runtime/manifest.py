@@ -29,10 +29,9 @@ from pydantic import (
 from typing_extensions import TypedDict
 
 from harness.foreign import in_a_line
-from harness.store.digests import FileEntry
-from harness.store.fingerprint import FingerprintError
-from harness.store.provenance import Provenance
-from harness.store.stage import StageRecord
+from harness.runtime.files import FileEntry
+from harness.runtime.provenance import Provenance
+from harness.runtime.stage import FingerprintError, StageRecord
 
 MANIFEST = "stage.json"
 

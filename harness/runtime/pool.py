@@ -18,13 +18,12 @@ from multiprocessing import connection as sockets
 from pathlib import Path
 from typing import Any
 
-from harness.engine.worker import Setup
 from harness.project import PACKAGE
-from harness.store import Stage
-from harness.store.faults import explained
-from harness.store.locks import hold
+from harness.runtime.files import explained, hold
+from harness.runtime.stage import Stage
+from harness.runtime.worker import Setup
 
-_START = "import sys; sys.path[0] = sys.argv[1]; from harness.engine.worker import main; main({})"
+_START = "import sys; sys.path[0] = sys.argv[1]; from harness.runtime.worker import main; main({})"
 _GRACE_S = 2.0
 _LOG_TAIL = 4000
 

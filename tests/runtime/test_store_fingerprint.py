@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import settings as options
 from hypothesis import strategies as st
 
-from harness.store import FingerprintError, Stage, canonical_json
+from harness.runtime import FingerprintError, Stage, canonical_json
 
 scalars = (
     st.none()

@@ -1,21 +1,81 @@
 """A stage: one deterministic step, addressed by what changes its numbers.
 
-The address (fingerprint) covers the kind, the version of the code's meaning, the settings and the
-fingerprints of the inputs, so it covers everything upstream. The label is for people and is not
-identity. A `Stage` points to its inputs as objects; a `StageRecord` is the same stage as it is
-written down, with its inputs as fingerprints.
+The address (fingerprint) is the sha256 of the canonical JSON of the kind, the version of the code's
+meaning, the settings and the fingerprints of the inputs, so it covers everything upstream. The
+label is for people and is not identity. A `Stage` points to its inputs as objects; a `StageRecord`
+is the same stage as it is written down, with its inputs as fingerprints.
+
+Canonical JSON has sorted keys, no white space, ASCII only, and floats as `repr` writes them. Only
+the exact types None, bool, int, float, str, list and dict (with str keys) may appear: a subclass
+(a numpy float, an enum) or any other object could be written differently by another version of
+its library, and then the same settings would have two addresses. `1` and `1.0` are different
+values, and so are `0.0` and `-0.0`; NaN and the infinities are refused.
+
+The points that a stage reports while it runs are kept as `progress.jsonl` in its output: one line
+for each point, `{"step": 3, "metrics": {"loss": 0.61}}`, without times, so that the file is the
+same in every run. A value that is not finite is written as null and read as NaN.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+from harness.errors import HarnessError
 from harness.foreign import in_a_line
-from harness.store.fingerprint import Json, canonical_json, digest
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+
+class FingerprintError(HarnessError):
+    """A value that has no deterministic JSON form."""
+
+
+def canonical_json(value: object, where: str = "value") -> str:
+    """Return the one JSON text of a value.
+
+    Args:
+        value: What to write: None, bool, int, float, str, lists and dicts of these.
+        where: What to call the value in an error, for example `settings`.
+
+    Raises:
+        FingerprintError: The value holds something else; the message names the key path.
+    """
+    _check(value, where)
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest(text: str) -> str:
+    """Return the sha256 of a text as 64 hexadecimal digits."""
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def _check(value: object, where: str) -> None:
+    """Refuse what JSON cannot write in exactly one way, naming its key path."""
+    kind = type(value)
+    if value is None or kind is bool or kind is int or kind is str:
+        return
+    if isinstance(value, float) and kind is float:
+        if not math.isfinite(value):
+            raise FingerprintError(f"{where} is {value!r}: a setting must be a finite number")
+    elif isinstance(value, list) and kind is list:
+        for position, item in enumerate(value):
+            _check(item, f"{where}[{position}]")
+    elif isinstance(value, dict) and kind is dict:
+        for key, item in value.items():
+            if type(key) is not str:
+                raise FingerprintError(f"{where} has the key {key!r}: a key must be plain text")
+            _check(item, f"{where}.{key}")
+    else:
+        raise FingerprintError(
+            f"{where} is a {kind.__module__}.{kind.__qualname__}: a setting must be made of plain "
+            "null, bool, int, float, str, list and dict values"
+        )
 
 
 @dataclass(frozen=True)
@@ -144,7 +204,7 @@ class StageContext:
         seed: The one seed all of the stage's randomness derives from (31 bits).
         on_report: Receives the reported points.
         unfinished: A folder, not created, that survives when the stage fails or is killed, and
-            is removed when its output is whole (`harness.store.unfinished`).
+            is removed when its output is whole (`harness.runtime.files`).
         hardware: How this machine is to be used, as the profile says; it changes no number.
     """
 
@@ -165,3 +225,42 @@ class StageContext:
                 the time if the stage's output is to be the same bytes in every run.
         """
         self.on_report(step, {name: float(value) for name, value in metrics.items()})
+
+
+PROGRESS = "progress.jsonl"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One reported point: the step and the value of each curve there."""
+
+    step: int
+    metrics: dict[str, float]
+
+
+class ProgressWriter:
+    """Appends points to a stage's output; no file appears before the first point."""
+
+    def __init__(self, output: Path) -> None:
+        self._path = output / PROGRESS
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Append one point."""
+        values = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+        line = json.dumps({"step": step, "metrics": values}, allow_nan=False)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+
+
+def read_progress(output: Path) -> list[Point]:
+    """Return the points of a stage's output, in the order reported; empty where none were."""
+    path = output / PROGRESS
+    if not path.exists():
+        return []
+    lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    return [Point(line["step"], _floats(line["metrics"])) for line in lines]
+
+
+def _floats(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    """Return the values with NaN where JSON has null."""
+    return {name: math.nan if value is None else value for name, value in metrics.items()}

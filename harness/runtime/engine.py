@@ -19,7 +19,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from harness.engine.events import (
+from harness.errors import HarnessError, UserError
+from harness.quiet import worker_environment
+from harness.runtime.events import (
     Event,
     Interrupted,
     Outcome,
@@ -30,21 +32,12 @@ from harness.engine.events import (
     StageSkipped,
     StageStarted,
 )
-from harness.engine.plan import Plan
-from harness.engine.pool import Pool, WorkerProcess
-from harness.engine.schedule import Schedule
-from harness.errors import HarnessError, UserError
-from harness.quiet import worker_environment
-from harness.store import (
-    Json,
-    Provenance,
-    Stage,
-    Store,
-    StoreError,
-    available_cores,
-    collect_provenance,
-)
-from harness.store.faults import DiskFullError, disk_full
+from harness.runtime.files import DiskFullError, StoreError, disk_full
+from harness.runtime.plan import Plan, Schedule
+from harness.runtime.pool import Pool, WorkerProcess
+from harness.runtime.provenance import Provenance, available_cores, collect_provenance
+from harness.runtime.stage import Json, Stage
+from harness.runtime.store import Store
 
 _LOOK_S = 0.2
 """Seconds between two looks at the stages that other runs compute."""

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import toy_stages
 
-from harness.engine import Event, LocalEngine, Plan, StageProgress
-from harness.store import Store
+from harness.runtime import Event, LocalEngine, Plan, StageProgress, Store
 
 
 def say(event: Event) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
-from harness.store import Stage, StageContext
+from harness.runtime import Stage, StageContext
 
 FUNCTIONS = {
     kind: f"toy_stages:{kind}"

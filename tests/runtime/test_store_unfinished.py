@@ -13,14 +13,13 @@ from typing import Any
 import filelock
 import pytest
 
-from harness.store import Stage, Store, StoreError
-from harness.store.locks import hold, holder
-from harness.store.unfinished import abandoned, held, held_by, lock_of
+from harness.runtime import Stage, Store, StoreError
+from harness.runtime.files import abandoned, held, held_by, hold, holder, lock_of
 
 STAGE = Stage("train", 1, {"seed": 0}, {})
 FP = STAGE.fingerprint
 HOLD = (
-    "import sys; from pathlib import Path; from harness.store.unfinished import held\n"
+    "import sys; from pathlib import Path; from harness.runtime.files import held\n"
     "with held(Path(sys.argv[1])) as folder:\n"
     "    (folder / 'half').write_text('done'); print('held', flush=True); sys.stdin.read()"
 )

@@ -10,16 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_stages import toy
 
-from harness.engine import (
+from harness.runtime import (
     Plan,
+    Stage,
     StageFailed,
     StageFinished,
     StageSkipped,
     StageStarted,
+    Store,
     Tally,
 )
-from harness.engine.schedule import Schedule
-from harness.store import Stage, Store
+from harness.runtime.plan import Schedule
 
 
 @st.composite
