@@ -25,7 +25,7 @@ LAYERS = (
     {"extensions"},  # what plug-ins add, by name
     {"registry", "runtime", "statistics"},  # the runtime runs stages and knows no kind of them
     {"eva", "evaluation", "models"},
-    {"solver"},  # has what `models` loads answer, by whatever engine
+    {"inference"},  # has what `models` loads answer, by whatever engine
     {"training", "worlds"},  # train what `models` loads; answer for what a profile names
     {"trainer"},  # turns recipes into stages that call all of the above
     {"report", "tracking", "cost"},
@@ -42,12 +42,12 @@ HOMES = {
     "trl": {"training"},
     "mlflow": {"tracking"},
     "optuna": {"sweep"},
-    "vllm": {"solver"},
+    "vllm": {"inference"},
     "sglang": set(),
     "datasets": {"training", "worlds/real"},
-    "torch": {"models", "solver", "training", "worlds/embedded", "worlds/mock"},
-    "transformers": {"models", "solver", "training", "worlds/embedded", "worlds/mock"},
-    "openai": {"evaluation", "solver"},
+    "torch": {"models", "inference", "training", "worlds/embedded", "worlds/mock"},
+    "transformers": {"models", "inference", "training", "worlds/embedded", "worlds/mock"},
+    "openai": {"evaluation", "inference"},
     "alpaca_eval": {"evaluation"},
     "lm_eval": {"evaluation"},
     "yaml": {"registry", "export"},  # read in one place, under limits; `export` writes it
@@ -75,7 +75,7 @@ LIGHT_MODULES = (
     "harness",
     "harness.api",
     "harness.extensions",
-    "harness.solver.environment",
+    "harness.inference.environment",
     "harness.tracking",
     "harness.trainer.plan",
     "harness.trainer.table_runs",

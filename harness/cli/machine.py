@@ -211,8 +211,8 @@ def check(
     """
     from dataclasses import asdict
 
+    from harness.inference.environment import identity
     from harness.registry.declared import named_profile
-    from harness.solver.environment import identity
 
     chosen = named_profile(profile)
     name = identity(chosen.engine)
@@ -238,8 +238,8 @@ def check(
 
 
 def _measured(profile: Profile, identity: str, policy: Path | None, tolerance: float | None) -> Any:
-    from harness.solver.opening import opening
-    from harness.solver.parity import measure
+    from harness.inference.logprob_check import measure
+    from harness.inference.solver import opening
     from harness.worlds.answers import place_of
     from harness.worlds.lookup import resolve, world_of
 

@@ -18,9 +18,8 @@ from pydantic import BaseModel, Field, ValidationError
 from harness.errors import HarnessError, UserError
 from harness.evaluation.judging.bounded import bound_client, bounded_request
 from harness.foreign import ForeignTextError, read_json
-from harness.solver.process import Server
-from harness.solver.rendering import Renderer
-from harness.solver.request import Answered, Asked, Sample, Sampling
+from harness.inference.process import Server
+from harness.inference.request import Answered, Asked, Renderer, Sample, Sampling
 
 if TYPE_CHECKING:
     import openai

@@ -5,7 +5,7 @@ server's environment by its own Python.
 
 - `HARNESS_VLLM_PYTHON`, `HARNESS_SGLANG_PYTHON`: the Python of the environment where the engine
   lives. They pin other versions of torch, transformers and openai than the training needs, so they
-  have environments of their own; `harness/solver/environments/` has a lock file for each.
+  have environments of their own; `harness/inference/environments/` has a lock file for each.
 - `HARNESS_VLLM_ARGS`, `HARNESS_SGLANG_ARGS`: further arguments of the engine, as on its command
   line, for what depends on the machine (`--tensor-parallel-size 8`, `--gpu-memory-utilization`).
 """
@@ -138,8 +138,8 @@ def needed(engine: str, planned: str) -> Installed:
         hint = f" or install the extra `{engine}`" if engine == "vllm" else ""
         raise UserError(
             f"the engine {engine} is not installed: name the Python of its environment in "
-            f"HARNESS_{engine.upper()}_PYTHON (harness/solver/environments/{engine}.txt says what "
-            f"belongs into it){hint}."
+            f"HARNESS_{engine.upper()}_PYTHON (harness/inference/environments/{engine}.txt says "
+            f"what belongs into it){hint}."
         )
     if found.identity != planned:
         raise UserError(

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from harness.solver.request import Answered, Asked, Sample, Sampling
+from harness.inference.request import Answered, Asked, Sample, Sampling
 
 
 class KeptAnswers:

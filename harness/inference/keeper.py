@@ -1,6 +1,6 @@
 """The keeper of a server: a small process that ends the server when the one it serves is gone.
 
-    python -m harness.solver.keeper COMMAND...
+    python -m harness.inference.keeper COMMAND...
 
 The keeper starts the command in a process group of its own and waits for its own standard input to
 end. That happens when the process that holds the other end closes it, and also when that process

@@ -1,6 +1,6 @@
 """The guard of processes that a library starts in our name: it ends them if we are killed.
 
-    python -m harness.solver.guard PROCESS
+    python -m harness.inference.guard PROCESS
 
 vLLM in process computes in processes of its own, which go on, and hold the GPU, when the process
 that started them is killed. The guard looks after the descendants of a process while that lives,
@@ -20,11 +20,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from harness.inference.keeper import GRACE_S
 from harness.project import PACKAGE
-from harness.solver.keeper import GRACE_S
 
 _LOOK_S = 0.2
-_START = "import sys; sys.path[0] = sys.argv.pop(1); from harness.solver import guard; "
+_START = "import sys; sys.path[0] = sys.argv.pop(1); from harness.inference import guard; "
 _START += "guard.main(int(sys.argv[1]))"
 
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from harness.errors import UserError
+from harness.inference.environment import identity, installed, needed
 from harness.models.policy import generate
 from harness.registry.load import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.runtime import Json, Stage, StageContext, Store
-from harness.solver.environment import identity, installed, needed
 from harness.trainer.model_steps import generate_stage
 from harness.trainer.table_runs import plan_table
 from harness.worlds.answers import answering, place_of
@@ -97,7 +97,7 @@ def test_a_stage_killed_in_the_middle_goes_on_to_the_same_bytes(
         f"sys.path[:] = {[*sys.path, str(Path(__file__).parent)]!r}\n"
         "from pathlib import Path\n"
         "os.environ['FAKE_KILLS'] = str(os.getpid())\n"
-        "from test_solver_stages import ENGINE, context\n"
+        "from test_inference_stages import ENGINE, context\n"
         "from harness.trainer.model_steps import generate_stage\n"
         f"generate_stage(context(Path({str(tmp_path / 'killed')!r}), "
         f"Path({str(policy_path)!r}), **ENGINE))\n"

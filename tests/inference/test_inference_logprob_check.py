@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 from harness.cli.main import app
 from harness.errors import HarnessError
-from harness.solver import parity
-from harness.solver.environment import identity
-from harness.solver.opening import opening
-from harness.solver.parity import Parity, compared, measure
-from harness.solver.request import Sample
+from harness.inference import logprob_check
+from harness.inference.environment import identity
+from harness.inference.logprob_check import Agreement, compared, measure
+from harness.inference.request import Sample
+from harness.inference.solver import opening
 
 TEXTS = ["a b c", "d", "e f g h", "m n", "o p"]
 
@@ -26,7 +26,7 @@ def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
 
 
-def parity_of(engine_policy: Path, trained_policy: Path, scratch: Path) -> Parity:
+def agreement_of(engine_policy: Path, trained_policy: Path, scratch: Path) -> Agreement:
     """Compare an engine on one policy with the training of another."""
     opened = opening(
         identity("transformers"),
@@ -56,7 +56,7 @@ def test_the_measures_are_those_of_the_definition() -> None:
 
 def test_equal_numbers_agree_exactly() -> None:
     found = compared([Sample("", 1, (8,), (-1.5,))], [[-1.5]], tolerance=0.0)
-    assert found == Parity(1, 1, 0.0, 0.0, 0.0, 0.0)
+    assert found == Agreement(1, 1, 0.0, 0.0, 0.0, 0.0)
     assert found.agrees
 
 
@@ -67,7 +67,7 @@ def test_an_engine_that_tells_too_few_numbers_is_refused() -> None:
 
 def test_an_engine_on_the_trained_policy_agrees(policy_path: Path, tmp_path: Path) -> None:
     """Sampling with a cache and one pass over the whole differ by rounding alone."""
-    found = parity_of(policy_path, policy_path, tmp_path)
+    found = agreement_of(policy_path, policy_path, tmp_path)
     assert found.agrees
     assert found.tokens > 30
     assert found.max_difference < 1e-4
@@ -75,7 +75,7 @@ def test_an_engine_on_the_trained_policy_agrees(policy_path: Path, tmp_path: Pat
 
 def test_an_engine_on_another_policy_does_not(policy_path: Path, tmp_path: Path) -> None:
     other = build_tiny_gemma(tmp_path / "other", seed=25)
-    found = parity_of(other, policy_path, tmp_path)
+    found = agreement_of(other, policy_path, tmp_path)
     assert not found.agrees
     assert found.kl > 0.01
 
@@ -83,7 +83,7 @@ def test_an_engine_on_another_policy_does_not(policy_path: Path, tmp_path: Path)
 def test_an_engine_without_the_soft_cap_does_not(policy_path: Path, tmp_path: Path) -> None:
     """The same weights, but logits capped at 2 in one and at 30 in the other."""
     capped = build_tiny_gemma(tmp_path / "capped", seed=24, final_logit_softcapping=2.0)
-    found = parity_of(policy_path, capped, tmp_path)
+    found = agreement_of(policy_path, capped, tmp_path)
     assert not found.agrees
 
 
@@ -114,9 +114,9 @@ def test_the_command_fails_above_the_tolerance(
     policy_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine's numbers are moved by 0.01 nats each, ten times the tolerance."""
-    whole = parity.trainers
+    whole = logprob_check.trainers
     monkeypatch.setattr(
-        parity, "trainers", lambda *a: [[value + 0.01 for value in own] for own in whole(*a)]
+        logprob_check, "trainers", lambda *a: [[value + 0.01 for value in own] for own in whole(*a)]
     )
     done = CliRunner().invoke(app, ["engine", "check", "--policy", str(policy_path)])
     assert done.exit_code == 1

@@ -13,14 +13,12 @@ from tiny_gemma import build_tiny_gemma
 from transformers import AutoModelForCausalLM
 
 from harness.errors import HarnessError, UserError
+from harness.inference import transformers_engine
+from harness.inference.environment import identity
+from harness.inference.request import Answered, Renderer, Sampling
+from harness.inference.solver import Solver, opening
+from harness.inference.transformers_engine import TransformersEngine
 from harness.models.loading import from_folder
-from harness.solver import local
-from harness.solver.environment import identity
-from harness.solver.local import TransformersEngine
-from harness.solver.opening import opening
-from harness.solver.rendering import Renderer
-from harness.solver.request import Answered, Sampling
-from harness.solver.solver import Solver
 
 TEXTS = ["a b c", "d", "e f g h i j k l", "m n", "a b c d e f", "o", "p a", "b b"]
 CONVERSATIONS = [[{"role": "user", "content": text}] for text in TEXTS]
@@ -102,7 +100,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_answers(
 ) -> None:
     """Stopped in its third batch of two prompts, with half of its last line on the disk."""
     undisturbed = answers(policy_path, tmp_path / "a")
-    whole = local.decode
+    whole = transformers_engine.decode
     calls: list[int] = []
 
     def stops(*arguments: Any, **keywords: Any) -> Any:
@@ -111,7 +109,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_answers(
             raise KeyboardInterrupt
         return whole(*arguments, **keywords)
 
-    monkeypatch.setattr(local, "decode", stops)
+    monkeypatch.setattr(transformers_engine, "decode", stops)
     with pytest.raises(KeyboardInterrupt):
         answers(policy_path, tmp_path / "b")
     file = tmp_path / "b" / "answers.jsonl"
@@ -119,7 +117,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_answers(
     file.write_bytes(file.read_bytes()[:-20])
     del calls[:]
     monkeypatch.setattr(
-        local, "decode", lambda *a, **k: (calls.append(len(a[1])), whole(*a, **k))[1]
+        transformers_engine, "decode", lambda *a, **k: (calls.append(len(a[1])), whole(*a, **k))[1]
     )
     assert answers(policy_path, tmp_path / "b") == undisturbed
     assert calls == [2, 2, 2], "the batch that lacks a prompt is answered whole"
@@ -193,7 +191,7 @@ def test_a_configuration_without_architecture_is_one_sentence(
 
 def limited_memory(monkeypatch: pytest.MonkeyPatch, answers_at_once: int) -> list[int]:
     """Have sampling more answers at once run out of memory; return the numbers that were tried."""
-    whole = local.decode
+    whole = transformers_engine.decode
     tried: list[int] = []
 
     def decode(model: Any, ids: torch.Tensor, *rest: Any, n: int, **keywords: Any) -> Any:
@@ -202,5 +200,5 @@ def limited_memory(monkeypatch: pytest.MonkeyPatch, answers_at_once: int) -> lis
             raise torch.OutOfMemoryError("the GPU is full")
         return whole(model, ids, *rest, n=n, **keywords)
 
-    monkeypatch.setattr(local, "decode", decode)
+    monkeypatch.setattr(transformers_engine, "decode", decode)
     return tried

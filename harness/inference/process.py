@@ -1,6 +1,6 @@
 """A server process: started on a free port, watched until it is healthy, ended on every way out.
 
-The process is started through a keeper (`harness.solver.keeper`), so that it also ends when ours is
+The process is started through a keeper (`keeper`), so that it also ends when ours is
 killed. What it prints goes to a file, whose last line is quoted when it dies.
 """
 
@@ -17,8 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from harness.errors import HarnessError
+from harness.inference.keeper import GRACE_S
 from harness.project import PACKAGE
-from harness.solver.keeper import GRACE_S
 
 HOST = "127.0.0.1"
 
@@ -29,7 +29,7 @@ _LOOK_S = 0.2
 _LONGEST_QUOTE = 300
 _RAISED = re.compile(r"((?:\w+\.)*\w+(?:Error|Exception): .+)")
 _HARMLESS = re.compile(r"\b(?:INFO|WARNING)\b")
-_START = "import sys; sys.path[0] = sys.argv.pop(1); from harness.solver import keeper; "
+_START = "import sys; sys.path[0] = sys.argv.pop(1); from harness.inference import keeper; "
 _START += "sys.exit(keeper.main(sys.argv[1:]))"
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.solver.kept import KeptAnswers
-from harness.solver.request import Asked, Sample, Sampling
+from harness.inference.completion_cache import KeptAnswers
+from harness.inference.request import Asked, Sample, Sampling
 
 SAMPLING = Sampling(0.7, 0.9, (1, 5))
 ASKED = [Asked(i, (2, 4, 8 + i), (10 * i, 10 * i + 1), 12) for i in range(3)]

@@ -23,10 +23,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from harness.errors import HarnessError
+from harness.inference.request import Answered, Asked, Renderer, Sample, Sampling
 from harness.models.decoding import decode
 from harness.models.loading import batches_by_length, fastest_device, from_folder, pad
-from harness.solver.rendering import Renderer
-from harness.solver.request import Answered, Asked, Sample, Sampling
 
 
 @contextmanager

@@ -27,10 +27,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from harness.errors import HarnessError
+from harness.inference.request import Answered, Asked, Renderer, Sample, Sampling
+from harness.inference.solver import Opened
 from harness.models.loading import batches_by_length, fastest_device, from_folder, pad
-from harness.solver.rendering import Renderer
-from harness.solver.request import Answered, Asked, Sample, Sampling
-from harness.solver.solver import Opened
 
 PROMPTS = (
     "Why does bread rise?",
@@ -52,7 +51,7 @@ _BATCH = 8
 
 
 @dataclass(frozen=True)
-class Parity:
+class Agreement:
     """How far an engine and the trainer are apart.
 
     Attributes:
@@ -87,7 +86,7 @@ def measure(
     n: int = 2,
     max_new_tokens: int = 64,
     seed: int = 0,
-) -> Parity:
+) -> Agreement:
     """Compare an engine's log-probabilities with the trainer's.
 
     The engine is ended before the model is loaded, so both may need all of the GPU.
@@ -123,7 +122,7 @@ def measure(
 
 def compared(
     samples: Sequence[Sample], theirs: Sequence[Sequence[float]], tolerance: float
-) -> Parity:
+) -> Agreement:
     """Compare the log-probabilities told with answers and the trainer's of the same tokens.
 
     Raises:
@@ -141,7 +140,7 @@ def compared(
         for engine, trainer in zip(sample.log_probabilities, own, strict=True)
     ]
     differences = [abs(engine - trainer) for engine, trainer in steps]
-    return Parity(
+    return Agreement(
         answers=len(samples),
         tokens=len(steps),
         mean_difference=fmean(differences),

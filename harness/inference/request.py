@@ -1,23 +1,112 @@
-"""Conversations as the tokens that every engine is given.
+"""What is asked of an engine and what it gives back: token ids, with a seed for each answer.
 
 Engines are sent token ids and never text: a server that renders or tokenises by itself would put a
 second BOS before the one of the template (as the authors' code does), or use another template than
-the training. The ids are those that the training renders, so an engine's log-probabilities and the
-trainer's are about the same sequence.
+the training. The ids are those that the training renders (`Renderer`), so an engine's
+log-probabilities and the trainer's are about the same sequence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from harness.errors import UserError
 from harness.models.loading import Conversation, load_tokenizer, stop_token_ids, tokenize
 from harness.models.strict_loading import read_config
-from harness.solver.request import Asked, seed_of
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How answers are drawn; from all tokens, since no engine's own top-k is left in force.
+
+    Attributes:
+        temperature: divides the logits; 0 for greedy decoding.
+        top_p: nucleus mass, in (0, 1].
+        stops: token ids that end an answer.
+        log_probabilities: whether the log-probability of each token is wanted too.
+    """
+
+    temperature: float
+    top_p: float
+    stops: tuple[int, ...]
+    log_probabilities: bool = False
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A prompt and the answers wanted of it.
+
+    Attributes:
+        position: the prompt's place in what the stage asks.
+        tokens: the rendered prompt.
+        seeds: one for each answer, 31 bits.
+        room: longest answer, in tokens.
+    """
+
+    position: int
+    tokens: tuple[int, ...]
+    seeds: tuple[int, ...]
+    room: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One answer.
+
+    Attributes:
+        text: it, without special tokens and surrounding blanks.
+        n_tokens: tokens before the end of the turn (that token not counted).
+        tokens: those tokens, where the engine tells them.
+        log_probabilities: of each of them under the model as it is, before temperature and nucleus;
+            only where asked for.
+    """
+
+    text: str
+    n_tokens: int
+    tokens: tuple[int, ...] = ()
+    log_probabilities: tuple[float, ...] = ()
+
+
+Answered = dict[int, list[Sample]]
+"""Answers by the position of their prompt."""
+
+
+class Engine(Protocol):
+    """Answers prompts."""
+
+    def answer(
+        self,
+        asked: Sequence[Asked],
+        sampling: Sampling,
+        deliver: Callable[[Answered], None],
+        done: Collection[int] = (),
+    ) -> None:
+        """Answer prompts, and deliver the answers as they are finished, in any order.
+
+        Args:
+            asked: all prompts.
+            sampling: how answers are drawn.
+            deliver: receives all answers of a prompt at once, of one or more prompts.
+            done: positions of the prompts that are answered already. They are passed by, but an
+                engine that batches by length makes the batches that it would make without them.
+
+        Raises:
+            HarnessError: the engine cannot go on; what was delivered stays good.
+        """
+        ...
+
+
+def seed_of(root: int, position: int, sample: int) -> int:
+    """Return the seed of an answer, 31 bits, from its stage's seed, its prompt and its number."""
+    digest = hashlib.sha256(f"{root} {position} {sample}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") & 0x7FFFFFFF
+
 
 GENERATES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 """Ends of the names of architectures that write text."""

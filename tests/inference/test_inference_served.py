@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 
 from harness.errors import HarnessError, UserError
-from harness.solver.completions import CompletionsEngine
-from harness.solver.guard import descendants, guarded
-from harness.solver.opening import Place, opening
-from harness.solver.process import Server
-from harness.solver.request import Answered, Asked, Sample, Sampling, seed_of
-from harness.solver.solver import Solver
+from harness.inference.endpoint import CompletionsEngine
+from harness.inference.guard import descendants, guarded
+from harness.inference.process import Server
+from harness.inference.request import Answered, Asked, Sample, Sampling, seed_of
+from harness.inference.solver import Place, Solver, opening
 from harness.worlds.mock.server import StandIn
 
 Requests = Callable[[], list[dict[str, Any]]]
@@ -156,7 +155,7 @@ def test_an_engine_that_adds_a_bos_is_refused(
 def test_secrets_are_not_handed_to_the_server(
     policy_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from harness.solver.served import environment
+    from harness.inference.vllm_sglang import environment
 
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("HF_TOKEN", "hf-secret")
@@ -217,7 +216,7 @@ def test_the_server_and_its_children_end_when_we_are_killed(
     code = (
         "import sys, time; from pathlib import Path\n"
         f"sys.path[:] = {sys.path!r}\n"
-        "from harness.solver.process import free_port, running\n"
+        "from harness.inference.process import free_port, running\n"
         "import os; port = free_port()\n"
         "command = [sys.executable, '-m', 'vllm.entrypoints.openai.api_server', '--model', 'm',\n"
         "    '--served-model-name', 'x', '--host', '127.0.0.1', '--port', str(port),\n"
@@ -245,7 +244,7 @@ def test_processes_that_a_library_started_end_when_we_are_killed(
     code = (
         "import subprocess, sys, time\n"
         f"sys.path[:] = {sys.path!r}\n"
-        "from harness.solver.guard import descendants, guarded\n"
+        "from harness.inference.guard import descendants, guarded\n"
         "third = 'import time; time.sleep(600)'\n"
         "second = ('import subprocess, sys, time; '\n"
         "    f'print(subprocess.Popen([sys.executable, \"-c\", {third!r}]).pid, flush=True); '\n"
@@ -271,7 +270,7 @@ def test_a_forked_process_ends_too_though_it_holds_the_pipe_to_the_guard() -> No
     code = (
         "import os, sys, time\n"
         f"sys.path[:] = {sys.path!r}\n"
-        "from harness.solver.guard import guarded\n"
+        "from harness.inference.guard import guarded\n"
         "with guarded():\n"
         "    print(os.fork(), flush=True)\n"
         "    time.sleep(600)\n"
