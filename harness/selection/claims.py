@@ -14,7 +14,7 @@ from harness.catalogue.profile import Profile
 from harness.catalogue.schema import Table
 from harness.errors import UserError
 from harness.report.claims import judge_figures, judge_published, judge_runs, lacking_rows
-from harness.report.published import read_published
+from harness.report.publish import read_published
 from harness.report.verdicts import Verdict, judge_without
 from harness.selection.selection import select
 from harness.store import Store
