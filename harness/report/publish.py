@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.catalogue.profile import Profile, benchmark_of
-from harness.catalogue.schema import Table
 from harness.errors import HarnessError
+from harness.registry.profile import Profile, benchmark_of
+from harness.registry.schema import Table
 from harness.report import view
 from harness.report.assumptions import Assumption
 from harness.report.cells import Cell

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.catalogue.profile import Profile, benchmark_of
-from harness.catalogue.schema import PROMPT_SCORES
 from harness.errors import HarnessError
+from harness.registry.profile import Profile, benchmark_of
+from harness.registry.schema import PROMPT_SCORES
 from harness.store import Store
 
 if TYPE_CHECKING:

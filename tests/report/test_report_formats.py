@@ -25,8 +25,8 @@ from toy_tables import (
     write_scores,
 )
 
-from harness.catalogue.profile import load_profiles
-from harness.catalogue.schema import Table
+from harness.registry.profile import load_profiles
+from harness.registry.schema import Table
 from harness.report.cells import Cell, build_cells
 from harness.report.latex import as_latex, escape
 from harness.report.page.from_results import from_results
