@@ -101,11 +101,20 @@ def _wanted(table_runs: TableRuns) -> set[Key]:
 
 
 def read_rows(path: Path, *columns: str) -> list[tuple[Any, ...]]:
-    """Read some columns of a Parquet file as rows."""
+    """Read some columns of a Parquet file as rows.
+
+    Raises:
+        HarnessError: The file is damaged.
+    """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as file:
-        table = file.read(columns=list(columns))
+    try:
+        with pq.ParquetFile(path) as file:
+            table = file.read(columns=list(columns))
+    except (pa.ArrowException, OSError) as error:
+        # Damage shows as an error of any kind, one that is no `ValueError` included.
+        raise HarnessError(f"{path} cannot be read; restore it from version control") from error
     return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
 
 
