@@ -24,6 +24,7 @@ LAYERS = (
     {"project", "quiet", "words"},
     {"extensions"},  # what plug-ins add, by name
     {"registry", "runtime", "statistics"},  # the runtime runs stages and knows no kind of them
+    {"endpoint"},  # the one place that sends requests
     {"eva", "evaluation", "models"},
     {"inference"},  # has what `models` loads answer, by whatever engine
     {"training", "worlds"},  # train what `models` loads; answer for what a profile names
@@ -47,7 +48,7 @@ HOMES = {
     "datasets": {"training", "worlds/real"},
     "torch": {"models", "inference", "training", "worlds/embedded", "worlds/mock"},
     "transformers": {"models", "inference", "training", "worlds/embedded", "worlds/mock"},
-    "openai": {"evaluation", "inference"},
+    "openai": {"endpoint", "inference"},
     "alpaca_eval": {"evaluation"},
     "lm_eval": {"evaluation"},
     "yaml": {"registry", "export"},  # read in one place, under limits; `export` writes it
@@ -60,6 +61,7 @@ LIGHT = (
     "harness.benchmarking",
     "harness.cli",
     "harness.cost",
+    "harness.endpoint",
     "harness.export",
     "harness.preflight",
     "harness.registry",
