@@ -144,7 +144,7 @@ def _row_json(table: Table, row: Row) -> dict[str, Any]:
 
 
 def _print_table(table: Table) -> None:
-    from harness.registry.wording import in_short
+    from harness.registry.recipe import in_short
 
     out = console()
     out.print(f"{table.id} · {table.title}", style="bold")
@@ -222,7 +222,7 @@ def _counts(problems: list[Problem]) -> dict[str, Any]:
     from harness.registry.declared import all_profiles, all_tables
     from harness.registry.deviations import deviations
     from harness.registry.documents import Problem, RegistryError, display_path
-    from harness.registry.figure_files import load_figures
+    from harness.registry.figures import load_figures
     from harness.sweep.declaration import load_sweeps
 
     def read(load: Callable[[], _Read], file: str = "") -> _Read | None:
@@ -260,7 +260,7 @@ def _shipped() -> Iterator[tuple[Path, Callable[[], object]]]:
     """Yield each further file of YAML that ships with the package, and what reads it."""
     from harness.cost import assumptions, hardware, shapes
     from harness.evaluation.judging.prices import SHIPPED, read_prices
-    from harness.registry.hardware import configuration_file, shipped_configurations
+    from harness.registry.training import configuration_file, shipped_configurations
     from harness.registry.yaml_reader import read_yaml
     from harness.worlds.real.templates import OWN_TEMPLATES, read_templates
 
@@ -281,7 +281,7 @@ def _runs(tables: Iterable[Table]) -> set[str]:
 def _listed_figures() -> list[dict[str, Any]]:
     """Return what `harness list` says of each figure, as JSON data."""
     from harness.registry.declared import all_figures, all_profiles, all_tables
-    from harness.registry.figure_rows import figure_unsupported
+    from harness.registry.figures import figure_unsupported
 
     tables, profiles = all_tables(), all_profiles()
     found = []

@@ -131,7 +131,7 @@ def _why_new(stage: dict[str, Any]) -> str:
 
 def _because(causes: list[dict[str, Any]]) -> str:
     """Return causes in words: `select: metric a_min instead of uniform`."""
-    from harness.registry.wording import as_text
+    from harness.registry.recipe import as_text
 
     words = []
     for cause in causes:

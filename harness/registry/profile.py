@@ -28,8 +28,6 @@ from harness.registry.documents import (
     read_document,
     yaml_files,
 )
-from harness.registry.hardware import Hardware
-from harness.registry.hyperparameters import Count, Positive, Share, Training
 from harness.registry.recipe import (
     Algorithm,
     Arm,
@@ -40,6 +38,7 @@ from harness.registry.recipe import (
     TrainMode,
 )
 from harness.registry.schema import PROMPT_SCORES, Column, Id, Row, ScoreId, Table
+from harness.registry.training import Count, Hardware, Positive, Share, Training
 from harness.registry.yaml_reader import Loc
 
 

@@ -15,9 +15,8 @@ from typing import Any
 
 from harness.engine import Plan
 from harness.registry.profile import Profile, supported_rows
-from harness.registry.recipe import Recipe
+from harness.registry.recipe import Recipe, flattened, in_short
 from harness.registry.schema import Row, Table
-from harness.registry.wording import flattened, in_short
 from harness.store import Stage, Store
 from harness.store.manifest import record_of
 from harness.trainer.plan import Run

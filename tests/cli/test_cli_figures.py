@@ -47,7 +47,7 @@ def test_a_broken_figure_is_named_with_the_broken_tables(
     says: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "figure3.yaml").write_text("id: figure3\nkind: bars\n")
-    monkeypatch.setattr("harness.registry.figure_files.figures_dir", lambda: tmp_path)
+    monkeypatch.setattr("harness.registry.figures.figures_dir", lambda: tmp_path)
     (problem,) = says("validate", "validate", code=2)["problems"]
     assert problem["line"] == 2
     assert "`bars` is not known" in problem["message"]

@@ -14,7 +14,7 @@ from harness.project import PACKAGE, declaration_dirs
 from harness.registry import documents, yaml_reader
 from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import unsupported
-from harness.registry.wording import in_short
+from harness.registry.recipe import in_short
 
 
 def test_list_names_every_table_with_the_paper_s_362_values(says: Callable[..., Any]) -> None:

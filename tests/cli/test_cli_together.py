@@ -13,8 +13,7 @@ from toy_world import planned
 
 from harness.engine import Plan
 from harness.registry import declared
-from harness.registry.declared import all_profiles, all_tables
-from harness.registry.groups import members, trains_online
+from harness.registry.declared import all_profiles, all_tables, members, trains_online
 
 FEW = ("table4", "table5", "controls")
 """Tables that need no online training, for a group that is quick to run."""
@@ -28,7 +27,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
         names = (*FEW, "table9") if group == "all" else FEW
         return [tables[name] for name in names]
 
-    monkeypatch.setattr("harness.registry.groups.members", some)
+    monkeypatch.setattr("harness.registry.declared.members", some)
 
 
 def test_the_offline_tables_are_those_without_online_training() -> None:
@@ -190,7 +189,7 @@ def test_only_tables_that_were_run_are_published(
     """Table 12 has two rows of table 5, which have numbers when only table 5 was run."""
     monkeypatch.setattr("harness.project.results_dir", lambda: tmp_path / "results")
     monkeypatch.setattr(
-        "harness.registry.groups.members",
+        "harness.registry.declared.members",
         lambda group, tables: [tables["table5"], tables["table12"]],
     )
     assert call("run", "table5", "--seeds", "0", "--jobs", "1").exit_code == 0
