@@ -21,7 +21,7 @@ PACKAGE = ROOT / "harness"
 
 LAYERS = (
     {"errors", "foreign"},
-    {"project", "quiet", "words"},
+    {"project", "quiet", "strict", "words"},
     {"extensions"},  # what plug-ins add, by name
     {"registry", "statistics", "store"},
     {"engine", "eva", "evaluation", "models"},  # the engine runs stages and knows no kind of them
@@ -32,6 +32,7 @@ LAYERS = (
     {"preflight"},
     {"selection", "benchmarking"},
     {"sweep", "export"},
+    {"overview"},  # what is declared, listed, shown and checked
     {"api"},
     {"cli"},
     {"__init__"},  # the public names, each imported when it is first used

@@ -36,9 +36,10 @@ from harness.registry.documents import (
     yaml_files,
 )
 from harness.registry.profile import Profile, table_unsupported
-from harness.registry.recipe import Metric, Strict
+from harness.registry.recipe import Metric
 from harness.registry.schema import Id, Row, ScoreId, Table
 from harness.registry.yaml_reader import Loc
+from harness.strict import Strict
 
 RowRef = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.+-]*/[a-z0-9][a-z0-9_.+-]*$")]
 """A row of a table, as `table/row`."""

@@ -34,12 +34,12 @@ from harness.registry.recipe import (
     Method,
     Recipe,
     RewardRole,
-    Strict,
     TrainMode,
 )
 from harness.registry.schema import PROMPT_SCORES, Column, Id, Row, ScoreId, Table
 from harness.registry.training import Count, Hardware, Positive, Share, Training
 from harness.registry.yaml_reader import Loc
+from harness.strict import Strict
 
 
 class StandIns(Strict):

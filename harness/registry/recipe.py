@@ -22,10 +22,11 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from harness.extensions import LOSSES, METRICS
+from harness.strict import Strict
 
 ONLINE_ALGORITHMS: Final[tuple[str, ...]] = ("rloo", "oaif")
 
@@ -70,14 +71,6 @@ trained briefly, or on noisier preferences."""
 Metric = Annotated[str, OneOf(METRICS)]
 Sampling = Literal["weighted", "greedy"]
 Method = Literal["evol_instruct", "evol_quality", "evol_complexity", "self_instruct", "appendix_f"]
-
-
-class Strict(BaseModel):
-    """A declaration: immutable; an unknown key or a number without end is an error."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
-    )
 
 
 class Creator(Strict):

@@ -21,7 +21,8 @@ from pydantic.fields import FieldInfo
 from harness.errors import UserError
 from harness.extensions import LOSSES, Extension
 from harness.project import PACKAGE
-from harness.registry.recipe import Algorithm, Strict
+from harness.registry.recipe import Algorithm
+from harness.strict import Strict
 
 _SHIPPED = PACKAGE / "training" / "accelerate"
 
