@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from harness.report.asked import Shown
     from harness.selection.planning import PriceOptions, RunPlan
     from harness.selection.reporting import Report
+    from harness.selection.why import Explanation
     from harness.selection.work import Work
     from harness.trainer.figure_runs import FigureRuns
 
@@ -151,6 +152,21 @@ class Selection:
             tuple(figures),
             lacking or {},
         )
+
+    def why(self, row: str, seed: int = 0) -> Explanation:
+        """Return which stages of a row of a table are shared, and what makes the others new.
+
+        Args:
+            row: Id of the row.
+            seed: Root seed.
+
+        Raises:
+            UserError: It is no table, there is no such row, or the profile cannot run it.
+        """
+        from harness.selection.why import explain
+
+        table, _ = declared.named_table(self.name)
+        return explain(table, row, self.profile, seed, Store(store_dir()))
 
     def run(
         self,
