@@ -258,7 +258,7 @@ def validate() -> Validation:
 def _shipped() -> Iterator[tuple[Path, Callable[[], object]]]:
     """Yield each further file of YAML that ships with the package, and what reads it."""
     from harness.cost import assumptions, hardware, shapes
-    from harness.evaluation.judging.prices import SHIPPED, read_prices
+    from harness.endpoint.prices import SHIPPED, read_prices
     from harness.registry.training import configuration_file, shipped_configurations
     from harness.registry.yaml_reader import read_yaml
     from harness.worlds.real.templates import OWN_TEMPLATES, read_templates
