@@ -23,7 +23,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from harness.errors import HarnessError
-from harness.registry.hardware import Hardware
+from harness.registry.training import Hardware
 from harness.runtime.files import held
 from harness.runtime.stage import StageContext
 from harness.trainer.online_source import STREAM, Source

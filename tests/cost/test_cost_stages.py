@@ -17,9 +17,9 @@ from harness.cost.gpu_time import GpuTime
 from harness.cost.hardware import Hardware
 from harness.cost.shapes import known_shapes, shape_of
 from harness.cost.stage_cost import BY_KIND, stage_cost
-from harness.registry.hardware import Hardware as Trained
 from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe
+from harness.registry.training import Hardware as Trained
 from harness.runtime import Plan
 from harness.runtime.stage import Stage
 from harness.trainer.factory import VERSIONS
