@@ -17,8 +17,8 @@ from pydantic import BaseModel, Field, ValidationError
 from harness.endpoint.connection import Connection
 from harness.errors import HarnessError, UserError
 from harness.foreign import ForeignTextError, read_json
-from harness.inference.process import Server
 from harness.inference.request import Answered, Asked, Renderer, Sample, Sampling
+from harness.runtime.processes import Program
 
 if TYPE_CHECKING:
     import openai
@@ -71,7 +71,7 @@ class CompletionsEngine:
         *,
         concurrency: int,
         no_cut: int,
-        server: Server | None = None,
+        server: Program | None = None,
         key_variable: str | None = None,
     ) -> None:
         self._url = url
@@ -226,8 +226,7 @@ class CompletionsEngine:
             if self._server.dies(_TO_DIE_S):
                 return self._server.died("in the middle")
             return HarnessError(
-                f"the engine {self._server.name} failed in the middle; its last words: "
-                f"{self._server.last_words()} (all of them in {self._server.log})"
+                f"{self._server.name} failed in the middle; {self._server.quoted()}"
             )
         cause = type(error.__cause__ or error).__name__
         return HarnessError(

@@ -23,10 +23,9 @@ from typing import Any
 from harness.errors import HarnessError, UserError
 from harness.inference.endpoint import CompletionsEngine, until_stop
 from harness.inference.environment import Installed
-from harness.inference.guard import guarded
-from harness.inference.process import HOST, free_port, running
 from harness.inference.request import Answered, Asked, Renderer, Sample, Sampling
 from harness.quiet import QUIET
+from harness.runtime.processes import HOST, free_port, running, watchdog
 
 SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 """Ends of names of environment variables that a server is not given."""
@@ -64,7 +63,8 @@ def served_engine(
         *arguments,
         *installed.arguments,
     ]
-    with running(installed.identity, command, environment(), log, port) as server:
+    with running(f"the engine {installed.identity}", command, log, environment()) as server:
+        server.wait_until_healthy(port)
         engine = CompletionsEngine(
             f"http://{HOST}:{port}/v1",
             name,
@@ -139,7 +139,7 @@ def vllm_engine(
             f"HARNESS_VLLM_ARGS holds arguments that {installed.identity} does not take: "
             f"{' '.join(installed.arguments)}"
         ) from error
-    with guarded():
+    with watchdog():
         try:
             engine = LLMEngine.from_engine_args(chosen, enable_multiprocessing=True)
         except (RuntimeError, ValueError) as error:

@@ -11,8 +11,6 @@ its numbers: a stage sees its settings, its inputs and its seed, and one thread.
 from __future__ import annotations
 
 import math
-import os
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -134,7 +132,6 @@ class LocalEngine:
         return Pool(
             self.jobs,
             {
-                "path": [entry or os.getcwd() for entry in sys.path],
                 "root": str(self.store.root),
                 "functions": self.functions,
                 "preload": self._preload,

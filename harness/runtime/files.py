@@ -12,8 +12,7 @@ stage is not a dead one. No name is used twice, so here a lock's file goes with 
 
 *Unfinished work* outlives its process. A stage that runs for hours keeps its checkpoints in a
 folder under its fingerprint, and the store removes them once the stage's output is whole. One
-process at a time holds such a folder, and processes that were started to help it can see that it is
-gone (`abandoned`), also when another has taken its place.
+process at a time holds such a folder.
 
 *Digests.* Verifying reads every byte, so each process remembers what it has verified by path, size
 and time of modification, and reads a file again only when one of these has changed.
@@ -240,16 +239,14 @@ def hold(path: Path, *, wait: bool = True, again: bool = False) -> Iterator[bool
     Args:
         path: The lock's file; it is created where absent, with its folder.
         wait: Wait as long as whoever holds it lives and keeps it; the block is not entered before.
-        again: Let a process that holds the lock by `again` hold it once more, and sign the file.
+        again: Let a process that holds the lock by `again` hold it once more.
 
     Raises:
         StoreError: The file system has no locks.
         OSError: The file cannot be created or written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(
-        path, is_singleton=again, thread_local=False, on_acquired=_sign if again else None
-    )
+    lock = FileLock(path, is_singleton=again, thread_local=False)
     try:
         lock.acquire(blocking=wait)
     except Timeout:
@@ -267,23 +264,12 @@ def hold(path: Path, *, wait: bool = True, again: bool = False) -> Iterator[bool
         lock.release()
 
 
-def holder(path: Path) -> str | None:
-    """Return the signature of whoever holds a lock, None where nobody does.
-
-    Each time a lock is taken by `again` its signature is another one.
-    """
+def is_held(path: Path) -> bool:
+    """Return whether any process holds a lock."""
     if not path.exists():
-        return None
-    try:
-        with FileLock(path, blocking=False):
-            return None
-    except Timeout:
-        return path.read_text(encoding="utf-8")
-
-
-def _sign(descriptor: int) -> None:
-    """Write a new signature over the one before, which is as long."""
-    os.pwrite(descriptor, uuid.uuid4().hex.encode(), 0)
+        return False
+    with hold(path, wait=False) as mine:
+        return not mine
 
 
 _LOCK = ".lock"
@@ -352,13 +338,3 @@ def held(folder: Path) -> Iterator[Path]:
     with hold(lock_of(folder), again=True):
         folder.mkdir(parents=True, exist_ok=True)
         yield folder
-
-
-def held_by(folder: Path) -> str:
-    """Return the signature of whoever holds the folder; empty where nobody does."""
-    return holder(lock_of(folder)) or ""
-
-
-def abandoned(folder: Path, by: str) -> bool:
-    """Return whether who held the folder by a signature holds it no more."""
-    return holder(lock_of(folder)) != by

@@ -1,30 +1,24 @@
 """The pool: worker processes that stay warm between stages, started when there is work for them.
 
-Each worker is a fresh interpreter (no fork, so nothing of the parent leaks into a number) with the
-environment of `harness.quiet`, in a process group of its own, so that Ctrl-C reaches the parent
-only. Its output goes to a log file. A worker's death is seen as the end of its socket.
+Each worker is a child (`harness.runtime.processes`) with the environment of `harness.quiet`. Its
+output goes to a log file. A worker's death is seen as the end of its socket.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from itertools import count
 from multiprocessing import connection as sockets
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from harness.project import PACKAGE
 from harness.runtime.files import explained, hold
+from harness.runtime.processes import Child
 from harness.runtime.stage import Stage
-from harness.runtime.worker import Setup
 
-_START = "import sys; sys.path[0] = sys.argv[1]; from harness.runtime.worker import main; main({})"
-_GRACE_S = 2.0
+if TYPE_CHECKING:
+    from harness.runtime.worker import Setup
+
 _LOG_TAIL = 4000
 
 
@@ -44,60 +38,27 @@ class WorkerProcess:
         self.stage: Stage | None = None
         self.log = log
         self._claim = claim
-        self.connection, theirs = sockets.Pipe()
-        with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", _START.format(theirs.fileno()), str(PACKAGE.parent)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                pass_fds=[theirs.fileno()],
-                process_group=0,
-            )
-        theirs.close()
-        self._send(setup)
+        self._child = Child("harness.runtime.worker", setup, environment, log)
+        self.connection = self._child.connection
+        self.receive = self._child.receive
 
     def give(self, stage: Stage) -> None:
         """Hand over a stage to compute."""
         self.stage = stage
-        self._send(stage.record.as_json())
-
-    def receive(self) -> dict[str, Any] | None:
-        """Return the worker's next message, None where it has died."""
-        try:
-            message: dict[str, Any] = json.loads(self.connection.recv_bytes())
-        except (EOFError, OSError):
-            return None
-        return message
+        self._child.send(stage.record.as_json())
 
     def obituary(self) -> tuple[str, str]:
         """Return why a dead worker died, in a sentence, and the end of what it printed."""
-        self.connection.close()
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(_GRACE_S)
+        cause = self._child.cause()
         self.stop()
-        code = self.process.returncode
-        cause = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
-        hint = " (out of memory?)" if code == -signal.SIGKILL else ""
+        hint = " (out of memory?)" if cause == "SIGKILL" else ""
         text = self.log.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:]
         return f"worker died: {cause}{hint}", text
 
     def stop(self) -> None:
         """End the process and whatever it started; return when it has ended."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if self.process.poll() is None:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self.process.pid, number)
-                with suppress(subprocess.TimeoutExpired):
-                    self.process.wait(_GRACE_S)
-        self.connection.close()
+        self._child.stop()
         self._claim.close()
-
-    def _send(self, message: Any) -> None:
-        # A worker that has just died is noticed when its socket is read.
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self.connection.send_bytes(json.dumps(message).encode())
 
 
 class Pool:

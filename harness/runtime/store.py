@@ -29,7 +29,7 @@ from harness.runtime.files import (
     explained,
     flush_folder,
     hold,
-    holder,
+    is_held,
     lock_of,
     scratch,
     seal_files,
@@ -181,7 +181,7 @@ class Store:
     def claimed(self, fingerprint: str) -> bool:
         """Return whether any process works on a stage."""
         with explained(f"looking who computes {fingerprint[:12]}", self.root):
-            return holder(lock_of(self.unfinished(fingerprint))) is not None
+            return is_held(lock_of(self.unfinished(fingerprint)))
 
     @contextmanager
     def writing(

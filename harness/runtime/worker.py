@@ -1,33 +1,28 @@
 """A worker: a process that computes one stage after another until its parent goes away.
 
-It talks to its parent over one socket, in JSON, one object a message. First it is told how to
-work (`Setup`), then it gets one stage at a time and answers with `started`, any number of
-`progress`, and one `finished` or `failed`; or, where another process computes the stage, with
-`elsewhere` at once. A thread listens all the while: when the socket ends,
-be it that the parent closed it or that the parent was killed, the process ends at once, even in
-the middle of a stage. What it was writing is then a leftover that the store sweeps.
+First it is told how to work (`Setup`), then it gets one stage at a time and answers with `started`,
+any number of `progress`, and one `finished` or `failed`; or, where another process computes the
+stage, with `elsewhere` at once. When its parent closes the socket or is killed, the process ends at
+once, even in the middle of a stage. What it was writing is then a leftover that the store sweeps.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import importlib
-import json
 import os
-import queue
 import signal
 import sys
-import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypedDict
 
 from harness.errors import HarnessError
 from harness.extensions import load_plugins
 from harness.runtime.files import DiskFullError, explained
+from harness.runtime.processes import Parent
 from harness.runtime.provenance import Provenance
 from harness.runtime.stage import Json, ProgressWriter, StageContext, StageRecord
 from harness.runtime.store import Store
@@ -36,12 +31,11 @@ from harness.runtime.store import Store
 class Setup(TypedDict):
     """What a worker is told before its first stage.
 
-    `path` is the parent's module search path; `functions` are `module:function` by stage kind;
+    `functions` are `module:function` by stage kind;
     `preload` are modules to import before the first stage arrives; `hardware` is how the machine is
     to be used.
     """
 
-    path: list[str]
     root: str
     functions: dict[str, str]
     preload: list[str]
@@ -57,24 +51,19 @@ def main(descriptor: int) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whether to stop is the parent's decision
     faulthandler.enable()
-    os.set_inheritable(descriptor, False)
-    connection = Connection(descriptor)
-    messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(connection, messages), daemon=True).start()
-    setup: Any = messages.get()
-    worker = Worker(setup, connection)
+    parent = Parent(descriptor, on_end=lambda: os._exit(0))
+    worker = Worker(parent.receive(), parent.send)
     worker.preload()
     while True:
-        worker.compute(StageRecord(**messages.get()))
+        worker.compute(StageRecord(**parent.receive()))
 
 
 class Worker:
     """Computes stages into a store and tells the parent how they went."""
 
-    def __init__(self, setup: Setup, connection: Connection[Any, Any]) -> None:
-        sys.path[:] = setup["path"]
+    def __init__(self, setup: Setup, send: Callable[[Mapping[str, Any]], None]) -> None:
         self._setup = setup
-        self._connection = connection
+        self._send = send
         self._store = Store(Path(setup["root"]))
         self._broken: BaseException | None = None
 
@@ -134,18 +123,6 @@ class Worker:
                     record.settings, inputs, output, record.seed, report, unfinished, hardware
                 )
             )
-
-    def _send(self, message: Mapping[str, Any]) -> None:
-        self._connection.send_bytes(json.dumps(message).encode())
-
-
-def _listen(connection: Connection[Any, Any], messages: queue.SimpleQueue[dict[str, Any]]) -> None:
-    """Put the parent's messages into a queue; end the process when there will be no more."""
-    try:
-        while True:
-            messages.put(json.loads(connection.recv_bytes()))
-    except (EOFError, OSError):
-        os._exit(0)
 
 
 def _reason(error: BaseException) -> str:

@@ -7,9 +7,9 @@ the end a summary or the reason of a failure. Each process runs this module,
 
     accelerate launch ... -m harness.training.launch JOB.json
 
-calls the function that the job names, and ends itself when the one that launched the job is gone,
-however that ended. The first process writes the curves and, at the end, the summary; whichever
-fails says why in a file.
+and calls the function that the job names. All of them end when the one that launched the job is
+gone, however that ended (`harness.runtime.processes`). The first process writes the curves and, at
+the end, the summary; whichever fails says why in a file.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Mapping
@@ -30,10 +28,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import HarnessError, UserError
+from harness.project import PACKAGE
 from harness.registry.training import Hardware, configuration_file, shipped_configurations
 from harness.registry.yaml_reader import read_yaml
-from harness.runtime.files import abandoned, disk_full, held, held_by
-from harness.training.processes import last_lines, running
+from harness.runtime.files import disk_full, held
+from harness.runtime.processes import Program, running
 
 if TYPE_CHECKING:
     from harness.training.offline import OnLog
@@ -43,11 +42,8 @@ LOG = "training.log"
 LAYOUT = "layout.json"
 SUMMARY = "summary.json"
 FAILURE = "failure.json"
-LAUNCHER = "HARNESS_LAUNCHER"
-"""Environment variable with the signature by which the launcher holds the working folder."""
 
 _FOLLOW_S = 0.2
-_WATCH_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -262,9 +258,11 @@ def launch(
     rewind_curves(work, last_checkpoint(work)[1])
     (work / JOB).write_text(json.dumps(asdict(job), indent=1) + "\n", encoding="utf-8")
     command = _command(file, hardware, dtype, work / JOB)
-    with running(command, work / LOG, {LAUNCHER: held_by(work)}) as process:
-        _follow(process, work / CURVES, on_log)
-    return _outcome(process, work)
+    path = os.pathsep.join([str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path.rstrip(os.pathsep)}
+    with running("the training under accelerate", command, work / LOG, environment) as program:
+        _follow(program, work / CURVES, on_log)
+    return _outcome(program, work)
 
 
 def _drop_other_layouts(work: Path, file: Configuration, hardware: Hardware) -> None:
@@ -289,11 +287,11 @@ def _command(file: Configuration, hardware: Hardware, dtype: str, job: Path) -> 
     ]
 
 
-def _follow(process: subprocess.Popen[bytes], curves: Path, on_log: OnLog) -> None:
+def _follow(program: Program, curves: Path, on_log: OnLog) -> None:
     """Hand on what is added to the curves until the process ends."""
     read = 0
     while True:
-        ended = process.poll() is not None
+        ended = program.exit_code is not None
         with curves.open("rb") as file:
             file.seek(read)
             for line in file:
@@ -307,13 +305,13 @@ def _follow(process: subprocess.Popen[bytes], curves: Path, on_log: OnLog) -> No
         time.sleep(_FOLLOW_S)
 
 
-def _outcome(process: subprocess.Popen[bytes], work: Path) -> dict[str, float]:
+def _outcome(program: Program, work: Path) -> dict[str, float]:
     """Return the summary of a training that has ended.
 
     Raises:
         HarnessError: it failed.
     """
-    if process.returncode == 0 and (work / SUMMARY).exists():
+    if program.exit_code == 0 and (work / SUMMARY).exists():
         summary: dict[str, float] = json.loads((work / SUMMARY).read_text(encoding="utf-8"))
         return summary
     if (work / FAILURE).exists():
@@ -321,9 +319,7 @@ def _outcome(process: subprocess.Popen[bytes], work: Path) -> dict[str, float]:
     if full := disk_full("training under accelerate", work):
         raise full
     raise HarnessError(
-        f"the training that accelerate launched ended with exit code {process.returncode}, its log "
-        f"with `{last_lines(work / LOG)}`: read {work / LOG}; the same command goes on from the "
-        "last checkpoint"
+        f"{program.died('before it was done')}; the same command goes on from the last checkpoint"
     )
 
 
@@ -336,7 +332,6 @@ def main(path: Path) -> int:
     """Do one process's part of a job under the eyes of its launcher; return its exit code."""
     job = Job(**json.loads(path.read_text(encoding="utf-8")))
     work = Path(job.work)
-    threading.Thread(target=_end_with_launcher, args=(work,), daemon=True).start()
     module, _, name = job.function.partition(":")
     try:
         summary = getattr(import_module(module), name)(**job.arguments)
@@ -367,13 +362,6 @@ def _say_why(work: Path, error: BaseException) -> None:
             json.dump({"reason": reason}, file)
     except FileExistsError:
         return
-
-
-def _end_with_launcher(work: Path) -> None:
-    """End this process at once when its launcher holds the working folder no more."""
-    while not abandoned(work, os.environ[LAUNCHER]):
-        time.sleep(_WATCH_S)
-    os._exit(1)
 
 
 if __name__ == "__main__":

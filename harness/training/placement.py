@@ -34,6 +34,7 @@ from typing import Any, Literal, TypeVar
 import torch
 
 from harness.errors import UserError
+from harness.runtime.processes import HOST
 
 Row = TypeVar("Row")
 
@@ -47,9 +48,6 @@ FULL = (
 PATIENCE_S = 12 * 3600
 """Longest wait of a process for the others: the first one may be waiting for the creator. One that
 ends is noticed at once, by who launched them."""
-
-HOST = "127.0.0.1"
-"""Servers of rollouts listen on this machine only."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,25 +10,22 @@ the trainers are checked against the installed TRL.
 
 from __future__ import annotations
 
+import os
 import socket
-import subprocess
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.request import urlopen
 
 from trl.scripts.vllm_serve import ScriptArguments, build_command
 
-from harness.errors import HarnessError, UserError
+from harness.errors import UserError
 from harness.registry.training import RolloutServer
-from harness.training.placement import HOST, Server
-from harness.training.processes import guarded, last_lines, running
+from harness.runtime.processes import HOST, running
+from harness.training.placement import Server
 
 LOG = "rollout-server.log"
 
-_LOOK_S = 1.0
 _GRACE_S = 3.0
 
 
@@ -54,41 +51,19 @@ def rollout_server(
             was gone by then.
     """
     check(server)
-    command = guarded(work, serve(server, policy, dtype=dtype, max_length=max_length))
-    with running(command, work / LOG, environment(server.devices)) as process:
-        _wait_until_it_answers(process, server, work / LOG)
+    command = serve(server, policy, dtype=dtype, max_length=max_length)
+    variables = os.environ | environment(server.devices)
+    with running("the vLLM server for rollouts", command, work / LOG, variables) as program:
+        hint = ", so raise `hardware.rollouts.start_s` where it only needs more time"
+        program.wait_until_healthy(server.port, server.start_s, hint)
         try:
             yield Server(
                 port=server.port, group_port=server.group_port, timeout_s=float(server.start_s)
             )
         except Exception as error:
-            with suppress(subprocess.TimeoutExpired):  # it may just be ending
-                raise _dead(process.wait(_GRACE_S), work / LOG) from error
+            if program.dies(_GRACE_S):  # it may just be ending
+                raise program.died("in the middle") from error
             raise
-
-
-def _wait_until_it_answers(
-    process: subprocess.Popen[bytes], server: RolloutServer, log: Path
-) -> None:
-    end = time.monotonic() + server.start_s
-    while True:
-        with suppress(OSError), urlopen(f"http://{HOST}:{server.port}/health", timeout=_LOOK_S):
-            return
-        if process.poll() is not None:
-            raise _dead(process.returncode, log)
-        if time.monotonic() > end:
-            raise HarnessError(
-                f"the vLLM server for rollouts did not answer within {server.start_s} s: read "
-                f"{log}, or raise `hardware.rollouts.start_s`"
-            )
-        time.sleep(_LOOK_S)
-
-
-def _dead(code: int, log: Path) -> HarnessError:
-    return HarnessError(
-        f"the vLLM server for rollouts ended with exit code {code}, its log with "
-        f"`{last_lines(log)}`: read {log}"
-    )
 
 
 def check(server: RolloutServer) -> None:

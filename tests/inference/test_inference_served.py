@@ -7,9 +7,8 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ import pytest
 
 from harness.errors import HarnessError, UserError
 from harness.inference.endpoint import CompletionsEngine
-from harness.inference.guard import descendants, guarded
-from harness.inference.process import Server
 from harness.inference.request import Answered, Asked, Sample, Sampling, seed_of
 from harness.inference.solver import Place, Solver, opening
 from harness.worlds.mock.server import StandIn
@@ -173,27 +170,6 @@ def test_the_server_and_its_children_end_with_the_block(
     assert not lives(int((tmp_path / "child").read_text()))
 
 
-def test_the_first_exception_in_the_log_is_quoted(tmp_path: Path) -> None:
-    """The others are what it caused; a warning that names one is none; else the last line."""
-    log = tmp_path / "log"
-    lines = [
-        "WARNING the limit of files can cause errors like `OSError: [Errno 24] Too many`",
-        "(Worker pid=1) ERROR 11-21 Traceback (most recent call last):",
-        "(Worker pid=1) ERROR 11-21 torch.OutOfMemoryError: the GPU is full",
-        "(EngineCore pid=2) ERROR 11-21 RuntimeError: a worker failed, see above",
-        'INFO: "POST /v1/completions HTTP/1.1" 500 Internal Server Error',
-        "",
-    ]
-    server = Server("vllm", 1, log, subprocess.Popen(["true"], stdin=subprocess.PIPE))
-    server.stop()
-    log.write_text("\n".join(lines))
-    assert server.last_words() == "torch.OutOfMemoryError: the GPU is full"
-    log.write_text("one\ntwo\n\n")
-    assert server.last_words() == "two"
-    log.write_text("")
-    assert server.last_words() == "nothing"
-
-
 def test_a_server_that_answers_with_an_error_is_quoted(
     policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,87 +187,29 @@ def test_the_server_and_its_children_end_when_we_are_killed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A process that has a server says so and waits; then it is killed, and the keeper sees it."""
+    """A process that has a server says so and waits; then it is killed, which is seen."""
     monkeypatch.setenv("FAKE_CHILD", str(tmp_path / "child"))
     code = (
         "import sys, time; from pathlib import Path\n"
         f"sys.path[:] = {sys.path!r}\n"
-        "from harness.inference.process import free_port, running\n"
+        "from harness.runtime.processes import free_port, running\n"
         "import os; port = free_port()\n"
         "command = [sys.executable, '-m', 'vllm.entrypoints.openai.api_server', '--model', 'm',\n"
         "    '--served-model-name', 'x', '--host', '127.0.0.1', '--port', str(port),\n"
         "    '--dtype', 'float32', '--max-model-len', '128']\n"
-        f"with running('vllm', command, os.environ, Path({str(tmp_path / 'log')!r}), port) as s:\n"
-        "    print(s._keeper.pid, flush=True)\n"
+        f"with running('vllm', command, Path({str(tmp_path / 'log')!r})) as s:\n"
+        "    s.wait_until_healthy(port); print(s._process.pid, flush=True)\n"
         "    time.sleep(600)\n"
     )
     victim = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert victim.stdout is not None
-    keeper = int(victim.stdout.readline())
+    supervisor = int(victim.stdout.readline())
     child = int((tmp_path / "child").read_text())
     assert lives(child)
     victim.send_signal(number)
     victim.wait(30)
-    wait_for_end(keeper)
+    wait_for_end(supervisor)
     assert not lives(child)
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_processes_that_a_library_started_end_when_we_are_killed(
-    number: signal.Signals, tmp_path: Path
-) -> None:
-    """A process starts another, which starts a third, both in sessions of their own."""
-    code = (
-        "import subprocess, sys, time\n"
-        f"sys.path[:] = {sys.path!r}\n"
-        "from harness.inference.guard import descendants, guarded\n"
-        "third = 'import time; time.sleep(600)'\n"
-        "second = ('import subprocess, sys, time; '\n"
-        "    f'print(subprocess.Popen([sys.executable, \"-c\", {third!r}]).pid, flush=True); '\n"
-        "    'time.sleep(600)')\n"
-        "with guarded():\n"
-        "    child = subprocess.Popen([sys.executable, '-c', second], start_new_session=True,\n"
-        "        stdout=subprocess.PIPE, text=True)\n"
-        "    print(child.pid, int(child.stdout.readline()), flush=True)\n"
-        "    time.sleep(600)\n"
-    )
-    victim = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert victim.stdout is not None
-    started = [int(word) for word in victim.stdout.readline().split()]
-    assert set(started) < descendants(victim.pid)
-    wait_until_held(victim.pid, started)
-    victim.send_signal(number)
-    victim.wait(30)
-    for process in started:
-        wait_for_end(process)
-
-
-def test_a_forked_process_ends_too_though_it_holds_the_pipe_to_the_guard() -> None:
-    code = (
-        "import os, sys, time\n"
-        f"sys.path[:] = {sys.path!r}\n"
-        "from harness.inference.guard import guarded\n"
-        "with guarded():\n"
-        "    print(os.fork(), flush=True)\n"
-        "    time.sleep(600)\n"
-    )
-    victim = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert victim.stdout is not None
-    forked = max(int(victim.stdout.readline()), int(victim.stdout.readline()))
-    wait_until_held(victim.pid, [forked])
-    victim.kill()
-    victim.wait(30)
-    wait_for_end(forked)
-
-
-def test_guarded_processes_outlive_a_block_that_ends_well() -> None:
-    """The guard ends with the block; what was started in it is its starter's business."""
-    with guarded():
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-        wait_until_held(os.getpid(), [child.pid])
-    assert child.poll() is None
-    child.kill()
-    child.wait()
 
 
 def test_an_endpoint_is_reached_with_its_key_and_by_the_policys_name(
@@ -325,24 +243,6 @@ def test_an_endpoint_is_reached_with_its_key_and_by_the_policys_name(
     last = fake_vllm()[-1]
     assert last["key"] == "Bearer sk-solver"
     assert last["top_k"] == -1
-
-
-def wait_until_held(process: int, started: list[int]) -> None:
-    """Wait until the guard among a process's children has descriptors of some processes."""
-    guard = next(
-        number
-        for number in descendants(process)
-        if b"guard.main" in Path(f"/proc/{number}/cmdline").read_bytes()
-    )
-    end = time.monotonic() + 30
-    while time.monotonic() < end:
-        told = ""
-        for path in Path(f"/proc/{guard}/fdinfo").iterdir():
-            with suppress(FileNotFoundError):  # it was closed meanwhile
-                told += path.read_text()
-        if all(f"Pid:\t{number}\n" in told for number in started):
-            return
-    raise AssertionError("the guard does not see them")
 
 
 def lives(process: int) -> bool:

@@ -1,0 +1,83 @@
+"""The supervisor: a small program that ends other processes when the one it serves is gone.
+
+    python -P supervisor.py STARTER COMMAND...
+    python -P supervisor.py STARTER
+
+STARTER is the number of the process that starts it. With a command it runs that command until it
+ends, until the supervisor is told to stop (SIGTERM), or until the starter is gone, be it killed in
+any way. Then all that the command has started is ended, first kindly; what lost its parent in
+between has become the supervisor's own child (on Linux), so nothing gets away. The exit code is the
+command's.
+
+Without a command it looks after the processes that the starter itself has started, for libraries
+that start some in our name, and ends them when the starter dies. Whoever no longer needs it kills
+it.
+
+It imports nothing of the harness, so that it starts at once, and it does not listen on a pipe:
+forked processes would hold the other end as well.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+import psutil
+
+GRACE_S = 10.0
+"""Seconds that processes have to end by themselves."""
+
+_LOOK_S = 0.1
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
+
+
+def supervise(starter: int, command: Sequence[str]) -> int:
+    """Run a command until it ends or its starter is gone; return its exit code, as a shell does."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        while process.poll() is None and os.getppid() == starter:
+            time.sleep(_LOOK_S)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while family := psutil.Process().children(recursive=True):
+            end(family)
+    code = process.wait()
+    return 128 - code if code < 0 else code
+
+
+def watch(starter: int) -> None:
+    """End what a process has started when it dies."""
+    own = psutil.Process()
+    held: set[psutil.Process] = set()
+    print("ready", flush=True)
+    while os.getppid() == starter:
+        with suppress(psutil.NoSuchProcess):
+            held.update(psutil.Process(starter).children(recursive=True))
+        held = {process for process in held if process.is_running()} - {own}
+        time.sleep(_LOOK_S)
+    end(held)
+
+
+def end(processes: Iterable[psutil.Process]) -> None:
+    """End processes, first kindly; a number that is another process's by now is left alone."""
+    left = list(processes)
+    for action in ("terminate", "kill"):
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                getattr(process, action)()
+        _, left = psutil.wait_procs(left, timeout=GRACE_S)
+
+
+if __name__ == "__main__":
+    if sys.argv[2:]:
+        sys.exit(supervise(int(sys.argv[1]), sys.argv[2:]))
+    watch(int(sys.argv[1]))

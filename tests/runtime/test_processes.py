@@ -1,0 +1,206 @@
+"""Laws of other processes: they end with the block and with us, and so does what they started."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.runtime.processes import Program, running, watchdog
+
+PREPARED = f"import os, subprocess, sys, time\nsys.path[:] = {sys.path!r}\n"
+SLEEP = "import time; time.sleep(600)"
+FAMILY = f"""
+import os, subprocess, sys, time
+sleep = [sys.executable, '-c', {SLEEP!r}]
+own = subprocess.Popen(sleep, start_new_session=True)
+starts = 'import subprocess, sys; print(subprocess.Popen(sys.argv[1:], start_new_session=True, '
+starts += 'stdout=subprocess.DEVNULL).pid)'
+orphan = subprocess.check_output([sys.executable, '-c', starts, *sleep], text=True)
+print(os.getpid(), own.pid, orphan.strip(), flush=True)
+time.sleep(600)
+"""
+"""Starts a process in a session of its own, and one that has lost its parent."""
+
+
+@pytest.fixture
+def victim() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    """Return a function that runs a program in another process."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(code: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", PREPARED + code]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def numbers(process: subprocess.Popen[str]) -> list[int]:
+    """Return the numbers in the next line that a process prints."""
+    assert process.stdout is not None
+    return [int(word) for word in process.stdout.readline().split()]
+
+
+def family(log: Path) -> list[int]:
+    """Return the processes of `FAMILY`, once they have started."""
+    while not (said := log.read_text(encoding="utf-8")).endswith("\n"):
+        time.sleep(0.05)
+    return [int(word) for word in said.split()]
+
+
+def wait_for_end(process: int) -> None:
+    """Wait until a process that is not our child has ended."""
+    try:
+        descriptor = os.pidfd_open(process)
+    except ProcessLookupError:
+        return
+    try:
+        assert select.select([descriptor], [], [], 60)[0], "it did not end"
+    finally:
+        os.close(descriptor)
+
+
+def test_a_program_ends_with_the_block_and_so_does_all_that_it_started(tmp_path: Path) -> None:
+    with running("it", [sys.executable, "-c", FAMILY], tmp_path / "log") as program:
+        started = family(tmp_path / "log")
+        assert program.exit_code is None
+        assert len(started) == 3
+    assert not [number for number in started if psutil.pid_exists(number)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_program_ends_with_all_that_it_started_when_we_are_killed(
+    number: signal.Signals, tmp_path: Path, victim: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    log = tmp_path / "log"
+    killed = victim(
+        "from pathlib import Path; from harness.runtime.processes import running\n"
+        f"with running('it', [sys.executable, '-c', {FAMILY!r}], Path({str(log)!r})) as program:\n"
+        "    print(program._process.pid, flush=True); time.sleep(600)\n"
+    )
+    [supervisor] = numbers(killed)
+    started = family(log)
+    killed.send_signal(number)
+    killed.wait(30)
+    wait_for_end(supervisor)
+    for process in started:
+        wait_for_end(process)
+
+
+def test_a_program_that_ends_by_itself_leaves_nothing_and_its_exit_code(tmp_path: Path) -> None:
+    code = FAMILY.replace("time.sleep(600)\n", "raise SystemExit(3)\n")
+    with running("it", [sys.executable, "-c", code], tmp_path / "log") as program:
+        assert program.dies(60)
+        started = family(tmp_path / "log")
+        assert not [number for number in started if psutil.pid_exists(number)]
+    assert program.exit_code == 3
+    assert str(program.died("early")).startswith("it died early (exit code 3); its last words: ")
+
+
+def test_a_program_that_does_not_listen_is_ended_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deaf = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print('deaf', flush=True); time.sleep(600)"
+    )
+    copy = tmp_path / "supervisor.py"
+    text = Path(sys.modules["harness.runtime.supervisor"].__file__ or "").read_text("utf-8")
+    copy.write_text(text.replace("GRACE_S = 10.0", "GRACE_S = 0.5"), encoding="utf-8")
+    monkeypatch.setattr("harness.runtime.supervisor.__file__", str(copy))
+    with running("it", [sys.executable, "-c", deaf], tmp_path / "log"):
+        while "deaf" not in (tmp_path / "log").read_text(encoding="utf-8"):
+            time.sleep(0.05)
+        [child] = psutil.Process().children(recursive=False)[0].children()
+    assert not child.is_running()
+
+
+def test_a_program_that_cannot_be_started_says_so_in_its_log(tmp_path: Path) -> None:
+    with running("it", ["/no/such/program"], tmp_path / "log") as program:
+        assert program.dies(60)
+    assert "FileNotFoundError" in program.quoted()
+
+
+def test_the_first_exception_is_quoted_or_else_the_last_line(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    lines = [
+        "INFO 11-21 starting; a ValueError: would be harmless here",
+        "(Worker pid=1) ERROR 11-21 Traceback (most recent call last):",
+        "(Worker pid=1) ERROR 11-21 torch.OutOfMemoryError: the GPU is full",
+        "(EngineCore pid=2) ERROR 11-21 RuntimeError: a worker failed, see above",
+        'INFO: "POST /v1/completions HTTP/1.1" 500 Internal Server Error',
+        "",
+    ]
+    program = Program("it", ["true"], log)
+    program.stop()
+    for text, quoted in (
+        ("\n".join(lines), "torch.OutOfMemoryError: the GPU is full"),
+        ("one\ntwo\n\n", "two"),
+        ("", "nothing"),
+    ):
+        log.write_text(text)
+        assert program.quoted() == f"its last words: {quoted} (all of them in {log})"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_processes_that_a_library_started_end_when_we_are_killed(
+    number: signal.Signals, victim: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    """One has started another, both in sessions of their own."""
+    second = (
+        "import subprocess, sys, time; "
+        f"p = subprocess.Popen([sys.executable, '-c', {SLEEP!r}], start_new_session=True); "
+        "print(p.pid, flush=True); time.sleep(600)"
+    )
+    killed = victim(
+        "from harness.runtime.processes import watchdog\n"
+        "with watchdog():\n"
+        f"    child = subprocess.Popen([sys.executable, '-c', {second!r}],\n"
+        "        start_new_session=True, stdout=subprocess.PIPE, text=True)\n"
+        "    print(child.pid, int(child.stdout.readline()), flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    started = numbers(killed)
+    time.sleep(2)  # the watchdog looks ten times a second
+    killed.send_signal(number)
+    killed.wait(30)
+    for process in started:
+        wait_for_end(process)
+
+
+def test_a_forked_process_ends_too_though_it_holds_all_that_we_hold(
+    victim: Callable[[str], subprocess.Popen[str]],
+) -> None:
+    killed = victim(
+        "from harness.runtime.processes import watchdog\n"
+        "with watchdog():\n"
+        "    print(os.fork(), flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    forked = max(*numbers(killed), *numbers(killed))
+    time.sleep(2)
+    killed.kill()
+    wait_for_end(forked)
+
+
+def test_watched_processes_outlive_a_block_that_ends_well() -> None:
+    """The watchdog ends with the block; what was started in it is its starter's business."""
+    with watchdog():
+        child = subprocess.Popen([sys.executable, "-c", SLEEP])
+        time.sleep(1)
+    assert child.poll() is None
+    child.kill()
+    child.wait()
