@@ -1,7 +1,7 @@
 """A report as JSON: the list of its cells.
 
 The schema is packaged beside this file, `schemas/report.json`; that of a published report, which
-holds more than the cells, is `schemas/published.json`, and that of a figure `schemas/figure.json`.
+holds more than the cells, is `schemas/published.json`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,6 @@ def dumps(value: object) -> str:
 
 
 def schema(name: str = "report") -> dict[str, Any]:
-    """Return a packaged JSON Schema: `report`, `published` or `figure`."""
+    """Return a packaged JSON Schema: `report` or `published`."""
     found: dict[str, Any] = json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
     return found
