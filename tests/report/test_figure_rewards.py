@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from harness.catalogue.figure_files import load_figures
-from harness.catalogue.figures import CorrelationFigure, DensitiesFigure, Figure, TopicsFigure
 from harness.eva.informativeness import informativeness
+from harness.registry.figure_files import load_figures
+from harness.registry.figures import CorrelationFigure, DensitiesFigure, Figure, TopicsFigure
 from harness.report.figures.numbers import (
     ALL,
     HISTOGRAM,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.catalogue.figures import CorrelationFigure
+from harness.registry.figures import CorrelationFigure
 from harness.report.figures.numbers import HISTOGRAM, NAMES, RHO, variance_bounds, xy
 from harness.report.figures.points import Point
 from harness.report.figures.prompts import RewardData

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from harness.catalogue.figures import (
+from harness.eva.informativeness import informativeness
+from harness.registry.figures import (
     CorrelationFigure,
     DensitiesFigure,
     SharesFigure,
     TopicsFigure,
 )
-from harness.eva.informativeness import informativeness
 from harness.report.figures.points import Point, Quantity, seeds_point
 from harness.report.figures.prompts import Floats, PromptRewards, RewardData, ShareData
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from harness.catalogue.recipe import Strict
+from harness.registry.recipe import Strict
 from harness.report.cells import State
 
 Quantity = Literal["gain", "mean", "share", "level", "reward", "rank correlation", "count"]

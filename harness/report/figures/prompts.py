@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field
 
-from harness.catalogue.figures import RewardsFigure, SharesFigure, TopicsFigure
-from harness.catalogue.recipe import Strict
+from harness.registry.figures import RewardsFigure, SharesFigure, TopicsFigure
+from harness.registry.recipe import Strict
 from harness.report.cells import Failures
 from harness.report.figures.points import Found
 from harness.report.parquet import Column, write_columns

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, computed_field
 
-from harness.catalogue.figures import AnyFigure
-from harness.catalogue.profile import MEANINGLESS, benchmark_of
-from harness.catalogue.recipe import Strict
+from harness.registry.figures import AnyFigure
+from harness.registry.profile import MEANINGLESS, benchmark_of
+from harness.registry.recipe import Strict
 from harness.report.figures import numbers
 from harness.report.figures.points import Point
 from harness.report.figures.prompts import RewardData, ShareData
@@ -280,6 +280,7 @@ def assemble_figure(runs: FigureRuns, store: Store) -> FigureReport:
         StoreError: A stored file is not what was written.
     """
     figure, profile = runs.figure, runs.profile
+    assert isinstance(figure, AnyFigure)
     kind = KINDS[figure.kind]
     data = kind.data.stored(runs, store)
     return FigureReport(

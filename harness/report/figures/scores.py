@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from harness.catalogue.figures import Figure, GainsFigure, IterationsFigure, RatingsFigure
-from harness.catalogue.profile import benchmark_of
-from harness.catalogue.recipe import Strict
-from harness.catalogue.schema import Row, Table
+from harness.registry.figures import Figure, GainsFigure, IterationsFigure, RatingsFigure
+from harness.registry.profile import benchmark_of
+from harness.registry.recipe import Strict
+from harness.registry.schema import Row, Table
 from harness.report.cells import Failures, state_of
 from harness.report.figures.points import Found, Point, Spot
 from harness.report.publish import write_scores
