@@ -30,7 +30,7 @@ from harness.report.page.from_store import from_store
 from harness.report.page.page import as_html
 from harness.report.plots import Target
 from harness.report.publication import Refused, sha256
-from harness.report.published import published_folders
+from harness.report.publish import published_folders
 from harness.report.verify import verify
 from harness.store import Store
 

@@ -21,8 +21,7 @@ from harness.registry.figures import RewardsFigure, SharesFigure, TopicsFigure
 from harness.registry.recipe import Strict
 from harness.report.cells import Failures
 from harness.report.figures.points import Found
-from harness.report.parquet import Column, write_columns
-from harness.report.scores import read_rows
+from harness.report.scores import Column, read_rows, write_columns
 from harness.store import Stage, Store
 
 if TYPE_CHECKING:

@@ -28,9 +28,9 @@ from harness.report.publication import (
     check_files,
     publish_folder,
     read_json,
+    same,
     without_numbers,
 )
-from harness.report.published import same
 
 _PLACE = ("panel", "series", "at", "quantity")
 

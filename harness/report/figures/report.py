@@ -21,10 +21,9 @@ from harness.report.figures import numbers
 from harness.report.figures.points import Point
 from harness.report.figures.prompts import RewardData, ShareData
 from harness.report.figures.scores import ScoreData, score_points
-from harness.report.json import dumps
-from harness.report.markdown import template
 from harness.report.origin import Origin, origin_of
-from harness.report.terminal import WIDEST, block_lines, names_and_texts
+from harness.report.publication import dumps
+from harness.report.render import WIDEST, block_lines, names_and_texts, template
 from harness.report.view import APPLIES_NOT, Block, plain, signed, state_words
 from harness.store import Store
 from harness.words import counted

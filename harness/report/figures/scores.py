@@ -19,8 +19,15 @@ from harness.registry.recipe import Strict
 from harness.registry.schema import Row, Table
 from harness.report.cells import Failures, state_of
 from harness.report.figures.points import Found, Point, Spot
-from harness.report.publish import write_scores
-from harness.report.scores import Measured, Numbers, grouped, numbers, read_rows, read_wanted
+from harness.report.scores import (
+    Measured,
+    Numbers,
+    numbers,
+    read_rows,
+    read_score_file,
+    read_wanted,
+    write_scores,
+)
 from harness.report.view import signed
 from harness.store import Store
 
@@ -79,9 +86,7 @@ class ScoreData(Strict):
 
     def read(self, path: Path) -> ScoreData:
         """Return the data with the scores that `write` kept."""
-        rows = read_rows(path, "run_id", "seed", "column", "prompt_id", "value")
-        measured = grouped([((run, seed, score), p, value) for run, seed, score, p, value in rows])
-        return self.model_copy(update={"measured": measured})
+        return self.model_copy(update={"measured": read_score_file(path)})
 
     @classmethod
     def stored(cls, runs: FigureRuns, store: Store) -> ScoreData:
