@@ -75,7 +75,7 @@ def _engine(engine: str) -> Need:
 
 def _gpus(profile: Profile, machine: Mapping[str, Any]) -> Iterator[Need]:
     """Yield the GPUs that a profile is meant for, by number and memory."""
-    from harness.cost.hardware import hardware_of
+    from harness.cost.assumptions import hardware_of
 
     wanted = hardware_of(profile)
     if wanted is None:

@@ -109,8 +109,7 @@ def _model(model: str) -> Need:
 
 def _disk(profile: Profile, machine: Mapping[str, Any], lacking: list[str]) -> Need:
     """Return the disk for what is to be downloaded, and for one training of the policy."""
-    from harness.cost.assumptions import assumptions
-    from harness.cost.shapes import shape_of
+    from harness.cost.assumptions import assumptions, shape_of
 
     each = assumptions().disk
     sizes = [shape_of(model) for model in lacking]

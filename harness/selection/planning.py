@@ -11,7 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from harness.catalogue.profile import Profile
-from harness.cost.limits import Limits, over_limits
+from harness.cost.pricing import Limits, over_limits
 from harness.engine import Event, Plan, StageFailed, StageFinished, StageProgress
 from harness.errors import HarnessError, UserError
 from harness.selection.names import again
@@ -96,7 +96,7 @@ class RunPlan:
                     "`--gpus`, `--max-gpu-hours` and `--budget-usd`"
                 )
             return None
-        from harness.cost.hardware import hardware_of
+        from harness.cost.assumptions import hardware_of
         from harness.cost.pricing import price
 
         hardware = hardware_of(profile, self.options.gpu, self.options.gpus)

@@ -22,8 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from harness.catalogue.declared import all_profiles, all_tables
 from harness.catalogue.profile import StandIns
 from harness.engine import Plan
-from harness.export.card import card_of
-from harness.export.licence import head_of, licence_of
+from harness.export.card import card_of, head_of, licence_of
 from harness.export.policy import find_policy
 from harness.models.policy import generate
 from harness.store import Stage, Store

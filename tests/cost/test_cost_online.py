@@ -9,11 +9,11 @@ import pytest
 
 from harness.catalogue.profile import Profile
 from harness.catalogue.recipe import Recipe
+from harness.cost.assumptions import Hardware
 from harness.cost.costing import Costing
-from harness.cost.hardware import Hardware
-from harness.cost.online import count_steps
 from harness.cost.pricing import price
-from harness.cost.stage_cost import stage_cost
+from harness.cost.sizes import count_steps
+from harness.cost.stages import stage_cost
 from harness.engine import Plan
 from harness.eva.evolving import Prompt, Rewrite
 from harness.eva.minibatch import StreamSettings

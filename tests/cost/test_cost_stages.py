@@ -14,12 +14,10 @@ import pytest
 from harness.catalogue.hardware import Hardware as Trained
 from harness.catalogue.profile import Profile
 from harness.catalogue.recipe import Recipe
-from harness.cost.assumptions import assumptions
+from harness.cost.assumptions import Hardware, assumptions, known_shapes, shape_of
 from harness.cost.costing import Costing
 from harness.cost.gpu_time import GpuTime
-from harness.cost.hardware import Hardware
-from harness.cost.shapes import known_shapes, shape_of
-from harness.cost.stage_cost import BY_KIND, stage_cost
+from harness.cost.stages import BY_KIND, stage_cost
 from harness.engine import Plan
 from harness.store.stage import Stage
 from harness.trainer.factory import VERSIONS
