@@ -14,10 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.catalogue.documents import nearest, read_declared, read_document
-from harness.catalogue.profile import Profile, sources
-from harness.catalogue.recipe import Strict
 from harness.errors import UserError
+from harness.registry.documents import nearest, read_declared, read_document
+from harness.registry.profile import Profile, sources
+from harness.registry.recipe import Strict
 
 ASSUMPTIONS = Path(__file__).with_name("assumptions.yaml")
 GPUS = Path(__file__).with_name("gpus.yaml")

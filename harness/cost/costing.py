@@ -11,11 +11,11 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness.catalogue.profile import Profile
 from harness.cost.assumptions import Assumptions, Hardware, Shape, shape_of
 from harness.cost.gpu_time import GpuTime
 from harness.cost.sizes import Prompts, Sizes, base_policy
 from harness.evaluation.judging.prices import Price, parse_price, read_prices
+from harness.registry.profile import Profile
 from harness.store.stage import Stage
 from harness.worlds.real.access import Role
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.catalogue.profile import Profile
 from harness.cost.assumptions import Assumptions, Hardware, assumptions, listed, shape_of
 from harness.cost.costing import Calls, Costing, StageCost, price_of
 from harness.cost.stages import stage_cost
 from harness.errors import UserError
 from harness.evaluation.judging.prices import Retirement, read_prices
+from harness.registry.profile import Profile
 from harness.store.stage import Stage
 from harness.worlds.real.access import Role
 from harness.worlds.real.planning import MODELS

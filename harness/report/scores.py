@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.catalogue.profile import Profile, benchmark_of
-from harness.catalogue.schema import PROMPT_SCORES
 from harness.errors import HarnessError
+from harness.registry.profile import Profile, benchmark_of
+from harness.registry.schema import PROMPT_SCORES
 from harness.store import Store
 
 if TYPE_CHECKING:

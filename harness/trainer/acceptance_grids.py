@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from harness.catalogue.profile import Profile
-from harness.catalogue.recipe import Online, Recipe
+from harness.registry.profile import Profile
+from harness.registry.recipe import Online, Recipe
 from harness.store import Json, Stage, Store
 from harness.trainer.acceptance import (
     OnEvent,

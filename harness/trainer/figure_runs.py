@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from harness.catalogue.figure_rows import figure_unsupported, find_row
-from harness.catalogue.figures import Figure, RatingsFigure, SharesFigure, TopicsFigure
-from harness.catalogue.profile import Profile, benchmark_of
-from harness.catalogue.schema import Row, Table
 from harness.errors import UserError
+from harness.registry.figure_rows import figure_unsupported, find_row
+from harness.registry.figures import Figure, RatingsFigure, SharesFigure, TopicsFigure
+from harness.registry.profile import Profile, benchmark_of
+from harness.registry.schema import Row, Table
 from harness.store.stage import Stage
 from harness.trainer.factory import VERSIONS
 from harness.trainer.plan import Run

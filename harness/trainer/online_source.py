@@ -17,7 +17,6 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.catalogue.recipe import Online
 from harness.eva.evolving import Prompt
 from harness.eva.minibatch import Fed, MiniBatch
 from harness.eva.stream import PromptStream
@@ -25,6 +24,7 @@ from harness.models.loading import Checkpoint
 from harness.models.policy import generate
 from harness.models.reader import RewardModel
 from harness.models.reward_model import score
+from harness.registry.recipe import Online
 from harness.store.stage import StageContext
 from harness.trainer.model_steps import SCORING_BATCH, assistant, load_reader, user
 from harness.trainer.online_plan import stream_settings

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.catalogue.profile import Profile, load_profiles
 from harness.cost.assumptions import Hardware, assumptions, hardware_of
 from harness.cost.costing import Costing
+from harness.registry.profile import Profile, load_profiles
 from harness.trainer.plan import Planner
 from harness.worlds.real.planning import RealWorld
 

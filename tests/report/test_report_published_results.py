@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from harness.catalogue.groups import members
-from harness.catalogue.load import load_tables
-from harness.catalogue.profile import load_profiles
 from harness.errors import HarnessError
 from harness.project import results_dir
+from harness.registry.groups import members
+from harness.registry.load import load_tables
+from harness.registry.profile import load_profiles
 from harness.report.aa import one_recipe_twice
 from harness.report.findings import as_findings
 from harness.report.page.from_results import from_results

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.catalogue.profile import WORLD
-from harness.catalogue.recipe import RewardRole
 from harness.errors import HarnessError
+from harness.registry.profile import WORLD
+from harness.registry.recipe import RewardRole
 from harness.solver.environment import identity
 from harness.store.fingerprint import Json
 from harness.worlds.embedded import downstream, world

@@ -51,4 +51,4 @@ def quality(prompt: str) -> float:
 
 
 SCORERS: Mapping[str, Callable[[str], float]] = {"complexity": complexity, "quality": quality}
-"""Each score by the column of the catalogue that reads it."""
+"""Each score by the column of the registry that reads it."""

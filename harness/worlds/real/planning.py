@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from harness.catalogue.profile import WORLD, Profile
-from harness.catalogue.recipe import Online
 from harness.errors import UserError
+from harness.registry.profile import WORLD, Profile
+from harness.registry.recipe import Online
 from harness.solver.environment import identity as engine_identity
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage

@@ -37,17 +37,17 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from harness.catalogue.documents import (
-    CatalogueError,
+from harness.errors import UserError
+from harness.registry.documents import (
     Document,
     Problem,
+    RegistryError,
     few,
     nearest,
     read_declared,
 )
-from harness.catalogue.recipe import Strict
-from harness.catalogue.yaml_reader import Loc
-from harness.errors import UserError
+from harness.registry.recipe import Strict
+from harness.registry.yaml_reader import Loc
 from harness.store.fingerprint import Json, canonical_json, digest
 
 IN_DEPTH = ("constraints", "deepening", "concretizing", "reasoning")
@@ -203,7 +203,7 @@ def load_scheme(name: str, path: Path | None = None) -> Scheme:
 
     Raises:
         UserError: There is no such scheme.
-        CatalogueError: Anything is wrong in the file; it carries every problem found.
+        RegistryError: Anything is wrong in the file; it carries every problem found.
     """
     if name not in METHODS:
         raise UserError(f"there is no evolving scheme `{name}`{nearest(name, METHODS)}")
@@ -216,12 +216,12 @@ def read_templates(path: Path) -> dict[str, Scheme]:
     """Read and check a templates file.
 
     Raises:
-        CatalogueError: Anything is wrong in it; it carries every problem found.
+        RegistryError: Anything is wrong in it; it carries every problem found.
     """
     file, document = read_declared(path, _File, "`version` and `schemes`")
     problems = few(p for name, s in file.schemes.items() for p in _problems(document, name, s))
     if problems:
-        raise CatalogueError(problems)
+        raise RegistryError(problems)
     return {name: _composed(name, scheme) for name, scheme in file.schemes.items()}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.catalogue.profile import load_profiles
+from harness.registry.profile import load_profiles
 from harness.worlds.embedded.demonstrations import demonstrate
 from harness.worlds.embedded.downstream import COUNTED, ITEMS_OF_TASKS, LONG, TASKS, identity, items
 from harness.worlds.embedded.judge import Answer, judge_downstream
@@ -145,5 +145,5 @@ def test_quality_asks_whether_each_operation_has_something_to_do(
     assert quality(text) == expected
 
 
-def test_scores_are_those_of_the_catalogue() -> None:
+def test_scores_are_those_of_the_registry() -> None:
     assert set(SCORERS) == set(load_profiles()["micro"].benchmarks["prompt_judge"].columns)

@@ -14,11 +14,11 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from harness.catalogue.profile import find_profile, load_profiles
-from harness.catalogue.recipe import RewardRole
 from harness.errors import HarnessError
 from harness.models.loading import tokenize
 from harness.models.reward_loading import load_reward_model
+from harness.registry.profile import find_profile, load_profiles
+from harness.registry.recipe import RewardRole
 from harness.worlds.embedded import build, world
 from harness.worlds.embedded.pairwise import Preference, draw_preference, encode_pair, pair_margins
 from harness.worlds.embedded.pretrain import PretrainConfig, pretrain
