@@ -9,8 +9,8 @@ from typing import Any
 from harness.cost.assumptions import Assumptions, Hardware, assumptions, listed, shape_of
 from harness.cost.costing import Calls, Costing, StageCost, price_of
 from harness.cost.stages import stage_cost
+from harness.endpoint.prices import Retirement, read_prices
 from harness.errors import UserError
-from harness.evaluation.judging.prices import Retirement, read_prices
 from harness.registry.profile import Profile
 from harness.store.stage import Stage
 from harness.worlds.real.access import Role

@@ -22,7 +22,7 @@ from harness.errors import HarnessError
 from harness.export.policy import TrainedPolicy
 from harness.registry.profile import MEANINGLESS, roles_of, source_in_words
 from harness.registry.yaml_reader import YamlFault, parse_yaml
-from harness.report.markdown import template
+from harness.report.render import template
 from harness.report.scores import numbers, read_wanted
 from harness.store.store import Store
 from harness.worlds.lookup import resolve

@@ -19,7 +19,7 @@ from harness.report.aa import one_recipe_twice
 from harness.report.findings import as_findings
 from harness.report.page.from_results import from_results
 from harness.report.publication import read_index
-from harness.report.published import check, published_folders, read_published
+from harness.report.publish import check, published_folders, read_published
 
 FOLDERS = list(published_folders(results_dir()))
 
@@ -64,6 +64,20 @@ def test_one_changed_score_is_found(tmp_path: Path) -> None:
     pq.write_table(changed, folder / "scores.parquet")
     with pytest.raises(HarnessError, match=r"scores\.parquet"):
         check(folder)
+
+
+def test_every_damaged_byte_of_the_scores_own_description_is_an_error(tmp_path: Path) -> None:
+    # The end of a Parquet file says what it holds: the reader's own errors are of several kinds.
+    folder = tmp_path / "table5"
+    shutil.copytree(results_dir() / "micro" / "table5", folder)
+    scores = folder / "scores.parquet"
+    whole = scores.read_bytes()
+    for back in range(150, 200):
+        flipped = bytearray(whole)
+        flipped[-back] ^= 4
+        scores.write_bytes(flipped)
+        with pytest.raises(HarnessError, match=r"scores\.parquet is not what was published"):
+            check(folder)
 
 
 def test_every_published_table_is_on_the_page_with_a_trace_of_each_run() -> None:

@@ -14,7 +14,7 @@ endpoint serves it) these variables are read:
   price, where known;
 - `HARNESS_CREATOR_BUDGET_USD`: dollars that a stage may spend; without it there is no limit.
 
-Which settings a model takes follows from its name alone (`harness.evaluation.judging.dialect`), so
+Which settings a model takes follows from its name alone (`harness.endpoint.request`), so
 that it is part of what a run is.
 """
 
@@ -25,13 +25,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.endpoint.budget import Ledger
+from harness.endpoint.cache import ReplyCache
+from harness.endpoint.client import Client
+from harness.endpoint.connection import OPENAI_URL, Endpoint
+from harness.endpoint.prices import Price, parse_price, read_prices
+from harness.endpoint.request import Dialect, dialect_of
 from harness.errors import UserError
-from harness.evaluation.judging.cache import ReplyCache
-from harness.evaluation.judging.client import Client
-from harness.evaluation.judging.dialect import Dialect, dialect_of
-from harness.evaluation.judging.endpoint import OPENAI_URL, Endpoint
-from harness.evaluation.judging.ledger import Ledger
-from harness.evaluation.judging.prices import Price, parse_price, read_prices
 from harness.project import work_dir
 
 Role = Literal["CREATOR", "SCORER", "JUDGE", "SOLVER"]

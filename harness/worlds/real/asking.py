@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from harness.evaluation.judging.client import Client, Done, work_through
-from harness.evaluation.judging.request import ChatRequest, Message
+from harness.endpoint.client import Client, Done, work_through
+from harness.endpoint.request import ChatRequest, Message
 from harness.foreign import ForeignTextError, read_json
 from harness.store.fingerprint import Json, canonical_json, digest
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.endpoint.client import Client, work_through
+from harness.endpoint.request import Message
 from harness.errors import HarnessError
 from harness.eva.evolving import Evolution, Grow, Over, Prompt, Rewrite
-from harness.evaluation.judging.client import Client, work_through
-from harness.evaluation.judging.request import Message
 from harness.worlds.real.generator import TextGenerator, Written
 from harness.worlds.real.templates import PROMPT, Scheme
 from harness.worlds.real.unusable import LIMITS, Limits, why_unusable

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from harness.endpoint.budget import tokens_of
+from harness.endpoint.client import PATIENCE, Client, UnansweredError
+from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import HarnessError
-from harness.evaluation.judging.client import PATIENCE, Client, UnansweredError
-from harness.evaluation.judging.ledger import tokens_of
-from harness.evaluation.judging.request import ChatRequest, Message, Reply
 from harness.store.fingerprint import Json
 
 

@@ -27,7 +27,7 @@ from harness.worlds.stage_io import (
 )
 
 if TYPE_CHECKING:
-    from harness.evaluation.judging.client import Client
+    from harness.endpoint.client import Client
 
 TOPIC_SCHEMA = pa.schema([("prompt_id", pa.string()), ("topic", pa.string())])
 """Columns of `topics.parquet`; a prompt without a topic has null."""

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from harness.evaluation.judging.client import UnansweredError
+from harness.endpoint.client import UnansweredError
 from harness.registry.profile import Benchmark
 from harness.store.fingerprint import Json
 from harness.worlds.real.asking import SETTINGS, Judge, Question, Values, ask, only_field
