@@ -23,7 +23,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from harness.errors import HarnessError
-from harness.registry.hardware import Hardware
+from harness.registry.training import Hardware
 from harness.store.stage import StageContext
 from harness.store.unfinished import held
 from harness.trainer.online_source import STREAM, Source
