@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import harness.cli
 import harness.report
 from harness.cli.main import app
+from harness.cli.output import OUTPUTS, json_schema
 from harness.registry import declared
 from harness.report.figures.report import FigureReport
 from harness.tracking import TableState
@@ -95,6 +96,14 @@ def call() -> Callable[..., Any]:
         return CliRunner().invoke(app, list(arguments))
 
     return run
+
+
+def _schema(name: str) -> Any:
+    if name in OUTPUTS:
+        return json_schema(name)
+    of_report = name in ("report", "figure")
+    folder = Path(harness.report.__file__ if of_report else harness.cli.__file__)
+    return json.loads((folder.parent / "schemas" / f"{name}.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from harness.report.figures.prompts import RewardData, ShareData
 from harness.report.figures.report import FigureReport, assemble_figure
 from harness.report.figures.scores import ScoreData
 from harness.report.scores import read_rows, read_scores
-from harness.store import Stage, Store, StoreError
+from harness.runtime import Stage, Store, StoreError
 from harness.trainer.figure_runs import plan_figure
 from harness.worlds.embedded.operations import CATEGORIES, OPERATIONS
 from harness.worlds.stage_io import write_rows

@@ -12,7 +12,7 @@ from toy_tables import ToyWorld
 from harness.report.figures.drawing import draw_figure, picture
 from harness.report.figures.report import FigureReport, assemble_figure
 from harness.report.plots import INK, MUTED, OURS, PAPERS, STYLES
-from harness.store import Store
+from harness.runtime import Store
 
 SVG = "{http://www.w3.org/2000/svg}"
 

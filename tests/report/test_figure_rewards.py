@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from harness.eva.informativeness import informativeness
-from harness.registry.figure_files import load_figures
-from harness.registry.figures import CorrelationFigure, DensitiesFigure, Figure, TopicsFigure
+from harness.registry.figures import (
+    CorrelationFigure,
+    DensitiesFigure,
+    Figure,
+    TopicsFigure,
+    load_figures,
+)
 from harness.report.figures.numbers import (
     ALL,
     HISTOGRAM,

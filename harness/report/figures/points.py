@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from harness.registry.recipe import Strict
 from harness.report.cells import State
+from harness.strict import Strict
 
 Quantity = Literal["gain", "mean", "share", "level", "reward", "rank correlation", "count"]
 

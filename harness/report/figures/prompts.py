@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, Field
 
 from harness.registry.figures import RewardsFigure, SharesFigure, TopicsFigure
-from harness.registry.recipe import Strict
 from harness.report.cells import Failures
 from harness.report.figures.points import Found
 from harness.report.scores import Column, read_rows, write_columns
-from harness.store import Stage, Store
+from harness.runtime import Stage, Store
+from harness.strict import Strict
 
 if TYPE_CHECKING:
     from harness.trainer.figure_runs import FigureRuns

@@ -16,7 +16,6 @@ from pydantic import Field, computed_field
 
 from harness.registry.figures import AnyFigure
 from harness.registry.profile import MEANINGLESS, benchmark_of
-from harness.registry.recipe import Strict
 from harness.report.figures import numbers
 from harness.report.figures.points import Point
 from harness.report.figures.prompts import RewardData, ShareData
@@ -25,7 +24,8 @@ from harness.report.origin import Origin, origin_of
 from harness.report.publication import dumps
 from harness.report.render import WIDEST, block_lines, names_and_texts, template
 from harness.report.view import APPLIES_NOT, Block, plain, signed, state_words
-from harness.store import Store
+from harness.runtime import Store
+from harness.strict import Strict
 from harness.words import counted
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from pydantic import Field
 
 from harness.registry.figures import Figure, GainsFigure, IterationsFigure, RatingsFigure
 from harness.registry.profile import benchmark_of
-from harness.registry.recipe import Strict
 from harness.registry.schema import Row, Table
 from harness.report.cells import Failures, state_of
 from harness.report.figures.points import Found, Point, Spot
@@ -29,7 +28,8 @@ from harness.report.scores import (
     write_scores,
 )
 from harness.report.view import signed
-from harness.store import Store
+from harness.runtime import Store
+from harness.strict import Strict
 
 if TYPE_CHECKING:
     from harness.trainer.figure_runs import FigureRuns
