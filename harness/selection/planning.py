@@ -10,13 +10,22 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from harness.cost.limits import Limits, over_limits
-from harness.engine import Event, Plan, StageFailed, StageFinished, StageProgress
+from harness.cost.pricing import Limits, over_limits
 from harness.errors import HarnessError, UserError
 from harness.registry.profile import Profile
+from harness.runtime import (
+    STATES,
+    Event,
+    Plan,
+    Stage,
+    StageFailed,
+    StageFinished,
+    StageProgress,
+    State,
+    Store,
+)
 from harness.selection.names import again
 from harness.selection.work import GroupRuns, Work, parts_of
-from harness.store import STATES, Stage, State, Store
 from harness.strict import Output, Strict
 from harness.trainer import execution
 from harness.trainer.figure_runs import FigureRuns
@@ -25,7 +34,7 @@ from harness.words import counted, duration
 
 if TYPE_CHECKING:
     from harness.cost.pricing import Price
-    from harness.engine import Outcome
+    from harness.runtime import Outcome
     from harness.selection.reporting import Report
     from harness.tracking import Tracker
 
@@ -194,7 +203,7 @@ class RunPlan:
                     "`--gpus`, `--max-gpu-hours` and `--budget-usd`"
                 )
             return None
-        from harness.cost.hardware import hardware_of
+        from harness.cost.assumptions import hardware_of
         from harness.cost.pricing import price
 
         hardware = hardware_of(profile, self.options.gpu, self.options.gpus)

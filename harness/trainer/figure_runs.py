@@ -20,7 +20,7 @@ from harness.registry.figures import (
 )
 from harness.registry.profile import Profile, benchmark_of
 from harness.registry.schema import Row, Table
-from harness.store.stage import Stage
+from harness.runtime.stage import Stage
 from harness.trainer.factory import VERSIONS
 from harness.trainer.plan import Run
 from harness.trainer.table_runs import TableRuns, asked_together, plan_table
