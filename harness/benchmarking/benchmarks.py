@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from harness.benchmarking.options import EvaluateOptions
 from harness.errors import UserError
 from harness.project import benchmarks_dir, evaluations_dir
+from harness.runtime.files import sha256_of
 
 if TYPE_CHECKING:
     from harness.evaluation.benchmark_kinds import Benchmark
@@ -188,7 +188,7 @@ def kept(found: Sequence[Evaluation], file: Path) -> list[Path]:
     """
     from harness.evaluation.benchmark_archive import folder_of, keep
 
-    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+    sha256 = sha256_of(file)
     source, root, paths = {"kind": "published", "data": sha256}, evaluations_dir(), []
     for item in found:
         folder = folder_of(root, item.score.benchmark, item.score.model, item.judge)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +14,7 @@ from harness.cli.options import JsonOption, ProfileOption
 from harness.cli.output import console, grid, print_json
 from harness.errors import UserError
 from harness.project import calibrations_dir
+from harness.runtime.files import sha256_of
 
 if TYPE_CHECKING:
     from harness.benchmarking.live import Voice
@@ -137,8 +137,8 @@ def _calibrate(
     if ours is None:
         return None
     digests = {
-        "published": hashlib.sha256(published.read_bytes()).hexdigest(),
-        "answers": hashlib.sha256(outputs.read_bytes()).hexdigest(),
+        "published": sha256_of(published),
+        "answers": sha256_of(outputs),
         "data": benchmark.digest,
     }
     found = compare(profile.name, name, ours, expected, digests, tolerance)

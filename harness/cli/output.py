@@ -137,11 +137,8 @@ def grid(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: str =
 
 def save(text: str, output: Path) -> None:
     """Write a file whole, and say where it is."""
-    from harness.runtime.files import explained
+    from harness.runtime.files import explained, write_whole
 
     with writing("--output", output) as path, explained(f"writing {path.name}", path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.part")
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
+        write_whole(path, text)
     note(f"written to {path}")

@@ -11,7 +11,6 @@ known of models that the list does not name or gives no day.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -23,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from harness.errors import UserError
 from harness.foreign import in_a_line
 from harness.registry.yaml_reader import read_yaml
+from harness.runtime.files import sha256_of
 
 PER_MILLION = 1e6
 SHIPPED = Path(__file__).with_name("prices.yaml")
@@ -176,7 +176,7 @@ def read_prices(path: Path = SHIPPED) -> PriceList:
         for name, entry in read.models.items()
         if entry.retires is not None
     }
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = sha256_of(path)
     return PriceList(read.as_of, read.source, digest, prices, retirements)
 
 

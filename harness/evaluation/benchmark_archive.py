@@ -17,6 +17,7 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.evaluation.benchmark_result import Evaluation
 from harness.foreign import read_json
+from harness.runtime.files import write_whole
 from harness.runtime.manifest import utc_now
 
 FILE = "evaluation.json"
@@ -107,11 +108,8 @@ def write(path: Path, text: str) -> None:
     Raises:
         HarnessError: It cannot be written.
     """
-    part = path.with_suffix(path.suffix + ".part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        write_whole(path, text)
     except OSError as error:
         raise HarnessError(
             f"Cannot write {path}: {error.strerror or error}; make room or set HARNESS_WORK"

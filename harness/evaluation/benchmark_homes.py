@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import HarnessError
+from harness.runtime.files import write_whole
 
 TIMEOUT_S = 60.0
 LARGEST_BYTES = 64 * 1024 * 1024
@@ -153,11 +154,8 @@ def _fetched(file: HomeFile) -> bytes:
 
 
 def _keep(path: Path, content: bytes) -> None:
-    part = path.with_suffix(f"{path.suffix}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(content)
-        part.replace(path)
+        write_whole(path, content)
     except OSError as error:
         raise HarnessError(
             f"Cannot write {path}: {error.strerror or error}; make room or set HARNESS_WORK"

@@ -9,7 +9,6 @@ nothing away from what was there before, and a seed that is not finished is name
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from harness.errors import HarnessError
 from harness.foreign import read_json
-from harness.runtime.files import explained, scratch
+from harness.runtime.files import explained, write_whole
 
 if TYPE_CHECKING:
     from harness.registry.profile import Profile
@@ -47,11 +46,7 @@ def remember(work_dir: Path, table: str, profile: str, seeds: Sequence[int]) -> 
     earlier = [seed for seed in before if seed not in seeds]
     record = {"seeds": list(seeds), "earlier": earlier}
     with explained("keeping the seeds asked for", work_dir):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with scratch(work_dir / "asked" / "tmp", table) as folder:
-            draft = folder / path.name
-            draft.write_text(f"{json.dumps(record)}\n", encoding="utf-8")
-            os.replace(draft, path)
+        write_whole(path, f"{json.dumps(record)}\n")
 
 
 def recall(work_dir: Path, table: str, profile: str) -> tuple[int, ...] | None:

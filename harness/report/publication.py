@@ -18,7 +18,6 @@ whatever is missing, changed or too few is a difference between them.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import math
 import os
@@ -31,7 +30,7 @@ from typing import Any
 
 from harness import foreign
 from harness.errors import HarnessError
-from harness.runtime.files import explained
+from harness.runtime.files import explained, sha256_of, write_whole
 
 REPORT, PAGE, SCORES, DIGESTS = "report.json", "report.md", "scores.parquet", "digests.json"
 
@@ -44,6 +43,10 @@ _DIGITS = 1e-11
 
 _SHOWN = 3
 """How many of the places without a number an error names."""
+
+
+sha256 = sha256_of
+"""Returns a file's sha256 as 64 hexadecimal digits."""
 
 
 @dataclass(frozen=True)
@@ -215,9 +218,7 @@ def read_index(results_dir: Path) -> Index:
 
 def write_index(results_dir: Path, index: Index) -> None:
     """Write the index, in place of the one before as a whole."""
-    draft = results_dir / f".{INDEX}.part"
-    draft.write_text(_index_text(index), encoding="utf-8")
-    draft.replace(results_dir / INDEX)
+    write_whole(results_dir / INDEX, _index_text(index))
 
 
 def entry_of(kind: Kind, place: str, folder: Path) -> Entry:
@@ -346,12 +347,6 @@ def changed_file(path: Path, what: str) -> HarnessError:
         f"{path} is not what was published (its digest differs); restore it from version control "
         f"or publish the {what} again"
     )
-
-
-def sha256(path: Path) -> str:
-    """Return a file's sha256 as 64 hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def refuse_what_is_no_file(folder: Path) -> None:

@@ -14,6 +14,8 @@ stage is not a dead one. No name is used twice, so here a lock's file goes with 
 folder under its fingerprint, and the store removes them once the stage's output is whole. One
 process at a time holds such a folder.
 
+*Whole files.* `write_whole` replaces a file in one step.
+
 *Digests.* Verifying reads every byte, so each process remembers what it has verified by path, size
 and time of modification, and reads a file again only when one of these has changed.
 
@@ -30,7 +32,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -159,6 +161,33 @@ def seal_files(folder: Path) -> dict[str, FileEntry]:
     return entries
 
 
+def sha256_of(path: Path) -> str:
+    """Return the sha256 of a file as 64 hexadecimal digits.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file so that a reader sees all of it, or what was there before; make its folder.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        draft.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+        os.replace(draft, path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
+
+
 def flush_folder(folder: Path) -> None:
     """Make the names in a folder survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -207,9 +236,8 @@ class DigestCache:
         # The time of the last change to the file cannot be set back, that to its content can.
         key = (now.st_mtime_ns, now.st_ctime_ns, now.st_size, written["sha256"])
         if self._verified.get(found.path) != key:
-            with Path(found.path).open("rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() != written["sha256"]:
-                    return "has other content than was written (its digest differs)"
+            if sha256_of(Path(found.path)) != written["sha256"]:
+                return "has other content than was written (its digest differs)"
             self._verified[found.path] = key
         return None
 

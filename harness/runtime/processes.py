@@ -101,7 +101,7 @@ class Program:
         return HarnessError(f"{self.name} died {when} (exit code {code}); {self.quoted()}")
 
     def quoted(self) -> str:
-        """Return the line that says why: the first that names an exception, or else the last one.
+        """Return what says why: the first line that names an exception, or else the last lines.
 
         What follows the first exception are those that it caused in other processes.
         """
@@ -110,7 +110,7 @@ class Program:
         raised = [
             m[1] for line in lines if not _HARMLESS.search(line) and (m := _RAISED.search(line))
         ]
-        words = [*raised[:1], *lines[::-1], "nothing"][0][:_LONGEST_QUOTE]
+        words = (raised[0] if raised else " | ".join(lines[-3:]) or "nothing")[:_LONGEST_QUOTE]
         return f"its last words: {words} (all of them in {self.log})"
 
     def wait_until_healthy(self, port: int, limit_s: float = START_S, hint: str = "") -> None:

@@ -7,7 +7,6 @@ it, so a SQLite database is created under a lock, as a draft that is renamed whe
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import secrets
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.quiet import silence
+from harness.runtime.files import hold
 from harness.tracking.patience import TrackingError, within
 from harness.tracking.secrets import shown, without_secrets
 
@@ -77,9 +77,7 @@ def write_lock(work_dir: Path, uri: str) -> Iterator[None]:
     """
     database = database_path(uri)
     path = work_dir / "tracking" / "write.lock" if database is None else _lock_of(database)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with hold(path):
         yield
 
 
@@ -159,8 +157,7 @@ def create_database(uri: str) -> None:
         return
     with reached(uri):
         final.parent.mkdir(parents=True, exist_ok=True)
-        with _lock_of(final).open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with hold(_lock_of(final)):
             if not final.exists():
                 _create(final)
 

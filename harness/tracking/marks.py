@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from harness.foreign import read_json
+from harness.runtime.files import write_whole
 
 _ENDED = "ended.json"
 
@@ -115,10 +115,8 @@ class Marks:
             for path in left:
                 with path.open(encoding="utf-8") as file:
                     _add(known, _content(file))
-            draft = self._folder / f"{_ENDED}.draft"
             text = json.dumps({name: sorted(found) for name, found in known.items()}, indent=0)
-            draft.write_text(text, encoding="utf-8")
-            os.replace(draft, self._folder / _ENDED)
+            write_whole(self._folder / _ENDED, text)
             for path in left:
                 path.unlink()
 

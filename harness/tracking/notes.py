@@ -7,11 +7,11 @@ the server since is not noticed.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from harness.foreign import read_json
+from harness.runtime.files import write_whole
 from harness.tracking.database import database_id
 from harness.tracking.record import Record, sha256
 
@@ -36,11 +36,8 @@ class Notes:
     def add(self, records: Iterable[Record]) -> None:
         """Note that the server has some records."""
         digests = self._digests() | {record.identity: record.digest for record in records}
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        draft = self._path.with_suffix(f".{os.getpid()}")
         text = json.dumps({"database": database_id(self._uri), "digests": digests}, indent=1)
-        draft.write_text(f"{text}\n", encoding="utf-8")
-        os.replace(draft, self._path)
+        write_whole(self._path, f"{text}\n")
 
     def _digests(self) -> dict[str, str]:
         """Return the digests of the records the server had, by identity."""

@@ -16,9 +16,10 @@ with `weights_only`. They never leave the folder of the stage that wrote them.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
+
+from harness.runtime.files import write_whole
 
 CURVES = "curves.jsonl"
 WHOLE = "whole"
@@ -51,8 +52,7 @@ def rewind_curves(work: Path, step: int) -> Points:
     """Drop what lies after a step, and return the rest."""
     kept = read_curves(work, step)
     path = work / CURVES
-    path.with_suffix(".new").write_text("".join(map(_line, kept)), encoding="utf-8")
-    os.replace(path.with_suffix(".new"), path)
+    write_whole(path, "".join(map(_line, kept)))
     return kept
 
 

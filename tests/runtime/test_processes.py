@@ -134,7 +134,7 @@ def test_a_program_that_cannot_be_started_says_so_in_its_log(tmp_path: Path) -> 
     assert "FileNotFoundError" in program.quoted()
 
 
-def test_the_first_exception_is_quoted_or_else_the_last_line(tmp_path: Path) -> None:
+def test_the_first_exception_is_quoted_or_else_the_last_lines(tmp_path: Path) -> None:
     log = tmp_path / "log"
     lines = [
         "INFO 11-21 starting; a ValueError: would be harmless here",
@@ -148,7 +148,7 @@ def test_the_first_exception_is_quoted_or_else_the_last_line(tmp_path: Path) -> 
     program.stop()
     for text, quoted in (
         ("\n".join(lines), "torch.OutOfMemoryError: the GPU is full"),
-        ("one\ntwo\n\n", "two"),
+        ("0\none\ntwo\n\nthree\n", "one | two | three"),
         ("", "nothing"),
     ):
         log.write_text(text)

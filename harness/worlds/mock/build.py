@@ -8,7 +8,6 @@ same versions of the libraries; elsewhere rounding differs, and with it the poli
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.project import work_dir
+from harness.runtime.files import hold
 from harness.worlds.mock import data, places
 
 Write = Callable[[Path], None]
@@ -32,9 +32,7 @@ def build(seed: int) -> None:
 @contextmanager
 def _alone() -> Iterator[None]:
     """Let one command make stand-ins at a time; the next finds them made."""
-    work_dir().mkdir(parents=True, exist_ok=True)
-    with (work_dir() / "stand-in.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with hold(work_dir() / "stand-in.lock"):
         yield
 
 

@@ -13,7 +13,6 @@ what is known.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,6 +24,7 @@ from harness.errors import UserError
 from harness.project import benchmarks_dir
 from harness.registry.profile import Benchmark as Declared
 from harness.registry.profile import Profile
+from harness.runtime.files import sha256_of
 from harness.runtime.stage import Json
 from harness.worlds.protocol import Item
 from harness.worlds.real.models import DIGITS, NOT_DOWNLOADED
@@ -288,4 +288,4 @@ def _digest_of_length_control(identity: str) -> str | None:
     from harness.evaluation.benchmark_length_control import FILE_NAME
 
     file = folder_of(identity) / FILE_NAME
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:DIGITS] if file.is_file() else None
+    return sha256_of(file)[:DIGITS] if file.is_file() else None

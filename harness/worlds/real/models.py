@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from harness.errors import HarnessError, UserError
 from harness.project import models_dir, work_dir
+from harness.runtime.files import sha256_of, write_whole
 
 NOT_DOWNLOADED = "not-downloaded"
 """Revision of what is not on this machine."""
@@ -214,11 +214,8 @@ class _Kept:
         """Keep what was found, unless it was known."""
         if self._found == self._known:
             return
-        part = self._path.with_suffix(f".{os.getpid()}.part")
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(json.dumps(self._found), encoding="utf-8")
-            part.replace(self._path)
+            write_whole(self._path, json.dumps(self._found))
         except OSError as error:
             raise HarnessError(
                 f"Cannot write {self._path}: {error.strerror or error}; make room, or set "
@@ -227,13 +224,9 @@ class _Kept:
 
 
 def _sha256(path: Path) -> str:
-    found = hashlib.sha256()
     try:
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                found.update(chunk)
+        return sha256_of(path)
     except OSError as error:
         raise HarnessError(
             f"Cannot read {path}: {error.strerror or error}; download the model again"
         ) from error
-    return found.hexdigest()
