@@ -54,8 +54,7 @@ def prompts(
 
     from harness.catalogue.declared import named_profile
     from harness.worlds.lookup import world_of
-    from harness.worlds.real.repeats import duplicates, overlaps, read_questions
-    from harness.worlds.real.sources import read_local
+    from harness.worlds.real.prompts import duplicates, overlaps, read_local, read_questions
 
     chosen = named_profile(profile)
     questions = {name: read_questions(path) for name, path in _files(against or [])}
@@ -88,7 +87,7 @@ def _files(against: list[str]) -> list[tuple[str, Path]]:
 
 def _pieces(size: int, profile: Profile) -> tuple[list[int], str | None]:
     """Return the sizes of a profile's pieces, and what is wrong if there are none."""
-    from harness.worlds.real.sources import piece_bounds
+    from harness.worlds.real.prompts import piece_bounds
 
     try:
         bounds = piece_bounds(size, profile.x, profile.prompts.available)

@@ -262,7 +262,7 @@ def _shipped() -> Iterator[tuple[Path, Callable[[], object]]]:
     from harness.catalogue.yaml_reader import read_yaml
     from harness.cost import assumptions, hardware, shapes
     from harness.evaluation.judging.prices import SHIPPED, read_prices
-    from harness.worlds.real.templates import OWN_TEMPLATES, read_templates
+    from harness.worlds.real.creator import OWN_TEMPLATES, read_templates
 
     yield assumptions.FILE, assumptions.assumptions
     yield hardware.FILE, hardware.known_gpus

@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 
 from harness.evaluation.judging.prices import Price, parse_price, read_prices
-from harness.worlds.real.access import Role
+from harness.worlds.real.asking import Role
 
 
 @dataclass(frozen=True)

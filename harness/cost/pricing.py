@@ -15,8 +15,8 @@ from harness.cost.shapes import shape_of
 from harness.cost.stage_cost import stage_cost
 from harness.evaluation.judging.prices import Retirement, read_prices
 from harness.store.stage import Stage
-from harness.worlds.real.access import Role
-from harness.worlds.real.planning import MODELS
+from harness.worlds.real.asking import Role
+from harness.worlds.real.world import MODELS
 
 HOUR = 3600.0
 GB = 1e9

@@ -14,7 +14,7 @@ from harness.errors import UserError
 from harness.store.stage import Stage
 from harness.store.store import Store
 from harness.trainer.plan import Planner, Run
-from harness.trainer.table_runs import cells_served
+from harness.trainer.runs import cells_served
 from harness.worlds.lookup import world_of
 from harness.worlds.protocol import World
 

@@ -120,14 +120,14 @@ def _parsed(lines: Iterable[str]) -> Iterable[dict[str, Any]]:
 
 def _world() -> dict[str, Any]:
     """Return the embedded world's version and what is wrong with its files, if anything."""
-    from harness.worlds.embedded import world
+    from harness.worlds.embedded import files
 
     problem = None
     try:
-        world.check()
+        files.check()
     except HarnessError as error:
         problem = str(error)
-    return {"version": world.VERSION, "problem": problem}
+    return {"version": files.VERSION, "problem": problem}
 
 
 def package(name: str, why: str, extra: str | None = None) -> Need:

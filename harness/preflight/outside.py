@@ -18,7 +18,7 @@ from harness.preflight.machine import Need, State, disk, package
 
 if TYPE_CHECKING:
     from harness.catalogue.profile import Profile
-    from harness.worlds.real.access import Role
+    from harness.worlds.real.asking import Role
 
 GB = 1e9
 
@@ -173,7 +173,7 @@ def _benchmarks(profile: Profile) -> Iterator[Need]:
 def _endpoint(role: Role, model: str, *, required: bool) -> Need:
     """Return whether a model can be asked, as far as can be told without asking it."""
     from harness.evaluation.judging.endpoint import Endpoint
-    from harness.worlds.real.access import access_to
+    from harness.worlds.real.asking import access_to
 
     what = f"{role.lower()} {model}"
     try:
@@ -281,7 +281,7 @@ def _on_the_hub(model: str) -> Need:
 def _at_its_endpoint(role: Role, model: str, *, required: bool) -> Need:
     """Return whether an endpoint can be reached, takes the key and has the model."""
     from harness.evaluation.judging.endpoint import Endpoint
-    from harness.worlds.real.access import access_to
+    from harness.worlds.real.asking import access_to
 
     what = f"endpoint of the {role.lower()} {model}"
     lacking: State = "missing" if required else "advised"

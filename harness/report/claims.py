@@ -24,7 +24,7 @@ from harness.report.verdicts import Verdict, VerdictWord, bare, judge, judge_wit
 from harness.store import Store
 
 if TYPE_CHECKING:
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 WORDS: tuple[VerdictWord, ...] = get_args(VerdictWord)
 

@@ -35,7 +35,7 @@ from harness.report.scores import Measured, flat, read_scores
 from harness.store import Store
 
 if TYPE_CHECKING:
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 OF_STUDY = "study"
 """Where the digests name the stages of a table's study, beside those of its runs."""

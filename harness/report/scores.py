@@ -21,7 +21,7 @@ from harness.store import Store
 if TYPE_CHECKING:
     from harness.statistics import Scores
     from harness.trainer.plan import Run
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 Key = tuple[str, int, str]
 """Run id, seed and score."""

@@ -18,7 +18,7 @@ from harness.report.published import read_published
 from harness.report.verdicts import Verdict, judge_without
 from harness.selection.selection import select
 from harness.store import Store
-from harness.trainer.table_runs import plan_table
+from harness.trainer.runs import plan_table
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ from harness.selection.names import again
 from harness.selection.work import GroupRuns, Work, parts_of
 from harness.store import STATES, Stage, State, Store
 from harness.trainer import execution
-from harness.trainer.figure_runs import FigureRuns
-from harness.trainer.table_runs import TableRuns
+from harness.trainer.runs import FigureRuns, TableRuns
 from harness.words import counted, duration
 
 if TYPE_CHECKING:

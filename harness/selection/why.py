@@ -21,7 +21,7 @@ from harness.engine import Plan
 from harness.store import Stage, Store
 from harness.store.manifest import record_of
 from harness.trainer.plan import Run
-from harness.trainer.table_runs import plan_table
+from harness.trainer.runs import plan_table
 
 ABSENT = "(none)"
 """Stands for a setting or an input that one of the two stages does not have."""

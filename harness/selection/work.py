@@ -15,9 +15,8 @@ from harness.catalogue.profile import Profile, table_unsupported
 from harness.catalogue.schema import Table
 from harness.errors import UserError
 from harness.store import Stage
-from harness.trainer.figure_runs import FigureRuns
 from harness.trainer.plan import Run
-from harness.trainer.table_runs import TableRuns, plan_table
+from harness.trainer.runs import FigureRuns, TableRuns, plan_table
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from harness.errors import HarnessError
-from harness.models.decoding import decode
 from harness.models.loading import batches_by_length, fastest_device, from_folder, pad
+from harness.models.policy import decode
 from harness.solver.rendering import Renderer
 from harness.solver.request import Answered, Asked, Sample, Sampling
 

@@ -15,8 +15,13 @@ from typing import Any
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from harness.errors import UserError
-from harness.models.loading import Conversation, load_tokenizer, stop_token_ids, tokenize
-from harness.models.strict_loading import read_config
+from harness.models.loading import (
+    Conversation,
+    load_tokenizer,
+    read_config,
+    stop_token_ids,
+    tokenize,
+)
 from harness.solver.request import Asked, seed_of
 
 GENERATES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")

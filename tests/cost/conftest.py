@@ -9,7 +9,7 @@ from harness.cost.assumptions import assumptions
 from harness.cost.costing import Costing
 from harness.cost.hardware import Hardware, hardware_of
 from harness.trainer.plan import Planner
-from harness.worlds.real.planning import RealWorld
+from harness.worlds.real.world import RealWorld
 
 
 class NamedWorld(RealWorld):

@@ -25,7 +25,7 @@ from harness.errors import UserError
 from harness.evaluation.judging.prices import SHIPPED, read_prices
 from harness.project import declaration_dirs, figures_dir, profiles_dir
 from harness.sweep.declaration import FOLDER, load_sweeps
-from harness.worlds.real.templates import OWN_TEMPLATES, read_templates
+from harness.worlds.real.creator import OWN_TEMPLATES, read_templates
 
 EXPERIMENTS, ABLATIONS = declaration_dirs()
 

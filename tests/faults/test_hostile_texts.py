@@ -27,7 +27,7 @@ from harness.report.report import Report, assemble
 from harness.report.terminal import as_text
 from harness.store import Store
 from harness.tracking.rows import Asked, table_records
-from harness.trainer.table_runs import TableRuns
+from harness.trainer.runs import TableRuns
 
 PIECES = (
     "<script>alert(1)</script>", "\"'><img src=x onerror=alert(2)>", "</td></table></style></div>",

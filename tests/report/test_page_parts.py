@@ -29,7 +29,7 @@ from harness.report.scores import read_scores
 from harness.report.verdicts import judge
 from harness.report.view_details import cost_block
 from harness.store import Store
-from harness.trainer.table_runs import TableRuns
+from harness.trainer.runs import TableRuns
 
 CLAIM: dict[str, Any] = {
     "id": "it",

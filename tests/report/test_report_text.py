@@ -25,7 +25,7 @@ from harness.report.terminal import as_text
 from harness.report.view import blocks, column_blocks, facts, signed, summary_block
 from harness.report.view_details import creation_block, distance_block
 from harness.store import Store
-from harness.trainer.table_runs import TableRuns
+from harness.trainer.runs import TableRuns
 
 
 def full(store: Store, scale: str = "toy") -> Report:

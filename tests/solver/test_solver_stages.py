@@ -20,7 +20,7 @@ from harness.models.policy import generate
 from harness.solver.environment import identity, installed, needed
 from harness.store import Json, Stage, StageContext, Store
 from harness.trainer.model_steps import generate_stage
-from harness.trainer.table_runs import plan_table
+from harness.trainer.runs import plan_table
 from harness.worlds.answers import answering, place_of
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import PROMPT_SCHEMA, read_rows, write_rows

@@ -17,8 +17,8 @@ from harness.eva.evolving import Prompt
 from harness.eva.informativeness import informativeness, weights
 from harness.store import Json, Stage, StageContext, Store
 from harness.trainer.plan import Run
+from harness.trainer.runs import TableRuns, plan_table
 from harness.trainer.steps import FUNCTIONS, select_stage
-from harness.trainer.table_runs import TableRuns, plan_table
 from harness.worlds.stage_io import PROMPT_SCHEMA, Rows, read_rewards, read_rows, write_rows
 
 X = 16

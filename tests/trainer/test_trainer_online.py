@@ -17,8 +17,8 @@ from harness.errors import UserError
 from harness.store import Stage, Store
 from harness.trainer.online_plan import training_settings
 from harness.trainer.plan import Planner, Run
+from harness.trainer.runs import plan_table
 from harness.trainer.steps import FUNCTIONS
-from harness.trainer.table_runs import plan_table
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import Rows, read_rows
 

@@ -19,7 +19,7 @@ from harness.store import Store
 
 if TYPE_CHECKING:
     from harness.report.figures.drawing import Drawing
-    from harness.trainer.figure_runs import FigureRuns
+    from harness.trainer.runs import FigureRuns
 
 Axis = Literal["panel", "series", "at"]
 

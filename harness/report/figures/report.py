@@ -20,7 +20,7 @@ from harness.report.view import Block, plain
 from harness.store import Store
 
 if TYPE_CHECKING:
-    from harness.trainer.figure_runs import FigureRuns
+    from harness.trainer.runs import FigureRuns
 
 FILE = "figure.svg"
 """The drawing, beside a published report."""

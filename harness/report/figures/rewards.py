@@ -23,7 +23,7 @@ from harness.report.scores import read_rows
 from harness.store import Stage, Store
 
 if TYPE_CHECKING:
-    from harness.trainer.figure_runs import FigureRuns
+    from harness.trainer.runs import FigureRuns
     from harness.worlds.protocol import Topics
 
 Floats = NDArray[np.float64]
@@ -178,7 +178,7 @@ def found_of(stages: Sequence[Stage], store: Store) -> Found:
 
 def _last(rewards: Stage, topics: Topics | None, store: Store) -> Stage:
     """Return what a seed waits for: its rewards, or the topics, which a model may tell apart."""
-    from harness.trainer.figure_runs import topics_stage
+    from harness.trainer.runs import topics_stage
 
     if topics is None or store.status(rewards.fingerprint) != "done":
         return rewards
@@ -189,7 +189,7 @@ def _last(rewards: Stage, topics: Topics | None, store: Store) -> Stage:
 
 def _read(store: Store, stage: Stage, topics: Topics | None) -> PromptRewards:
     """Read one seed's rewards, and the topics of its prompts."""
-    from harness.trainer.figure_runs import topics_stage
+    from harness.trainer.runs import topics_stage
 
     path = store.open(stage.fingerprint) / "rewards.parquet"
     found = _prompt_rewards(read_rows(path, "prompt_id", "sample", "reward"))

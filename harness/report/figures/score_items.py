@@ -17,7 +17,7 @@ from harness.report.figures.point import Quantity
 from harness.report.view import signed
 
 if TYPE_CHECKING:
-    from harness.trainer.figure_runs import FigureRuns
+    from harness.trainer.runs import FigureRuns
 
 ALL = "all categories"
 """Stands for the categories while no run has been judged and none is known."""

@@ -29,7 +29,7 @@ from harness.report.scores import (
 from harness.store import Store
 
 if TYPE_CHECKING:
-    from harness.trainer.figure_runs import FigureRuns
+    from harness.trainer.runs import FigureRuns
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from harness.report.scores import read_rows
 from harness.store import Store
 
 if TYPE_CHECKING:
-    from harness.trainer.figure_runs import FigureRuns
+    from harness.trainer.runs import FigureRuns
 
 ALL = "all topics"
 """Stands for the topics while none are known."""
@@ -105,7 +105,7 @@ def read_share_data(runs: FigureRuns, store: Store) -> ShareData:
     Raises:
         StoreError: A stored file is not what was written.
     """
-    from harness.trainer.figure_runs import topics_stage
+    from harness.trainer.runs import topics_stage
     from harness.worlds.lookup import world_of
     from harness.worlds.protocol import NO_TOPIC
 

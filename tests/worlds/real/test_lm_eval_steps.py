@@ -18,7 +18,7 @@ from harness.errors import HarnessError
 from harness.evaluation import lm_eval_run
 from harness.store import StageContext
 from harness.trainer.model_steps import answer_stage, judge_stage
-from harness.trainer.table_runs import plan_table
+from harness.trainer.runs import plan_table
 from harness.worlds.stage_io import read_rows
 
 JUDGE = {"benchmark": "lm-eval@0.4.13", "judge": "lm-evaluation-harness 0.4.13"}
