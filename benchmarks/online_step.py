@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 
-from harness.catalogue.load import find_table, load_tables
-from harness.catalogue.profile import find_profile, load_profiles
 from harness.eva.stream import PromptStream
 from harness.quiet import silence
+from harness.registry.load import find_table, load_tables
+from harness.registry.profile import find_profile, load_profiles
 from harness.store import StageContext
 from harness.trainer.online_steps import online_stage
 from harness.trainer.runs import plan_table

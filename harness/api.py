@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness import project
-from harness.catalogue import declared
-from harness.catalogue.groups import GROUPS
 from harness.extensions import name_plugins
 from harness.quiet import silence
+from harness.registry import declared
+from harness.registry.groups import GROUPS
 from harness.selection.names import DEFAULT_PROFILE
 from harness.selection.selection import Seeds, Selection, select
 from harness.store import Store

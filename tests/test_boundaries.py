@@ -23,7 +23,7 @@ LAYERS = (
     {"errors", "foreign"},
     {"project", "quiet", "words"},
     {"extensions"},  # what plug-ins add, by name
-    {"catalogue", "statistics", "store"},
+    {"registry", "statistics", "store"},
     {"engine", "eva", "evaluation", "models"},  # the engine runs stages and knows no kind of them
     {"solver"},  # has what `models` loads answer, by whatever engine
     {"training", "worlds"},  # train what `models` loads; answer for what a profile names
@@ -50,14 +50,14 @@ HOMES = {
     "openai": {"evaluation", "solver"},
     "alpaca_eval": {"evaluation"},
     "lm_eval": {"evaluation"},
-    "yaml": {"catalogue", "export"},  # read in one place, under limits; `export` writes it
+    "yaml": {"registry", "export"},  # read in one place, under limits; `export` writes it
 }
 """Libraries that only some parts, or folders of parts, may import."""
 
 HEAVY = ("torch", "transformers", "trl", "mlflow", "datasets", "optuna", "pandas")
 
 LIGHT = (
-    "harness.catalogue",
+    "harness.registry",
     "harness.benchmarking",
     "harness.cli",
     "harness.cost",
@@ -89,10 +89,10 @@ UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve"
 
 UNSAFE_CALLS = {
     "torch.load": "can run code from a file; use safetensors",
-    "yaml.load": "can run code from a file; use harness.catalogue.yaml_reader",
-    "yaml.full_load": "can build arbitrary objects; use harness.catalogue.yaml_reader",
-    "yaml.safe_load": "has no limits; use harness.catalogue.yaml_reader",
-    "yaml.unsafe_load": "can run code from a file; use harness.catalogue.yaml_reader",
+    "yaml.load": "can run code from a file; use harness.registry.yaml_reader",
+    "yaml.full_load": "can build arbitrary objects; use harness.registry.yaml_reader",
+    "yaml.safe_load": "has no limits; use harness.registry.yaml_reader",
+    "yaml.unsafe_load": "can run code from a file; use harness.registry.yaml_reader",
     "pandas.read_pickle": "can run code from a file; use Parquet",
     "pd.read_pickle": "can run code from a file; use Parquet",
 }
@@ -270,7 +270,7 @@ def test_a_circle_is_noticed() -> None:
 
 def test_only_worlds_ask_which_world_a_profile_names() -> None:
     """Everything else asks the world itself (`harness.worlds.lookup.world_of`)."""
-    name = "harness.catalogue.profile.WORLD"
+    name = "harness.registry.profile.WORLD"
     asking = {
         part_of(path)
         for path in sources("harness")

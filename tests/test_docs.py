@@ -14,8 +14,8 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from harness.catalogue.load import load_tables
 from harness.project import results_dir
+from harness.registry.load import load_tables
 from harness.report.published import read_published
 from harness.report.scores import numbers
 

@@ -93,7 +93,7 @@ class EvaluateOptions(JudgeOptions):
         Raises:
             UserError: There is no option of a name.
         """
-        from harness.catalogue.documents import nearest
+        from harness.registry.documents import nearest
 
         kinds = {field.name: str(field.type) for field in fields(cls)}
         unknown = [name for name in given if name not in kinds]

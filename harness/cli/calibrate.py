@@ -18,10 +18,10 @@ from harness.project import calibrations_dir
 
 if TYPE_CHECKING:
     from harness.benchmarking.live import Voice
-    from harness.catalogue.profile import Profile
     from harness.evaluation.benchmark_kinds import Benchmark
     from harness.evaluation.benchmark_result import Evaluation
     from harness.evaluation.calibration_record import Calibration, Candidate
+    from harness.registry.profile import Profile
 
 BenchmarkOption = Annotated[
     str | None,
@@ -63,9 +63,9 @@ def calibrate(
 
     Without --benchmark, say which judges of the profile have passed.
     """
-    from harness.catalogue.declared import named_profile
     from harness.cli.evaluate_printing import voice
     from harness.evaluation.calibration_record import BENCHMARKS, is_judged
+    from harness.registry.declared import named_profile
 
     scale = named_profile(profile)
     if not is_judged(scale):

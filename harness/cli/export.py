@@ -41,9 +41,9 @@ def export(
     The folder has weights as safetensors, configuration, tokenizer, README.md (what it is and what
     it scores) and lineage.json (every stage behind it).
     """
-    from harness.catalogue.declared import all_tables, named_profile
     from harness.export.folder import export as write
     from harness.export.policy import find_policy
+    from harness.registry.declared import all_tables, named_profile
     from harness.store import Store
 
     scale = named_profile(profile)

@@ -15,8 +15,8 @@ from harness.selection.names import DEFAULT_PROFILE
 from harness.words import counted
 
 if TYPE_CHECKING:
-    from harness.catalogue.profile import Profile
     from harness.preflight.machine import Need
+    from harness.registry.profile import Profile
 
 OneProfileOption = Annotated[
     str | None,
@@ -42,7 +42,7 @@ def doctor(
     is named cannot. Nobody is asked over the network without --online. Keys are only looked for;
     their values are never shown.
     """
-    from harness.catalogue.declared import named_profile
+    from harness.registry.declared import named_profile
 
     if profile is not None:
         _one_profile(named_profile(profile), online=online, as_json=as_json)
@@ -96,9 +96,9 @@ def _all_profiles(*, as_json: bool) -> None:
     Raises:
         Exit: None can whose numbers mean something.
     """
-    from harness.catalogue.declared import all_profiles, all_tables
     from harness.preflight.machine import inspect_machine
     from harness.preflight.needs import needs_of
+    from harness.registry.declared import all_profiles, all_tables
 
     tables, machine = all_tables(), inspect_machine()
     profiles = []
@@ -126,7 +126,7 @@ def _all_profiles(*, as_json: bool) -> None:
 
 
 def _runs(table: Any, profile: Any) -> bool:
-    from harness.catalogue.profile import table_unsupported
+    from harness.registry.profile import table_unsupported
 
     return not table_unsupported(table, profile)
 
@@ -211,7 +211,7 @@ def check(
     """
     from dataclasses import asdict
 
-    from harness.catalogue.declared import named_profile
+    from harness.registry.declared import named_profile
     from harness.solver.environment import identity
 
     chosen = named_profile(profile)

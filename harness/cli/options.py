@@ -107,10 +107,10 @@ def publishing(
         UserError: There is no such profile or it consists of stand-ins, less is allowed of
             something that is not published, or there is no checkout to publish in.
     """
-    from harness.catalogue.declared import named_profile
-    from harness.catalogue.profile import MEANINGLESS
     from harness.errors import UserError
     from harness.project import publishing_dir
+    from harness.registry.declared import named_profile
+    from harness.registry.profile import MEANINGLESS
     from harness.selection.names import parse_names
 
     fewer = parse_names("--allow-fewer", allow_fewer) or ()

@@ -15,7 +15,7 @@ from harness.selection.names import parse_names
 from harness.words import counted
 
 if TYPE_CHECKING:
-    from harness.catalogue.profile import Profile
+    from harness.registry.profile import Profile
 
 SourceOption = Annotated[
     Path | None,
@@ -52,7 +52,7 @@ def prompts(
     """
     from dataclasses import asdict
 
-    from harness.catalogue.declared import named_profile
+    from harness.registry.declared import named_profile
     from harness.worlds.lookup import world_of
     from harness.worlds.real.prompts import duplicates, overlaps, read_local, read_questions
 

@@ -25,7 +25,7 @@ from harness.selection.names import DEFAULT_PROFILE, Format, parse_names, parse_
 from harness.words import counted
 
 if TYPE_CHECKING:
-    from harness.catalogue.profile import Profile
+    from harness.registry.profile import Profile
     from harness.report.verdicts import Verdict
     from harness.report.verify import Verified
     from harness.selection.reporting import Report
@@ -167,7 +167,7 @@ def claims(
 
     The seeds are the most complete ones of each table; those left out are named.
     """
-    from harness.catalogue.declared import named_profile
+    from harness.registry.declared import named_profile
     from harness.report import claims as ledger
     from harness.selection.claims import judge
 
@@ -346,7 +346,7 @@ def error_rates(
     Simulated tables whose rows do not differ, and one recipe under two names from the published
     scores, go through the code that judges the paper's claims.
     """
-    from harness.catalogue.declared import all_tables, named_profile
+    from harness.registry.declared import all_tables, named_profile
     from harness.report.error_rates import FOLDER, HEAD, lines, measure, write
 
     to = publishing(publish, allow_fewer, [FOLDER], profile)

@@ -21,7 +21,7 @@ from harness.selection.names import DEFAULT_PROFILE, workers_of
 from harness.words import counted
 
 if TYPE_CHECKING:
-    from harness.catalogue.profile import Profile
+    from harness.registry.profile import Profile
     from harness.report.sweep import SweepReport
     from harness.report.view import Block
     from harness.sweep.declaration import Sweep
@@ -176,7 +176,7 @@ def _found(name: str, profile: str) -> tuple[Sweep, Profile]:
     Raises:
         UserError: There is no such sweep or profile.
     """
-    from harness.catalogue.declared import named_profile
+    from harness.registry.declared import named_profile
     from harness.sweep.declaration import find_sweep, load_sweeps
 
     return find_sweep(load_sweeps(), name), named_profile(profile)

@@ -16,10 +16,10 @@ from harness.words import counted
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.catalogue.documents import Problem
-    from harness.catalogue.figures import Figure
-    from harness.catalogue.profile import Profile
-    from harness.catalogue.schema import Row, Table
+    from harness.registry.documents import Problem
+    from harness.registry.figures import Figure
+    from harness.registry.profile import Profile
+    from harness.registry.schema import Row, Table
 
 _Read = TypeVar("_Read")
 
@@ -29,7 +29,7 @@ app = typer.Typer(rich_markup_mode=None)
 @app.command("list", epilog="Example: harness list --json")
 def list_tables(as_json: JsonOption = False) -> None:
     """List the tables and figures, their sizes, and the profiles that can run them now."""
-    from harness.catalogue.declared import all_figures, all_profiles, all_tables
+    from harness.registry.declared import all_figures, all_profiles, all_tables
 
     tables, profiles = all_tables(), all_profiles()
     listed: list[dict[str, Any]] = [
@@ -88,7 +88,7 @@ def profiles_in_short(can: Mapping[str, int], whole: int, profiles: Collection[s
 
 def runnable(table: Table, profiles: Mapping[str, Profile]) -> list[str]:
     """Return the names of the profiles that can run every row of a table."""
-    from harness.catalogue.profile import table_unsupported
+    from harness.registry.profile import table_unsupported
 
     return [name for name, profile in profiles.items() if not table_unsupported(table, profile)]
 
@@ -96,8 +96,8 @@ def runnable(table: Table, profiles: Mapping[str, Profile]) -> list[str]:
 @app.command("show", epilog="Example: harness show table4")
 def show_table(name: TableArgument, as_json: JsonOption = False) -> None:
     """Show what a table asks, its rows with their recipes, and what the paper prints."""
-    from harness.catalogue.declared import all_figures, named_table
-    from harness.catalogue.figures import find_figure
+    from harness.registry.declared import all_figures, named_table
+    from harness.registry.figures import find_figure
     from harness.selection.selection import is_figure
 
     if is_figure(name):
@@ -144,7 +144,7 @@ def _row_json(table: Table, row: Row) -> dict[str, Any]:
 
 
 def _print_table(table: Table) -> None:
-    from harness.catalogue.wording import in_short
+    from harness.registry.wording import in_short
 
     out = console()
     out.print(f"{table.id} · {table.title}", style="bold")
@@ -186,7 +186,7 @@ def _printed(row: Row, column: str) -> str:
 @app.command("validate", epilog="Example: harness validate")
 def validate(as_json: JsonOption = False) -> None:
     """Check everything that is declared, and name everything that is wrong."""
-    from harness.catalogue.documents import CatalogueError
+    from harness.registry.documents import RegistryError
 
     problems: list[Problem] = []
     counts = _counts(problems)
@@ -197,10 +197,10 @@ def validate(as_json: JsonOption = False) -> None:
         ]
         print_json({"ok": not problems, **counts, "problems": listed})
         if problems:
-            raise typer.Exit(CatalogueError.exit_code)
+            raise typer.Exit(RegistryError.exit_code)
         return
     if problems:
-        raise CatalogueError(problems)
+        raise RegistryError(problems)
     ours = counts["ours"]
     console().print(
         f"All is well: {counted(counts['tables'], 'table')} of the paper with "
@@ -217,18 +217,18 @@ def validate(as_json: JsonOption = False) -> None:
 
 def _counts(problems: list[Problem]) -> dict[str, Any]:
     """Read everything that is declared; return how much it is, and add what is wrong with it."""
-    from harness.catalogue.claims import figure_claims
-    from harness.catalogue.declared import all_profiles, all_tables
-    from harness.catalogue.deviations import deviations
-    from harness.catalogue.documents import CatalogueError, Problem, display_path
-    from harness.catalogue.figure_files import load_figures
     from harness.errors import UserError
+    from harness.registry.claims import figure_claims
+    from harness.registry.declared import all_profiles, all_tables
+    from harness.registry.deviations import deviations
+    from harness.registry.documents import Problem, RegistryError, display_path
+    from harness.registry.figure_files import load_figures
     from harness.sweep.declaration import load_sweeps
 
     def read(load: Callable[[], _Read], file: str = "") -> _Read | None:
         try:
             return load()
-        except CatalogueError as error:
+        except RegistryError as error:
             problems.extend(error.problems)
         except UserError as error:
             problems.append(Problem(file, 1, str(error)))
@@ -258,10 +258,10 @@ def _counts(problems: list[Problem]) -> dict[str, Any]:
 
 def _shipped() -> Iterator[tuple[Path, Callable[[], object]]]:
     """Yield each further file of YAML that ships with the package, and what reads it."""
-    from harness.catalogue.hardware import configuration_file, shipped_configurations
-    from harness.catalogue.yaml_reader import read_yaml
     from harness.cost import assumptions, hardware, shapes
     from harness.evaluation.judging.prices import SHIPPED, read_prices
+    from harness.registry.hardware import configuration_file, shipped_configurations
+    from harness.registry.yaml_reader import read_yaml
     from harness.worlds.real.creator import OWN_TEMPLATES, read_templates
 
     yield assumptions.FILE, assumptions.assumptions
@@ -280,8 +280,8 @@ def _runs(tables: Iterable[Table]) -> set[str]:
 
 def _listed_figures() -> list[dict[str, Any]]:
     """Return what `harness list` says of each figure, as JSON data."""
-    from harness.catalogue.declared import all_figures, all_profiles, all_tables
-    from harness.catalogue.figure_rows import figure_unsupported
+    from harness.registry.declared import all_figures, all_profiles, all_tables
+    from harness.registry.figure_rows import figure_unsupported
 
     tables, profiles = all_tables(), all_profiles()
     found = []

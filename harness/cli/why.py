@@ -40,7 +40,7 @@ def why(
     computed so far. The row is compared with the other rows of its table, and what is missing
     with what is in the store.
     """
-    from harness.catalogue.declared import named_profile, named_table
+    from harness.registry.declared import named_profile, named_table
     from harness.selection.why import explain
     from harness.store import Store
 
@@ -131,7 +131,7 @@ def _why_new(stage: dict[str, Any]) -> str:
 
 def _because(causes: list[dict[str, Any]]) -> str:
     """Return causes in words: `select: metric a_min instead of uniform`."""
-    from harness.catalogue.wording import as_text
+    from harness.registry.wording import as_text
 
     words = []
     for cause in causes:

@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from harness.catalogue.documents import read_declared, read_document
-from harness.catalogue.profile import sources
-from harness.catalogue.recipe import Strict
+from harness.registry.documents import read_declared, read_document
+from harness.registry.profile import sources
+from harness.registry.recipe import Strict
 
 FILE = Path(__file__).with_name("assumptions.yaml")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness.catalogue.profile import Profile
 from harness.cost.assumptions import Assumptions
 from harness.cost.calls import Calls, calls
 from harness.cost.gpu_time import GpuTime
 from harness.cost.hardware import Hardware
 from harness.cost.shapes import Shape, shape_of
 from harness.cost.sizes import Prompts, Sizes, base_policy
+from harness.registry.profile import Profile
 from harness.store.stage import Stage
 
 

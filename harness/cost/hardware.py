@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from harness.catalogue.documents import nearest, read_declared
-from harness.catalogue.profile import Profile
-from harness.catalogue.recipe import Strict
 from harness.errors import UserError
+from harness.registry.documents import nearest, read_declared
+from harness.registry.profile import Profile
+from harness.registry.recipe import Strict
 
 FILE = Path(__file__).with_name("gpus.yaml")
 

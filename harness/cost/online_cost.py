@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from harness.catalogue.recipe import Online
 from harness.cost.calls import Calls, calls
 from harness.cost.costing import Costing, StageCost
 from harness.cost.gpu_time import GpuTime
 from harness.cost.online import Stretch, count_steps
 from harness.cost.sizes import Prompts
+from harness.registry.recipe import Online
 from harness.store.stage import Stage
 from harness.trainer.online_plan import stream_settings
 

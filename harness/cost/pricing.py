@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.catalogue.profile import Profile
 from harness.cost.assumptions import Assumptions, assumptions, listed
 from harness.cost.calls import Calls, price_of
 from harness.cost.costing import Costing, StageCost
@@ -14,6 +13,7 @@ from harness.cost.hardware import Hardware
 from harness.cost.shapes import shape_of
 from harness.cost.stage_cost import stage_cost
 from harness.evaluation.judging.prices import Retirement, read_prices
+from harness.registry.profile import Profile
 from harness.store.stage import Stage
 from harness.worlds.real.asking import Role
 from harness.worlds.real.world import MODELS

@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from harness.catalogue.documents import read_declared
-from harness.catalogue.recipe import Strict
+from harness.registry.documents import read_declared
+from harness.registry.recipe import Strict
 
 FILE = Path(__file__).with_name("model_shapes.yaml")
 

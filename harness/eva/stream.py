@@ -20,7 +20,7 @@ saved is the position in D, the phase and the buffer, and a run that is cut anyw
 it had not been.
 
 Source: paper section 3.2 and appendix A; what it leaves open is a setting each
-(`harness.catalogue.recipe.Online`).
+(`harness.registry.recipe.Online`).
 """
 
 from __future__ import annotations

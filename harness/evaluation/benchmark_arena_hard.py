@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.catalogue.yaml_reader import read_yaml
 from harness.errors import UserError
 from harness.evaluation.arena_hard import GAMES_PER_PROMPT, parse_verdict
 from harness.evaluation.benchmark_files import (
@@ -29,6 +28,7 @@ from harness.evaluation.benchmark_files import (
 )
 from harness.evaluation.judging.client import Client, Outcome
 from harness.evaluation.judging.request import ChatRequest, Message
+from harness.registry.yaml_reader import read_yaml
 
 BENCHMARK = "arena-hard"
 OWN_JUDGE = "gpt-4-1106-preview"

@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.catalogue.profile import Profile
 from harness.errors import HarnessError
 from harness.evaluation.judging.prices import Retirement, read_prices
 from harness.foreign import read_json
+from harness.registry.profile import Profile
 
 BENCHMARKS = {
     "arena_hard": "arena-hard",

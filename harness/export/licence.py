@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.catalogue.yaml_reader import YamlFault, parse_yaml
 from harness.errors import HarnessError
+from harness.registry.yaml_reader import YamlFault, parse_yaml
 from harness.worlds.lookup import resolve
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,60}")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from harness.catalogue.documents import nearest
-from harness.catalogue.load import find_table
-from harness.catalogue.profile import Profile, unsupported
-from harness.catalogue.recipe import Recipe
-from harness.catalogue.schema import Table
 from harness.errors import UserError
+from harness.registry.documents import nearest
+from harness.registry.load import find_table
+from harness.registry.profile import Profile, unsupported
+from harness.registry.recipe import Recipe
+from harness.registry.schema import Table
 from harness.store.stage import Stage
 from harness.store.store import Store
 from harness.trainer.plan import Planner, Run

@@ -13,7 +13,7 @@ from harness.preflight.machine import Need, State, disk, package
 from harness.preflight.outside import outside_needs
 
 if TYPE_CHECKING:
-    from harness.catalogue.profile import Profile
+    from harness.registry.profile import Profile
 
 CORE = ("torch", "transformers", "trl")
 """Packages that every profile needs."""

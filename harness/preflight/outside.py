@@ -17,7 +17,7 @@ from harness.errors import HarnessError
 from harness.preflight.machine import Need, State, disk, package
 
 if TYPE_CHECKING:
-    from harness.catalogue.profile import Profile
+    from harness.registry.profile import Profile
     from harness.worlds.real.asking import Role
 
 GB = 1e9

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
-from harness.catalogue.claims import Compare
-from harness.catalogue.schema import PROMPT_SCORES, ScoreId, Table
+from harness.registry.claims import Compare
+from harness.registry.schema import PROMPT_SCORES, ScoreId, Table
 from harness.report.cells import Cell
 from harness.report.evidence import Evidence
 from harness.report.scores import Measured

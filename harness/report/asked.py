@@ -21,8 +21,8 @@ from harness.store.faults import explained
 from harness.store.scratch import scratch
 
 if TYPE_CHECKING:
-    from harness.catalogue.profile import Profile
-    from harness.catalogue.schema import Table
+    from harness.registry.profile import Profile
+    from harness.registry.schema import Table
     from harness.store import Store
     from harness.trainer.runs import FigureRuns, TableRuns
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.catalogue.documents import read_document
-from harness.catalogue.profile import benchmark_of, roles_of, sources
-from harness.catalogue.recipe import Online
+from harness.registry.documents import read_document
+from harness.registry.profile import benchmark_of, roles_of, sources
+from harness.registry.recipe import Online
 
 if TYPE_CHECKING:
     from harness.trainer.runs import TableRuns

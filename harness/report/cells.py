@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from harness.catalogue.profile import benchmark_of
-from harness.catalogue.schema import Column, Row
+from harness.registry.profile import benchmark_of
+from harness.registry.schema import Column, Row
 from harness.report.origin import Makers, makers_of
 from harness.report.scores import Measured, Numbers, numbers, read_scores
 from harness.store import Stage, Store

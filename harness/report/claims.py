@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
 
-from harness.catalogue.claims import Claim, FigureClaims, Qualitative
-from harness.catalogue.profile import MEANINGLESS, Profile, table_unsupported
-from harness.catalogue.schema import Table
+from harness.registry.claims import Claim, FigureClaims, Qualitative
+from harness.registry.profile import MEANINGLESS, Profile, table_unsupported
+from harness.registry.schema import Table
 from harness.report.cells import Cell, build_cells
 from harness.report.evidence import Evidence
 from harness.report.json import dumps

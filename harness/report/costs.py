@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from harness.catalogue.schema import Row
+from harness.registry.schema import Row
 from harness.report.cells import Failures, State
 from harness.report.creation import mean_if_whole
 from harness.report.origin import JUDGING, made_by, stage_summary

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.catalogue.schema import Row
+from harness.registry.schema import Row
 from harness.report.cells import Failures, State
 from harness.report.origin import stage_summary
 from harness.store import Stage, Store

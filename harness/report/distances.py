@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.catalogue.schema import Row
+from harness.registry.schema import Row
 from harness.report.cells import Failures, State
 from harness.report.scores import read_rows
 from harness.store import Stage, Store

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from harness import foreign
-from harness.catalogue.schema import Table
 from harness.errors import HarnessError
+from harness.registry.schema import Table
 from harness.report.aa import one_recipe_twice, rate_of, simulated_nulls
 from harness.report.json import dumps
 from harness.report.publication import (

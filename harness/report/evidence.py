@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from harness.catalogue.claims import Place
-from harness.catalogue.schema import Table
+from harness.registry.claims import Place
+from harness.registry.schema import Table
 from harness.report.cells import Cell
 from harness.report.scores import Measured, scores_of
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.catalogue.schema import Row
+from harness.registry.schema import Row
 from harness.report.cells import Failures, State
 from harness.report.creation import mean_if_whole
 from harness.report.origin import stage_summary

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.catalogue.profile import benchmark_of
+from harness.registry.profile import benchmark_of
 from harness.report import view
 from harness.report.cells import Cell
 from harness.report.costs import Costs, RowCost

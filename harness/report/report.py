@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from harness.catalogue.profile import Profile, benchmark_of
-from harness.catalogue.schema import Column, Row, Table
 from harness.evaluation.calibration_record import Calibration
 from harness.evaluation.calibration_record import states as calibration_states
 from harness.project import calibrations_dir
+from harness.registry.profile import Profile, benchmark_of
+from harness.registry.schema import Column, Row, Table
 from harness.report.assumptions import Assumption, assumptions_of
 from harness.report.cells import Cell
 from harness.report.creation import Creation, creations

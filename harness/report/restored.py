@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.catalogue.profile import Profile
-from harness.catalogue.schema import Table
 from harness.errors import HarnessError
+from harness.registry.profile import Profile
+from harness.registry.schema import Table
 from harness.report.assumptions import Assumption
 from harness.report.creation import Creation
 from harness.report.distances import PromptDistance

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.catalogue.profile import benchmark_of
+from harness.registry.profile import benchmark_of
 from harness.report.cells import Failures, State
 from harness.report.creation import mean_if_whole
 from harness.report.origin import stage_summary

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.catalogue.profile import Profile, benchmark_of
-from harness.catalogue.schema import PROMPT_SCORES
 from harness.errors import HarnessError
+from harness.registry.profile import Profile, benchmark_of
+from harness.registry.schema import PROMPT_SCORES
 from harness.store import Store
 
 if TYPE_CHECKING:
@@ -95,11 +95,20 @@ def _wanted(table_runs: TableRuns) -> set[Key]:
 
 
 def read_rows(path: Path, *columns: str) -> list[tuple[Any, ...]]:
-    """Read some columns of a Parquet file as rows."""
+    """Read some columns of a Parquet file as rows.
+
+    Raises:
+        HarnessError: The file is damaged.
+    """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as file:
-        table = file.read(columns=list(columns))
+    try:
+        with pq.ParquetFile(path) as file:
+            table = file.read(columns=list(columns))
+    except (pa.ArrowException, OSError) as error:
+        # Damage shows as an error of any kind, one that is no `ValueError` included.
+        raise HarnessError(f"{path} cannot be read; restore it from version control") from error
     return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
 
 

@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from harness.catalogue.claims import (
+from harness.registry.claims import (
     Claim,
     Compare,
     Measurable,
@@ -35,7 +35,7 @@ from harness.catalogue.claims import (
     difference,
     places,
 )
-from harness.catalogue.schema import Table
+from harness.registry.schema import Table
 from harness.report.evidence import Evidence
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from harness.catalogue.profile import MEANINGLESS, benchmark_of
-from harness.catalogue.schema import Column, Row
+from harness.registry.profile import MEANINGLESS, benchmark_of
+from harness.registry.schema import Column, Row
 from harness.report.assumptions import GROUPS
 from harness.report.cells import Cell, State
 from harness.report.report import Report

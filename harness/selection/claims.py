@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness import project
-from harness.catalogue import groups
-from harness.catalogue.claims import Qualitative, figure_claims
-from harness.catalogue.declared import all_tables
-from harness.catalogue.documents import nearest
-from harness.catalogue.profile import Profile
-from harness.catalogue.schema import Table
 from harness.errors import UserError
+from harness.registry import groups
+from harness.registry.claims import Qualitative, figure_claims
+from harness.registry.declared import all_tables
+from harness.registry.documents import nearest
+from harness.registry.profile import Profile
+from harness.registry.schema import Table
 from harness.report.claims import judge_figures, judge_published, judge_runs, lacking_rows
 from harness.report.published import read_published
 from harness.report.verdicts import Verdict, judge_without

@@ -10,10 +10,10 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from harness.catalogue.profile import Profile
 from harness.cost.limits import Limits, over_limits
 from harness.engine import Event, Plan, StageFailed, StageFinished, StageProgress
 from harness.errors import HarnessError, UserError
+from harness.registry.profile import Profile
 from harness.selection.names import again
 from harness.selection.work import GroupRuns, Work, parts_of
 from harness.store import STATES, Stage, State, Store

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from harness.catalogue.profile import Profile
-from harness.catalogue.schema import Table
 from harness.errors import HarnessError
 from harness.project import work_dir
+from harness.registry.profile import Profile
+from harness.registry.schema import Table
 from harness.report.asked import recall
 from harness.report.figures.publish import publish_figure
 from harness.report.publication import Refused

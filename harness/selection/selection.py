@@ -18,12 +18,12 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.catalogue import declared, groups
-from harness.catalogue.figures import Figure, find_figure
-from harness.catalogue.profile import Profile
-from harness.catalogue.schema import Table
 from harness.errors import UserError
 from harness.project import store_dir, work_dir
+from harness.registry import declared, groups
+from harness.registry.figures import Figure, find_figure
+from harness.registry.profile import Profile
+from harness.registry.schema import Table
 from harness.selection.names import (
     DEFAULT_PROFILE,
     DEFAULT_SEEDS,

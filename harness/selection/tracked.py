@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from harness.catalogue.declared import all_figures, all_profiles, all_tables
-from harness.catalogue.profile import Profile, supported_rows
-from harness.catalogue.schema import Table
 from harness.project import work_dir
+from harness.registry.declared import all_figures, all_profiles, all_tables
+from harness.registry.profile import Profile, supported_rows
+from harness.registry.schema import Table
 from harness.report.asked import ever_asked, shown_seeds
 from harness.report.cells import Cell, build_cells
 from harness.selection.reporting import FigureReport, Report

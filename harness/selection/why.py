@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from harness.catalogue.profile import Profile, supported_rows
-from harness.catalogue.recipe import Recipe
-from harness.catalogue.schema import Row, Table
-from harness.catalogue.wording import flattened, in_short
 from harness.engine import Plan
+from harness.registry.profile import Profile, supported_rows
+from harness.registry.recipe import Recipe
+from harness.registry.schema import Row, Table
+from harness.registry.wording import flattened, in_short
 from harness.store import Stage, Store
 from harness.store.manifest import record_of
 from harness.trainer.plan import Run

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from harness.catalogue import groups
-from harness.catalogue.profile import Profile, table_unsupported
-from harness.catalogue.schema import Table
 from harness.errors import UserError
+from harness.registry import groups
+from harness.registry.profile import Profile, table_unsupported
+from harness.registry.schema import Table
 from harness.store import Stage
 from harness.trainer.plan import Run
 from harness.trainer.runs import FigureRuns, TableRuns, plan_table
@@ -69,7 +69,7 @@ def plan_group(
     """Plan the runs behind all tables of a group.
 
     Args:
-        group: A name in `harness.catalogue.groups.GROUPS`.
+        group: A name in `harness.registry.groups.GROUPS`.
         tables: The declared tables.
         profile: The profile.
         seeds: Root seeds.

@@ -10,9 +10,9 @@ from __future__ import annotations
 import optuna
 from optuna.trial import TrialState
 
-from harness.catalogue.profile import Profile, unsupported
 from harness.engine import Plan
 from harness.errors import HarnessError, UserError
+from harness.registry.profile import Profile, unsupported
 from harness.report.scores import Measured
 from harness.report.sweep import SweepReport
 from harness.store import Stage, Store

@@ -14,10 +14,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from harness.catalogue.documents import (
-    CatalogueError,
+from harness.errors import UserError
+from harness.registry.documents import (
     Document,
     Problem,
+    RegistryError,
     at_least_one,
     checked,
     explain,
@@ -26,9 +27,8 @@ from harness.catalogue.documents import (
     read_document,
     yaml_files,
 )
-from harness.catalogue.recipe import Recipe, Strict
-from harness.catalogue.schema import Id
-from harness.errors import UserError
+from harness.registry.recipe import Recipe, Strict
+from harness.registry.schema import Id
 
 Scalar = bool | int | float | str | None
 """The value of one setting."""
@@ -228,7 +228,7 @@ def load_sweeps(folder: Path | None = None) -> dict[str, Sweep]:
     """Read and check every sweep in a folder, the package's own by default.
 
     Raises:
-        CatalogueError: Anything is wrong in any file; it carries every problem found.
+        RegistryError: Anything is wrong in any file; it carries every problem found.
     """
     sweeps: dict[str, Sweep] = {}
     problems: list[Problem] = []
@@ -241,7 +241,7 @@ def load_sweeps(folder: Path | None = None) -> dict[str, Sweep]:
         problems += few(_wrong(sweep, document))
         sweeps[sweep.name] = sweep
     if problems:
-        raise CatalogueError(problems)
+        raise RegistryError(problems)
     return sweeps
 
 

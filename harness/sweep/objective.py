@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import math
 
-from harness.catalogue.profile import Profile, benchmark_of
 from harness.errors import HarnessError, UserError
+from harness.registry.profile import Profile, benchmark_of
 from harness.report.scores import read_rows
 from harness.store import Store
 from harness.sweep.declaration import COSTS, Measure, Sweep

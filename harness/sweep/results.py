@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from harness.catalogue.profile import Profile
+from harness.registry.profile import Profile
 from harness.report.scores import Measured
 from harness.report.sweep import SweepObjective, SweepReport, SweepTrial
 from harness.sweep.claims import counted

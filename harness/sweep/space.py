@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from harness.catalogue.documents import nearest
-from harness.catalogue.profile import Profile, unsupported
-from harness.catalogue.recipe import Recipe, merge
 from harness.errors import UserError
+from harness.registry.documents import nearest
+from harness.registry.profile import Profile, unsupported
+from harness.registry.recipe import Recipe, merge
 from harness.sweep.declaration import Point, Scalar, Sweep
 
 SEARCHABLE = ("x", "creator", "generation", "selection", "pairs", "training")

@@ -28,8 +28,8 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial
 from sqlalchemy.exc import SQLAlchemyError
 
-from harness.catalogue.profile import Profile
 from harness.errors import UserError
+from harness.registry.profile import Profile
 from harness.store import canonical_json
 from harness.sweep.declaration import Parameter, Point, Sampler, Scalar, Sweep
 from harness.sweep.objective import validation_runs

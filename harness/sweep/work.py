@@ -17,9 +17,9 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
-from harness.catalogue.profile import Profile
 from harness.engine import Interrupted, LocalEngine, Plan
 from harness.errors import HarnessError
+from harness.registry.profile import Profile
 from harness.store import Store
 from harness.store.manifest import utc_now
 from harness.sweep.claims import Claims

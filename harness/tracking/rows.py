@@ -17,7 +17,7 @@ from harness.tracking.record import Record, Status, join, metric_name, sha256
 from harness.tracking.runs import LONGEST_TAG, run_record
 
 if TYPE_CHECKING:
-    from harness.catalogue.schema import Row
+    from harness.registry.schema import Row
     from harness.trainer.runs import TableRuns
 
 _INHERITED = ("policy", "reward_model", "creator", "judge", "benchmarks", "commit", "dirty")

@@ -34,7 +34,7 @@ from harness.tracking.record import (
 from harness.trainer.rewards import reward_models_named
 
 if TYPE_CHECKING:
-    from harness.catalogue.profile import Profile
+    from harness.registry.profile import Profile
     from harness.trainer.plan import Run
 
 SCORES = "scores.parquet"

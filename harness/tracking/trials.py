@@ -24,7 +24,7 @@ from harness.tracking.record import Record, Status, join, metric_name, milliseco
 from harness.tracking.runs import run_identity, run_record
 
 if TYPE_CHECKING:
-    from harness.catalogue.profile import Profile
+    from harness.registry.profile import Profile
     from harness.tracking.server import Server
     from harness.trainer.plan import Run
 

@@ -19,7 +19,7 @@ from harness.trainer.runs import asked_together
 if TYPE_CHECKING:
     from mlflow.entities import Metric
 
-    from harness.catalogue.profile import Profile
+    from harness.registry.profile import Profile
     from harness.tracking.server import Server
     from harness.trainer.plan import Run
     from harness.trainer.runs import TableRuns

@@ -10,8 +10,8 @@ from harness.engine import LocalEngine, Outcome, Plan
 from harness.store import Stage, Store
 
 if TYPE_CHECKING:
-    from harness.catalogue.profile import Profile
     from harness.engine import Event
+    from harness.registry.profile import Profile
 
 EXPECTED_S: Mapping[str, float] = {
     "prompts": 0.1,

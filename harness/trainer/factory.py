@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Final
 
-from harness.catalogue.profile import RewardTraining
-from harness.catalogue.recipe import RewardRole
+from harness.registry.profile import RewardTraining
+from harness.registry.recipe import RewardRole
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
 from harness.worlds.protocol import World

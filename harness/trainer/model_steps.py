@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.catalogue.hardware import Hardware
 from harness.errors import HarnessError, UserError
+from harness.registry.hardware import Hardware
 from harness.store import Json, StageContext
 from harness.worlds.answers import (
     Ask,

@@ -11,12 +11,12 @@ Source: paper section 3.2, appendix A and table 1.
 
 from __future__ import annotations
 
-from harness.catalogue.hyperparameters import OnlineTraining
-from harness.catalogue.profile import Profile
-from harness.catalogue.recipe import Online, Recipe
 from harness.errors import UserError
 from harness.eva.minibatch import StreamSettings
 from harness.extensions import METRICS
+from harness.registry.hyperparameters import OnlineTraining
+from harness.registry.profile import Profile
+from harness.registry.recipe import Online, Recipe
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
 from harness.trainer.factory import StageFactory

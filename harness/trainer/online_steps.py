@@ -29,8 +29,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from harness.catalogue.hardware import Hardware
-from harness.catalogue.recipe import Online
 from harness.errors import HarnessError
 from harness.eva.evolving import Prompt
 from harness.eva.minibatch import Fed, MiniBatch
@@ -39,6 +37,8 @@ from harness.models.loading import Checkpoint
 from harness.models.policy import generate
 from harness.models.reader import RewardModel
 from harness.models.reward_model import score
+from harness.registry.hardware import Hardware
+from harness.registry.recipe import Online
 from harness.store.stage import StageContext
 from harness.store.unfinished import held
 from harness.trainer.model_steps import SCORING_BATCH, assistant, load_reader, user

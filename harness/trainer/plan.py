@@ -39,9 +39,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from harness.catalogue.recipe import Recipe, RewardRole
-from harness.catalogue.schema import RowKind
 from harness.extensions import LOSSES, METRICS
+from harness.registry.recipe import Recipe, RewardRole
+from harness.registry.schema import RowKind
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
 from harness.trainer.factory import StageFactory
@@ -89,7 +89,7 @@ class Run:
     trains nothing on them.
 
     Attributes:
-        run_id: the recipe's name in the catalogue.
+        run_id: the recipe's name in the registry.
         recipe: the recipe.
         profile: name of the profile.
         seed: root seed.
@@ -142,7 +142,7 @@ class Planner(StageFactory):
         """Return the stages of a run, with all its benchmarks wanted.
 
         Args:
-            run_id: the recipe's name in the catalogue.
+            run_id: the recipe's name in the registry.
             recipe: the recipe; an offline chain where prompts are scored.
             seed: root seed.
             kind: what is scored.

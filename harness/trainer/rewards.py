@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from harness.catalogue.recipe import RewardRole, small
-from harness.catalogue.schema import Row, Table
+from harness.registry.recipe import RewardRole, small
+from harness.registry.schema import Row, Table
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
 from harness.trainer.factory import SEED, StageFactory

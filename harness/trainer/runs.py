@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from harness.catalogue.figure_rows import figure_unsupported, find_row
-from harness.catalogue.figures import Figure, RatingsFigure, SharesFigure, TopicsFigure
-from harness.catalogue.profile import Profile, benchmark_of, table_unsupported
-from harness.catalogue.recipe import Recipe
-from harness.catalogue.schema import Column, Row, RowKind, Table
 from harness.errors import UserError
+from harness.registry.figure_rows import figure_unsupported, find_row
+from harness.registry.figures import Figure, RatingsFigure, SharesFigure, TopicsFigure
+from harness.registry.profile import Profile, benchmark_of, table_unsupported
+from harness.registry.recipe import Recipe
+from harness.registry.schema import Column, Row, RowKind, Table
 from harness.store.stage import Stage
 from harness.trainer.factory import VERSIONS
 from harness.trainer.plan import Planner, Run

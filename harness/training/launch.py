@@ -29,9 +29,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.catalogue.hardware import Hardware, configuration_file, shipped_configurations
-from harness.catalogue.yaml_reader import read_yaml
 from harness.errors import HarnessError, UserError
+from harness.registry.hardware import Hardware, configuration_file, shipped_configurations
+from harness.registry.yaml_reader import read_yaml
 from harness.store.faults import disk_full
 from harness.store.unfinished import abandoned, held, held_by
 from harness.training.processes import last_lines, running

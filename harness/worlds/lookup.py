@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness.catalogue.profile import WORLD, Profile
-from harness.catalogue.recipe import Online
+from harness.registry.profile import WORLD, Profile
+from harness.registry.recipe import Online
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage
 from harness.worlds.embedded import files

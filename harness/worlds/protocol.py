@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from harness.catalogue.profile import Profile
-from harness.catalogue.recipe import Online, RewardRole
+from harness.registry.profile import Profile
+from harness.registry.recipe import Online, RewardRole
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage, StageContext
 

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 import harness.cli
 import harness.report
-from harness.catalogue import declared
 from harness.cli.main import app
+from harness.registry import declared
 from harness.tracking import TableState
 
 HERE = Path(__file__).resolve().parent

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from harness.catalogue.profile import load_profiles
 from harness.errors import HarnessError
 from harness.evaluation.calibration_record import Calibration, record_path
 from harness.preflight import machine, needs
+from harness.registry.profile import load_profiles
 from harness.training import launch
 
 PAPER = ("doctor", "--profile", "paper")

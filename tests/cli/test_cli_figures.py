@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.catalogue.declared import all_figures
-from harness.catalogue.profile import load_profiles
+from harness.registry.declared import all_figures
+from harness.registry.profile import load_profiles
 from harness.report.asked import remember
 from harness.report.figures.report import FigureReport
 
@@ -47,7 +47,7 @@ def test_a_broken_figure_is_named_with_the_broken_tables(
     says: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "figure3.yaml").write_text("id: figure3\nkind: bars\n")
-    monkeypatch.setattr("harness.catalogue.figure_files.figures_dir", lambda: tmp_path)
+    monkeypatch.setattr("harness.registry.figure_files.figures_dir", lambda: tmp_path)
     (problem,) = says("validate", "validate", code=2)["problems"]
     assert problem["line"] == 2
     assert "`bars` is not known" in problem["message"]
@@ -143,7 +143,7 @@ def test_a_figure_of_which_no_row_can_run_is_reported_and_not_run(
     says: Callable[..., Any], call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bare = load_profiles()["micro"].model_copy(update={"algorithms": ("rloo",)})
-    monkeypatch.setattr("harness.catalogue.declared.load_profiles", lambda: {"micro": bare})
+    monkeypatch.setattr("harness.registry.declared.load_profiles", lambda: {"micro": bare})
     result = call("run", "figure10")
     assert result.exit_code == 2
     assert "cannot run on the profile `micro`: `micro` has no algorithm `dpo`" in result.stderr

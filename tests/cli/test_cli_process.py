@@ -106,7 +106,7 @@ def test_a_run_reports_whatever_the_tracking_server_is(process: Process) -> None
 
 def test_what_was_not_foreseen_keeps_its_traceback() -> None:
     code = (
-        "import harness.catalogue.declared as declared\n"
+        "import harness.registry.declared as declared\n"
         "def broken(): raise ZeroDivisionError('ours')\n"
         "declared.all_tables = broken\n"
         "from harness.cli.main import main\n"

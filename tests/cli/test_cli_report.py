@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from harness.catalogue.declared import all_tables
 from harness.project import results_dir
+from harness.registry.declared import all_tables
 
 TABLE = r'<section id="([^"]+)" aria-labelledby="\1-title">\n<h3'
 """The beginning of a table's section on a page."""

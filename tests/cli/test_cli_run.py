@@ -15,10 +15,10 @@ import toy_world
 from mlflow import MlflowClient
 from toy_world import planned
 
-from harness.catalogue import declared
 from harness.cli import live
 from harness.cli.output import console
 from harness.engine import Plan, StageElsewhere, StageFailed, StageFinished, StageStarted, Tally
+from harness.registry import declared
 from harness.store import Store
 from harness.tracking.database import default_uri
 

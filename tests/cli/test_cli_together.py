@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from toy_world import planned
 
-from harness.catalogue import declared
-from harness.catalogue.declared import all_profiles, all_tables
-from harness.catalogue.groups import members, trains_online
 from harness.engine import Plan
+from harness.registry import declared
+from harness.registry.declared import all_profiles, all_tables
+from harness.registry.groups import members, trains_online
 
 FEW = ("table4", "table5", "controls")
 """Tables that need no online training, for a group that is quick to run."""
@@ -28,7 +28,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
         names = (*FEW, "table9") if group == "all" else FEW
         return [tables[name] for name in names]
 
-    monkeypatch.setattr("harness.catalogue.groups.members", some)
+    monkeypatch.setattr("harness.registry.groups.members", some)
 
 
 def test_the_offline_tables_are_those_without_online_training() -> None:
@@ -163,7 +163,7 @@ def test_a_profile_that_can_run_nothing_says_why(
 ) -> None:
     bare = all_profiles()["paper"].model_copy(update={"algorithms": ()})
     only = functools.cache(lambda: {"paper": bare})
-    monkeypatch.setattr("harness.catalogue.declared.all_profiles", only)
+    monkeypatch.setattr("harness.registry.declared.all_profiles", only)
     result = call("plan", "all-offline", "--profile", "paper", "--skip-unsupported")
     assert result.exit_code == 2
     assert "the profile `paper` can run no table of `all-offline`:" in result.stderr
@@ -190,7 +190,7 @@ def test_only_tables_that_were_run_are_published(
     """Table 12 has two rows of table 5, which have numbers when only table 5 was run."""
     monkeypatch.setattr("harness.project.results_dir", lambda: tmp_path / "results")
     monkeypatch.setattr(
-        "harness.catalogue.groups.members",
+        "harness.registry.groups.members",
         lambda group, tables: [tables["table5"], tables["table12"]],
     )
     assert call("run", "table5", "--seeds", "0", "--jobs", "1").exit_code == 0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.catalogue.profile import Profile, load_profiles
 from harness.cost.assumptions import assumptions
 from harness.cost.costing import Costing
 from harness.cost.hardware import Hardware, hardware_of
+from harness.registry.profile import Profile, load_profiles
 from harness.trainer.plan import Planner
 from harness.worlds.real.world import RealWorld
 

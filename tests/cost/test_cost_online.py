@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.catalogue.profile import Profile
-from harness.catalogue.recipe import Recipe
 from harness.cost.costing import Costing
 from harness.cost.hardware import Hardware
 from harness.cost.online import count_steps
@@ -18,6 +16,8 @@ from harness.engine import Plan
 from harness.eva.evolving import Prompt, Rewrite
 from harness.eva.minibatch import StreamSettings
 from harness.eva.stream import PromptStream
+from harness.registry.profile import Profile
+from harness.registry.recipe import Recipe
 from harness.trainer.plan import Planner
 
 SMALL: dict[str, Any] = {

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 import pytest
 
-from harness.catalogue.profile import Profile
-from harness.catalogue.recipe import Recipe
 from harness.cost.assumptions import listed
 from harness.cost.costing import Costing
 from harness.cost.hardware import Hardware, hardware_of, known_gpus
@@ -16,6 +14,8 @@ from harness.cost.pricing import Price, price
 from harness.cost.stage_cost import stage_cost
 from harness.engine import Plan
 from harness.errors import UserError
+from harness.registry.profile import Profile
+from harness.registry.recipe import Recipe
 from harness.store.stage import Stage
 from harness.trainer.plan import Planner
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from harness.catalogue.load import find_table, load_tables
 from harness.errors import HarnessError, UserError
 from harness.evaluation.lm_eval_run import (
     Measurement,
@@ -24,6 +23,7 @@ from harness.evaluation.lm_eval_run import (
     parse_arguments,
 )
 from harness.evaluation.lm_eval_tasks import TASKS, evaluate_results, read_results
+from harness.registry.load import find_table, load_tables
 
 INSTALLED = importlib.util.find_spec("lm_eval") is not None
 STAND_IN = Path(__file__).resolve().parent / "lm_eval_stand_in"

@@ -14,16 +14,16 @@ import yaml
 from fuzzing import Fuzzer, forms
 from hypothesis import strategies as st
 
-from harness.catalogue.claims import figure_claims
-from harness.catalogue.deviations import deviations
-from harness.catalogue.documents import CatalogueError, Problem
-from harness.catalogue.figure_files import load_figures
-from harness.catalogue.load import load_tables
-from harness.catalogue.profile import load_profiles
-from harness.catalogue.yaml_reader import YamlFault, load, parse_yaml
 from harness.errors import UserError
 from harness.evaluation.judging.prices import SHIPPED, read_prices
 from harness.project import declaration_dirs, figures_dir, profiles_dir
+from harness.registry.claims import figure_claims
+from harness.registry.deviations import deviations
+from harness.registry.documents import Problem, RegistryError
+from harness.registry.figure_files import load_figures
+from harness.registry.load import load_tables
+from harness.registry.profile import load_profiles
+from harness.registry.yaml_reader import YamlFault, load, parse_yaml
 from harness.sweep.declaration import FOLDER, load_sweeps
 from harness.worlds.real.creator import OWN_TEMPLATES, read_templates
 
@@ -120,7 +120,7 @@ def test_many_unknown_keys_and_many_wrong_rows_are_told_in_seconds(tmp_path: Pat
     for text in (whole + keys, whole.partition("rows:")[0] + rows, recipe):
         (tmp_path / "table4.yaml").write_text(text, encoding="utf-8")
         began = time.process_time()
-        with pytest.raises(CatalogueError) as caught:
+        with pytest.raises(RegistryError) as caught:
             load_tables([tmp_path])
         assert time.process_time() - began < LONGEST_S
         assert 1 < len(caught.value.problems) < 120
@@ -275,7 +275,7 @@ def located(path: Path, read: Callable[[Path], Any], text: str) -> None:
     sentence = str(path)
     try:
         read(path)
-    except CatalogueError as error:
+    except RegistryError as error:
         problems = error.problems
     except UserError as error:
         sentence = str(error)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from toy_tables import write_scores
 
-from harness.catalogue.load import load_tables
-from harness.catalogue.profile import load_profiles
 from harness.errors import HarnessError, UserError
+from harness.registry.load import load_tables
+from harness.registry.profile import load_profiles
 from harness.report.asked import Shown, ever_asked, recall, remember, shown_seeds
 from harness.store import Store
 from harness.trainer.runs import plan_table

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from toy_tables import DECLARATION, toy_runs, write_all
 
-from harness.catalogue.claims import FigureClaims, Qualitative
-from harness.catalogue.schema import Table
 from harness.project import results_dir
+from harness.registry.claims import FigureClaims, Qualitative
+from harness.registry.schema import Table
 from harness.report.aa import null_scores, one_recipe_twice, rate_of, simulated_nulls
 from harness.report.cells import Cell, build_cells
 from harness.report.claims import counts, judge_figures, judge_runs

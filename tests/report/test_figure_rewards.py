@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from harness.catalogue.figure_files import load_figures
-from harness.catalogue.figures import CorrelationFigure, DensitiesFigure, Figure, TopicsFigure
+from harness.registry.figure_files import load_figures
+from harness.registry.figures import CorrelationFigure, DensitiesFigure, Figure, TopicsFigure
 from harness.report.figures.correlation import (
     ALL,
     PROMPTS,

@@ -11,7 +11,7 @@ import pytest
 from toy_page import RUN, write_judgments, write_lineage, write_training
 from toy_tables import DECLARATION, toy_runs, write_all
 
-from harness.catalogue.claims import Claim
+from harness.registry.claims import Claim
 from harness.report.cells import Cell, build_cells
 from harness.report.costs import Costs
 from harness.report.creation import creator_stages

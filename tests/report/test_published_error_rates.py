@@ -8,8 +8,8 @@ import pytest
 from toy_page import contents_of
 from toy_tables import toy_runs, write_all, write_prompts
 
-from harness.catalogue.schema import Table
 from harness.errors import HarnessError
+from harness.registry.schema import Table
 from harness.report.aa import one_recipe_twice, rate_of, simulated_nulls
 from harness.report.cells import build_cells
 from harness.report.error_rates import FOLDER, PROMPTS, lines, measure, read, write

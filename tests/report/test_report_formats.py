@@ -25,8 +25,8 @@ from toy_tables import (
     write_scores,
 )
 
-from harness.catalogue.profile import load_profiles
-from harness.catalogue.schema import Table
+from harness.registry.profile import load_profiles
+from harness.registry.schema import Table
 from harness.report.cells import Cell, build_cells
 from harness.report.csv import HEAD, as_csv
 from harness.report.json import as_json

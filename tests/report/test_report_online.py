@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from toy_tables import PROVENANCE, toy_runs, write_parquet
 
-from harness.catalogue.recipe import Online
+from harness.registry.recipe import Online
 from harness.report.assumptions import online_settings
 from harness.report.cells import build_cells
 from harness.report.curves import WINDOW, curves_of, draw_curves

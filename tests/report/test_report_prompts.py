@@ -12,9 +12,9 @@ import pytest
 from scipy import stats
 from toy_tables import ToyWorld, by_place, scores_file, write_parquet
 
-from harness.catalogue.load import load_tables
-from harness.catalogue.profile import load_profiles
 from harness.errors import HarnessError
+from harness.registry.load import load_tables
+from harness.registry.profile import load_profiles
 from harness.report.aa import rate_of, simulated_nulls
 from harness.report.cells import build_cells
 from harness.report.claims import judge_published, judge_runs

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from harness.catalogue.groups import members
-from harness.catalogue.load import load_tables
-from harness.catalogue.profile import load_profiles
 from harness.errors import HarnessError
 from harness.project import results_dir
+from harness.registry.groups import members
+from harness.registry.load import load_tables
+from harness.registry.profile import load_profiles
 from harness.report.aa import one_recipe_twice
 from harness.report.findings import as_findings
 from harness.report.page.from_results import from_results
@@ -64,6 +64,20 @@ def test_one_changed_score_is_found(tmp_path: Path) -> None:
     pq.write_table(changed, folder / "scores.parquet")
     with pytest.raises(HarnessError, match=r"scores\.parquet"):
         check(folder)
+
+
+def test_every_damaged_byte_of_the_scores_own_description_is_an_error(tmp_path: Path) -> None:
+    # The end of a Parquet file says what it holds: the reader's own errors are of several kinds.
+    folder = tmp_path / "table5"
+    shutil.copytree(results_dir() / "micro" / "table5", folder)
+    scores = folder / "scores.parquet"
+    whole = scores.read_bytes()
+    for back in range(150, 200):
+        flipped = bytearray(whole)
+        flipped[-back] ^= 4
+        scores.write_bytes(flipped)
+        with pytest.raises(HarnessError, match=r"scores\.parquet is not what was published"):
+            check(folder)
 
 
 def test_every_published_table_is_on_the_page_with_a_trace_of_each_run() -> None:

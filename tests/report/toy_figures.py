@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from toy_tables import PROVENANCE
 
-from harness.catalogue.figure_files import load_figures
-from harness.catalogue.figures import Figure
-from harness.catalogue.load import load_tables
-from harness.catalogue.profile import Profile, load_profiles
-from harness.catalogue.schema import Table
+from harness.registry.figure_files import load_figures
+from harness.registry.figures import Figure
+from harness.registry.load import load_tables
+from harness.registry.profile import Profile, load_profiles
+from harness.registry.schema import Table
 from harness.report.origin import behind
 from harness.store import Stage, Store
 from harness.trainer.runs import FigureRuns, plan_figure

@@ -9,7 +9,7 @@ from typing import Any
 
 from toy_tables import PROVENANCE, judge_of, write_parquet, write_prompts
 
-from harness.catalogue.deviations import deviations
+from harness.registry.deviations import deviations
 from harness.report.cells import build_cells
 from harness.report.costs import Costs
 from harness.report.creation import creator_stages

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.catalogue.profile import load_profiles
-from harness.catalogue.schema import Table
+from harness.registry.profile import load_profiles
+from harness.registry.schema import Table
 from harness.report.cells import Cell
 from harness.report.origin import behind
 from harness.store import Json, Provenance, Stage, Store

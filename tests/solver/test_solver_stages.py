@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from harness.catalogue.load import find_table, load_tables
-from harness.catalogue.profile import Profile, find_profile, load_profiles
 from harness.errors import UserError
 from harness.models.policy import generate
+from harness.registry.load import find_table, load_tables
+from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.solver.environment import identity, installed, needed
 from harness.store import Json, Stage, StageContext, Store
 from harness.trainer.model_steps import generate_stage

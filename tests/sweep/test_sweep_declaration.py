@@ -9,8 +9,8 @@ import pytest
 import yaml
 from toy_sweep import METRIC, OFFLINE, SHARE, micro, toy
 
-from harness.catalogue.documents import CatalogueError
 from harness.errors import UserError
+from harness.registry.documents import RegistryError
 from harness.sweep.conduct import shared_stages
 from harness.sweep.declaration import Parameter, find_sweep, load_sweeps
 
@@ -89,7 +89,7 @@ def test_a_mistake_in_a_declaration_is_named_with_its_file(
 ) -> None:
     path = tmp_path / "toy.yaml"
     path.write_text(yaml.safe_dump({**OFFLINE, **changes}))
-    with pytest.raises(CatalogueError) as raised:
+    with pytest.raises(RegistryError) as raised:
         load_sweeps(tmp_path)
     assert words in str(raised.value)
     assert "toy.yaml:" in str(raised.value)
@@ -102,7 +102,7 @@ def test_a_pruner_with_several_objectives_is_refused(tmp_path: Path) -> None:
     ]
     changed = {**OFFLINE, "objectives": two, "pruner": {"kind": "median"}}
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(changed))
-    with pytest.raises(CatalogueError, match="a `pruner` needs one objective"):
+    with pytest.raises(RegistryError, match="a `pruner` needs one objective"):
         load_sweeps(tmp_path)
 
 

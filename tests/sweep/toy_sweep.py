@@ -17,9 +17,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.catalogue.profile import Profile, load_profiles
 from harness.engine import Outcome, Plan
 from harness.errors import HarnessError
+from harness.registry.profile import Profile, load_profiles
 from harness.store import Stage, StageContext, Store
 from harness.store.progress import ProgressWriter
 from harness.sweep.declaration import Sweep

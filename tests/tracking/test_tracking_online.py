@@ -8,8 +8,8 @@ from typing import Any
 
 from toy_table import PROVENANCE, ToyWorld, contents, mark
 
-from harness.catalogue.load import load_tables
-from harness.catalogue.profile import load_profiles
+from harness.registry.load import load_tables
+from harness.registry.profile import load_profiles
 from harness.store import Stage, Store
 from harness.store.progress import ProgressWriter
 from harness.tracking import TableState, Tracker

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from mlflow import MlflowClient
 
-from harness.catalogue.load import load_tables
-from harness.catalogue.profile import load_profiles
 from harness.engine import Plan
+from harness.registry.load import load_tables
+from harness.registry.profile import load_profiles
 from harness.store import Json, Provenance, Stage, Store
 from harness.store.progress import ProgressWriter
 from harness.tracking.database import default_uri

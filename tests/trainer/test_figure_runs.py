@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from harness.catalogue.figure_files import load_figures
-from harness.catalogue.figure_rows import figure_unsupported
-from harness.catalogue.figures import Figure
-from harness.catalogue.load import load_tables
-from harness.catalogue.profile import Profile, load_profiles
-from harness.catalogue.schema import Table
 from harness.engine import Plan
 from harness.errors import UserError
+from harness.registry.figure_files import load_figures
+from harness.registry.figure_rows import figure_unsupported
+from harness.registry.figures import Figure
+from harness.registry.load import load_tables
+from harness.registry.profile import Profile, load_profiles
+from harness.registry.schema import Table
 from harness.trainer.runs import plan_figure
 from harness.worlds.embedded import files
 from harness.worlds.embedded.language import CATEGORIES

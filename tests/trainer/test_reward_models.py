@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from harness.catalogue.load import find_table, load_tables
-from harness.catalogue.profile import Profile, find_profile, load_profiles
-from harness.catalogue.profile import unsupported as lacking
-from harness.catalogue.recipe import Online, Recipe
 from harness.engine import Plan
 from harness.models.reward_model import score
+from harness.registry.load import find_table, load_tables
+from harness.registry.profile import Profile, find_profile, load_profiles
+from harness.registry.profile import unsupported as lacking
+from harness.registry.recipe import Online, Recipe
 from harness.report.assumptions import assumptions_of
 from harness.store import Json, StageContext
 from harness.trainer.factory import TRAINING

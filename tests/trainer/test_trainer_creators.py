@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.catalogue.documents import CatalogueError
-from harness.catalogue.profile import Profile, find_profile, load_profiles
-from harness.catalogue.recipe import Recipe
 from harness.engine import LocalEngine, Outcome, Plan
 from harness.errors import HarnessError, UserError
+from harness.registry.documents import RegistryError
+from harness.registry.profile import Profile, find_profile, load_profiles
+from harness.registry.recipe import Recipe
 from harness.store import Stage, Store
 from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS
@@ -194,7 +194,7 @@ def test_self_instruct_rewrites_do_not_build_on_one_another(profile: Profile) ->
 def test_words_that_cannot_be_used_stop_the_planning(profile: Profile, tmp_path: Path) -> None:
     words = tmp_path / "words.yaml"
     words.write_text("version: 1\nschemes:\n  evol_instruct: {frames: {}, methods: {}}\n")
-    with pytest.raises(CatalogueError, match=r"words.yaml:3: `evol_instruct` has no method"):
+    with pytest.raises(RegistryError, match=r"words.yaml:3: `evol_instruct` has no method"):
         planned(with_creator(profile, templates=str(words)))
 
 

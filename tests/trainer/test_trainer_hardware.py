@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from harness.catalogue.hardware import Hardware, configuration_file
-from harness.catalogue.profile import Profile, find_profile, load_profiles
-from harness.catalogue.recipe import Online, Recipe
 from harness.engine import Plan
 from harness.errors import HarnessError, UserError
+from harness.registry.hardware import Hardware, configuration_file
+from harness.registry.profile import Profile, find_profile, load_profiles
+from harness.registry.recipe import Online, Recipe
 from harness.store import StageContext
 from harness.trainer.execution import hardware_of
 from harness.trainer.model_steps import train_stage

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from tiny_gemma import build_tiny_gemma
 
-from harness.catalogue.profile import find_profile, load_profiles
-from harness.catalogue.recipe import Recipe
 from harness.models.loading import FIRST_IS_BETTER
 from harness.models.reward_model import win_probabilities
+from harness.registry.profile import find_profile, load_profiles
+from harness.registry.recipe import Recipe
 from harness.store import StageContext
 from harness.trainer import model_steps
 from harness.trainer.model_steps import annotate_stage, user

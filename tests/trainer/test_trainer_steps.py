@@ -18,9 +18,6 @@ import numpy as np
 import pytest
 import torch
 
-from harness.catalogue.load import find_table, load_tables
-from harness.catalogue.profile import Profile, find_profile, load_profiles
-from harness.catalogue.recipe import Creator, Recipe
 from harness.engine import (
     Event,
     Interrupted,
@@ -36,6 +33,9 @@ from harness.eva.selection import selected_count
 from harness.models.loading import load_model, load_tokenizer
 from harness.models.policy import generate
 from harness.models.reward_model import score
+from harness.registry.load import find_table, load_tables
+from harness.registry.profile import Profile, find_profile, load_profiles
+from harness.registry.recipe import Creator, Recipe
 from harness.store import Json, Stage, StageContext, Store
 from harness.trainer.plan import Iteration, Planner, Run
 from harness.trainer.runs import TableRuns, plan_table

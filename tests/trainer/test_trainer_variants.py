@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness.catalogue.profile import Profile, find_profile, load_profiles
-from harness.catalogue.recipe import Creator, Recipe
 from harness.engine import LocalEngine, Plan
+from harness.registry.profile import Profile, find_profile, load_profiles
+from harness.registry.recipe import Creator, Recipe
 from harness.store import Stage, Store
 from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from by_hand import PAIRS, digest, run
 
-from harness.catalogue.hyperparameters import Training
 from harness.errors import UserError
 from harness.extensions import LOSSES
 from harness.models.loading import load_tokenizer
+from harness.registry.hyperparameters import Training
 from harness.training.offline import (
     OfflineAlgorithm,
     algorithm,
@@ -43,8 +43,8 @@ OWN: dict[str, dict[str, float]] = {
 }
 
 
-def from_catalogue(name: str) -> OfflineAlgorithm:
-    """Take the way of a profile: validated by the catalogue, then dumped into settings."""
+def from_registry(name: str) -> OfflineAlgorithm:
+    """Take the way of a profile: validated by the registry, then dumped into settings."""
     training = Training.model_validate({name: {**STATED, **OWN[name]}})
     settings = {"algorithm": name, "seed": 1, **training.of(name).model_dump()}
     return algorithm(name, settings, micro_batch_size=2)
@@ -54,7 +54,7 @@ def from_catalogue(name: str) -> OfflineAlgorithm:
 def test_every_algorithm_trains_behind_the_same_call(
     name: str, policy_path: Path, tmp_path: Path
 ) -> None:
-    chosen = from_catalogue(name)
+    chosen = from_registry(name)
     assert chosen.name.lower() == name
     summary, logs = run(train, chosen, policy_path, SOFT, tmp_path)
     assert summary["trained_pairs"] == 4
@@ -73,7 +73,7 @@ def test_every_algorithm_trains_behind_the_same_call(
 
 
 def test_a_profiles_names_become_the_trainers() -> None:
-    simpo, orpo = from_catalogue("simpo"), from_catalogue("orpo")
+    simpo, orpo = from_registry("simpo"), from_registry("orpo")
     assert isinstance(simpo, SimPO)
     assert isinstance(orpo, ORPO)
     assert (simpo.gamma, simpo.schedule, simpo.max_prompt_length) == (1.0, "cosine", 32)

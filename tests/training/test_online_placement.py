@@ -18,8 +18,8 @@ from test_online import Source, hyper
 from tiny_gemma import build_tiny_gemma
 from trl.trainer.rloo_config import RLOOConfig
 
-from harness.catalogue.hardware import RolloutServer
 from harness.errors import HarnessError, UserError
+from harness.registry.hardware import RolloutServer
 from harness.store.unfinished import held
 from harness.training import oaif, placement, rloo, rollout_server
 from harness.training.experimental import OnlineDPOConfig

@@ -20,9 +20,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from harness.catalogue.yaml_reader import read_yaml
 from harness.errors import UserError
 from harness.foreign import in_a_line
+from harness.registry.yaml_reader import read_yaml
 
 PER_MILLION = 1e6
 SHIPPED = Path(__file__).with_name("prices.yaml")

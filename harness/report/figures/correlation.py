@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.catalogue.figures import CorrelationFigure
+from harness.registry.figures import CorrelationFigure
 from harness.report.figures.metrics import NAMES, values_of
 from harness.report.figures.point import Point, seeds_point
 from harness.report.figures.rewards import Floats, PromptRewards, RewardData

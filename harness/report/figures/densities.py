@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from harness.catalogue.figures import DensitiesFigure
+from harness.registry.figures import DensitiesFigure
 from harness.report.figures.metrics import NAMES, scaled, values_of
 from harness.report.figures.point import Point, Quantity, seeds_point
 from harness.report.figures.rewards import Floats, RewardData

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.catalogue.figures import CorrelationFigure
+from harness.registry.figures import CorrelationFigure
 from harness.report.figures.correlation import RHO, variance_bounds, xy
 from harness.report.figures.drawing import INK, OURS, Drawing, canvas, note, plain_frame
 from harness.report.figures.metrics import NAMES

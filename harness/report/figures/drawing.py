@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from harness.catalogue.figures import Figure
+from harness.registry.figures import Figure
 from harness.report.figures.point import Point
 from harness.report.view import state_words
 

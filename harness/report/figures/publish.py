@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.catalogue.figures import figure_from_json
 from harness.errors import HarnessError
+from harness.registry.figures import figure_from_json
 from harness.report.figures.kinds import KINDS
 from harness.report.figures.page import as_markdown
 from harness.report.figures.point import Point

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.catalogue.figures import Figure, RewardsFigure, SharesFigure
-from harness.catalogue.profile import MEANINGLESS, benchmark_of
+from harness.registry.figures import Figure, RewardsFigure, SharesFigure
+from harness.registry.profile import MEANINGLESS, benchmark_of
 from harness.report.figures.drawing import Drawing
 from harness.report.figures.kinds import KINDS, Data, Kind, shown
 from harness.report.figures.point import Point

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.catalogue.figures import RewardsFigure, TopicsFigure
+from harness.registry.figures import RewardsFigure, TopicsFigure
 from harness.report.cells import Failures
 from harness.report.figures.point import Found
 from harness.report.parquet import Column, write_columns

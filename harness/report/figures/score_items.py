@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from harness.catalogue.figures import GainsFigure, IterationsFigure, RatingsFigure
-from harness.catalogue.schema import Row, Table
+from harness.registry.figures import GainsFigure, IterationsFigure, RatingsFigure
+from harness.registry.schema import Row, Table
 from harness.report.cells import State
 from harness.report.figures.point import Quantity
 from harness.report.view import signed

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from harness.catalogue.figures import Figure, GainsFigure, IterationsFigure, RatingsFigure
-from harness.catalogue.profile import benchmark_of
+from harness.registry.figures import Figure, GainsFigure, IterationsFigure, RatingsFigure
+from harness.registry.profile import benchmark_of
 from harness.report.cells import Failures, state_of
 from harness.report.figures.point import Found, Point
 from harness.report.figures.score_items import Item, gain_items, iteration_items, rating_items

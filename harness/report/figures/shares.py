@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from harness.catalogue.figures import SharesFigure
+from harness.registry.figures import SharesFigure
 from harness.report.figures.point import Found, Point, seeds_point
 from harness.report.figures.rewards import found_of
 from harness.report.parquet import Column, write_columns

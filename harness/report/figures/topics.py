@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.catalogue.figures import TopicsFigure
+from harness.registry.figures import TopicsFigure
 from harness.report.figures.metrics import NAMES, values_of
 from harness.report.figures.point import Point, Quantity, seeds_point
 from harness.report.figures.rewards import Floats, PromptRewards, RewardData

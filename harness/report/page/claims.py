@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from harness.catalogue.claims import Claim, Compare, Qualitative, places
+from harness.registry.claims import Claim, Compare, Qualitative, places
 from harness.report import view
 from harness.report.ledger import Line, line
 from harness.report.page.contents import Contents

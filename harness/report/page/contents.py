@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from harness.catalogue.deviations import Deviations
-from harness.catalogue.profile import Profile, benchmark_of
-from harness.catalogue.schema import Row, Table
+from harness.registry.deviations import Deviations
+from harness.registry.profile import Profile, benchmark_of
+from harness.registry.schema import Row, Table
 from harness.report.cells import Cell
 from harness.report.costs import RowCost
 from harness.report.origin import Origin

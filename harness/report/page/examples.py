@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.catalogue.claims import Qualitative, places
+from harness.registry.claims import Qualitative, places
 from harness.report.creation import creator_stages
 from harness.report.origin import made_by
 from harness.store import Stage, Store

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.catalogue.claims import Qualitative, places
-from harness.catalogue.schema import Column
+from harness.registry.claims import Qualitative, places
+from harness.registry.schema import Column
 from harness.report.cells import Cell
 from harness.report.report import Report
 from harness.report.reward_study import Study

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness.catalogue.claims import figure_claims
-from harness.catalogue.deviations import deviations
-from harness.catalogue.profile import Profile
-from harness.catalogue.schema import Table
+from harness.registry.claims import figure_claims
+from harness.registry.deviations import deviations
+from harness.registry.profile import Profile
+from harness.registry.schema import Table
 from harness.report import error_rates
 from harness.report.claims import judge_figures, judge_published
 from harness.report.costs import RowCost

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from harness.catalogue.claims import figure_claims
-from harness.catalogue.deviations import deviations
-from harness.catalogue.figures import Figure
-from harness.catalogue.profile import Profile
-from harness.catalogue.schema import Table
+from harness.registry.claims import figure_claims
+from harness.registry.deviations import deviations
+from harness.registry.figures import Figure
+from harness.registry.profile import Profile
+from harness.registry.schema import Table
 from harness.report import error_rates, view
 from harness.report.cells import build_cells
 from harness.report.claims import judge_figures, judge_runs, lacking_rows

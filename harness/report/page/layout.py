@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.catalogue.schema import Column, Row
+from harness.registry.schema import Column, Row
 from harness.report import view
 from harness.report.cells import Cell
 from harness.report.page.contents import Section

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.catalogue.deviations import Ambiguity, Discrepancy, value_in
-from harness.catalogue.profile import Profile
+from harness.registry.deviations import Ambiguity, Discrepancy, value_in
+from harness.registry.profile import Profile
 from harness.report import error_rates, view
 from harness.report.assumptions import GROUPS
 from harness.report.claims import counts

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from harness.catalogue.profile import Profile, benchmark_of
+from harness.registry.profile import Profile, benchmark_of
 from harness.report.origin import behind, makers_of, origin_of_stages
 from harness.report.publication import DIGESTS
 from harness.report.publish import OF_STUDY

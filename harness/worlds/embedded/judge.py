@@ -189,7 +189,7 @@ COLUMNS = {
     "turn_1": {"mt_bench": "mt_t1"},
     "turn_2": {"mt_bench": "mt_t2"},
 }
-"""Which column of the catalogue a score is, by benchmark."""
+"""Which column of the registry a score is, by benchmark."""
 
 
 EXACT_MATCH = "exact_match"

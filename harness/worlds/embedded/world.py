@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from harness.catalogue.profile import WORLD
-from harness.catalogue.recipe import RewardRole
 from harness.errors import HarnessError
+from harness.registry.profile import WORLD
+from harness.registry.recipe import RewardRole
 from harness.solver.environment import identity
 from harness.store.fingerprint import Json
 from harness.store.stage import StageContext

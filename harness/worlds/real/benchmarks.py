@@ -21,10 +21,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.catalogue.profile import Benchmark as Declared
-from harness.catalogue.profile import Profile
 from harness.errors import UserError
 from harness.project import benchmarks_dir
+from harness.registry.profile import Benchmark as Declared
+from harness.registry.profile import Profile
 from harness.store.fingerprint import Json
 from harness.worlds.protocol import Item
 from harness.worlds.real.models import DIGITS, NOT_DOWNLOADED
@@ -52,7 +52,7 @@ class Kind:
     Attributes:
         name: its name in the command line, and of its folder.
         against: whose answers it compares with; None where answers are rated alone.
-        columns: the catalogue's column of each of its scores.
+        columns: the registry's column of each of its scores.
     """
 
     name: str

@@ -47,21 +47,21 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from pydantic import model_validator
 
-from harness.catalogue.documents import (
-    CatalogueError,
-    Document,
-    Problem,
-    few,
-    nearest,
-    read_declared,
-)
-from harness.catalogue.recipe import Strict
-from harness.catalogue.yaml_reader import Loc
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Evolution, Grow, Over, Prompt, Rewrite
 from harness.evaluation.judging.client import PATIENCE, Client, UnansweredError, work_through
 from harness.evaluation.judging.ledger import tokens_of
 from harness.evaluation.judging.request import ChatRequest, Message, Reply
+from harness.registry.documents import (
+    Document,
+    Problem,
+    RegistryError,
+    few,
+    nearest,
+    read_declared,
+)
+from harness.registry.recipe import Strict
+from harness.registry.yaml_reader import Loc
 from harness.store.fingerprint import Json, canonical_json, digest
 from harness.worlds.real.unusable import LIMITS, Limits, why_unusable
 
@@ -218,7 +218,7 @@ def load_scheme(name: str, path: Path | None = None) -> Scheme:
 
     Raises:
         UserError: There is no such scheme.
-        CatalogueError: Anything is wrong in the file; it carries every problem found.
+        RegistryError: Anything is wrong in the file; it carries every problem found.
     """
     if name not in METHODS:
         raise UserError(f"there is no evolving scheme `{name}`{nearest(name, METHODS)}")
@@ -231,12 +231,12 @@ def read_templates(path: Path) -> dict[str, Scheme]:
     """Read and check a templates file.
 
     Raises:
-        CatalogueError: Anything is wrong in it; it carries every problem found.
+        RegistryError: Anything is wrong in it; it carries every problem found.
     """
     file, document = read_declared(path, _File, "`version` and `schemes`")
     problems = few(p for name, s in file.schemes.items() for p in _problems(document, name, s))
     if problems:
-        raise CatalogueError(problems)
+        raise RegistryError(problems)
     return {name: _composed(name, scheme) for name, scheme in file.schemes.items()}
 
 

@@ -131,7 +131,7 @@ def _answers(ctx: StageContext, benchmark: Benchmark) -> Answers:
 
 
 def _scores(benchmark: Benchmark, found: Evaluation, columns: Mapping[str, str]) -> Rows:
-    """Return per-prompt values under the catalogue's columns and the questions' own ids."""
+    """Return per-prompt values under the registry's columns and the questions' own ids."""
     # AlpacaEval's annotations number nothing; they are in the order of the questions.
     ids = dict(zip(found.score.prompts, (q.prompt_id for q in benchmark.questions), strict=True))
     return [

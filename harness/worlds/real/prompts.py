@@ -47,7 +47,7 @@ from harness.project import work_dir
 from harness.store.fingerprint import Json, canonical_json, digest
 
 if TYPE_CHECKING:
-    from harness.catalogue.profile import Prompts
+    from harness.registry.profile import Prompts
 
 
 COLUMN = "prompt"

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pyarrow as pa
 
-from harness.catalogue.profile import Benchmark
 from harness.errors import HarnessError
 from harness.evaluation.judging.client import UnansweredError
+from harness.registry.profile import Benchmark
 from harness.store import StageContext
 from harness.store.fingerprint import Json
 from harness.worlds.real.asking import (

@@ -19,9 +19,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
-from harness.catalogue.profile import WORLD, Profile
-from harness.catalogue.recipe import Online
 from harness.errors import HarnessError, UserError
+from harness.registry.profile import WORLD, Profile
+from harness.registry.recipe import Online
 from harness.solver.environment import identity as engine_identity
 from harness.store.fingerprint import Json
 from harness.store.stage import Stage, StageContext

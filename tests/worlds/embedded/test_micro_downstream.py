@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.catalogue.profile import load_profiles
+from harness.registry.profile import load_profiles
 from harness.worlds.embedded.downstream import COUNTED, ITEMS_OF_TASKS, LONG, TASKS, identity, items
 from harness.worlds.embedded.files import VERSION
 from harness.worlds.embedded.judge import SCORERS, Answer, complexity, judge_downstream, quality

@@ -188,7 +188,7 @@ def test_perfect_and_silent_answers_rate_10_and_1() -> None:
     assert len(result.per_category) == 8
 
 
-def test_every_score_of_every_judge_has_a_column_of_the_catalogue() -> None:
+def test_every_score_of_every_judge_has_a_column_of_the_registry() -> None:
     pairwise = pairwise_items("arena_hard", HARD, 0, 4, set())
     general = pairwise_items("alpaca_eval", GENERAL, 0, 4, set())
     two_turn = two_turn_items(0, 1, set())

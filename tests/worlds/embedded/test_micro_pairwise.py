@@ -14,11 +14,11 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from harness.catalogue.profile import find_profile, load_profiles
-from harness.catalogue.recipe import RewardRole
 from harness.errors import HarnessError
 from harness.models.loading import tokenize
 from harness.models.reward_model import load_reward_model
+from harness.registry.profile import find_profile, load_profiles
+from harness.registry.recipe import RewardRole
 from harness.worlds.embedded import build, files
 from harness.worlds.embedded.language import build_tokenizer, token_ids, words
 from harness.worlds.embedded.pretrain import PretrainConfig, pretrain

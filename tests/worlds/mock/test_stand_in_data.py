@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.catalogue.load import load_tables
-from harness.catalogue.profile import load_profiles, table_unsupported
 from harness.evaluation import benchmark_alpaca_own, benchmark_arena_hard, benchmark_mt_bench
 from harness.evaluation.benchmark_alpaca_own import OwnAlpacaEval
 from harness.evaluation.benchmark_kinds import ArenaHard, Benchmark, MtBench
+from harness.registry.load import load_tables
+from harness.registry.profile import load_profiles, table_unsupported
 from harness.worlds.mock import build
 from harness.worlds.mock.texts import SUBJECTS, prompts, reply
 from harness.worlds.real.prompts import pool_settings, read_pool

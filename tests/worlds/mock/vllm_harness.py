@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 
-from harness.catalogue import declared
-from harness.catalogue.profile import Profile, load_profiles
+from harness.registry import declared
+from harness.registry.profile import Profile, load_profiles
 
 
 @functools.cache

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from harness.catalogue.load import find_table, load_tables
-from harness.catalogue.profile import Benchmark, Profile, find_profile, load_profiles
 from harness.errors import HarnessError, UserError
 from harness.evaluation.benchmark_alpaca_judge import installed
 from harness.models.policy import Completion
+from harness.registry.load import find_table, load_tables
+from harness.registry.profile import Benchmark, Profile, find_profile, load_profiles
 from harness.report.cells import build_cells
 from harness.store import Json, StageContext, Store, collect_provenance
 from harness.trainer import model_steps

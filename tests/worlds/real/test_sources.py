@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from harness.catalogue.profile import Prompts, load_profiles
 from harness.errors import HarnessError, UserError
+from harness.registry.profile import Prompts, load_profiles
 from harness.worlds.real.prompts import pool_settings, read_local, read_pool
 
 TEXTS = ["Why?", "Sort 3 1 2.", "Was heißt „grün“?\nSag es.", "Why?"]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.catalogue.documents import CatalogueError
 from harness.errors import UserError
+from harness.registry.documents import RegistryError
 from harness.worlds.real.creator import (
     IN_DEPTH,
     METHODS,
@@ -174,7 +174,7 @@ def test_a_mistake_is_found_with_its_line(
     tmp_path: Path, text: str, line: int, message: str
 ) -> None:
     path = written(tmp_path, text)
-    with pytest.raises(CatalogueError) as caught:
+    with pytest.raises(RegistryError) as caught:
         read_templates(path)
     found = [p for p in caught.value.problems if message in p.message]
     assert [(p.file, p.line) for p in found] == [(str(path), line)]
@@ -182,7 +182,7 @@ def test_a_mistake_is_found_with_its_line(
 
 def test_all_mistakes_are_found_at_once(tmp_path: Path) -> None:
     text = FILE.replace("constraints:", "constrains:").replace("frame: own", "frame: mine")
-    with pytest.raises(CatalogueError) as caught:
+    with pytest.raises(RegistryError) as caught:
         read_templates(written(tmp_path, text))
     assert [problem.line for problem in caught.value.problems] == [10, 11]
 

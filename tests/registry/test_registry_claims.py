@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.catalogue.claims import (
+from harness.project import project_root
+from harness.registry.claims import (
     BestOf,
     Claim,
     Compare,
@@ -20,10 +21,9 @@ from harness.catalogue.claims import (
     difference,
     figure_claims,
 )
-from harness.catalogue.documents import CatalogueError
-from harness.catalogue.load import load_tables, table_files
-from harness.catalogue.schema import Table
-from harness.project import project_root
+from harness.registry.documents import RegistryError
+from harness.registry.load import load_tables, table_files
+from harness.registry.schema import Table
 
 TABLE = """
 id: table90
@@ -68,7 +68,7 @@ def problems(tmp_path: Path, text: str) -> list[str]:
     folder = tmp_path / "ablations"
     folder.mkdir()
     (folder / "table90.yaml").write_text(TABLE + text, encoding="utf-8")
-    with pytest.raises(CatalogueError) as caught:
+    with pytest.raises(RegistryError) as caught:
         load_tables([tmp_path])
     return [problem.message for problem in caught.value.problems]
 
@@ -221,5 +221,5 @@ def test_figures_hold_no_comparison(tmp_path: Path) -> None:
     path = tmp_path / "figures.yaml"
     figure = "figures:\n  - id: figure90\n    claims:" + CLAIM.replace("\n  ", "\n      ")
     path.write_text("noise: {}\n" + figure, encoding="utf-8")
-    with pytest.raises(CatalogueError, match="only a table has scores"):
+    with pytest.raises(RegistryError, match="only a table has scores"):
         figure_claims(path)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.catalogue.deviations import FILE, deviations, value_in
-from harness.catalogue.documents import CatalogueError
-from harness.catalogue.load import table_files
-from harness.catalogue.profile import load_profiles
 from harness.project import project_root
+from harness.registry.deviations import FILE, deviations, value_in
+from harness.registry.documents import RegistryError
+from harness.registry.load import table_files
+from harness.registry.profile import load_profiles
 
 
 def test_there_are_24_discrepancies_and_17_ambiguities() -> None:
@@ -73,6 +73,6 @@ def test_a_name_that_points_nowhere_is_an_error(
     data["discrepancies"][0] |= change
     path = tmp_path / "deviations.yaml"
     path.write_text(yaml.safe_dump(data, allow_unicode=True), encoding="utf-8")
-    with pytest.raises(CatalogueError) as caught:
+    with pytest.raises(RegistryError) as caught:
         deviations(path)
     assert message in str(caught.value)

@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from harness.catalogue.hyperparameters import Count
-from harness.catalogue.recipe import Algorithm, Strict
 from harness.errors import UserError
 from harness.project import PACKAGE
+from harness.registry.hyperparameters import Count
+from harness.registry.recipe import Algorithm, Strict
 
 
 class Lora(Strict):

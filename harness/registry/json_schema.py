@@ -1,7 +1,7 @@
 """JSON Schemas of table, figure, claims, deviations and profile files, for editors.
 
 The schemas are made from the models and kept beside this module; each YAML file names its own in
-its first line. `python -m harness.catalogue.json_schema` writes them anew.
+its first line. `python -m harness.registry.json_schema` writes them anew.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness.catalogue.claims import FigureClaims
-from harness.catalogue.deviations import Deviations
-from harness.catalogue.figures import figure_schema
-from harness.catalogue.profile import Profile
-from harness.catalogue.recipe import Recipe
-from harness.catalogue.schema import Table
+from harness.registry.claims import FigureClaims
+from harness.registry.deviations import Deviations
+from harness.registry.figures import figure_schema
+from harness.registry.profile import Profile
+from harness.registry.recipe import Recipe
+from harness.registry.schema import Table
 
 FOLDER = Path(__file__).resolve().parent / "schemas"
 

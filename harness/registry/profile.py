@@ -14,10 +14,13 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from harness.catalogue.documents import (
-    CatalogueError,
+from harness.errors import UserError
+from harness.extensions import LOSSES, load_plugins
+from harness.project import profiles_dir
+from harness.registry.documents import (
     Document,
     Problem,
+    RegistryError,
     at_least_one,
     checked,
     display_path,
@@ -25,9 +28,9 @@ from harness.catalogue.documents import (
     read_document,
     yaml_files,
 )
-from harness.catalogue.hardware import Hardware
-from harness.catalogue.hyperparameters import Count, Positive, Share, Training
-from harness.catalogue.recipe import (
+from harness.registry.hardware import Hardware
+from harness.registry.hyperparameters import Count, Positive, Share, Training
+from harness.registry.recipe import (
     Algorithm,
     Arm,
     Method,
@@ -36,11 +39,8 @@ from harness.catalogue.recipe import (
     Strict,
     TrainMode,
 )
-from harness.catalogue.schema import PROMPT_SCORES, Column, Id, Row, ScoreId, Table
-from harness.catalogue.yaml_reader import Loc
-from harness.errors import UserError
-from harness.extensions import LOSSES, load_plugins
-from harness.project import profiles_dir
+from harness.registry.schema import PROMPT_SCORES, Column, Id, Row, ScoreId, Table
+from harness.registry.yaml_reader import Loc
 
 
 class StandIns(Strict):
@@ -419,7 +419,7 @@ def load_profiles(place: Path | None = None) -> dict[str, Profile]:
         place: The folder or file; the package's own folder by default.
 
     Raises:
-        CatalogueError: Anything is wrong in any file; it carries every problem found.
+        RegistryError: Anything is wrong in any file; it carries every problem found.
     """
     load_plugins()
     profiles: dict[str, Profile] = {}
@@ -438,7 +438,7 @@ def load_profiles(place: Path | None = None) -> dict[str, Profile]:
             profile._file = path
         profiles[profile.name] = profile
     if problems:
-        raise CatalogueError(problems)
+        raise RegistryError(problems)
     return profiles
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.catalogue.documents import CatalogueError, Problem
-from harness.catalogue.load import load_tables
-from harness.catalogue.profile import find_profile, load_profiles
 from harness.errors import UserError
 from harness.project import profiles_dir
+from harness.registry.documents import Problem, RegistryError
+from harness.registry.load import load_tables
+from harness.registry.profile import find_profile, load_profiles
 
 TABLE = """\
 id: demo
@@ -41,7 +41,7 @@ rows:
 def _problems(folder: Path, **texts: str) -> list[Problem]:
     for name, text in texts.items():
         (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
-    with pytest.raises(CatalogueError) as caught:
+    with pytest.raises(RegistryError) as caught:
         load_tables([folder])
     assert caught.value.exit_code == 2
     return caught.value.problems
@@ -173,7 +173,7 @@ def test_mistakes_in_a_profile_have_lines_and_names(tmp_path: Path) -> None:
     line = next(i for i, item in enumerate(lines, start=1) if "learning_rate:" in item)
     broken = text.replace("learning_rate:", "learning_rat:").replace("scale: toy", "scale: tiny")
     (tmp_path / "micro.yaml").write_text(broken, encoding="utf-8")
-    with pytest.raises(CatalogueError) as caught:
+    with pytest.raises(RegistryError) as caught:
         load_profiles(tmp_path)
     found = {(p.line, p.message) for p in caught.value.problems}
     text = "training.dpo.learning_rat: unknown key; did you mean `learning_rate`?"
@@ -197,7 +197,7 @@ def test_a_benchmark_that_does_not_fit_its_scores_is_a_mistake(
     text = (profiles_dir() / "micro.yaml").read_text(encoding="utf-8")
     assert text.count(old) == 1
     (tmp_path / "micro.yaml").write_text(text.replace(old, new), encoding="utf-8")
-    with pytest.raises(CatalogueError) as caught:
+    with pytest.raises(RegistryError) as caught:
         load_profiles(tmp_path)
     assert any(message in problem.message for problem in caught.value.problems)
 

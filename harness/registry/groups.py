@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from harness.catalogue.schema import Table
+from harness.registry.schema import Table
 
 GROUPS: Final[Mapping[str, str]] = {
     "all-offline": "every table that needs no online training",

@@ -6,12 +6,12 @@ import functools
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.catalogue.figure_files import load_figures
-from harness.catalogue.figures import Figure
-from harness.catalogue.load import find_table, load_tables
-from harness.catalogue.profile import Profile, find_profile, load_profiles
-from harness.catalogue.schema import Table
 from harness.errors import UserError
+from harness.registry.figure_files import load_figures
+from harness.registry.figures import Figure
+from harness.registry.load import find_table, load_tables
+from harness.registry.profile import Profile, find_profile, load_profiles
+from harness.registry.schema import Table
 
 
 @functools.cache
@@ -19,7 +19,7 @@ def all_tables() -> Mapping[str, Table]:
     """Return the declared tables by id, read once.
 
     Raises:
-        CatalogueError: Anything is wrong in any file.
+        RegistryError: Anything is wrong in any file.
     """
     return load_tables()
 
@@ -29,7 +29,7 @@ def all_figures() -> Mapping[str, Figure]:
     """Return the declared figures by id, read once.
 
     Raises:
-        CatalogueError: Anything is wrong in any file, or in a table's.
+        RegistryError: Anything is wrong in any file, or in a table's.
     """
     return load_figures(all_tables())
 
@@ -39,7 +39,7 @@ def all_profiles() -> Mapping[str, Profile]:
     """Return the declared profiles by name, read once.
 
     Raises:
-        CatalogueError: Anything is wrong in any file.
+        RegistryError: Anything is wrong in any file.
     """
     return load_profiles()
 
@@ -49,7 +49,7 @@ def named_profile(name: str) -> Profile:
 
     Raises:
         UserError: There is no such profile or file, or the file has the name of a declared one.
-        CatalogueError: The file is wrong.
+        RegistryError: The file is wrong.
     """
     path = own_file(name)
     if path is None:
@@ -69,7 +69,7 @@ def named_table(name: str) -> tuple[Table, Mapping[str, Table]]:
 
     Raises:
         UserError: There is no such table or file.
-        CatalogueError: The file is wrong, alone or against the declared tables.
+        RegistryError: The file is wrong, alone or against the declared tables.
     """
     path = own_file(name)
     if path is None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from harness.catalogue.recipe import Recipe, layered, merge
+from harness.registry.recipe import Recipe, layered, merge
 
 METRICS = ["a_min", "a_avg", "a_dis", "var", "mean", "mean_inv", "a_min_inv", "uniform"]
 ARMS = ["human", "eva", "select", "same"]

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.catalogue.recipe import Recipe
+    from harness.registry.recipe import Recipe
 
 _SAID = {"algorithm", "chain", "online.prompts", "creator.metric", "online.metric"}
 
 
 def in_short(recipe: Recipe) -> str:
     """Return a recipe in one line: what always matters, then what is not the default."""
-    from harness.catalogue.recipe import Online
-    from harness.catalogue.recipe import Recipe as Defaults
+    from harness.registry.recipe import Online
+    from harness.registry.recipe import Recipe as Defaults
 
     if recipe.algorithm is None:
         return "base model"

@@ -10,14 +10,14 @@ import jsonschema
 import pytest
 import yaml
 
-from harness.catalogue.documents import CatalogueError, yaml_files
-from harness.catalogue.figure_files import load_figures
-from harness.catalogue.figures import MODELS, Figure, figure_from_json, find_figure
-from harness.catalogue.json_schema import FOLDER
-from harness.catalogue.load import load_tables, table_files
-from harness.catalogue.schema import Table
 from harness.errors import UserError
 from harness.project import figures_dir
+from harness.registry.documents import RegistryError, yaml_files
+from harness.registry.figure_files import load_figures
+from harness.registry.figures import MODELS, Figure, figure_from_json, find_figure
+from harness.registry.json_schema import FOLDER
+from harness.registry.load import load_tables, table_files
+from harness.registry.schema import Table
 
 FILES = yaml_files(figures_dir())
 
@@ -43,7 +43,7 @@ def figures(tables: dict[str, Table]) -> dict[str, Figure]:
 def problems(tmp_path: Path, tables: dict[str, Table] | None, text: str) -> list[str]:
     """Return what is wrong with a figure's file, as `line: message`."""
     (tmp_path / "figure90.yaml").write_text(text, encoding="utf-8")
-    with pytest.raises(CatalogueError) as caught:
+    with pytest.raises(RegistryError) as caught:
         load_figures(tables, tmp_path)
     return [f"{problem.line}: {problem.message}" for problem in caught.value.problems]
 

@@ -15,12 +15,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness.catalogue.claims import claim_problems
-from harness.catalogue.documents import (
+from harness.errors import UserError
+from harness.extensions import load_plugins
+from harness.project import declaration_dirs
+from harness.registry.claims import claim_problems
+from harness.registry.documents import (
     MOST_PROBLEMS,
-    CatalogueError,
     Document,
     Problem,
+    RegistryError,
     at_least_one,
     checked,
     explain,
@@ -29,12 +32,9 @@ from harness.catalogue.documents import (
     read_document,
     yaml_files,
 )
-from harness.catalogue.recipe import Recipe
-from harness.catalogue.schema import Column, Row, Table
-from harness.catalogue.yaml_reader import Loc
-from harness.errors import UserError
-from harness.extensions import load_plugins
-from harness.project import declaration_dirs
+from harness.registry.recipe import Recipe
+from harness.registry.schema import Column, Row, Table
+from harness.registry.yaml_reader import Loc
 
 _FOLDERS = {"experiments": "experiment", "ablations": "ablation"}
 
@@ -58,7 +58,7 @@ def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) ->
         The tables by id: the paper's in natural order (`table2` before `table10`), then ours.
 
     Raises:
-        CatalogueError: Anything is wrong in any file; it carries every problem found.
+        RegistryError: Anything is wrong in any file; it carries every problem found.
     """
     load_plugins()
     problems: list[Problem] = []
@@ -77,7 +77,7 @@ def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) ->
     problems += _changed_columns(declared)
     problems += _runs_and_recipes(cells)
     if problems:
-        raise CatalogueError(problems)
+        raise RegistryError(problems)
     tables = [table for _, table in declared]
     return {t.id: t for t in sorted(tables, key=lambda t: (t.is_ours, _natural(t.id)))}
 

@@ -18,9 +18,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from harness.catalogue.documents import Document, Problem, nearest, read_declared
-from harness.catalogue.recipe import Strict
 from harness.project import project_root
+from harness.registry.documents import Document, Problem, nearest, read_declared
+from harness.registry.recipe import Strict
 
 Place = tuple[str, str]
 """A cell of a table: row and column."""
@@ -274,7 +274,7 @@ def figure_claims(path: Path | None = None) -> FigureClaims:
         path: The file; the project's own by default.
 
     Raises:
-        CatalogueError: The file is not what it must be.
+        RegistryError: The file is not what it must be.
     """
     file = path or project_root() / "experiments" / "claims" / "figures.yaml"
     return read_declared(file, FigureClaims, "claims")[0]

@@ -1,7 +1,7 @@
 """A table of the paper, or one of ours, as data: columns, rows with recipes, values as printed.
 
 A cell's recipe is its row's settings laid over its table's, with its column's laid over both
-(`harness.catalogue.recipe.layered`). Values are kept as the strings the paper prints, so that
+(`harness.registry.recipe.layered`). Values are kept as the strings the paper prints, so that
 `57.10` keeps its zero and says how exactly it is known. A gain is a row's value minus that of its
 baseline row in the same column; a baseline row has no baseline of its own and no gain.
 A table of ours goes beyond the paper: its source is `ours`, and it has no printed values.
@@ -15,10 +15,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, RootModel, field_validator, model_validator
 
-from harness.catalogue.claims import Claim
-from harness.catalogue.documents import nearest
-from harness.catalogue.recipe import Recipe, Strict, layered
 from harness.errors import UserError
+from harness.registry.claims import Claim
+from harness.registry.documents import nearest
+from harness.registry.recipe import Recipe, Strict, layered
 
 Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.+-]*$")]
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.catalogue.documents import (
-    CatalogueError,
+from harness.project import figures_dir
+from harness.registry.documents import (
     Document,
     Problem,
+    RegistryError,
     at_least_one,
     checked,
     few,
@@ -17,10 +18,9 @@ from harness.catalogue.documents import (
     read_document,
     yaml_files,
 )
-from harness.catalogue.figures import MODELS, Figure, GainsFigure, RewardsFigure, SharesFigure
-from harness.catalogue.schema import Table
-from harness.catalogue.yaml_reader import Loc
-from harness.project import figures_dir
+from harness.registry.figures import MODELS, Figure, GainsFigure, RewardsFigure, SharesFigure
+from harness.registry.schema import Table
+from harness.registry.yaml_reader import Loc
 
 
 def load_figures(
@@ -36,7 +36,7 @@ def load_figures(
         The figures by id, in order of their numbers.
 
     Raises:
-        CatalogueError: Anything is wrong in any file; it carries every problem found.
+        RegistryError: Anything is wrong in any file; it carries every problem found.
     """
     problems: list[Problem] = []
     figures: list[Figure] = []
@@ -53,7 +53,7 @@ def load_figures(
         if tables is not None:
             problems += few(reference_problems(document, figure, tables))
     if problems:
-        raise CatalogueError(problems)
+        raise RegistryError(problems)
     return {figure.id: figure for figure in sorted(figures, key=lambda f: f.source.figure)}
 
 

@@ -14,18 +14,18 @@ from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, Field
 
-from harness.catalogue.documents import (
-    CatalogueError,
+from harness.project import PACKAGE, project_root
+from harness.registry.documents import (
     Document,
     Problem,
+    RegistryError,
     few,
     nearest,
     read_declared,
 )
-from harness.catalogue.profile import Profile
-from harness.catalogue.recipe import Recipe, Strict
-from harness.catalogue.yaml_reader import Loc
-from harness.project import PACKAGE, project_root
+from harness.registry.profile import Profile
+from harness.registry.recipe import Recipe, Strict
+from harness.registry.yaml_reader import Loc
 
 FILE = Path("experiments") / "deviations.yaml"
 """The file, below the project's folder."""
@@ -84,12 +84,12 @@ def deviations(path: Path | None = None) -> Deviations:
         path: The file; the project's own by default.
 
     Raises:
-        CatalogueError: The file is not what it must be, or names what there is not.
+        RegistryError: The file is not what it must be, or names what there is not.
     """
     found, document = read_declared(path or project_root() / FILE, Deviations, "deviations")
     problems = few(_problems(document, found))
     if problems:
-        raise CatalogueError(problems)
+        raise RegistryError(problems)
     return found
 
 

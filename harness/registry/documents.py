@@ -1,7 +1,7 @@
 """A YAML file with the line of every key, and problems that say where they are.
 
 A declaration is read in two steps. First the file becomes plain data, with the line of each key
-(`harness.catalogue.yaml_reader`); a key given twice, which YAML loaders otherwise drop in silence,
+(`harness.registry.yaml_reader`); a key given twice, which YAML loaders otherwise drop in silence,
 is a problem. Then a pydantic model checks the data, and each of its complaints is turned into one
 `Problem`: file, line, what is wrong and, for a name that is not known, the nearest one that is.
 Problems are collected over all files and raised together.
@@ -21,10 +21,10 @@ from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from harness.catalogue.yaml_reader import Loc, YamlFault, load, read_text
 from harness.errors import UserError
 from harness.foreign import in_a_line
 from harness.project import project_root
+from harness.registry.yaml_reader import Loc, YamlFault, load, read_text
 
 Declared = TypeVar("Declared", bound=BaseModel)
 
@@ -49,7 +49,7 @@ class Problem:
         return f"{self.file}:{self.line}: {self.message}"
 
 
-class CatalogueError(UserError):
+class RegistryError(UserError):
     """Declarations that cannot be used; carries every problem found."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
@@ -100,12 +100,12 @@ def yaml_files(folder: Path) -> list[Path]:
     (`.#name`) are left out.
 
     Raises:
-        CatalogueError: A folder cannot be read.
+        RegistryError: A folder cannot be read.
     """
 
     def refuse(error: OSError) -> NoReturn:
         place = display_path(Path(error.filename))
-        raise CatalogueError([Problem(place, 1, f"cannot be read: {error.strerror}")]) from error
+        raise RegistryError([Problem(place, 1, f"cannot be read: {error.strerror}")]) from error
 
     found = [
         Path(parent, name)
@@ -125,11 +125,11 @@ def at_least_one(files: list[Path], folders: Iterable[Path], what: str) -> list[
         what: What each of them declares: "table".
 
     Raises:
-        CatalogueError: There is none.
+        RegistryError: There is none.
     """
     if not files:
         message = f"no {what} is declared here; is this the right folder?"
-        raise CatalogueError(Problem(display_path(folder), 1, message) for folder in folders)
+        raise RegistryError(Problem(display_path(folder), 1, message) for folder in folders)
     return files
 
 
@@ -177,13 +177,13 @@ def read_declared(path: Path, model: type[Declared], what: str) -> tuple[Declare
     """Return what a single file declares, and the file as it was read.
 
     Raises:
-        CatalogueError: Anything is wrong in it; it carries every problem found.
+        RegistryError: Anything is wrong in it; it carries every problem found.
     """
     document = read_document(path)
     problems: list[Problem] = []
     found = checked(document, model, problems, what)
     if problems or found is None:
-        raise CatalogueError(problems)
+        raise RegistryError(problems)
     return found, document
 
 

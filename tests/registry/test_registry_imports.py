@@ -1,4 +1,4 @@
-"""The catalogue is light: reading declarations loads no heavy library."""
+"""The registry is light: reading declarations loads no heavy library."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 
 CODE = """
 import sys
-import harness.catalogue.json_schema
-import harness.catalogue.load
-import harness.catalogue.profile
-harness.catalogue.load.load_tables()
-harness.catalogue.profile.load_profiles()
+import harness.registry.json_schema
+import harness.registry.load
+import harness.registry.profile
+harness.registry.load.load_tables()
+harness.registry.profile.load_profiles()
 heavy = {"torch", "transformers", "trl", "mlflow", "pandas", "numpy", "optuna"} & set(sys.modules)
 sys.exit(f"imported {sorted(heavy)}" if heavy else 0)
 """

@@ -10,7 +10,7 @@ A figure trains nothing of its own. It names rows as `table/row`, and what is dr
     correlation   one of those metrics against another
     topics        share, mean reward and reward gap of the topics of those prompts
 
-The files that declare figures are read and checked in `harness.catalogue.figure_files`.
+The files that declare figures are read and checked in `harness.registry.figure_files`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from harness.catalogue.documents import nearest
-from harness.catalogue.recipe import Metric, Strict
-from harness.catalogue.schema import Id, ScoreId
 from harness.errors import UserError
+from harness.registry.documents import nearest
+from harness.registry.recipe import Metric, Strict
+from harness.registry.schema import Id, ScoreId
 
 RowRef = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.+-]*/[a-z0-9][a-z0-9_.+-]*$")]
 """A row of a table, as `table/row`."""

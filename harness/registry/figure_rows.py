@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.catalogue.figures import Figure
-from harness.catalogue.profile import Profile, table_unsupported
-from harness.catalogue.schema import Row, Table
+from harness.registry.figures import Figure
+from harness.registry.profile import Profile, table_unsupported
+from harness.registry.schema import Row, Table
 
 
 def figure_unsupported(

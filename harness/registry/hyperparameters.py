@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic.fields import FieldInfo
 
-from harness.catalogue.recipe import Strict
 from harness.errors import UserError
 from harness.extensions import LOSSES, Extension
+from harness.registry.recipe import Strict
 
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]

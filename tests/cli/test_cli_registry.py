@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from harness.catalogue import documents, yaml_reader
-from harness.catalogue.declared import all_profiles, all_tables
-from harness.catalogue.profile import unsupported
-from harness.catalogue.wording import in_short
 from harness.cli.tables import profiles_in_short
 from harness.cost import assumptions, hardware, shapes
 from harness.project import PACKAGE, declaration_dirs
+from harness.registry import documents, yaml_reader
+from harness.registry.declared import all_profiles, all_tables
+from harness.registry.profile import unsupported
+from harness.registry.wording import in_short
 
 
 def test_list_names_every_table_with_the_paper_s_362_values(says: Callable[..., Any]) -> None:
@@ -129,7 +129,7 @@ def test_validate_reads_every_declaration_there_is(
     "target",
     [
         "harness.sweep.declaration.FOLDER",
-        "harness.catalogue.deviations.FILE",
+        "harness.registry.deviations.FILE",
         "harness.worlds.real.creator.OWN_TEMPLATES",
         "harness.cost.shapes.FILE",
     ],
@@ -150,7 +150,7 @@ def test_validate_names_the_problems_of_further_declarations(
 def test_no_tables_at_all_are_a_mistake_everywhere(
     call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, verb: str
 ) -> None:
-    monkeypatch.setattr("harness.catalogue.load.declaration_dirs", lambda: [tmp_path])
+    monkeypatch.setattr("harness.registry.load.declaration_dirs", lambda: [tmp_path])
     result = call(*verb.split())
     assert result.exit_code == 2
     assert f"{tmp_path}:1: no table is declared here" in result.stderr
@@ -165,8 +165,8 @@ def test_validate_names_the_problems_of_tables_and_profiles_at_once(
     (tmp_path / "table4.yaml").write_text("id: table4\nquestoin: why\n")
     (tmp_path / "profiles").mkdir()
     (tmp_path / "profiles" / "micro.yaml").write_text("name: micro\nscale: huge\n")
-    monkeypatch.setattr("harness.catalogue.load.declaration_dirs", lambda: [tmp_path])
-    monkeypatch.setattr("harness.catalogue.profile.profiles_dir", lambda: tmp_path / "profiles")
+    monkeypatch.setattr("harness.registry.load.declaration_dirs", lambda: [tmp_path])
+    monkeypatch.setattr("harness.registry.profile.profiles_dir", lambda: tmp_path / "profiles")
     found = says("validate", "validate", code=2)
     assert not found["ok"]
     messages = [problem["message"] for problem in found["problems"]]

@@ -13,14 +13,14 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from harness.catalogue.documents import read_document, yaml_files
-from harness.catalogue.json_schema import FOLDER, schemas
-from harness.catalogue.load import find_table, load_tables, table_files
-from harness.catalogue.profile import load_profiles, sources, table_unsupported, unsupported
-from harness.catalogue.recipe import Recipe
-from harness.catalogue.schema import Table
 from harness.errors import UserError
 from harness.project import profiles_dir
+from harness.registry.documents import read_document, yaml_files
+from harness.registry.json_schema import FOLDER, schemas
+from harness.registry.load import find_table, load_tables, table_files
+from harness.registry.profile import load_profiles, sources, table_unsupported, unsupported
+from harness.registry.recipe import Recipe
+from harness.registry.schema import Table
 
 TABLE_FILES = table_files()
 PROFILE_FILES = yaml_files(profiles_dir())
@@ -77,7 +77,7 @@ def test_every_file_names_its_schema_and_satisfies_it(path: Path) -> None:
 
 @pytest.mark.parametrize("name", list(schemas()))
 def test_committed_schemas_are_current(name: str) -> None:
-    """On failure run `python -m harness.catalogue.json_schema`."""
+    """On failure run `python -m harness.registry.json_schema`."""
     assert (FOLDER / name).read_text(encoding="utf-8") == schemas()[name]
 
 
