@@ -19,11 +19,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness.evaluation.judging.cache import ReplyCache
-from harness.evaluation.judging.client import Client, work_through
-from harness.evaluation.judging.endpoint import Endpoint
-from harness.evaluation.judging.ledger import Ledger
-from harness.evaluation.judging.request import ChatRequest, Message
+from harness.endpoint.budget import Ledger
+from harness.endpoint.cache import ReplyCache
+from harness.endpoint.client import Client, work_through
+from harness.endpoint.connection import Endpoint
+from harness.endpoint.request import ChatRequest, Message
 
 STAND_IN = Path(__file__).resolve().parents[1] / "tests" / "evaluation" / "judge_stand_in.py"
 LATENCY_S = 0.05

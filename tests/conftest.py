@@ -20,7 +20,7 @@ TODAY = date(2026, 11, 22)
 @pytest.fixture(autouse=True)
 def today(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fix the day that days are compared with."""
-    monkeypatch.setattr("harness.evaluation.judging.prices.today", lambda: TODAY)
+    monkeypatch.setattr("harness.endpoint.prices.today", lambda: TODAY)
 
 
 @pytest.fixture(scope="session")

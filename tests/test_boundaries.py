@@ -24,6 +24,7 @@ LAYERS = (
     {"project", "quiet", "words"},
     {"extensions"},  # what plug-ins add, by name
     {"registry", "statistics", "store"},
+    {"endpoint"},  # the one place that sends requests
     {"engine", "eva", "evaluation", "models"},  # the engine runs stages and knows no kind of them
     {"solver"},  # has what `models` loads answer, by whatever engine
     {"training", "worlds"},  # train what `models` loads; answer for what a profile names
@@ -47,7 +48,7 @@ HOMES = {
     "datasets": {"training", "worlds/real"},
     "torch": {"models", "solver", "training", "worlds/embedded", "worlds/mock"},
     "transformers": {"models", "solver", "training", "worlds/embedded", "worlds/mock"},
-    "openai": {"evaluation", "solver"},
+    "openai": {"endpoint", "solver"},
     "alpaca_eval": {"evaluation"},
     "lm_eval": {"evaluation"},
     "yaml": {"registry", "export"},  # read in one place, under limits; `export` writes it
@@ -61,6 +62,7 @@ LIGHT = (
     "harness.benchmarking",
     "harness.cli",
     "harness.cost",
+    "harness.endpoint",
     "harness.engine",
     "harness.export",
     "harness.preflight",

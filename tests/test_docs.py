@@ -16,7 +16,7 @@ import yaml
 
 from harness.project import results_dir
 from harness.registry.load import load_tables
-from harness.report.published import read_published
+from harness.report.publish import read_published
 from harness.report.scores import numbers
 
 ROOT = Path(__file__).resolve().parents[1]

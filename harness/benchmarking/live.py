@@ -15,16 +15,15 @@ from harness.project import evaluations_dir, work_dir
 from harness.words import counted
 
 if TYPE_CHECKING:
+    from harness.endpoint.budget import Ledger, Spending
+    from harness.endpoint.client import Client, Estimate
+    from harness.endpoint.connection import Endpoint
+    from harness.endpoint.prices import Price, Retirement
+    from harness.endpoint.request import Dialect
     from harness.evaluation.benchmark_answers import Answerer
     from harness.evaluation.benchmark_files import Answers
     from harness.evaluation.benchmark_kinds import Benchmark, Judge
     from harness.evaluation.benchmark_result import Evaluation
-    from harness.evaluation.judging.client import Client
-    from harness.evaluation.judging.dialect import Dialect
-    from harness.evaluation.judging.endpoint import Endpoint
-    from harness.evaluation.judging.estimate import Estimate
-    from harness.evaluation.judging.ledger import Ledger, Spending
-    from harness.evaluation.judging.prices import Price, Retirement
 
 
 def _ignore(*_: object) -> None:
@@ -88,8 +87,8 @@ def evaluate(
         UserError: An option is wrong or missing.
         HarnessError: An endpoint failed or the budget is used up.
     """
+    from harness.endpoint.budget import Ledger
     from harness.evaluation.benchmark_archive import folder_of
-    from harness.evaluation.judging.ledger import Ledger
 
     voice = voice or Voice()
     options.check()
@@ -216,10 +215,10 @@ def judge_of(options: JudgeOptions, model: str, annotator: str, ledger: Ledger) 
     Raises:
         UserError: Its endpoint, price or dialect is not one, or a budget lacks its price.
     """
+    from harness.endpoint.connection import OPENAI_URL, Endpoint
+    from harness.endpoint.prices import SHIPPED, parse_price, read_prices
+    from harness.endpoint.request import dialect_of
     from harness.evaluation.benchmark_kinds import Judge
-    from harness.evaluation.judging.dialect import dialect_of
-    from harness.evaluation.judging.endpoint import OPENAI_URL, Endpoint
-    from harness.evaluation.judging.prices import SHIPPED, parse_price, read_prices
 
     price = read_prices(options.prices or SHIPPED).of(model)
     if options.price is not None:
@@ -249,10 +248,10 @@ def answerer_of(options: EvaluateOptions, benchmark: Benchmark, ledger: Ledger) 
     Raises:
         UserError: There are two of them or none, or an option of the model is wrong.
     """
+    from harness.endpoint.connection import Endpoint
+    from harness.endpoint.prices import Price, parse_price
+    from harness.endpoint.request import dialect_of
     from harness.evaluation.benchmark_answers import Answerer
-    from harness.evaluation.judging.dialect import dialect_of
-    from harness.evaluation.judging.endpoint import Endpoint
-    from harness.evaluation.judging.prices import Price, parse_price
 
     nowhere = options.answers is None and options.model_base_url is None
     if nowhere and options.model is not None and not Path(options.model).is_dir():
@@ -282,8 +281,8 @@ def answerer_of(options: EvaluateOptions, benchmark: Benchmark, ledger: Ledger) 
 
 
 def _client(endpoint: Endpoint, ledger: Ledger, price: Price | None, dialect: Dialect) -> Client:
-    from harness.evaluation.judging.cache import ReplyCache
-    from harness.evaluation.judging.client import Client
+    from harness.endpoint.cache import ReplyCache
+    from harness.endpoint.client import Client
 
     cache = ReplyCache(work_dir() / "replies")
     return Client(endpoint, cache, ledger, price, dialect=dialect)
@@ -291,7 +290,7 @@ def _client(endpoint: Endpoint, ledger: Ledger, price: Price | None, dialect: Di
 
 def _retirements(options: JudgeOptions, *models: str) -> list[Retirement]:
     """Return which of the models are retired by their sellers, or will be."""
-    from harness.evaluation.judging.prices import SHIPPED, read_prices
+    from harness.endpoint.prices import SHIPPED, read_prices
 
     # A list of one's own says what one pays, and need not know when models end.
     known = {**read_prices().retirements, **read_prices(options.prices or SHIPPED).retirements}
@@ -319,7 +318,7 @@ def _refuse_retired(
 
 def _origin_of_prices(options: JudgeOptions) -> str:
     """Return when and from where the judge's price is."""
-    from harness.evaluation.judging.prices import SHIPPED, read_prices
+    from harness.endpoint.prices import SHIPPED, read_prices
 
     if options.price is not None:
         return "price of the judge: as given with --price"

@@ -114,11 +114,11 @@ def _calibrate(
 ) -> Calibration | None:
     """Judge, compare, and keep the record; None where only the price was asked for."""
     from harness.benchmarking import live
+    from harness.endpoint.budget import Ledger
     from harness.evaluation import benchmark_archive
     from harness.evaluation.benchmark_alpaca_eval import OWN_ANNOTATOR
     from harness.evaluation.calibration import choose, compare
     from harness.evaluation.calibration_record import BENCHMARKS, record_path
-    from harness.evaluation.judging.ledger import Ledger
 
     options.check()
     benchmark, theirs = _read(name, options.data_folder(BENCHMARKS[name]), published)

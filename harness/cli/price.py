@@ -95,7 +95,7 @@ def _print_kinds(out: Console, price: Price) -> None:
 
 def _print_calls(out: Console, price: Price) -> None:
     from harness.cost.calls import price_of
-    from harness.evaluation.judging.prices import read_prices
+    from harness.endpoint.prices import read_prices
 
     if not price.calls:
         return

@@ -200,7 +200,7 @@ def _print_claims(verdicts: Sequence[Verdict], of: Mapping[str, Sequence[int]]) 
     from rich.padding import Padding
     from rich.text import Text
 
-    from harness.report.ledger import PRIMARY, totals
+    from harness.report.claims import PRIMARY, totals
     from harness.report.view import seeds_text
 
     out = console()
@@ -226,7 +226,7 @@ def _sentences(verdict: Verdict) -> list[str]:
     First the claim with its verdict, then what the paper says, what was measured, and why it is
     not decided; what there is not is left out.
     """
-    from harness.report.ledger import NONE, line
+    from harness.report.claims import NONE, line
 
     said = line(verdict)
     measures = {

@@ -259,7 +259,7 @@ def _counts(problems: list[Problem]) -> dict[str, Any]:
 def _shipped() -> Iterator[tuple[Path, Callable[[], object]]]:
     """Yield each further file of YAML that ships with the package, and what reads it."""
     from harness.cost import assumptions, hardware, shapes
-    from harness.evaluation.judging.prices import SHIPPED, read_prices
+    from harness.endpoint.prices import SHIPPED, read_prices
     from harness.registry.hardware import configuration_file, shipped_configurations
     from harness.registry.yaml_reader import read_yaml
     from harness.worlds.real.creator import OWN_TEMPLATES, read_templates

@@ -2,7 +2,7 @@
 
 Requests are counted as they are when nothing fails; of rewrites a share is asked for again. Prices
 are those that a user gives for a role (`HARNESS_CREATOR_PRICE`), else the list's
-(`harness.evaluation.judging.prices`). A model without a price has none, which is not zero.
+(`harness.endpoint.prices`). A model without a price has none, which is not zero.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from harness.evaluation.judging.prices import Price, parse_price, read_prices
+from harness.endpoint.prices import Price, parse_price, read_prices
 from harness.worlds.real.asking import Role
 
 

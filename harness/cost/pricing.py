@@ -12,7 +12,7 @@ from harness.cost.costing import Costing, StageCost
 from harness.cost.hardware import Hardware
 from harness.cost.shapes import shape_of
 from harness.cost.stage_cost import stage_cost
-from harness.evaluation.judging.prices import Retirement, read_prices
+from harness.endpoint.prices import Retirement, read_prices
 from harness.registry.profile import Profile
 from harness.store.stage import Stage
 from harness.worlds.real.asking import Role

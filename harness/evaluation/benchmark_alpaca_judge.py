@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.endpoint.client import Client, Outcome
+from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import UserError
 from harness.evaluation.benchmark_alpaca_eval import OWN_ANNOTATOR, Inputs, Record
 from harness.evaluation.benchmark_files import Answers
-from harness.evaluation.judging.client import Client, Outcome
-from harness.evaluation.judging.request import ChatRequest, Message, Reply
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness.endpoint.client import Done, Outcome, work_through
+from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import UserError
 from harness.evaluation.alpaca_eval import score_preferences
 from harness.evaluation.benchmark_alpaca_eval import Inputs, read_inputs
@@ -27,8 +29,6 @@ from harness.evaluation.benchmark_files import Answers, Question, fill
 from harness.evaluation.benchmark_kinds import AlpacaEval, Judge, Judged
 from harness.evaluation.benchmark_length_control import LengthControl
 from harness.evaluation.benchmark_result import LENGTH_CONTROLLED, Evaluation
-from harness.evaluation.judging.client import Done, Outcome, work_through
-from harness.evaluation.judging.request import ChatRequest, Message, Reply
 from harness.evaluation.published import preferences_from_annotations
 from harness.foreign import read_json, read_plain
 from harness.statistics.intervals import mean_interval

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.endpoint.client import Client, Done, work_through
+from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError
 from harness.evaluation.benchmark_files import Answer, Answers, Question
-from harness.evaluation.judging.client import Client, Done, work_through
-from harness.evaluation.judging.request import ChatRequest, Message
 from harness.store.fingerprint import Json
 
 Sampling = Callable[[Question], dict[str, Json]]

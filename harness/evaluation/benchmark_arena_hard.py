@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness.endpoint.client import Client, Outcome
+from harness.endpoint.request import ChatRequest, Message
 from harness.errors import UserError
 from harness.evaluation.arena_hard import GAMES_PER_PROMPT, parse_verdict
 from harness.evaluation.benchmark_files import (
@@ -26,8 +28,6 @@ from harness.evaluation.benchmark_files import (
     read_answers,
     read_questions,
 )
-from harness.evaluation.judging.client import Client, Outcome
-from harness.evaluation.judging.request import ChatRequest, Message
 from harness.registry.yaml_reader import read_yaml
 
 BENCHMARK = "arena-hard"

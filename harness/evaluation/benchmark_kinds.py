@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness.endpoint.client import Client, Done, Outcome, work_through
+from harness.endpoint.request import ChatRequest
 from harness.errors import UserError
 from harness.evaluation import (
     benchmark_alpaca_eval,
@@ -31,8 +33,6 @@ from harness.evaluation.benchmark_result import (
     evaluate_judgments,
     evaluate_ratings,
 )
-from harness.evaluation.judging.client import Client, Done, Outcome, work_through
-from harness.evaluation.judging.request import ChatRequest
 from harness.store.fingerprint import Json
 
 

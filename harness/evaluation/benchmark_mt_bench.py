@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.endpoint.client import Client, Outcome
+from harness.endpoint.request import ChatRequest, Message
 from harness.errors import UserError
 from harness.evaluation.benchmark_files import (
     Answer,
@@ -25,8 +27,6 @@ from harness.evaluation.benchmark_files import (
     read_answers,
     read_questions,
 )
-from harness.evaluation.judging.client import Client, Outcome
-from harness.evaluation.judging.request import ChatRequest, Message
 from harness.evaluation.mt_bench import TURNS, parse_rating
 from harness.evaluation.published import read_records
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from harness.endpoint.client import Client, Estimate, estimate
 from harness.errors import UserError
 from harness.evaluation import benchmark_archive
 from harness.evaluation.benchmark_answers import Answerer, placeholders
@@ -19,8 +20,6 @@ from harness.evaluation.benchmark_archive import folder_of
 from harness.evaluation.benchmark_files import Answers
 from harness.evaluation.benchmark_kinds import Benchmark, Judge
 from harness.evaluation.benchmark_result import Evaluation
-from harness.evaluation.judging.client import Client
-from harness.evaluation.judging.estimate import Estimate, estimate
 
 EXPECTED_ANSWER_TOKENS = 400
 """Tokens of an answer on average, for an estimate before there are answers."""

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.endpoint.prices import Retirement, read_prices
 from harness.errors import HarnessError
-from harness.evaluation.judging.prices import Retirement, read_prices
 from harness.foreign import read_json
 from harness.registry.profile import Profile
 

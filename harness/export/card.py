@@ -14,7 +14,7 @@ import yaml
 from harness.export.licence import licence_of
 from harness.export.policy import TrainedPolicy
 from harness.registry.profile import MEANINGLESS, roles_of, source_in_words
-from harness.report.markdown import template
+from harness.report.render import template
 from harness.report.scores import numbers, read_wanted
 from harness.store.store import Store
 

@@ -172,7 +172,7 @@ def _benchmarks(profile: Profile) -> Iterator[Need]:
 
 def _endpoint(role: Role, model: str, *, required: bool) -> Need:
     """Return whether a model can be asked, as far as can be told without asking it."""
-    from harness.evaluation.judging.endpoint import Endpoint
+    from harness.endpoint.connection import Endpoint
     from harness.worlds.real.asking import access_to
 
     what = f"{role.lower()} {model}"
@@ -193,7 +193,7 @@ def retirements(profile: Profile) -> Iterator[Need]:
 
     A retired model keeps the profile from running, unless an endpoint is named that may serve it.
     """
-    from harness.evaluation.judging.prices import read_prices
+    from harness.endpoint.prices import read_prices
 
     known = read_prices().retirements
     for role, model, required in endpoints_of(profile):
@@ -280,7 +280,7 @@ def _on_the_hub(model: str) -> Need:
 
 def _at_its_endpoint(role: Role, model: str, *, required: bool) -> Need:
     """Return whether an endpoint can be reached, takes the key and has the model."""
-    from harness.evaluation.judging.endpoint import Endpoint
+    from harness.endpoint.connection import Endpoint
     from harness.worlds.real.asking import access_to
 
     what = f"endpoint of the {role.lower()} {model}"

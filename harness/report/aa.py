@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from harness.registry.claims import Compare
 from harness.registry.schema import PROMPT_SCORES, ScoreId, Table
 from harness.report.cells import Cell
-from harness.report.evidence import Evidence
 from harness.report.scores import Measured
-from harness.report.verdicts import Verdict, judge
+from harness.report.verdicts import Evidence, Verdict, judge
 
 if TYPE_CHECKING:
     import numpy as np

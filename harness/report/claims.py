@@ -10,21 +10,23 @@ The JSON form is that of `harness claims --json`, whose schema is packaged with 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 from harness.registry.claims import Claim, FigureClaims, Qualitative
 from harness.registry.profile import MEANINGLESS, Profile, table_unsupported
 from harness.registry.schema import Table
 from harness.report.cells import Cell, build_cells
-from harness.report.evidence import Evidence
-from harness.report.json import dumps
-from harness.report.published import Published
+from harness.report.publication import dumps
+from harness.report.publish import Published
 from harness.report.scores import Measured, read_scores
-from harness.report.verdicts import Verdict, VerdictWord, bare, judge, judge_without
+from harness.report.verdicts import Evidence, Verdict, VerdictWord, bare, judge, judge_without
+from harness.report.view import probability
 from harness.store import Store
 
 if TYPE_CHECKING:
     from harness.trainer.runs import TableRuns
+
 
 WORDS: tuple[VerdictWord, ...] = get_args(VerdictWord)
 
@@ -127,3 +129,62 @@ def counts(verdicts: Sequence[Verdict]) -> dict[VerdictWord, int]:
 def as_json(verdicts: Sequence[Verdict]) -> str:
     """Return verdicts as a JSON list, with a final newline."""
     return dumps([verdict.as_json() for verdict in verdicts])
+
+
+PRIMARY = "* primary, tested at 5%; the others are Holm-corrected within their table."
+
+NONE = "-"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One claim as text; what there is not is a dash.
+
+    Attributes:
+        name: Its id, with a star where it is primary.
+        verdict: The verdict, with the scale where it is not the paper's.
+        margin: Ours.
+        interval: Its 95% interval.
+        p: Two-sided p-value.
+        adjusted: The same after Holm's correction.
+        detectable: The smallest margin these runs would have found.
+        paper: The paper's margin, of a trend each step.
+        noise: Whether that is within the noise of its benchmark.
+        statement: What the paper says.
+    """
+
+    name: str
+    verdict: str
+    margin: str
+    interval: str
+    p: str
+    adjusted: str
+    detectable: str
+    paper: str
+    noise: str
+    statement: str
+
+
+def line(verdict: Verdict) -> Line:
+    """Return a verdict as text."""
+    paper, low, high = verdict.paper_margin, verdict.ci_low, verdict.ci_high
+    return Line(
+        name=f"{verdict.id}{' *' if verdict.primary else ''}",
+        verdict=verdict.text,
+        margin=NONE if verdict.margin is None else f"{verdict.margin:+.2f}",
+        interval=NONE if low is None or high is None else f"{low:.2f} to {high:.2f}",
+        p=NONE if verdict.p is None else probability(verdict.p),
+        adjusted=NONE if verdict.p_adjusted is None else probability(verdict.p_adjusted),
+        detectable=NONE if verdict.detectable is None else f"{verdict.detectable:.2f}",
+        paper=NONE if paper is None else paper if isinstance(paper, str) else ", ".join(paper),
+        noise={True: "yes", False: "no", None: NONE}[verdict.paper_within_noise],
+        statement=verdict.statement,
+    )
+
+
+def totals(verdicts: Sequence[Verdict]) -> str:
+    """Return how often each verdict was reached, in words."""
+    found = counts(verdicts).items()
+    said = ", ".join(f"{number} {word.replace('_', ' ')}" for word, number in found if number)
+    certain = sum(v.verdict == "supported" and v.by_construction is not None for v in verdicts)
+    return f"{said} ({certain} of the supported by construction)" if certain else said

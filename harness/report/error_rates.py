@@ -19,7 +19,6 @@ from harness import foreign
 from harness.errors import HarnessError
 from harness.registry.schema import Table
 from harness.report.aa import one_recipe_twice, rate_of, simulated_nulls
-from harness.report.json import dumps
 from harness.report.publication import (
     PAGE,
     REPORT,
@@ -28,11 +27,12 @@ from harness.report.publication import (
     Kind,
     check_files,
     check_page,
+    dumps,
     publish_folder,
     read_json,
     sha256,
 )
-from harness.report.published import published_folders, read_published
+from harness.report.publish import published_folders, read_published
 from harness.report.verdicts import ALPHA, Verdict
 from harness.store import collect_provenance
 

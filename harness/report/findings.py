@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from harness.report import view
-from harness.report.ledger import totals
-from harness.report.markdown import template
+from harness.report.claims import totals
 from harness.report.page.contents import Contents, Section
 from harness.report.page.finding import claimed_column, finding
 from harness.report.publication import PAGE
+from harness.report.render import template
 
 _HEADING = re.compile(r"^# +(.+)$", re.MULTILINE)
 

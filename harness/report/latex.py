@@ -12,8 +12,8 @@ import unicodedata
 from collections.abc import Iterable
 
 from harness.report import view
-from harness.report.labels import label_parts
 from harness.report.report import Report
+from harness.report.view import label_parts
 
 HEAD = r"""\documentclass[a4paper]{article}
 \usepackage[margin=2cm]{geometry}

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.report.json import dumps
 from harness.report.publication import (
     PAGE,
     REPORT,
@@ -22,6 +21,7 @@ from harness.report.publication import (
     Kind,
     check_files,
     check_page,
+    dumps,
     publish_folder,
     read_json,
 )

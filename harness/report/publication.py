@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +31,6 @@ from typing import Any
 
 from harness import foreign
 from harness.errors import HarnessError
-from harness.report.json import dumps
 from harness.store.faults import explained
 
 REPORT, PAGE, SCORES, DIGESTS = "report.json", "report.md", "scores.parquet", "digests.json"
@@ -38,6 +39,8 @@ INDEX = "index.json"
 
 KEPT = "kept by hand"
 """Kind of a single file that is published without a command: a log, a screenshot."""
+
+_DIGITS = 1e-11
 
 _SHOWN = 3
 """How many of the places without a number an error names."""
@@ -242,6 +245,21 @@ def enter(results_dir: Path, entries: Mapping[str, Entry | None]) -> None:
         entered = {place: entry for place, entry in entries.items() if entry is not None}
         kept = {place: entry for place, entry in index.items() if place not in entries}
         write_index(results_dir, kept | entered)
+
+
+def dumps(value: object) -> str:
+    """Return JSON for people and programs: indented, every float with all its digits."""
+    return f"{json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)}\n"
+
+
+def same(a: object, b: object) -> bool:
+    """Return whether two published values are equal, numbers to eleven digits.
+
+    Another processor or library may add in another order.
+    """
+    if isinstance(a, float) and isinstance(b, float):
+        return math.isclose(a, b, rel_tol=_DIGITS, abs_tol=_DIGITS)
+    return a == b
 
 
 def read_json(path: Path, what: str = "table") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Per-prompt scores and the numbers computed from them, with nothing about where they lie.
+"""Per-prompt scores, the numbers computed from them, and the files that hold them.
 
 The data of every number is `Measured`: for a run id, a seed and a score, the value of each
 prompt. It is read from the judges' stages of a store, or from a published file of scores; either
@@ -8,10 +8,13 @@ ids.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from harness.errors import HarnessError
 from harness.registry.profile import Profile, benchmark_of
@@ -19,9 +22,12 @@ from harness.registry.schema import PROMPT_SCORES
 from harness.store import Store
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from harness.statistics import Scores
     from harness.trainer.plan import Run
     from harness.trainer.runs import TableRuns
+
 
 Key = tuple[str, int, str]
 """Run id, seed and score."""
@@ -180,3 +186,73 @@ def flat(measured: Measured) -> Iterator[tuple[str, int, str, str, float]]:
     for key in sorted(measured):
         for prompt, value in measured[key].items():
             yield (*key, prompt, value)
+
+
+Column = Sequence[str] | Sequence[int] | Sequence[float]
+
+
+def write_scores(measured: Measured, path: Path) -> None:
+    """Write per-prompt values as Parquet: run_id, seed, column, prompt_id, value.
+
+    `column` is the score that a table's column reads. Rows are in order of the other columns.
+    """
+    runs, seeds, scores, prompts, values = list(zip(*flat(measured), strict=True)) or [()] * 5
+    columns: dict[str, tuple[type, Column]] = {
+        "run_id": (str, runs),
+        "seed": (int, seeds),
+        "column": (str, scores),
+        "prompt_id": (str, prompts),
+        "value": (float, values),
+    }
+    write_columns(path, columns)
+
+
+def write_columns(path: Path, columns: Mapping[str, tuple[type, Column]]) -> None:
+    """Write columns of equal length as a Parquet file.
+
+    pyarrow's own conversion of Python lists imports pandas, which takes a second and is not needed.
+
+    Args:
+        path: File to write.
+        columns: For each name its type (`str`, `int` or `float`) and its values.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    arrays = [_array(kind, values) for kind, values in columns.values()]
+    table = pa.Table.from_arrays(arrays, names=list(columns))
+    pq.write_table(table, path, compression="zstd")
+
+
+def _array(kind: type, values: Sequence[Any]) -> pa.Array:
+    import pyarrow as pa
+
+    if kind is str:
+        return _strings(values)
+    if kind is int:
+        return _numbers(np.array(values, dtype=np.int64), pa.int64())
+    return _numbers(np.array(values, dtype=np.float64), pa.float64())
+
+
+def _strings(texts: Sequence[str]) -> pa.Array:
+    """Return texts as an array, from buffers."""
+    import pyarrow as pa
+
+    encoded = [text.encode() for text in texts]
+    ends = itertools.accumulate(map(len, encoded), initial=0)
+    offsets = np.fromiter(ends, dtype=np.int32, count=len(encoded) + 1)
+    buffers = [pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
+    return pa.StringArray.from_buffers(len(encoded), *buffers)
+
+
+def _numbers(values: np.ndarray[Any, np.dtype[Any]], kind: pa.DataType) -> pa.Array:
+    """Return numbers as an array, from a buffer."""
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def read_score_file(path: Path) -> Measured:
+    """Read what `write_scores` wrote."""
+    rows = read_rows(path, "run_id", "seed", "column", "prompt_id", "value")
+    return grouped([((run, seed, score), p, value) for run, seed, score, p, value in rows])

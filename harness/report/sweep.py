@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from harness.report.markdown import template
+from harness.report.render import template
 from harness.report.scores import Measured
 from harness.report.view import Block
 from harness.report.winner import WinnerScore, winner_scores

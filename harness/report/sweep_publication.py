@@ -18,10 +18,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import HarnessError
-from harness.report.json import dumps
-from harness.report.publication import PAGE, REPORT, SCORES, Extent, Kind, publish_folder
-from harness.report.publish import write_scores
-from harness.report.published import read_published, same
+from harness.report.publication import (
+    PAGE,
+    REPORT,
+    SCORES,
+    Extent,
+    Kind,
+    dumps,
+    publish_folder,
+    same,
+)
+from harness.report.publish import read_published
+from harness.report.scores import write_scores
 from harness.report.sweep import (
     Scalar,
     SweepReport,

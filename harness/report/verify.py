@@ -35,7 +35,7 @@ from harness.report.publication import (
     read_json,
     sha256,
 )
-from harness.report.published import TABLE
+from harness.report.publish import TABLE
 from harness.report.sweep_publication import SWEEP
 from harness.store import Store
 

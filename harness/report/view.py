@@ -8,6 +8,7 @@ what it is (`not run`, `1/3 seeds`, `failed`), and is neither blank nor 0.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,9 @@ SCALES = {
     "reduced": "reduced: only signs of gains and the order of rows are compared, never values",
     "paper": "paper",
 }
+
+
+_INDEX = re.compile(r"_(?:\{([^{}]*)\}|([A-Za-z]+|\d+))")
 
 
 @dataclass(frozen=True)
@@ -386,3 +390,31 @@ def heading(report: Report) -> str:
     """Return the report's title."""
     profile = report.profile
     return plain(f"{report.table.heading} ({profile.name}, scale: {profile.scale})")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a text, set low where it is an index, and as code where it is a name."""
+
+    text: str
+    low: bool = False
+    code: bool = False
+
+
+def label_parts(label: str) -> list[Part]:
+    """Return a label as the paper prints it: `θ_{0→1}` and `A*_min` have an index.
+
+    A word or a number after an underscore is an index only behind a star or a symbol of the
+    paper's, so that names such as `ratio_evol` stay as they are.
+    """
+    parts: list[Part] = []
+    end = 0
+    for match in _INDEX.finditer(label):
+        before = label[match.start() - 1 : match.start()]
+        if match[1] is None and (before.isascii() and before != "*"):
+            continue
+        index = match[2] if match[1] is None else match[1]
+        parts += [Part(label[end : match.start()]), Part(index, low=True)]
+        end = match.end()
+    parts.append(Part(label[end:]))
+    return [part for part in parts if part.text]

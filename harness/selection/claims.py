@@ -14,7 +14,7 @@ from harness.registry.documents import nearest
 from harness.registry.profile import Profile
 from harness.registry.schema import Table
 from harness.report.claims import judge_figures, judge_published, judge_runs, lacking_rows
-from harness.report.published import read_published
+from harness.report.publish import read_published
 from harness.report.verdicts import Verdict, judge_without
 from harness.selection.selection import select
 from harness.store import Store

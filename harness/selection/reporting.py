@@ -10,7 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from harness.report.cells import STATES, Cell, build_cells
-from harness.report.json import as_json
+from harness.report.render import as_json
 from harness.selection.names import Format
 from harness.selection.work import Work
 from harness.store import Store
@@ -119,7 +119,7 @@ class TableReport(Report):
 
     def show(self, console: Console, *, details: bool = True) -> None:
         """Print the report."""
-        from harness.report.terminal import print_report
+        from harness.report.render import print_report
 
         print_report(self.details, console, details=details)
 
@@ -253,7 +253,7 @@ def _texts(tables: Sequence[TableReport], form: Format, *, details: bool) -> str
         return as_json([cell for table in tables for cell in table.cells])
     reports = [table.details for table in tables]
     if form is Format.csv:
-        from harness.report.csv import as_csv
+        from harness.report.render import as_csv
 
         return as_csv(reports)
     if form is Format.latex:
@@ -261,10 +261,10 @@ def _texts(tables: Sequence[TableReport], form: Format, *, details: bool) -> str
 
         return as_latex(reports)
     if form is Format.markdown:
-        from harness.report.markdown import as_markdown
+        from harness.report.render import as_markdown
 
         return "\n".join(map(as_markdown, reports))
-    from harness.report.terminal import as_text
+    from harness.report.render import as_text
 
     return "\n".join(as_text(report, details=details) for report in reports)
 

@@ -8,15 +8,14 @@ BOS would be seen there.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError
 
+from harness.endpoint.connection import Connection
 from harness.errors import HarnessError, UserError
-from harness.evaluation.judging.bounded import bound_client, bounded_request
 from harness.foreign import ForeignTextError, read_json
 from harness.solver.process import Server
 from harness.solver.rendering import Renderer
@@ -33,8 +32,6 @@ RETRIES = 4
 """Further attempts at an endpoint that is overloaded or cannot be reached; the same seed gives the
 same answer. A server of our own is not asked twice: if it fails, it is dead."""
 
-_LONGEST_QUOTE = 200
-_BLOT = "[key]"
 _TO_DIE_S = 5.0
 
 
@@ -98,16 +95,17 @@ class CompletionsEngine:
         """
         import openai
 
+        connection = self._connect()
         try:
-            with self._client() as client, bounded_request(PATIENCE_S):
-                found = read_json(client.get("/models", cast_to=str))
-            names = [str(model["id"]) for model in found["data"]]
+            names = connection.model_names()
         except openai.OpenAIError as error:
             raise self._failure(error, "the list of its models") from None
         except (ForeignTextError, KeyError, TypeError):
             raise HarnessError(
                 f"{who} at {self._url} sent no list of its models: see that it speaks OpenAI's API."
             ) from None
+        finally:
+            connection.close()
         if self._model not in names:
             raise UserError(
                 f"{who} at {self._url} serves {', '.join(names) or 'no model'} and no "
@@ -130,12 +128,13 @@ class CompletionsEngine:
         wanted = ((one, sample) for one in todo for sample in range(len(one.seeds)))
         answers: dict[int, dict[int, Sample]] = {one.position: {} for one in todo}
         running: dict[Future[Sample], tuple[Asked, int]] = {}
-        client, pool = self._client(), ThreadPoolExecutor(self._concurrency, "answers")
+        connection, pool = self._connect(), ThreadPoolExecutor(self._concurrency, "answers")
         self._given_up = False
         try:
             while True:
                 while len(running) < self._concurrency and (next_one := next(wanted, None)):
-                    running[pool.submit(self._sample, client, *next_one, sampling)] = next_one
+                    future = pool.submit(self._sample, connection, *next_one, sampling)
+                    running[future] = next_one
                 if not running:
                     break
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -147,18 +146,17 @@ class CompletionsEngine:
                         deliver({one.position: [own[i] for i in range(len(own))]})
         finally:
             self._given_up = True
-            client.close()  # breaks off what is still under way after a failure
+            connection.close()  # breaks off what is still under way after a failure
             pool.shutdown(cancel_futures=True)
 
-    def _sample(self, client: openai.OpenAI, one: Asked, sample: int, sampling: Sampling) -> Sample:
+    def _sample(
+        self, connection: Connection, one: Asked, sample: int, sampling: Sampling
+    ) -> Sample:
         """Request one answer."""
         import openai
 
         try:
-            with bounded_request(PATIENCE_S):
-                text = client.post(
-                    "/completions", cast_to=str, body=self._body(one, sample, sampling)
-                )
+            text = connection.post("/completions", self._body(one, sample, sampling))
         except openai.OpenAIError as error:
             raise self._failure(error, f"a prompt of {len(one.tokens)} tokens") from None
         try:
@@ -203,21 +201,9 @@ class CompletionsEngine:
             scores = tuple(choice.logprobs.token_logprobs[: len(tokens)])
         return Sample(self._renderer.text(tokens), len(tokens), tokens, scores)
 
-    def _client(self) -> openai.OpenAI:
-        import openai
-
-        return openai.OpenAI(
-            api_key=self._key or "none",  # a server without keys takes any; the client wants one
-            base_url=self._url,
-            timeout=PATIENCE_S,
-            max_retries=0 if self._server else RETRIES,
-            http_client=bound_client(openai.DefaultHttpxClient(timeout=PATIENCE_S)),
-        )
-
-    @property
-    def _key(self) -> str | None:
-        # Read anew each time, so that no object of this project holds it.
-        return os.environ.get(self._key_variable) if self._key_variable else None
+    def _connect(self) -> Connection:
+        retries = 0 if self._server else RETRIES
+        return Connection(self._url, self._key_variable, PATIENCE_S, retries)
 
     def _failure(self, error: openai.OpenAIError, what: str) -> HarnessError:
         """Return the error for a request that failed."""
@@ -234,7 +220,7 @@ class CompletionsEngine:
             if self._server is None or status < 500:
                 return HarnessError(
                     f"the engine at {self._url} refused {what} (HTTP {status}: "
-                    f"{self._quoted(error.message)})"
+                    f"{self._connect().quoted(error.message)})"
                 )
         if self._server is not None and not self._given_up:
             # What computes dies before what listens, which then answers with an error for a while.
@@ -249,12 +235,6 @@ class CompletionsEngine:
             f"the engine at {self._url} cannot be reached, or the connection broke off ({cause}): "
             "see that it runs, and run the same command again"
         )
-
-    def _quoted(self, text: str) -> str:
-        words = " ".join(text.split())
-        if self._key:
-            words = words.replace(self._key, _BLOT)
-        return words if len(words) <= _LONGEST_QUOTE else words[:_LONGEST_QUOTE] + " ..."
 
 
 def until_stop(tokens: Sequence[int], stops: Collection[int]) -> tuple[int, ...]:

@@ -18,8 +18,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from harness.endpoint.connection import Endpoint
 from harness.errors import UserError
-from harness.evaluation.judging.endpoint import Endpoint
 from harness.store import Json, StageContext
 from harness.store.unfinished import held
 from harness.worlds.lookup import resolve

@@ -144,7 +144,7 @@ def test_a_machine_with_everything_is_ready(
         "retirement of the judge gpt-4",
         "retirement of the scorer gemini-1.5-flash",
     }
-    monkeypatch.setattr("harness.evaluation.judging.prices.today", lambda: date(2025, 9, 23))
+    monkeypatch.setattr("harness.endpoint.prices.today", lambda: date(2025, 9, 23))
     found = says("doctor_profile", *PAPER)
     assert found["ready"]
     states = {need["state"] for need in found["needs"]}

@@ -298,13 +298,13 @@ def test_a_retired_judge_is_refused_at_its_seller_s_before_anything_is_sent(
     def never(*arguments: Any) -> None:
         raise AssertionError("something was sent")
 
-    monkeypatch.setattr("harness.evaluation.judging.endpoint.Endpoint.send", never)
+    monkeypatch.setattr("harness.endpoint.connection.Endpoint.send", never)
     result = call(*arguments(data))
     assert result.exit_code == 2
     assert "warning: gpt-4 was retired by its seller on 2026-10-23" in result.stderr
     assert "name another with `--judge gpt-6-sol`" in result.stderr
     assert "--judge-base-url an endpoint that still serves it" in result.stderr
-    monkeypatch.setattr("harness.evaluation.judging.prices.today", lambda: date(2026, 10, 22))
+    monkeypatch.setattr("harness.endpoint.prices.today", lambda: date(2026, 10, 22))
     with pytest.raises(AssertionError, match="something was sent"):
         raise call(*arguments(data)).exception
 
@@ -314,7 +314,7 @@ def test_what_a_retired_judge_said_before_is_scored_again_for_nothing(
 ) -> None:
     """An endpoint of one's own serves it still; where it is the seller's, the replies are there."""
     with stand_in() as server:
-        monkeypatch.setattr("harness.evaluation.judging.endpoint.OPENAI_URL", server.url)
+        monkeypatch.setattr("harness.endpoint.connection.OPENAI_URL", server.url)
         first = call(*arguments(data, "--judge-base-url", server.url))
         assert server.requests == 2
     again = call(*arguments(data))

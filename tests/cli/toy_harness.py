@@ -54,7 +54,7 @@ def main() -> None:
 
         harness.project.results_dir = lambda: Path(os.environ["TOY_RESULTS"])
     if "TOY_HASTY" in os.environ:
-        from harness.evaluation.judging import client
+        from harness.endpoint import client
 
         client.FIRST_PAUSE_S, client.LONGEST_PAUSE_S = 0.001, 0.01
     if sys.argv[1:2] in (["run"], ["sweep"]):

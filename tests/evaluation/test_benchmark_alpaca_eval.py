@@ -11,6 +11,10 @@ from typing import Any
 import pytest
 from judge_stand_in import StandIn, completion
 
+from harness.endpoint.budget import Ledger
+from harness.endpoint.cache import ReplyCache
+from harness.endpoint.client import Client
+from harness.endpoint.connection import Endpoint
 from harness.errors import UserError
 from harness.evaluation import (
     benchmark_alpaca_eval,
@@ -27,10 +31,6 @@ from harness.evaluation.benchmark_length_control import (
 )
 from harness.evaluation.benchmark_result import evaluate_annotations
 from harness.evaluation.benchmark_run import run
-from harness.evaluation.judging.cache import ReplyCache
-from harness.evaluation.judging.client import Client
-from harness.evaluation.judging.endpoint import Endpoint
-from harness.evaluation.judging.ledger import Ledger
 
 WON = 200
 """Instructions on which the toy judge prefers the toy model."""

@@ -10,6 +10,11 @@ from typing import Any
 import pytest
 from judge_stand_in import Body, StandIn, completion
 
+from harness.endpoint.budget import Ledger
+from harness.endpoint.cache import ReplyCache
+from harness.endpoint.client import Client
+from harness.endpoint.connection import Endpoint
+from harness.endpoint.request import Reply
 from harness.errors import UserError
 from harness.evaluation.benchmark_alpaca_own import (
     OwnAlpacaEval,
@@ -19,11 +24,6 @@ from harness.evaluation.benchmark_alpaca_own import (
 )
 from harness.evaluation.benchmark_files import Answer, Answers
 from harness.evaluation.benchmark_kinds import Judge
-from harness.evaluation.judging.cache import ReplyCache
-from harness.evaluation.judging.client import Client
-from harness.evaluation.judging.endpoint import Endpoint
-from harness.evaluation.judging.ledger import Ledger
-from harness.evaluation.judging.request import Reply
 
 INSTRUCTIONS = [f"instruction {i}" for i in range(12)]
 OWN = Answers("policy", {str(i): Answer((f"own {i}",)) for i in range(12)})

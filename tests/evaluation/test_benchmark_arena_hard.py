@@ -10,6 +10,10 @@ import pytest
 import yaml
 from judge_stand_in import StandIn, completion
 
+from harness.endpoint.budget import Ledger
+from harness.endpoint.cache import ReplyCache
+from harness.endpoint.client import Client
+from harness.endpoint.connection import Endpoint
 from harness.errors import UserError
 from harness.evaluation import benchmark_arena_hard, published
 from harness.evaluation.arena_hard import parse_verdict, score_battles
@@ -17,10 +21,6 @@ from harness.evaluation.benchmark_arena_hard import BASELINE, FOLLOW_UP, OWN_JUD
 from harness.evaluation.benchmark_files import Answer, Answers, read_answers
 from harness.evaluation.benchmark_kinds import ArenaHard, Judge
 from harness.evaluation.benchmark_run import run
-from harness.evaluation.judging.cache import ReplyCache
-from harness.evaluation.judging.client import Client
-from harness.evaluation.judging.endpoint import Endpoint
-from harness.evaluation.judging.ledger import Ledger
 
 CONFIG = {
     "system_prompt": "system",

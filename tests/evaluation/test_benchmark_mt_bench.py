@@ -11,17 +11,17 @@ import pytest
 from judge_stand_in import StandIn, completion
 from judge_stand_in import judge as stand_in_judge
 
+from harness.endpoint.budget import Ledger
+from harness.endpoint.cache import ReplyCache
+from harness.endpoint.client import Client, Outcome
+from harness.endpoint.connection import Endpoint
+from harness.endpoint.prices import Price
 from harness.errors import HarnessError, UserError
 from harness.evaluation import benchmark_mt_bench, published
 from harness.evaluation.benchmark_answers import Answerer
 from harness.evaluation.benchmark_files import Answer, Answers, fill, read_answers
 from harness.evaluation.benchmark_kinds import Judge, MtBench
 from harness.evaluation.benchmark_run import estimates, run
-from harness.evaluation.judging.cache import ReplyCache
-from harness.evaluation.judging.client import Client, Outcome
-from harness.evaluation.judging.endpoint import Endpoint
-from harness.evaluation.judging.ledger import Ledger
-from harness.evaluation.judging.prices import Price
 
 SPPO = "gemma-2-9b-it-sppo-iter-1"
 CATEGORIES = ("writing", "math")

@@ -17,20 +17,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judge_stand_in import StandIn, completion
 
-from harness.errors import HarnessError, UserError
-from harness.evaluation.judging.cache import ReplyCache
-from harness.evaluation.judging.client import Client, UnansweredError, work_through
-from harness.evaluation.judging.dialect import PLAIN, SILENCED, THINKING, Dialect, dialect_of
-from harness.evaluation.judging.endpoint import BLOT, Endpoint
-from harness.evaluation.judging.estimate import estimate
-from harness.evaluation.judging.ledger import BudgetReachedError, Ledger
-from harness.evaluation.judging.prices import SHIPPED, Price, parse_price, read_prices
-from harness.evaluation.judging.request import ChatRequest, Message, Reply
-from harness.evaluation.judging.tokens import (
+from harness.endpoint.budget import BudgetReachedError, Ledger
+from harness.endpoint.cache import ReplyCache
+from harness.endpoint.client import Client, UnansweredError, estimate, work_through
+from harness.endpoint.connection import BLOT, Endpoint
+from harness.endpoint.prices import SHIPPED, Price, parse_price, read_prices
+from harness.endpoint.request import (
+    PLAIN,
+    SILENCED,
+    THINKING,
     TOKENS_PER_TEMPLATE,
-    most_completion_tokens,
-    most_prompt_tokens,
+    ChatRequest,
+    Dialect,
+    Message,
+    Reply,
+    dialect_of,
 )
+from harness.errors import HarnessError, UserError
 
 KEY = "sk-a-key-of-the-tests-0123456789"
 PRICE = Price(10.0, 30.0)
@@ -218,7 +221,7 @@ def test_pauses_grow_and_follow_the_endpoint_s_wish(tmp_path: Path) -> None:
 
 def test_what_is_turned_away_costs_nothing_and_what_is_lost_may_have(tmp_path: Path) -> None:
     request = ask_for("a")
-    most = PRICE.of(most_prompt_tokens(request), most_completion_tokens(request))
+    most = PRICE.of(request.most_prompt_tokens, request.most_completion_tokens)
     replies = iter([(429, {}, {}), (200, {"choices": []}, {}), completion("[[1]]")])
     with StandIn(lambda body: next(replies)) as server:
         client = client_of(server, tmp_path)
@@ -319,7 +322,7 @@ def test_the_budget_is_never_passed(tmp_path: Path, cents: float, concurrency: i
     assert usd == pytest.approx(answered * 0.0013)
     assert usd <= cents / 100
     # The stop is no earlier than one request at its most before the budget.
-    assert usd + PRICE.of(most_prompt_tokens(requests[-1]), 10) > cents / 100
+    assert usd + PRICE.of(requests[-1].most_prompt_tokens, 10) > cents / 100
 
 
 def test_a_stopped_evaluation_goes_on_with_more_budget(tmp_path: Path) -> None:
@@ -358,7 +361,7 @@ def test_a_reply_without_a_count_is_paid_at_the_most(tmp_path: Path) -> None:
     with StandIn(lambda body: raw) as server:
         client = client_of(server, tmp_path)
         client.ask(request)
-    most = PRICE.of(most_prompt_tokens(request), most_completion_tokens(request))
+    most = PRICE.of(request.most_prompt_tokens, request.most_completion_tokens)
     assert client.ledger.spending.usd == pytest.approx(most)
 
 
@@ -496,9 +499,7 @@ def test_a_model_is_retired_from_its_day_on(
     assert not found.is_past
     assert found.sentence == "m will be retired by its seller on 2027-01-14 (s)"
     for day, past in ((13, False), (14, True), (15, True)):
-        monkeypatch.setattr(
-            "harness.evaluation.judging.prices.today", lambda day=day: date(2027, 1, day)
-        )
+        monkeypatch.setattr("harness.endpoint.prices.today", lambda day=day: date(2027, 1, day))
         assert found.is_past == past
 
 

@@ -15,18 +15,17 @@ from typing import Any
 import pytest
 from judge_stand_in import StandIn, completion
 
+from harness.endpoint import bounds
+from harness.endpoint.budget import BudgetReachedError, Ledger
+from harness.endpoint.cache import ReplyCache
+from harness.endpoint.client import Client, UnansweredError
+from harness.endpoint.connection import Endpoint
+from harness.endpoint.prices import Price
+from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import HarnessError, UserError
 from harness.evaluation import published
 from harness.evaluation.benchmark_alpaca_own import preference
 from harness.evaluation.benchmark_files import read_answers
-from harness.evaluation.judging import bounded
-from harness.evaluation.judging.cache import ReplyCache
-from harness.evaluation.judging.client import Client, UnansweredError
-from harness.evaluation.judging.endpoint import Endpoint
-from harness.evaluation.judging.ledger import BudgetReachedError, Ledger
-from harness.evaluation.judging.prices import Price
-from harness.evaluation.judging.request import ChatRequest, Message, Reply
-from harness.evaluation.judging.tokens import most_completion_tokens, most_prompt_tokens
 from harness.evaluation.lm_eval_run import keep_results
 from harness.evaluation.lm_eval_tasks import evaluate_results, read_results
 from harness.evaluation.mt_bench import parse_rating
@@ -127,7 +126,7 @@ def test_a_count_that_is_no_number_is_no_count_and_the_reply_is_kept(
         client = client_of(server.url, tmp_path)
         assert client.ask(ask_for("a")).text == "fine"
         assert client_of(server.url, tmp_path).known(ask_for("a")) is not None
-    most = most_prompt_tokens(ask_for("a")), most_completion_tokens(ask_for("a"))
+    most = ask_for("a").most_prompt_tokens, ask_for("a").most_completion_tokens
     assert client.ledger.spending.usd == pytest.approx(PRICE.of(*most))
 
 
@@ -182,7 +181,7 @@ def test_a_reply_that_drips_is_a_timeout_of_the_whole_request(tmp_path: Path) ->
 
 
 def test_a_reply_without_end_is_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(bounds, "MOST_BYTES", 10_000)
     with raw_server(HEAD, b" " * 1000) as url:
         client = client_of(url, tmp_path, attempts=1)
         with pytest.raises(UnansweredError, match=r"broke off"):
@@ -214,7 +213,7 @@ def test_absurd_usage_is_counted_at_what_the_request_allows(
     assert client.receipt.completion_tokens == 30
     (said,) = [record.getMessage() for record in caplog.records]
     assert "(1, 4000000) tokens were taken for prompt a" in said
-    assert most_completion_tokens(request) == 10
+    assert request.most_completion_tokens == 10
 
 
 def test_no_usage_passes_a_budget(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 from judge_stand_in import StandIn, completion, digest
 
-from harness.evaluation.judging.cache import ReplyCache
-from harness.evaluation.judging.request import ChatRequest, Message
+from harness.endpoint.cache import ReplyCache
+from harness.endpoint.request import ChatRequest, Message
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUESTS, CONCURRENCY, KILLS = 60, 4, (10, 25, 40)
@@ -21,11 +21,11 @@ REQUESTS, CONCURRENCY, KILLS = 60, 4, (10, 25, 40)
 EVALUATION = f"""
 import sys
 from pathlib import Path
-from harness.evaluation.judging.cache import ReplyCache
-from harness.evaluation.judging.client import Client, work_through
-from harness.evaluation.judging.endpoint import Endpoint
-from harness.evaluation.judging.ledger import Ledger
-from harness.evaluation.judging.request import ChatRequest, Message
+from harness.endpoint.cache import ReplyCache
+from harness.endpoint.client import Client, work_through
+from harness.endpoint.connection import Endpoint
+from harness.endpoint.budget import Ledger
+from harness.endpoint.request import ChatRequest, Message
 
 url, folder = sys.argv[1:]
 client = Client(Endpoint(url, "JUDGE_TEST_KEY"), ReplyCache(Path(folder)), Ledger(),

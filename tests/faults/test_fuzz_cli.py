@@ -120,7 +120,7 @@ HEAVY = (
     "harness.worlds.real.prompts.read_pool",
     "harness.cli.machine._measured",
     "harness.evaluation.benchmark_homes.fetch",
-    "harness.evaluation.judging.client.Client.ask",
+    "harness.endpoint.client.Client.ask",
     "harness.evaluation.lm_eval_run.measure",
     "harness.benchmarking.local.answer",
     "os.execve",

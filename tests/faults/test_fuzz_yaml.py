@@ -14,8 +14,8 @@ import yaml
 from fuzzing import Fuzzer, forms
 from hypothesis import strategies as st
 
+from harness.endpoint.prices import SHIPPED, read_prices
 from harness.errors import UserError
-from harness.evaluation.judging.prices import SHIPPED, read_prices
 from harness.project import declaration_dirs, figures_dir, profiles_dir
 from harness.registry.claims import figure_claims
 from harness.registry.deviations import deviations

@@ -18,13 +18,10 @@ from toy_page import contents_of, write_judgments, write_lineage, write_training
 from toy_tables import DECLARATION, judge_of, toy_runs
 
 from harness.report.cells import build_cells
-from harness.report.csv import HEAD, as_csv
-from harness.report.json import as_json
 from harness.report.latex import as_latex
-from harness.report.markdown import as_markdown
 from harness.report.page.page import as_html
+from harness.report.render import CSV_HEAD, as_csv, as_json, as_markdown, as_text
 from harness.report.report import Report, assemble
-from harness.report.terminal import as_text
 from harness.store import Store
 from harness.tracking.rows import Asked, table_records
 from harness.trainer.runs import TableRuns
@@ -139,7 +136,7 @@ def check_latex(document: str) -> None:
 def check_csv(table: str, report: Report) -> None:
     """Fail where a planted text makes a cell of its own, or is a formula to a spreadsheet."""
     lines = list(csv.reader(io.StringIO(table)))
-    assert [len(line) for line in lines] == [len(HEAD)] * (len(report.cells) + 1)
+    assert [len(line) for line in lines] == [len(CSV_HEAD)] * (len(report.cells) + 1)
     for line in lines[1:]:
         for cell in line:
             number = re.fullmatch(r"[-+]?[0-9.]+(e[-+]?\d+)?", cell)

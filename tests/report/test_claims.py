@@ -20,10 +20,9 @@ from harness.registry.schema import Table
 from harness.report.aa import null_scores, one_recipe_twice, rate_of, simulated_nulls
 from harness.report.cells import Cell, build_cells
 from harness.report.claims import counts, judge_figures, judge_runs
-from harness.report.evidence import Evidence
-from harness.report.published import read_published
+from harness.report.publish import read_published
 from harness.report.scores import Measured
-from harness.report.verdicts import Verdict, judge, judge_without
+from harness.report.verdicts import Evidence, Verdict, judge, judge_without
 from harness.store import Store
 
 ROWS = ("a", "b", "c", "d")

@@ -21,12 +21,12 @@ from harness.errors import HarnessError
 from harness.report.figures.page import as_markdown, print_figure
 from harness.report.figures.publish import check_figure, publish_figure
 from harness.report.figures.report import FigureReport, assemble_figure
-from harness.report.json import schema
 from harness.report.page.from_results import from_results
 from harness.report.page.from_store import from_store
 from harness.report.page.page import as_html
 from harness.report.publication import Refused, sha256
-from harness.report.published import published_folders
+from harness.report.publish import published_folders
+from harness.report.render import schema
 from harness.report.verify import verify
 from harness.store import Store
 

@@ -15,8 +15,6 @@ from harness.registry.claims import Claim
 from harness.report.cells import Cell, build_cells
 from harness.report.costs import Costs
 from harness.report.creation import creator_stages
-from harness.report.evidence import Evidence
-from harness.report.labels import label_parts
 from harness.report.page.answers import judged_answers
 from harness.report.page.claims import margins
 from harness.report.page.drawing import Axis, axis_of, draw
@@ -26,7 +24,8 @@ from harness.report.page.pictures import beside, published
 from harness.report.page.text import ticked_parts, visible
 from harness.report.report import Report, assemble
 from harness.report.scores import read_scores
-from harness.report.verdicts import judge
+from harness.report.verdicts import Evidence, judge
+from harness.report.view import label_parts
 from harness.report.view_details import cost_block
 from harness.store import Store
 from harness.trainer.runs import TableRuns

@@ -15,8 +15,7 @@ from harness.report.cells import build_cells
 from harness.report.error_rates import FOLDER, PROMPTS, lines, measure, read, write
 from harness.report.page.page import as_html
 from harness.report.page.pictures import published
-from harness.report.publish import publish
-from harness.report.published import published_folders, read_published
+from harness.report.publish import publish, published_folders, read_published
 from harness.store import Store
 
 

@@ -12,10 +12,9 @@ from toy_tables import DECLARATION, PROVENANCE, toy_runs
 
 from harness.report.cells import build_cells
 from harness.report.creation import Creation, creations, creator_stages
-from harness.report.markdown import as_markdown
 from harness.report.publish import published_json
+from harness.report.render import as_markdown, as_text
 from harness.report.report import Report, assemble
-from harness.report.terminal import as_text
 from harness.report.view_details import creation_block
 from harness.store import Store
 from harness.trainer.runs import TableRuns

@@ -28,18 +28,13 @@ from toy_tables import (
 from harness.registry.profile import load_profiles
 from harness.registry.schema import Table
 from harness.report.cells import Cell, build_cells
-from harness.report.csv import HEAD, as_csv
-from harness.report.json import as_json
 from harness.report.latex import as_latex, escape
-from harness.report.markdown import as_markdown
 from harness.report.page.from_results import from_results
 from harness.report.page.from_store import from_store
 from harness.report.page.page import as_html
-from harness.report.publish import publish
-from harness.report.published import read_published
+from harness.report.publish import publish, read_published, restored
+from harness.report.render import CSV_HEAD, as_csv, as_json, as_markdown, as_text
 from harness.report.report import Report, assemble
-from harness.report.restored import restored
-from harness.report.terminal import as_text
 from harness.report.view import column_blocks, facts, summary_block
 from harness.report.view_details import detail_blocks
 from harness.store import Store
@@ -215,7 +210,7 @@ def test_csv_and_json_hold_every_cell_with_all_digits(report: Report) -> None:
     lines = list(csv.DictReader(io.StringIO(as_csv([report]))))
     cells = json.loads(as_json(report.cells))
     assert len(lines) == len(cells) == 12
-    assert tuple(lines[0]) == HEAD
+    assert tuple(lines[0]) == CSV_HEAD
     for line, cell in zip(lines, cells, strict=True):
         assert (line["row"], line["column"], line["state"]) == (
             cell["row"], cell["column"], cell["state"],

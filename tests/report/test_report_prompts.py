@@ -19,8 +19,7 @@ from harness.report.aa import rate_of, simulated_nulls
 from harness.report.cells import build_cells
 from harness.report.claims import judge_published, judge_runs
 from harness.report.distances import prompt_distances
-from harness.report.publish import publish
-from harness.report.published import read_published
+from harness.report.publish import publish, read_published
 from harness.report.report import Report, assemble
 from harness.report.verdicts import Verdict
 from harness.report.verify import verify

@@ -26,7 +26,6 @@ from toy_tables import (
 
 from harness.errors import HarnessError
 from harness.report.cells import build_cells
-from harness.report.json import schema
 from harness.report.publication import (
     Extent,
     Kind,
@@ -35,8 +34,8 @@ from harness.report.publication import (
     read_index,
     sha256,
 )
-from harness.report.publish import publish
-from harness.report.published import check, published_folders, read_published, recompute
+from harness.report.publish import check, publish, published_folders, read_published, recompute
+from harness.report.render import schema
 from harness.report.verify import verify
 from harness.store import Store
 
@@ -265,12 +264,12 @@ from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from toy_tables import toy_runs
 from harness.report.cells import build_cells
-from harness.report.json import as_json
-from harness.report.markdown import as_markdown
+from harness.report.render import as_json
+from harness.report.render import as_markdown
 from harness.report.publish import publish
-from harness.report.published import check
+from harness.report.publish import check
 from harness.report.report import assemble
-from harness.report.terminal import as_text
+from harness.report.render import as_text
 from harness.store import Store
 runs, store = toy_runs(), Store(Path({str(store.root)!r}))
 cells = build_cells(runs, store)

@@ -19,7 +19,7 @@ from harness.report.aa import one_recipe_twice
 from harness.report.findings import as_findings
 from harness.report.page.from_results import from_results
 from harness.report.publication import read_index
-from harness.report.published import check, published_folders, read_published
+from harness.report.publish import check, published_folders, read_published
 
 FOLDERS = list(published_folders(results_dir()))
 

@@ -18,10 +18,8 @@ from toy_tables import DECLARATION, judge_of, toy_runs, write_all, write_prompts
 from harness.evaluation.calibration_record import Calibration, expected_judge, record_path
 from harness.report import view
 from harness.report.cells import build_cells
-from harness.report.json import as_json, schema
-from harness.report.markdown import as_markdown, escape
+from harness.report.render import as_json, as_markdown, as_text, escape, schema
 from harness.report.report import Report, assemble
-from harness.report.terminal import as_text
 from harness.report.view import blocks, column_blocks, facts, signed, summary_block
 from harness.report.view_details import creation_block, distance_block
 from harness.store import Store
@@ -308,8 +306,7 @@ def test_json_output_obeys_its_schema_and_the_schema_can_fail(store: Store) -> N
 def test_importing_the_report_imports_nothing_slow() -> None:
     code = """
 import sys
-import harness.report.asked, harness.report.cells, harness.report.json
-import harness.report.markdown, harness.report.report, harness.report.terminal
+import harness.report.asked, harness.report.cells, harness.report.render, harness.report.report
 slow = {"torch", "transformers", "trl", "mlflow", "pandas", "datasets"}
 slow |= {"scipy", "pyarrow", "rich", "jinja2"}
 print(sorted(slow & set(sys.modules)))

@@ -22,14 +22,11 @@ from toy_tables import (
 
 from harness.errors import HarnessError
 from harness.report.cells import build_cells
-from harness.report.json import schema
-from harness.report.markdown import as_markdown
 from harness.report.publication import DIGESTS, REPORT, sha256
-from harness.report.publish import publish
-from harness.report.published import check
+from harness.report.publish import check, publish
+from harness.report.render import as_markdown, as_text, schema
 from harness.report.report import Report, assemble
 from harness.report.reward_study import Agreement, Study, study_of
-from harness.report.terminal import as_text
 from harness.report.view_study import study_blocks
 from harness.store import Stage, Store
 from harness.trainer.plan import Planner

@@ -13,14 +13,13 @@ from harness.registry.deviations import deviations
 from harness.report.cells import build_cells
 from harness.report.costs import Costs
 from harness.report.creation import creator_stages
-from harness.report.evidence import Evidence
 from harness.report.page.answers import judged_answers
 from harness.report.page.contents import Contents, Section, with_all_rows
 from harness.report.page.examples import offline_lineages
 from harness.report.page.provenance import Traces, trace_store
 from harness.report.report import assemble
 from harness.report.scores import read_scores
-from harness.report.verdicts import Verdict, judge
+from harness.report.verdicts import Evidence, Verdict, judge
 from harness.report.view import failures
 from harness.store import Stage, Store
 from harness.trainer.runs import TableRuns

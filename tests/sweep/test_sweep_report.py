@@ -10,7 +10,7 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.report.publication import Refused, sha256
-from harness.report.publish import write_scores
+from harness.report.scores import write_scores
 from harness.report.sweep import (
     SweepObjective,
     SweepReport,

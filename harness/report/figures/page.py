@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.report.figures.report import FILE, FigureReport
-from harness.report.markdown import template
-from harness.report.terminal import WIDEST, block_lines, names_and_texts
+from harness.report.render import WIDEST, block_lines, names_and_texts, template
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -30,9 +30,9 @@ from harness.report.publication import (
     check_files,
     publish_folder,
     read_json,
+    same,
     without_numbers,
 )
-from harness.report.published import same
 
 _NUMBERS = ("value", "low", "high")
 

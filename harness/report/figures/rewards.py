@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from harness.registry.figures import RewardsFigure, TopicsFigure
 from harness.report.cells import Failures
 from harness.report.figures.point import Found
-from harness.report.parquet import Column, write_columns
-from harness.report.scores import read_rows
+from harness.report.scores import Column, read_rows, write_columns
 from harness.store import Stage, Store
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from harness.registry.profile import benchmark_of
 from harness.report.cells import Failures, state_of
 from harness.report.figures.point import Found, Point
 from harness.report.figures.score_items import Item, gain_items, iteration_items, rating_items
-from harness.report.publish import write_scores
 from harness.report.scores import (
     Measured,
     Numbers,
@@ -25,6 +24,7 @@ from harness.report.scores import (
     numbers,
     read_rows,
     read_wanted,
+    write_scores,
 )
 from harness.store import Store
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from harness.registry.figures import SharesFigure
 from harness.report.figures.point import Found, Point, seeds_point
 from harness.report.figures.rewards import found_of
-from harness.report.parquet import Column, write_columns
-from harness.report.scores import read_rows
+from harness.report.scores import Column, read_rows, write_columns
 from harness.store import Store
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from harness.registry.claims import Claim, Compare, Qualitative, places
 from harness.report import view
-from harness.report.ledger import Line, line
+from harness.report.claims import Line, line
 from harness.report.page.contents import Contents
 from harness.report.report import Report
 from harness.report.verdicts import Verdict

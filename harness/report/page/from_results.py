@@ -19,8 +19,7 @@ from harness.report.costs import RowCost
 from harness.report.page.contents import Contents, Section, with_all_rows, without_runs
 from harness.report.page.pictures import beside, published
 from harness.report.page.provenance import Traces, trace_published
-from harness.report.published import Published, read_published
-from harness.report.restored import restored
+from harness.report.publish import Published, read_published, restored
 from harness.report.verdicts import judge_without
 
 NOT_PUBLISHED = "not published at this profile"

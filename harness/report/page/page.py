@@ -15,14 +15,13 @@ from harness.registry.deviations import Ambiguity, Discrepancy, value_in
 from harness.registry.profile import Profile
 from harness.report import error_rates, view
 from harness.report.assumptions import GROUPS
-from harness.report.claims import counts
-from harness.report.labels import label_parts
-from harness.report.ledger import PRIMARY
+from harness.report.claims import PRIMARY, counts
 from harness.report.page.answers import RULE
 from harness.report.page.claims import claim_groups, margins
 from harness.report.page.contents import Contents
 from harness.report.page.layout import TableLayout, table_layout
 from harness.report.page.text import ticked_parts, visible
+from harness.report.view import label_parts
 
 if TYPE_CHECKING:
     from jinja2 import Environment

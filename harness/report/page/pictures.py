@@ -24,7 +24,7 @@ from harness.report.curves import draw_curves
 from harness.report.figures.report import FILE, FigureReport
 from harness.report.figures.text import counted
 from harness.report.publication import PAGE, REPORT
-from harness.report.published import is_table
+from harness.report.publish import is_table
 from harness.report.report import Report
 from harness.report.reward_study_plot import draw_study
 

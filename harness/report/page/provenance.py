@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from harness.registry.profile import Profile, benchmark_of
 from harness.report.origin import behind, makers_of, origin_of_stages
 from harness.report.publication import DIGESTS
-from harness.report.publish import OF_STUDY
-from harness.report.published import Published
+from harness.report.publish import OF_STUDY, Published
 from harness.store import Store
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from harness.report.labels import Part
+from harness.report.view import Part
 
 LONGEST = 2000
 """Characters of a model's text that are shown."""

@@ -14,7 +14,7 @@ benchmark's answers, `SOLVER` is the policy where an endpoint serves it) these v
   price, where known;
 - `HARNESS_CREATOR_BUDGET_USD`: dollars that a stage may spend; without it there is no limit.
 
-Which settings a model takes follows from its name alone (`harness.evaluation.judging.dialect`), so
+Which settings a model takes follows from its name alone (`harness.endpoint.request`), so
 that it is part of what a run is.
 
 *Questions.* A judge is asked one question about each of many texts, and nothing but a proper reply
@@ -31,14 +31,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
+from harness.endpoint.budget import Ledger
+from harness.endpoint.cache import ReplyCache
+from harness.endpoint.client import Client, Done, work_through
+from harness.endpoint.connection import OPENAI_URL, Endpoint
+from harness.endpoint.prices import Price, parse_price, read_prices
+from harness.endpoint.request import ChatRequest, Dialect, Message, dialect_of
 from harness.errors import UserError
-from harness.evaluation.judging.cache import ReplyCache
-from harness.evaluation.judging.client import Client, Done, work_through
-from harness.evaluation.judging.dialect import Dialect, dialect_of
-from harness.evaluation.judging.endpoint import OPENAI_URL, Endpoint
-from harness.evaluation.judging.ledger import Ledger
-from harness.evaluation.judging.prices import Price, parse_price, read_prices
-from harness.evaluation.judging.request import ChatRequest, Message
 from harness.foreign import ForeignTextError, read_json
 from harness.project import work_dir
 from harness.store.fingerprint import Json, canonical_json, digest

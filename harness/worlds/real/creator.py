@@ -47,11 +47,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from pydantic import model_validator
 
+from harness.endpoint.budget import tokens_of
+from harness.endpoint.client import PATIENCE, Client, UnansweredError, work_through
+from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Evolution, Grow, Over, Prompt, Rewrite
-from harness.evaluation.judging.client import PATIENCE, Client, UnansweredError, work_through
-from harness.evaluation.judging.ledger import tokens_of
-from harness.evaluation.judging.request import ChatRequest, Message, Reply
 from harness.registry.documents import (
     Document,
     Problem,

@@ -40,10 +40,10 @@ from harness.worlds.stage_io import (
 )
 
 if TYPE_CHECKING:
+    from harness.endpoint.client import Receipt
     from harness.evaluation.benchmark_files import Answers
     from harness.evaluation.benchmark_kinds import Benchmark
     from harness.evaluation.benchmark_result import Evaluation
-    from harness.evaluation.judging.client import Receipt
     from harness.evaluation.lm_eval_tasks import Task
 
 

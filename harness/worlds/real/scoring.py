@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pyarrow as pa
 
+from harness.endpoint.client import UnansweredError
 from harness.errors import HarnessError
-from harness.evaluation.judging.client import UnansweredError
 from harness.registry.profile import Benchmark
 from harness.store import StageContext
 from harness.store.fingerprint import Json
@@ -50,7 +50,7 @@ from harness.worlds.stage_io import (
 )
 
 if TYPE_CHECKING:
-    from harness.evaluation.judging.client import Client
+    from harness.endpoint.client import Client
 
 
 _REPLY = """

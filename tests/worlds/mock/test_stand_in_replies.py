@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.endpoint.budget import Ledger
+from harness.endpoint.cache import ReplyCache
+from harness.endpoint.client import Client
+from harness.endpoint.connection import Endpoint
+from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.evaluation.arena_hard import parse_verdict
 from harness.evaluation.benchmark_alpaca_own import OwnAlpacaEval, preference
 from harness.evaluation.benchmark_files import Answer, Answers
 from harness.evaluation.benchmark_kinds import ArenaHard, Benchmark, MtBench
 from harness.evaluation.benchmark_kinds import Judge as BenchmarkJudge
-from harness.evaluation.judging.cache import ReplyCache
-from harness.evaluation.judging.client import Client
-from harness.evaluation.judging.endpoint import Endpoint
-from harness.evaluation.judging.ledger import Ledger
-from harness.evaluation.judging.request import ChatRequest, Message, Reply
 from harness.worlds.mock import build
 from harness.worlds.mock.server import VERDICTS, StandIn, answer, completion
 from harness.worlds.mock.texts import prompts

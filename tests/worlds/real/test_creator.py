@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from harness.endpoint.request import Message
 from harness.eva.evolving import Evolution, Grow, Prompt, chain_rng, evolve
-from harness.evaluation.judging.request import Message
 from harness.worlds.real.creator import ModelCreator, ReplyFormat, Scheme, Written, load_scheme
 
 PARENT = "How do I plant tomatoes on a small balcony?"

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from judge_stand_in import StandIn, completion, digest
 
+from harness.endpoint.budget import BudgetReachedError, Ledger
+from harness.endpoint.cache import ReplyCache
+from harness.endpoint.client import Client
+from harness.endpoint.connection import Endpoint
+from harness.endpoint.prices import Price
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Evolution, Prompt, evolve
-from harness.evaluation.judging.cache import ReplyCache
-from harness.evaluation.judging.client import Client
-from harness.evaluation.judging.endpoint import Endpoint
-from harness.evaluation.judging.ledger import BudgetReachedError, Ledger
-from harness.evaluation.judging.prices import Price
 from harness.worlds.real.asking import access_to
 from harness.worlds.real.creator import (
     EndpointGenerator,

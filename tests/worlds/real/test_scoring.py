@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judge_stand_in import StandIn, completion, digest
 
+from harness.endpoint.budget import Ledger
+from harness.endpoint.cache import ReplyCache
+from harness.endpoint.client import Client
+from harness.endpoint.connection import Endpoint
 from harness.errors import HarnessError
-from harness.evaluation.judging.cache import ReplyCache
-from harness.evaluation.judging.client import Client
-from harness.evaluation.judging.endpoint import Endpoint
-from harness.evaluation.judging.ledger import Ledger
 from harness.worlds.real.asking import Judge, Values, ask_about_all, only_field
 from harness.worlds.real.scoring import (
     COMPLEXITY,

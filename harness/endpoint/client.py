@@ -13,20 +13,19 @@ ends the evaluation, and so do a wrong key, a missing model and a budget that is
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import tenacity
 
+from harness.endpoint.budget import Ledger, tokens_of
+from harness.endpoint.cache import ReplyCache
+from harness.endpoint.connection import Endpoint, LostError, OverloadedError, RefusedError
+from harness.endpoint.prices import Price
+from harness.endpoint.request import PLAIN, ChatRequest, Dialect, Reply
 from harness.errors import HarnessError
-from harness.evaluation.judging.cache import ReplyCache
-from harness.evaluation.judging.dialect import PLAIN, Dialect
-from harness.evaluation.judging.endpoint import Endpoint, LostError, OverloadedError, RefusedError
-from harness.evaluation.judging.ledger import Ledger, tokens_of
-from harness.evaluation.judging.prices import Price
-from harness.evaluation.judging.request import ChatRequest, Reply
 
 ATTEMPTS = 8
 FIRST_PAUSE_S = 0.5
@@ -292,3 +291,60 @@ def _pause(state: tenacity.RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome is not None else None
     asked = error.retry_after if isinstance(error, OverloadedError) else None
     return float(max(jittered(state), min(asked or 0.0, LONGEST_PAUSE_S)))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Requests of one kind that an evaluation makes, and their price.
+
+    Attributes:
+        what: `answers` or `judgments`.
+        model: Who is asked.
+        requests: How many there are, retries and follow-ups not counted.
+        from_cache: How many of them are already answered.
+        prompt_tokens: About how many tokens the prompts of the others have.
+        completion_tokens: About how many their replies will have.
+        usd: Their price in dollars, about; None where the model's price is not known.
+        usd_at_most: The price if every reply is as long as it may be.
+    """
+
+    what: str
+    model: str
+    requests: int
+    from_cache: int
+    prompt_tokens: int
+    completion_tokens: int
+    usd: float | None
+    usd_at_most: float | None
+
+
+def estimate(
+    what: str, model: str, requests: Iterable[ChatRequest], client: Client, reply_tokens: int
+) -> Estimate:
+    """Estimate the cost of requests.
+
+    Args:
+        what: `answers` or `judgments`.
+        model: Who is asked.
+        requests: The requests; the same one twice is paid once.
+        client: The client that would send them, whose cache is looked at.
+        reply_tokens: How long a reply is, on average.
+    """
+    distinct = {client.address(request): client.worded(request) for request in requests}
+    new = [r for address, r in distinct.items() if client.cache.get(address) is None]
+    prompts = sum(request.expected_prompt_tokens for request in new)
+    completions = sum(min(reply_tokens, request.most_completion_tokens) for request in new)
+    price = client.price
+    most = None
+    if price is not None:
+        most = sum(price.of(r.most_prompt_tokens, r.most_completion_tokens) for r in new)
+    return Estimate(
+        what=what,
+        model=model,
+        requests=len(distinct),
+        from_cache=len(distinct) - len(new),
+        prompt_tokens=prompts,
+        completion_tokens=completions,
+        usd=None if price is None else price.of(prompts, completions),
+        usd_at_most=most,
+    )

@@ -18,8 +18,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.endpoint.request import ChatRequest, Reply, is_reply
 from harness.errors import HarnessError
-from harness.evaluation.judging.request import ChatRequest, Reply, is_reply
 from harness.foreign import ForeignTextError, read_json
 from harness.store.manifest import utc_now
 

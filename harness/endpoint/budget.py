@@ -16,10 +16,9 @@ import logging
 import threading
 from dataclasses import dataclass
 
+from harness.endpoint.prices import Price
+from harness.endpoint.request import ChatRequest, Reply
 from harness.errors import HarnessError
-from harness.evaluation.judging.prices import Price
-from harness.evaluation.judging.request import ChatRequest, Reply
-from harness.evaluation.judging.tokens import most_completion_tokens, most_prompt_tokens
 
 _LOG = logging.getLogger(__name__)
 _OVERSTATED = (
@@ -34,7 +33,7 @@ def tokens_of(request: ChatRequest, reply: Reply) -> tuple[int, int]:
     They are those that the endpoint counted, but no more than the request allows: what it sent and
     the limit it set bound them, whatever is claimed. Without a count they are these bounds.
     """
-    most = most_prompt_tokens(request), most_completion_tokens(request)
+    most = request.most_prompt_tokens, request.most_completion_tokens
     prompt, completion = reply.usage or most
     return min(prompt, most[0]), min(completion, most[1])
 
@@ -103,7 +102,7 @@ class Ledger:
         """
         most = 0.0
         if price is not None:
-            most = price.of(most_prompt_tokens(request), most_completion_tokens(request))
+            most = price.of(request.most_prompt_tokens, request.most_completion_tokens)
         with self._changed:
             while not self._fits(most):
                 if self._closed or not self._under_way:

@@ -1,8 +1,11 @@
-"""The network: one OpenAI-compatible chat endpoint, and what can go wrong on the way.
+"""The network: a connection to an OpenAI-compatible server, and what can go wrong on the way.
 
-Every failure is one of four, because four things are done about them: `Overloaded` and `Lost` are
-tried again (the first was certainly not charged, the second may have been), `Refused` gives up
-this request, and any other `HarnessError` ends the evaluation.
+`Connection` is the one place that sends anything: to judges and creators through `Endpoint`, whose
+requests are chats, and to servers of the policy (`harness.solver`), which complete token ids.
+
+Every failure of a chat is one of four, because four things are done about them: `Overloaded` and
+`Lost` are tried again (the first was certainly not charged, the second may have been), `Refused`
+gives up this request, and any other `HarnessError` ends the evaluation.
 
 The key comes from an environment variable. It lives in the client's header alone: it is no part of
 an address or an error, and an endpoint that sends it back has it blotted out of what is kept.
@@ -11,12 +14,12 @@ an address or an error, and an endpoint that sends it back has it blotted out of
 from __future__ import annotations
 
 import os
-from functools import cached_property
+import threading
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from harness.endpoint.request import ChatRequest, is_reply
 from harness.errors import HarnessError, UserError
-from harness.evaluation.judging.request import ChatRequest, is_reply
 from harness.foreign import ForeignTextError, read_json, readable
 
 if TYPE_CHECKING:
@@ -54,28 +57,112 @@ class RefusedError(HarnessError):
     """The endpoint does not answer this request (400, 413, 422): asking again does not help."""
 
 
-class Endpoint:
-    """A chat endpoint.
+class Connection:
+    """A server that speaks OpenAI's API; failures are those of the package `openai`.
 
     Args:
         base_url: Its address, as in `http://127.0.0.1:8000/v1`.
-        key_variable: Name of the environment variable with its key.
+        key_variable: Name of the environment variable with its key; None for a server without.
         timeout_s: Seconds that a request may take, from connecting to the reply's last byte.
+        retries: Further attempts where it is overloaded or cannot be reached.
 
     Raises:
         UserError: The address is not one, or carries a name, a password or a query.
     """
 
-    def __init__(self, base_url: str, key_variable: str, timeout_s: float = 180.0) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        key_variable: str | None,
+        timeout_s: float = 180.0,
+        retries: int = 0,
+    ) -> None:
         self.address = _checked(base_url)
-        self._chat = f"{self.address}/chat/completions"
         self.key_variable = key_variable
         self.timeout_s = timeout_s
+        self._retries = retries
+        self._opening = threading.Lock()
+        self._opened: openai.OpenAI | None = None
 
     @property
     def host(self) -> str:
         """The host, for people."""
         return urlsplit(self.address).netloc
+
+    @property
+    def key(self) -> str | None:
+        """The key, None where there is none.
+
+        Raises:
+            UserError: It has characters that no key has.
+        """
+        if self.key_variable is None:
+            return None
+        # Read anew each time, so that no object of this project holds it.
+        key = os.environ.get(self.key_variable)
+        if key is not None and not key.isascii():
+            raise UserError(f"The key in {self.key_variable} has characters that no key has")
+        return (key or "").strip() or None
+
+    def post(self, path: str, body: dict[str, Any]) -> str:
+        """Send a body to a path of the server, and return the text of the reply as it came."""
+        from harness.endpoint.bounds import bounded_request
+
+        client = self._client
+        with bounded_request(self.timeout_s):
+            text: str = client.post(f"{self.address}{path}", cast_to=str, body=body)
+        return text
+
+    def model_names(self) -> list[str]:
+        """Return the models that the server says it has.
+
+        Raises:
+            ForeignTextError, KeyError, TypeError: It says something else.
+        """
+        from harness.endpoint.bounds import bounded_request
+
+        client = self._client
+        with bounded_request(self.timeout_s):
+            text = client.get("/models", cast_to=str)
+        return [str(model["id"]) for model in read_json(text)["data"]]
+
+    def blotted(self, text: str) -> str:
+        """Return a text without the key."""
+        if self.key is None or len(self.key) < SHORTEST_SECRET:
+            return text
+        return text.replace(self.key, BLOT)
+
+    def quoted(self, text: str) -> str:
+        """Return the server's own words in a line that is not too long, without the key."""
+        words = " ".join(self.blotted(readable(text)).split())
+        return words if len(words) <= LONGEST_QUOTE else words[:LONGEST_QUOTE] + " ..."
+
+    def close(self) -> None:
+        """Break off what is under way."""
+        if self._opened is not None:
+            self._opened.close()
+
+    @property
+    def _client(self) -> openai.OpenAI:
+        import openai
+
+        from harness.endpoint.bounds import bound_client
+
+        with self._opening:
+            if self._opened is None:
+                self._opened = openai.OpenAI(
+                    # A server without keys takes any; the client insists on one.
+                    api_key=self.key or "none",
+                    base_url=self.address,
+                    timeout=self.timeout_s,
+                    max_retries=self._retries,
+                    http_client=bound_client(openai.DefaultHttpxClient(timeout=self.timeout_s)),
+                )
+            return self._opened
+
+
+class Endpoint(Connection):
+    """A server that is asked chats, each once; who asks tries again."""
 
     def send(self, request: ChatRequest) -> dict[str, Any]:
         """Send a request once and return the JSON body of the reply.
@@ -88,14 +175,9 @@ class Endpoint:
         """
         import openai
 
-        from harness.evaluation.judging.bounded import bounded_request
-
-        client = self._client
         try:
-            # The text as it came: what is kept is the reply, and not this client's reading of it.
-            with bounded_request(self.timeout_s):
-                text = client.post(self._chat, cast_to=str, body=request.body())
-            raw = read_json(self._blotted(text))
+            # What is kept is the reply as it came, and not the package's reading of it.
+            raw = read_json(self.blotted(self.post("/chat/completions", request.body())))
         except openai.APIStatusError as error:
             raise self._status_failure(error, request) from None
         except openai.APITimeoutError:
@@ -110,7 +192,7 @@ class Endpoint:
             ) from None
         except openai.OpenAIError as error:
             raise HarnessError(
-                f"The request to {self.host} failed: {self._quoted(str(error))}"
+                f"The request to {self.host} failed: {self.quoted(str(error))}"
             ) from None
         if not is_reply(raw):
             raise LostError(f"{self.host} sent no completion for {request.label}")
@@ -124,13 +206,8 @@ class Endpoint:
         """
         import openai
 
-        from harness.evaluation.judging.bounded import bounded_request
-
-        client = self._client
         try:
-            with bounded_request(self.timeout_s):
-                found = read_json(client.get("/models", cast_to=str))
-            return [self._quoted(str(model["id"])) for model in found["data"]]
+            return [self.quoted(name) for name in self.model_names()]
         except openai.APIStatusError as error:
             if error.status_code in (401, 403):
                 raise UserError(
@@ -148,49 +225,17 @@ class Endpoint:
                 f"{self.host} cannot be reached ({cause}); is the server running?"
             ) from None
 
-    @property
-    def _key(self) -> str | None:
-        # Read anew each time, so that no object of this project holds it.
-        key = os.environ.get(self.key_variable)
-        if key is not None and not key.isascii():
-            raise UserError(f"The key in {self.key_variable} has characters that no key has")
-        return (key or "").strip() or None
-
-    @cached_property
-    def _client(self) -> openai.OpenAI:
-        import openai
-
-        from harness.evaluation.judging.bounded import bound_client
-
-        return openai.OpenAI(
-            # An endpoint without keys takes any; the client insists on one.
-            api_key=self._key or "none",
-            base_url=self.address,
-            timeout=self.timeout_s,
-            max_retries=0,
-            http_client=bound_client(openai.DefaultHttpxClient(timeout=self.timeout_s)),
-        )
-
     def check_key(self) -> None:
         """Read the key, and refuse to go on without one where it is known to be needed.
 
         Raises:
             UserError: There is no key for OpenAI's own endpoint.
         """
-        if self._key is None and self.address == OPENAI_URL:
+        if self.key is None and self.address == OPENAI_URL:
             raise UserError(
                 f"There is no key for {self.host}; set {self.key_variable}, or name another "
                 "endpoint with --judge-base-url or --model-base-url"
             )
-
-    def _blotted(self, text: str) -> str:
-        if self._key is None or len(self._key) < SHORTEST_SECRET:
-            return text
-        return text.replace(self._key, BLOT)
-
-    def _quoted(self, text: str) -> str:
-        words = " ".join(self._blotted(readable(text)).split())
-        return words if len(words) <= LONGEST_QUOTE else words[:LONGEST_QUOTE] + " ..."
 
     def _connection_failure(self, error: Exception, request: ChatRequest) -> HarnessError:
         # The client wraps every failure below HTTP in one class; its cause says which it was.
@@ -207,7 +252,7 @@ class Endpoint:
                 f"{self.host} does not accept the key in {self.key_variable} (HTTP {status}); "
                 "set a key that may use this model"
             )
-        words = self._quoted(_message(error))
+        words = self.quoted(_message(error))
         if status == 404:
             return UserError(
                 f"{self.host} has no model {request.model} or no chat endpoint at "

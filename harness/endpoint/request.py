@@ -1,0 +1,237 @@
+"""Requests and replies of a chat endpoint, as values: what is sent, addressed, counted and read.
+
+A request's address is the sha256 of everything that can change the reply: the endpoint, the model,
+the messages in their order (and with them the answers that are judged, and which is shown first),
+the settings, and how often the same thing is asked. Two requests with the same address are the
+same request, and are paid once.
+
+A request's settings are written for models that do not think before they answer. A model that does
+takes no temperature, counts its thinking as part of the reply, and calls its limit
+`max_completion_tokens`; some of them can be told not to think, and then take a temperature, and
+tools, which they otherwise do not at this kind of endpoint. A dialect puts settings into the words
+of the model that is asked. What is sent is what is kept and addressed, so that the same judge asked
+in two ways is asked twice. A judge without a temperature is not the benchmark's judge, whose
+replies come at temperature 0; its scores stand in a column of its own in any case.
+
+Source: OpenAI's API reference, `max_tokens` and `max_completion_tokens` of chat completions. That
+gpt-6-sol takes a temperature without thinking is from https://docs.litellm.ai/blog/gpt_6_sol_luna
+and https://github.com/BerriAI/litellm/discussions/42523 (copies seen 2026-11-22), that tools then
+work is what OpenAI's own error says of its kind; neither was tried.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.errors import UserError
+from harness.store.fingerprint import Json, canonical_json, digest
+
+ADDRESS_VERSION = 1
+"""Raised by a person when the meaning of a request's fields changes."""
+
+CHARACTERS_PER_TOKEN = 4
+"""Characters of English text in a token, roughly; for estimates only."""
+
+TOKENS_PER_MESSAGE = 8
+"""Most tokens a message needs besides its text (role and separators)."""
+
+TOKENS_PER_TEMPLATE = 128
+"""Most tokens that a model's chat template adds by itself, such as a system message of its own."""
+
+UNLIMITED_REPLY = 4096
+"""Tokens reserved for the reply to a request that sets no limit."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of a conversation: who speaks (`system`, `user`, `assistant`) and the text."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """One request for a completion.
+
+    Attributes:
+        label: What it is for, for people (`question 81, turn 1`); not part of the address.
+        model: Name of the model at the endpoint.
+        messages: The conversation so far.
+        settings: Further fields of the body: temperature, max_tokens, tools, ...
+        sample: Number of an independent repetition of the same request.
+    """
+
+    label: str
+    model: str
+    messages: tuple[Message, ...]
+    settings: Mapping[str, Json] = field(default_factory=dict)
+    sample: int = 0
+
+    def body(self) -> dict[str, Any]:
+        """Return the JSON body that is sent."""
+        messages = [{"role": m.role, "content": m.content} for m in self.messages]
+        return {"model": self.model, "messages": messages, **self.settings}
+
+    def address(self, endpoint: str) -> str:
+        """Return the sha256 under which the reply is kept.
+
+        Args:
+            endpoint: The endpoint's address: the same name may be another model elsewhere.
+
+        Raises:
+            FingerprintError: A setting is not plain JSON.
+        """
+        identity = {
+            "version": ADDRESS_VERSION,
+            "endpoint": endpoint,
+            "body": self.body(),
+            "sample": self.sample,
+        }
+        return digest(canonical_json(identity, "request"))
+
+    @property
+    def expected_prompt_tokens(self) -> int:
+        """About how many tokens the prompt has."""
+        characters = sum(len(m.content) for m in self.messages)
+        return characters // CHARACTERS_PER_TOKEN + TOKENS_PER_MESSAGE * len(self.messages)
+
+    @property
+    def most_prompt_tokens(self) -> int:
+        """How many tokens the prompt has at most.
+
+        A token of a byte-level vocabulary is one byte or more. Tools are sent as text as well.
+        """
+        size = sum(len(m.content.encode()) for m in self.messages)
+        tools = len(str(self.settings.get("tools", "")).encode())
+        around = TOKENS_PER_MESSAGE * (len(self.messages) + 1) + TOKENS_PER_TEMPLATE
+        return size + tools + around
+
+    @property
+    def most_completion_tokens(self) -> int:
+        """How many tokens the reply has at most."""
+        for name in ("max_tokens", "max_completion_tokens"):
+            if isinstance(limit := self.settings.get(name), int):
+                return limit
+        return UNLIMITED_REPLY
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A reply as it came, with what is read from it.
+
+    Attributes:
+        raw: The whole JSON body.
+        cached: Whether it was read from the cache, and so cost nothing now.
+    """
+
+    raw: Mapping[str, Any]
+    cached: bool = False
+
+    @property
+    def choice(self) -> Mapping[str, Any]:
+        """The first choice."""
+        choice: Mapping[str, Any] = self.raw["choices"][0]
+        return choice
+
+    @property
+    def text(self) -> str:
+        """The message's text; empty where there is none (refused, filtered or a tool call)."""
+        content = (self.choice.get("message") or {}).get("content")
+        return content if isinstance(content, str) else ""
+
+    @property
+    def tool_arguments(self) -> str | None:
+        """The arguments of the first tool call, or None where there is no tool call."""
+        calls = (self.choice.get("message") or {}).get("tool_calls")
+        first = calls[0] if isinstance(calls, list) and calls else None
+        function = first.get("function") if isinstance(first, Mapping) else None
+        arguments = function.get("arguments") if isinstance(function, Mapping) else None
+        return arguments if isinstance(arguments, str) else None
+
+    @property
+    def usage(self) -> tuple[int, int] | None:
+        """Tokens of the prompt and of the completion, or None where the endpoint does not say."""
+        usage = self.raw.get("usage")
+        if not isinstance(usage, Mapping):
+            return None
+        counts = (usage.get("prompt_tokens"), usage.get("completion_tokens", 0))
+        if all(type(count) is int and count >= 0 for count in counts):
+            return int(counts[0]), int(counts[1])  # type: ignore[arg-type]
+        return None
+
+
+def is_reply(raw: object) -> bool:
+    """Return whether a JSON body has the form of a completion: one choice or more, as objects."""
+    if not isinstance(raw, Mapping):
+        return False
+    choices = raw.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
+        return False
+    return isinstance(choices[0].get("message"), Mapping)
+
+
+THINKING_TOKENS = 8192
+"""Room for a model's thinking, added to the limit of a reply; ours."""
+
+_SILENCED_MODELS = re.compile(r"(?:.*/)?gpt-6-(?:sol|luna)(?![^-.])")
+_THINKING_MODELS = re.compile(r"(?:.*/)?(?:o[1-9]|gpt-[5-9])(?![^-.])(?!.*-chat)")
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """The settings a model takes.
+
+    Attributes:
+        name: As in the command line.
+        thinks: Whether the model thinks before it answers.
+        silenced: Whether it would, and is told not to.
+    """
+
+    name: str
+    thinks: bool
+    silenced: bool = False
+
+    def worded(self, settings: Mapping[str, Json]) -> dict[str, Json]:
+        """Return a benchmark's settings as this model takes them."""
+        found = dict(settings)
+        if not self.thinks and not self.silenced:
+            return found
+        limit = found.pop("max_tokens", None)
+        if isinstance(limit, int):
+            found["max_completion_tokens"] = limit + (THINKING_TOKENS if self.thinks else 0)
+        if self.silenced:
+            return {**found, "reasoning_effort": "none"}
+        for name in ("temperature", "top_p"):
+            found.pop(name, None)
+        return found
+
+
+PLAIN = Dialect("plain", thinks=False)
+THINKING = Dialect("thinking", thinks=True)
+SILENCED = Dialect("silenced", thinks=False, silenced=True)
+DIALECTS = {dialect.name: dialect for dialect in (PLAIN, THINKING, SILENCED)}
+
+
+def dialect_of(model: str, option: str, name: str | None = None) -> Dialect:
+    """Return how a model is asked.
+
+    Args:
+        model: Its name: OpenAI's o1 and later and gpt-5 and later think, their chat variants and
+            all other models do not; gpt-6-sol and gpt-6-luna are told not to.
+        option: The option that says otherwise, for the error.
+        name: What that option says; None where it is not given.
+
+    Raises:
+        UserError: There is no such dialect.
+    """
+    if name is None:
+        if _SILENCED_MODELS.match(model):
+            return SILENCED
+        return THINKING if _THINKING_MODELS.match(model) else PLAIN
+    if name not in DIALECTS:
+        raise UserError(f"`{option} {name}` is unknown; give one of {', '.join(DIALECTS)}")
+    return DIALECTS[name]

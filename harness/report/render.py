@@ -1,0 +1,253 @@
+"""Reports written down: on the terminal, as Markdown, as CSV and as JSON.
+
+The words and the small tables are those of `harness.report.view`; LaTeX is `harness.report.latex`
+and HTML `harness.report.page`. On the terminal every line is legible at 80 characters. CSV has one
+line for each cell, every number with all its digits; what there is not is `NA`, which statistics
+programs read as missing, and `state` says why.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.report import view
+from harness.report.cells import Cell
+from harness.report.publication import dumps
+from harness.report.report import Report
+from harness.report.view_details import detail_blocks
+from harness.report.view_study import study_blocks
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+    from rich.console import Console, RenderableType
+
+
+WIDTH = 80
+"""Width of a text that goes to no terminal."""
+
+WIDEST = 100
+"""Wider terminals get no wider lines: figures far from their row's name are hard to follow."""
+
+
+def print_report(report: Report, console: Console | None = None, details: bool = True) -> None:
+    """Print a report.
+
+    Args:
+        report: What to print.
+        console: Where to; standard output by default.
+        details: Also print where the training prompts lie, what the creator did and the
+            assumptions.
+    """
+    from rich.console import Console
+
+    console = console or Console(highlight=False)
+    # A line break right at the edge, or a combining character, must not make a line too long.
+    width = min(console.width, WIDEST) - 2
+    for part in _parts(report, details):
+        console.print(part, width=width, highlight=False)
+
+
+def as_text(report: Report, width: int = WIDTH, details: bool = True) -> str:
+    """Return a report as plain text, no line longer than `width` columns."""
+    from rich.console import Console
+
+    file = io.StringIO()
+    print_report(report, Console(file=file, width=width, color_system=None), details)
+    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
+
+
+def _parts(report: Report, details: bool) -> Iterator[RenderableType]:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    yield Text(view.heading(report), style="bold")
+    yield names_and_texts(view.facts(report))
+    for block in [*view.blocks(report), *study_blocks(report)]:
+        yield from block_lines(block)
+    reasons = view.failures(report)
+    if reasons:
+        yield Text("\nMissing", style="bold")
+        yield from (Padding(Text(reason, style="red"), (0, 0, 0, 2)) for reason in reasons)
+    if details:
+        for block in detail_blocks(report):
+            yield from block_lines(block)
+        yield from _assumptions(report)
+
+
+def names_and_texts(pairs: Iterable[tuple[str, str]]) -> RenderableType:
+    """Return names and texts in two columns."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, text in pairs:
+        grid.add_row(Text(name, style="dim"), Text(text))
+    return grid
+
+
+def block_lines(block: view.Block) -> Iterator[RenderableType]:
+    """Yield a block: its title, its notes and its rows."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    yield Text(f"\n{block.title}", style="bold")
+    yield from (Text(note, style="dim") for note in block.notes)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(Text(block.head[0]), overflow="fold")
+    for title in block.head[1:]:
+        table.add_column(Text(title), justify="right", vertical="bottom", no_wrap=True)
+    for name, *figures in block.rows:
+        table.add_row(Text(name), *map(Text, figures))
+    yield table
+
+
+def _assumptions(report: Report) -> Iterator[RenderableType]:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    yield Text("\nAssumptions", style="bold")
+    for title, lines in view.assumption_groups(report):
+        yield Text(title)
+        for why, what in lines:
+            yield Padding(Text.assemble(what, (f" — {why}", "dim")), (0, 0, 0, 2))
+    title, notes = view.table_notes(report)
+    if notes:
+        yield Text(title)
+        yield from (Padding(Text(note), (0, 0, 0, 2)) for note in notes)
+
+
+SCHEMAS = Path(__file__).parent / "schemas"
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+_MEANS_SOMETHING = re.compile(r"([\\`*_{}\[\]<>|~&$!#])")
+_OPENS = re.compile(r"^(\d*)([-+=.)])(?=\s|$|[-=])")
+
+
+def as_markdown(report: Report) -> str:
+    """Return a report as GitHub-flavoured Markdown."""
+    notes_title, notes = view.table_notes(report)
+    return template("report.md.j2").render(
+        heading=view.heading(report),
+        facts=view.facts(report),
+        blocks=[*view.blocks(report), *study_blocks(report)],
+        failures=view.failures(report),
+        details=detail_blocks(report),
+        figures=view.figures(report),
+        groups=view.assumption_groups(report),
+        notes_title=notes_title,
+        notes=notes,
+    )
+
+
+def escape(text: str) -> str:
+    """Return a text that Markdown shows as it is, on one line and within one table cell."""
+    escaped = _MEANS_SOMETHING.sub(r"\\\1", view.plain(text))
+    # At the start of a line these would open a list or underline a heading.
+    return _OPENS.sub(r"\1\\\2", escaped)
+
+
+@functools.cache
+def template(name: str) -> Template:
+    """Return a packaged template of Markdown; every text in it goes through the filter `md`."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        # The output is Markdown, whose own escaping every text goes through in the template.
+        autoescape=False,
+    )
+    environment.filters["md"] = escape
+    return environment.get_template(name)
+
+
+MISSING = "NA"
+
+CSV_HEAD = (
+    "table",
+    "row",
+    "label",
+    "column",
+    "benchmark",
+    "unit",
+    "profile",
+    "scale",
+    "seeds",
+    "state",
+    "mean",
+    "ci_low",
+    "ci_high",
+    "baseline_row",
+    "gain",
+    "gain_ci_low",
+    "gain_ci_high",
+    "paper",
+    "paper_gain",
+    "runs",
+    "judge",
+    "reward_models",
+    "creators",
+)
+"""The columns; numbers are in the unit of the column, seeds and runs are separated by blanks, and
+models, whose names hold blanks, by `; `."""
+
+MODELS = ("reward_models", "creators")
+
+
+def as_csv(reports: Iterable[Report]) -> str:
+    """Return the cells of some reports as CSV, with one line of headings."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, CSV_HEAD, lineterminator="\n")
+    writer.writeheader()
+    for report in reports:
+        names = view.row_names(report)
+        columns = {column.id: column for column in report.table.columns}
+        for cell in report.cells:
+            column = columns[cell.column]
+            writer.writerow({
+                **{k: _text(value) for k, value in cell.as_json().items() if k in CSV_HEAD},
+                **{name: _inert("; ".join(getattr(cell, name))) or MISSING for name in MODELS},
+                "label": _inert(names[cell.row]),
+                "benchmark": _inert(view.plain(f"{column.benchmark}, {column.printed}")),
+                "unit": column.unit,
+                "paper": cell.paper_printed or MISSING,
+            })  # fmt: skip
+    return text.getvalue()
+
+
+def _inert(text: str) -> str:
+    """Return a text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return MISSING
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or MISSING
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def as_json(cells: Sequence[Cell]) -> str:
+    """Return cells as a JSON list, with a final newline."""
+    return dumps([cell.as_json() for cell in cells])
+
+
+def schema(name: str = "report") -> dict[str, Any]:
+    """Return a packaged JSON Schema: `report`, `published` or `figure`."""
+    found: dict[str, Any] = json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
+    return found
