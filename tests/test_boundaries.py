@@ -21,7 +21,7 @@ PACKAGE = ROOT / "harness"
 
 LAYERS = (
     {"errors", "foreign"},
-    {"project", "quiet", "words"},
+    {"project", "quiet", "strict", "words"},
     {"extensions"},  # what plug-ins add, by name
     {"registry", "statistics", "store"},
     {"endpoint"},  # the one place that sends requests
@@ -33,6 +33,7 @@ LAYERS = (
     {"preflight"},
     {"selection", "benchmarking"},
     {"sweep", "export"},
+    {"overview"},  # what is declared, listed, shown and checked
     {"api"},
     {"cli"},
     {"__init__"},  # the public names, each imported when it is first used

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.errors import HarnessError, UserError
-from harness.registry.hardware import Hardware
+from harness.registry.training import Hardware
 from harness.store import Json, StageContext
 from harness.worlds.answers import (
     Ask,

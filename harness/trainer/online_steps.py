@@ -37,8 +37,8 @@ from harness.models.loading import Checkpoint
 from harness.models.policy import generate
 from harness.models.reader import RewardModel
 from harness.models.reward_model import score
-from harness.registry.hardware import Hardware
 from harness.registry.recipe import Online
+from harness.registry.training import Hardware
 from harness.store.stage import StageContext
 from harness.store.unfinished import held
 from harness.trainer.model_steps import SCORING_BATCH, assistant, load_reader, user

@@ -11,8 +11,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from harness.errors import UserError
-from harness.registry.figure_rows import figure_unsupported, find_row
-from harness.registry.figures import Figure, RatingsFigure, SharesFigure, TopicsFigure
+from harness.registry.figures import (
+    Figure,
+    RatingsFigure,
+    SharesFigure,
+    TopicsFigure,
+    figure_unsupported,
+    find_row,
+)
 from harness.registry.profile import Profile, benchmark_of, table_unsupported
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Column, Row, RowKind, Table

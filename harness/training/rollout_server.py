@@ -22,7 +22,7 @@ from urllib.request import urlopen
 from trl.scripts.vllm_serve import ScriptArguments, build_command
 
 from harness.errors import HarnessError, UserError
-from harness.registry.hardware import RolloutServer
+from harness.registry.training import RolloutServer
 from harness.training.placement import HOST, Server
 from harness.training.processes import guarded, last_lines, running
 

@@ -118,7 +118,7 @@ HEAVY = (
     "harness.worlds.embedded.build.build_policy",
     "harness.report.error_rates.measure",
     "harness.worlds.real.prompts.read_pool",
-    "harness.cli.machine._measured",
+    "harness.preflight.checks.check_engine",
     "harness.evaluation.benchmark_homes.fetch",
     "harness.endpoint.client.Client.ask",
     "harness.evaluation.lm_eval_run.measure",

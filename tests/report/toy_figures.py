@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from toy_tables import PROVENANCE
 
-from harness.registry.figure_files import load_figures
-from harness.registry.figures import Figure
+from harness.registry.figures import Figure, load_figures
 from harness.registry.load import load_tables
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.schema import Table

@@ -22,7 +22,7 @@ from by_hand import Logs
 from test_placement import TEN, assert_same, trained
 
 from harness.errors import HarnessError, UserError
-from harness.registry.hardware import Hardware, configuration_file, shipped_configurations
+from harness.registry.training import Hardware, configuration_file, shipped_configurations
 from harness.training import launch as launching
 from harness.training.checkpoints import last_checkpoint
 from harness.training.launch import FAILURE, LOG, _say_why, configuration, train_launched

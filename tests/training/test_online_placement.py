@@ -19,7 +19,7 @@ from tiny_gemma import build_tiny_gemma
 from trl.trainer.rloo_config import RLOOConfig
 
 from harness.errors import HarnessError, UserError
-from harness.registry.hardware import RolloutServer
+from harness.registry.training import RolloutServer
 from harness.store.unfinished import held
 from harness.training import oaif, placement, rloo, rollout_server
 from harness.training.experimental import OnlineDPOConfig

@@ -60,9 +60,9 @@ from harness.registry.documents import (
     nearest,
     read_declared,
 )
-from harness.registry.recipe import Strict
 from harness.registry.yaml_reader import Loc
 from harness.store.fingerprint import Json, canonical_json, digest
+from harness.strict import Strict
 from harness.worlds.real.unusable import LIMITS, Limits, why_unusable
 
 IN_DEPTH = ("constraints", "deepening", "concretizing", "reasoning")
