@@ -137,7 +137,7 @@ def grid(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: str =
 
 def save(text: str, output: Path) -> None:
     """Write a file whole, and say where it is."""
-    from harness.store.faults import explained
+    from harness.runtime.files import explained
 
     with writing("--output", output) as path, explained(f"writing {path.name}", path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)

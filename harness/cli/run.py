@@ -29,7 +29,7 @@ from harness.words import counted
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.engine import Event
+    from harness.runtime import Event
     from harness.selection.planning import GroupSummary, RunPlan, Summary
     from harness.selection.reporting import Report
     from harness.selection.why import Cause, ExplainedStage, Explanation
@@ -149,7 +149,7 @@ def run(
 def _progress(planned: RunPlan, *, stderr: bool) -> Iterator[Callable[[Event], None]]:
     """Show how a run goes; yield what takes its events."""
     from harness.cli.live import progress
-    from harness.engine import Tally
+    from harness.runtime import Tally
     from harness.trainer.execution import EXPECTED_S
 
     tally = Tally(planned.stages, planned.store, planned.jobs, EXPECTED_S)

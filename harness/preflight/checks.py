@@ -45,9 +45,9 @@ def check_engine(
     Raises:
         HarnessError: The engine or the policy is not on this machine.
     """
-    from harness.solver.environment import identity
-    from harness.solver.opening import opening
-    from harness.solver.parity import measure
+    from harness.inference.environment import identity
+    from harness.inference.logprob_check import measure
+    from harness.inference.solver import opening
     from harness.worlds.answers import place_of
     from harness.worlds.lookup import resolve, world_of
 

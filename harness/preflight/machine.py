@@ -17,7 +17,7 @@ from typing import Literal
 
 from harness.errors import HarnessError
 from harness.project import work_dir
-from harness.store import available_cores
+from harness.runtime import available_cores
 from harness.strict import Strict
 
 ENGINES = ("torch", "transformers", "trl", "vllm", "sglang", "ray", "alpaca-eval", "lm-eval")

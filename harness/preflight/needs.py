@@ -136,7 +136,7 @@ def _packages(profile: Profile) -> Iterator[Need]:
 
 
 def _engine(engine: str) -> Need:
-    from harness.solver.environment import installed
+    from harness.inference.environment import installed
 
     what = f"engine {engine}"
     variable = f"HARNESS_{engine.upper()}_PYTHON"

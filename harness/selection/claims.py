@@ -15,8 +15,8 @@ from harness.registry.schema import Table
 from harness.report.claims import judge_figures, judge_published, judge_runs, lacking_rows
 from harness.report.publish import read_published
 from harness.report.verdicts import Verdict, judge_without
+from harness.runtime import Store
 from harness.selection.selection import select
-from harness.store import Store
 from harness.trainer.runs import plan_table
 
 

@@ -11,12 +11,21 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from harness.cost.limits import Limits, over_limits
-from harness.engine import Event, Plan, StageFailed, StageFinished, StageProgress
 from harness.errors import HarnessError, UserError
 from harness.registry.profile import Profile
+from harness.runtime import (
+    STATES,
+    Event,
+    Plan,
+    Stage,
+    StageFailed,
+    StageFinished,
+    StageProgress,
+    State,
+    Store,
+)
 from harness.selection.names import again
 from harness.selection.work import GroupRuns, Work, parts_of
-from harness.store import STATES, Stage, State, Store
 from harness.strict import Output, Strict
 from harness.trainer import execution
 from harness.trainer.runs import FigureRuns, TableRuns
@@ -24,7 +33,7 @@ from harness.words import counted, duration
 
 if TYPE_CHECKING:
     from harness.cost.pricing import Price
-    from harness.engine import Outcome
+    from harness.runtime import Outcome
     from harness.selection.reporting import Report
     from harness.tracking import Tracker
 

@@ -24,6 +24,7 @@ from harness.registry import declared
 from harness.registry.figures import Figure, find_figure
 from harness.registry.profile import Profile
 from harness.registry.schema import Table
+from harness.runtime import Store
 from harness.selection.names import (
     DEFAULT_PROFILE,
     DEFAULT_SEEDS,
@@ -32,11 +33,10 @@ from harness.selection.names import (
     seeds_of,
     workers_of,
 )
-from harness.store import Store
 
 if TYPE_CHECKING:
-    from harness.engine import Event
     from harness.report.asked import Shown
+    from harness.runtime import Event
     from harness.selection.planning import PriceOptions, RunPlan
     from harness.selection.reporting import Report
     from harness.selection.why import Explanation

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from harness.engine import Plan
 from harness.registry.profile import Profile, supported_rows
 from harness.registry.recipe import Recipe, flattened, in_short
 from harness.registry.schema import Row, Table
-from harness.store import Stage, State, Store
-from harness.store.manifest import record_of
+from harness.runtime import Plan, Stage, State, Store
+from harness.runtime.manifest import record_of
 from harness.strict import Output, Strict
 from harness.trainer.plan import Run
 from harness.trainer.runs import plan_table

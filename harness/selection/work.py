@@ -14,7 +14,7 @@ from harness.errors import UserError
 from harness.registry import declared
 from harness.registry.profile import Profile, table_unsupported
 from harness.registry.schema import Table
-from harness.store import Stage
+from harness.runtime import Stage
 from harness.trainer.plan import Run
 from harness.trainer.runs import FigureRuns, TableRuns, plan_table
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from harness.errors import HarnessError, UserError
 from harness.registry.training import Hardware
-from harness.store import Json, StageContext
+from harness.runtime import Json, StageContext
 from harness.worlds.answers import (
     Ask,
     PolicyAnswer,

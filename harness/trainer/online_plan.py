@@ -17,8 +17,7 @@ from harness.extensions import METRICS
 from harness.registry.profile import Profile
 from harness.registry.recipe import Online, Recipe
 from harness.registry.training import OnlineTraining
-from harness.store.fingerprint import Json
-from harness.store.stage import Stage
+from harness.runtime.stage import Json, Stage
 from harness.trainer.factory import StageFactory
 
 

@@ -39,8 +39,8 @@ from harness.models.reader import RewardModel
 from harness.models.reward_model import score
 from harness.registry.recipe import Online
 from harness.registry.training import Hardware
-from harness.store.stage import StageContext
-from harness.store.unfinished import held
+from harness.runtime.files import held
+from harness.runtime.stage import StageContext
 from harness.trainer.model_steps import SCORING_BATCH, assistant, load_reader, user
 from harness.trainer.online_plan import stream_settings
 from harness.training.checkpoints import append_point

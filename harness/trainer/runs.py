@@ -22,7 +22,7 @@ from harness.registry.figures import (
 from harness.registry.profile import Profile, benchmark_of, table_unsupported
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Column, Row, RowKind, Table
-from harness.store.stage import Stage
+from harness.runtime.stage import Stage
 from harness.trainer.factory import VERSIONS
 from harness.trainer.plan import Planner, Run
 from harness.trainer.rewards import RewardStudy, plan_study

@@ -41,7 +41,7 @@ def rollout_server(
     Args:
         server: ports, devices and memory.
         policy: checkpoint that it loads; the trainer sends newer weights.
-        work: folder held by this process (`harness.store.unfinished.held`); receives the log.
+        work: folder held by this process (`harness.runtime.files.held`); receives the log.
         dtype: number format it computes in.
         max_length: longest prompt and rollout together, in tokens.
 

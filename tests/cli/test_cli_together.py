@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from toy_world import planned
 
-from harness.engine import Plan
 from harness.registry import declared
 from harness.registry.declared import all_profiles, all_tables, members, trains_online
+from harness.runtime import Plan
 
 FEW = ("table4", "table5", "controls")
 """Tables that need no online training, for a group that is quick to run."""

@@ -113,7 +113,7 @@ def start(*_: Any, **__: Any) -> Any:
 
 
 HEAVY = (
-    "harness.engine.local.LocalEngine.run",
+    "harness.runtime.engine.LocalEngine.run",
     "harness.sweep.conduct.run_sweep",
     "harness.worlds.embedded.build.build_policy",
     "harness.report.error_rates.measure",

@@ -19,7 +19,7 @@ from harness.registry.load import load_tables
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.schema import Table
 from harness.report.origin import behind
-from harness.store import Stage, Store
+from harness.runtime import Stage, Store
 from harness.trainer.runs import FigureRuns, plan_figure
 from harness.worlds.embedded.language import CATEGORIES, OPERATIONS, Task, render
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from harness.engine import Plan
 from harness.errors import UserError
 from harness.registry.figures import Figure, figure_unsupported, load_figures
 from harness.registry.load import load_tables
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.schema import Table
+from harness.runtime import Plan
 from harness.trainer.runs import plan_figure
 from harness.worlds.embedded import files
 from harness.worlds.embedded.language import CATEGORIES

@@ -18,7 +18,7 @@ from harness.errors import HarnessError
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Online, Recipe
 from harness.registry.training import Hardware
-from harness.store import Stage, StageContext
+from harness.runtime import Stage, StageContext
 from harness.trainer.execution import hardware_of
 from harness.trainer.online_steps import online_stage, train_here
 from harness.trainer.plan import Planner

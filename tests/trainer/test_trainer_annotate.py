@@ -12,7 +12,7 @@ import pytest
 from small_checkpoints import write_armo, write_pair_llm, write_pairrm
 
 from harness.models.reward_model import load_reward_model, score, win_probabilities
-from harness.store import StageContext
+from harness.runtime import StageContext
 from harness.trainer import model_steps
 from harness.trainer.model_steps import annotate_stage, assistant, user
 from harness.worlds.embedded import files

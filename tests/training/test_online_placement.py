@@ -20,7 +20,7 @@ from trl.trainer.rloo_config import RLOOConfig
 
 from harness.errors import HarnessError, UserError
 from harness.registry.training import RolloutServer
-from harness.store.unfinished import held
+from harness.runtime.files import held
 from harness.training import oaif, placement, rloo, rollout_server
 from harness.training.experimental import OnlineDPOConfig
 from harness.training.online import common_arguments, train_segment

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import HarnessError
-from harness.store.provenance import cpu_model
+from harness.runtime.provenance import cpu_model
 from harness.worlds.embedded.files import VERSION, Card, digest, read_card, write_card
 from harness.worlds.embedded.language import MAX_DEPTH, NAMES, Task, draw_items, score
 from harness.worlds.embedded.pretrain import PretrainConfig, pretrain

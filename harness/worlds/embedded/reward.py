@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from harness.store.stage import StageContext
+from harness.runtime.stage import StageContext
 from harness.worlds.embedded import files
 from harness.worlds.embedded.language import (
     END,

@@ -9,11 +9,10 @@ from typing import Any, cast
 import numpy as np
 
 from harness.errors import HarnessError
+from harness.inference.environment import identity
 from harness.registry.profile import WORLD
 from harness.registry.recipe import RewardRole
-from harness.solver.environment import identity
-from harness.store.fingerprint import Json
-from harness.store.stage import StageContext
+from harness.runtime.stage import Json, StageContext
 from harness.worlds.embedded import downstream, files
 from harness.worlds.embedded.creator import embedded_creator
 from harness.worlds.embedded.judge import (

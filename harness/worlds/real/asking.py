@@ -40,7 +40,7 @@ from harness.endpoint.request import ChatRequest, Dialect, Message, dialect_of
 from harness.errors import UserError
 from harness.foreign import ForeignTextError, read_json
 from harness.project import work_dir
-from harness.store.fingerprint import Json, canonical_json, digest
+from harness.runtime.stage import Json, canonical_json, digest
 
 Role = Literal["CREATOR", "SCORER", "JUDGE", "SOLVER"]
 

@@ -61,7 +61,7 @@ from harness.registry.documents import (
     read_declared,
 )
 from harness.registry.yaml_reader import Loc
-from harness.store.fingerprint import Json, canonical_json, digest
+from harness.runtime.stage import Json, canonical_json, digest
 from harness.strict import Strict
 from harness.worlds.real.unusable import LIMITS, Limits, why_unusable
 

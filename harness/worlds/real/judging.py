@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from harness.errors import HarnessError
-from harness.store import StageContext
+from harness.runtime import StageContext
 from harness.worlds.real.asking import access_to
 from harness.worlds.real.benchmarks import LM_EVAL, NOT_INSTALLED, benchmark_of_identity, kind_of
 from harness.worlds.stage_io import (

@@ -44,7 +44,7 @@ from harness.errors import HarnessError, UserError
 from harness.evaluation.published import read_records
 from harness.foreign import ForeignTextError, read_json
 from harness.project import work_dir
-from harness.store.fingerprint import Json, canonical_json, digest
+from harness.runtime.stage import Json, canonical_json, digest
 
 if TYPE_CHECKING:
     from harness.registry.profile import Prompts

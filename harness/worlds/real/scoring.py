@@ -28,8 +28,8 @@ import pyarrow as pa
 from harness.endpoint.client import UnansweredError
 from harness.errors import HarnessError
 from harness.registry.profile import Benchmark
-from harness.store import StageContext
-from harness.store.fingerprint import Json
+from harness.runtime import StageContext
+from harness.runtime.stage import Json
 from harness.worlds.real.asking import (
     SETTINGS,
     Judge,

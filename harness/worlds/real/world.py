@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from harness.errors import HarnessError, UserError
+from harness.inference.environment import identity as engine_identity
 from harness.registry.profile import WORLD, Profile
 from harness.registry.recipe import Online
-from harness.solver.environment import identity as engine_identity
-from harness.store.fingerprint import Json
-from harness.store.stage import Stage, StageContext
+from harness.runtime.stage import Json, Stage, StageContext
 from harness.worlds.protocol import (
     NO_TOPIC,
     Evolver,
