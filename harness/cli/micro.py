@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import AllowFewerOption, JobsOption, publishing
+from harness.cli.options import AllowFewerOption, JobsOption
 from harness.cli.output import console, note, writing
 from harness.errors import HarnessError, UserError
 from harness.project import PACKAGE, SHIPPED, work_dir
-from harness.selection.names import LARGEST_SEED, workers_of
+from harness.selection.names import LARGEST_SEED, publishing, workers_of
 
 if TYPE_CHECKING:
     from harness.runtime import Event, Store
