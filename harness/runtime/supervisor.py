@@ -58,7 +58,7 @@ def watch(starter: int) -> None:
     """End what a process has started when it dies."""
     own = psutil.Process()
     held: set[psutil.Process] = set()
-    print("ready", flush=True)
+    os.write(1, b"ready\n")
     while os.getppid() == starter:
         with suppress(psutil.NoSuchProcess):
             held.update(psutil.Process(starter).children(recursive=True))
