@@ -133,7 +133,7 @@ def run(
 
     report = run_sweep(order, shared, jobs, say, warn)
     if as_json:
-        print_json(report.as_json())
+        print_json(report.model_dump(mode="json"))
     else:
         _print(report)
         out.print(f"\nMore: harness sweep show {name} --publish (plots), harness ui (trials)")
@@ -151,7 +151,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show what a sweep has found: best trials, importances, Pareto front, and the winner."""
-    from harness.report.sweep_publication import publish_sweep
+    from harness.report.sweep import publish_sweep
     from harness.runtime import Store
     from harness.sweep.conduct import stored_report
 
@@ -165,7 +165,7 @@ def show(
         folder = publish_sweep(report, to.results_dir, allow_fewer=bool(to.fewer))
         note(f"published in {folder}")
     if as_json:
-        print_json(report.as_json())
+        print_json(report.model_dump(mode="json"))
     else:
         _print(report)
 
