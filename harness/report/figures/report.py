@@ -31,7 +31,7 @@ from harness.words import counted
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from harness.trainer.figure_runs import FigureRuns
+    from harness.trainer.runs import FigureRuns
 
 FILE = "figure.svg"
 """The drawing, beside a published report."""
