@@ -58,8 +58,7 @@ def inspect_machine() -> dict[str, Any]:
 
     Keys are reported as present or absent, and a tracking address without its credentials.
     """
-    from harness.tracking.database import chosen_uri
-    from harness.tracking.secrets import shown
+    from harness.tracking.connection import chosen_uri, shown
 
     total, free = _memory()
     work = work_dir()

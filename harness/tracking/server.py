@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
@@ -56,6 +56,9 @@ SILENT_S = 300.0
 
 _Item = TypeVar("_Item")
 _OURS = ("harness.", "state.", "stage.", "version.", "failure")
+_FEW = 4
+"""Most runs that are searched for one by one."""
+
 _BATCH = 1000
 _SMALL_BATCH = 100
 
@@ -80,12 +83,19 @@ class Server:
         self._experiments: dict[str, str] = {}
         self._client.search_experiments(max_results=1)
 
-    def runs(self, record: Record, *, all_of_experiment: bool = False) -> dict[str, list[Run]]:
-        """Return runs by identity: those of a record, or all of its experiment."""
-        wanted = "" if all_of_experiment else f"tags.`{ID}` = '{record.identity}'"
+    def find(self, records: Sequence[Record]) -> dict[str, list[Run]]:
+        """Return the runs there are of some records, by identity.
+
+        A few are asked for one by one; for many, all runs of their experiments are looked through.
+        """
+        self._experiments.clear()  # somebody may have deleted one since
         found: dict[str, list[Run]] = {}
-        for run in self._search([self._experiment(record)], wanted):
-            found.setdefault(run.data.tags[ID], []).append(run)
+        searched = [(self._experiment(r), f"tags.`{ID}` = '{r.identity}'") for r in records]
+        if len(records) > _FEW:
+            searched = [(place, "") for place in dict.fromkeys(place for place, _ in searched)]
+        for place, wanted in searched:
+            for run in self._search([place], wanted):
+                found.setdefault(run.data.tags[ID], []).append(run)
         return found
 
     def apply(self, record: Record, found: Iterable[Run], *, settle: bool) -> tuple[Change, str]:
@@ -196,7 +206,7 @@ class Server:
     def _first(self, record: Record, found: list[Run]) -> Run | None:
         """Return the one run of an identity that is to stay; the others are deleted."""
         if len(found) != 1:
-            found = self.runs(record).get(record.identity, [])
+            found = self.find([record]).get(record.identity, [])
         found.sort(key=lambda run: (run.info.start_time, run.info.run_id))
         for spare in found[1:]:
             self._client.delete_run(spare.info.run_id)

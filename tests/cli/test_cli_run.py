@@ -20,7 +20,7 @@ from harness.cli.output import console
 from harness.engine import Plan, StageElsewhere, StageFailed, StageFinished, StageStarted, Tally
 from harness.registry import declared
 from harness.store import Store
-from harness.tracking.database import default_uri
+from harness.tracking.connection import default_uri
 
 SMALL = ("run", "table4", "--rows", "eva-a_min", "--seeds", "0,2", "--jobs", "1")
 
