@@ -17,7 +17,7 @@ from typing import Any, Literal
 from harness.errors import UserError
 from harness.registry.documents import nearest, read_declared, read_document
 from harness.registry.profile import Profile, sources
-from harness.registry.recipe import Strict
+from harness.strict import Strict
 
 ASSUMPTIONS = Path(__file__).with_name("assumptions.yaml")
 GPUS = Path(__file__).with_name("gpus.yaml")

@@ -16,7 +16,7 @@ from harness.cost.gpu_time import GpuTime
 from harness.cost.sizes import Prompts, Sizes, base_policy
 from harness.endpoint.prices import Price, parse_price, read_prices
 from harness.registry.profile import Profile
-from harness.store.stage import Stage
+from harness.runtime.stage import Stage
 from harness.worlds.real.access import Role
 
 

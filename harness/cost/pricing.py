@@ -12,7 +12,7 @@ from harness.cost.stages import stage_cost
 from harness.endpoint.prices import Retirement, read_prices
 from harness.errors import UserError
 from harness.registry.profile import Profile
-from harness.store.stage import Stage
+from harness.runtime.stage import Stage
 from harness.worlds.real.access import Role
 from harness.worlds.real.planning import MODELS
 

@@ -15,7 +15,7 @@ from typing import cast
 from harness.eva.minibatch import StreamSettings
 from harness.eva.mixing import evolved_count
 from harness.eva.selection import selected_count
-from harness.store.stage import Stage
+from harness.runtime.stage import Stage
 
 FIRST_INPUT = {
     "generate": "prompts",

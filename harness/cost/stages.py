@@ -13,7 +13,7 @@ from harness.cost.costing import Calls, Costing, StageCost, calls
 from harness.cost.gpu_time import GpuTime
 from harness.cost.sizes import Prompts, Stretch, count_steps
 from harness.registry.recipe import Online
-from harness.store.stage import Stage
+from harness.runtime.stage import Stage
 from harness.trainer.online_plan import stream_settings
 from harness.worlds.real.benchmarks import DOWNSTREAM, KINDS, is_lm_eval, kind_of
 

@@ -24,7 +24,7 @@ from harness.registry.profile import MEANINGLESS, roles_of, source_in_words
 from harness.registry.yaml_reader import YamlFault, parse_yaml
 from harness.report.render import template
 from harness.report.scores import numbers, read_wanted
-from harness.store.store import Store
+from harness.runtime.store import Store
 from harness.worlds.lookup import resolve
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,60}")

@@ -20,11 +20,10 @@ from typing import Any
 from harness.errors import HarnessError, UserError
 from harness.export.card import CARD, card_of
 from harness.export.policy import TrainedPolicy, check_trained
-from harness.store.digests import FileEntry, seal_files
-from harness.store.faults import explained
-from harness.store.manifest import Manifest, write_json
-from harness.store.provenance import git_state
-from harness.store.store import Store
+from harness.runtime.files import FileEntry, explained, seal_files
+from harness.runtime.manifest import Manifest, write_json
+from harness.runtime.provenance import git_state
+from harness.runtime.store import Store
 
 FORMAT = 1
 """Version of the form of `lineage.json`."""

@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from harness.engine import Plan
-from harness.store import Stage, Store
+from harness.runtime import Plan, Stage, Store
 from harness.tracking.connection import Connection
 from harness.tracking.marks import Marks
 from harness.tracking.record import Status

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.foreign import read_json
-from harness.store.locks import hold
+from harness.runtime.files import hold
 from harness.tracking.connection import database_id
 from harness.tracking.record import Record, sha256
 

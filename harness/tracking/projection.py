@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.evaluation import benchmark_archive
-from harness.store import Store
-from harness.store.manifest import utc_now
+from harness.runtime import Store
+from harness.runtime.manifest import utc_now
 from harness.tracking.marks import Asked
 from harness.tracking.record import (
     LONGEST_TAG,

@@ -36,7 +36,6 @@ from mlflow.entities import (
 )
 from mlflow.exceptions import MlflowException
 
-from harness.tracking.marks import Marks
 from harness.tracking.record import (
     CURVE,
     DIGEST,
@@ -134,16 +133,15 @@ class Server:
             return True
         return False
 
-    def end_stale(self, marks: Marks) -> int:
-        """End the runs that are RUNNING and that nothing computes; return how many there were.
+    def end_stale(self, computing: Collection[str]) -> None:
+        """End the runs that are RUNNING and that nothing computes.
 
         Args:
-            marks: Those of this work folder. What processes that have ended had marked is settled.
+            computing: Identities of the runs that something of this work folder computes.
         """
-        asked = marks.read()
-        running = self._running()
-        stale = [run for run in running if not self._is_computed(run, asked.computing)]
-        for run in stale:
+        for run in self._running():
+            if self._is_computed(run, computing):
+                continue
             run_id, tags = run.info.run_id, run.data.tags
             with suppress(_Overtaken), self._overtaken(run_id):
                 # Without its digest it is written again when it is computed again.
@@ -152,8 +150,6 @@ class Server:
                 self._client.set_terminated(
                     run_id, "KILLED", round(1000 * float(tags.get(SEEN, _now())))
                 )
-        marks.gather(asked)
-        return len(stale)
 
     def _running(self) -> list[Run]:
         """Return all of our runs that are RUNNING, in whichever experiment."""

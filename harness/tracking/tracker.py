@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from harness.errors import UserError
 from harness.evaluation import benchmark_archive
 from harness.quiet import QUIET
-from harness.store import Stage, Store
+from harness.runtime import Stage, Store
 from harness.tracking.connection import (
     PATIENCE_S,
     Connection,
@@ -110,7 +110,9 @@ class _Writer:
             done = zip(wanted, changes, strict=True)
             self.notes.add(record for record, (change, _) in done if change != "kept")
             if end_stale:
-                server.end_stale(self.marks)
+                asked = self.marks.read()
+                server.end_stale(asked.computing)
+                self.marks.gather(asked)
         return changes
 
 

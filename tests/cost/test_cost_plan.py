@@ -10,11 +10,11 @@ from harness.cost.assumptions import Hardware, hardware_of, known_gpus, listed
 from harness.cost.costing import Costing
 from harness.cost.pricing import Limits, Price, over_limits, price
 from harness.cost.stages import stage_cost
-from harness.engine import Plan
 from harness.errors import UserError
 from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe
-from harness.store.stage import Stage
+from harness.runtime import Plan
+from harness.runtime.stage import Stage
 from harness.trainer.plan import Planner
 
 EVA = {"algorithm": "dpo", "chain": ("human", "eva")}
