@@ -24,7 +24,7 @@ from harness.tracking.connection import Connection
 from harness.tracking.marks import Marks
 from harness.tracking.record import Status
 from harness.tracking.runs import run_identity, run_record, trained_in
-from harness.trainer.table_runs import asked_together
+from harness.trainer.runs import asked_together
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from harness.registry.profile import Profile
     from harness.tracking.server import Server
     from harness.trainer.plan import Run
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 SIGN_S = 60.0
 """Seconds between two signs of life of the runs that are computed."""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from harness.registry.schema import Row
     from harness.report.cells import Cell
     from harness.report.sweep import SweepTrial
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 _TRIALS_NOTE = (
     "One run for each trial of the sweep `{}` at the profile `{}`, measured on validation prompts; "

@@ -45,7 +45,7 @@ from harness.tracking.projection import (
 )
 from harness.tracking.record import Record, join
 from harness.tracking.runs import run_identity, run_record
-from harness.trainer.table_runs import asked_together
+from harness.trainer.runs import asked_together
 
 if TYPE_CHECKING:
     from harness.registry.profile import Profile
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from harness.report.sweep import SweepTrial
     from harness.tracking.server import Change
     from harness.trainer.plan import Run
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 _LOG = logging.getLogger(__name__)
 

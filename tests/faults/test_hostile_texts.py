@@ -25,7 +25,7 @@ from harness.report.report import Report, assemble
 from harness.runtime import Store
 from harness.tracking.marks import Asked
 from harness.tracking.projection import table_records
-from harness.trainer.table_runs import TableRuns
+from harness.trainer.runs import TableRuns
 
 PIECES = (
     "<script>alert(1)</script>", "\"'><img src=x onerror=alert(2)>", "</td></table></style></div>",
