@@ -34,10 +34,10 @@ from harness.registry.recipe import (
     Recipe,
     RewardRole,
     TrainMode,
+    leaves,
 )
 from harness.registry.schema import PROMPT_SCORES, Column, Id, Row, ScoreId, Table
 from harness.registry.training import Count, Hardware, Positive, Share, Training
-from harness.registry.yaml_reader import Loc
 from harness.strict import Strict
 
 
@@ -456,15 +456,7 @@ def sources(document: Document) -> dict[str, tuple[Any, str]]:
 
     Keys are dotted, as in `training.dpo.beta`; the source is empty where there is no comment.
     """
-    found: dict[str, tuple[Any, str]] = {}
-
-    def walk(value: Any, loc: Loc) -> None:
-        if isinstance(value, Mapping):
-            for key, item in value.items():
-                walk(item, (*loc, key))
-        else:
-            comment = document.comments.get(document.line(loc), "")
-            found[".".join(str(part) for part in loc)] = (value, comment)
-
-    walk(document.data, ())
-    return found
+    return {
+        ".".join(keys): (value, document.comments.get(document.line(keys), ""))
+        for keys, value in leaves(document.data).items()
+    }
