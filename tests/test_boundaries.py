@@ -29,7 +29,8 @@ LAYERS = (
     {"inference"},  # has what `models` loads answer, by whatever engine
     {"training", "worlds"},  # train what `models` loads; answer for what a profile names
     {"trainer"},  # turns recipes into stages that call all of the above
-    {"report", "tracking", "cost"},
+    {"report", "cost"},
+    {"tracking"},  # shows in MLflow what the store and the reports hold
     {"preflight"},
     {"selection", "benchmarking"},
     {"sweep", "export"},
@@ -81,9 +82,8 @@ LIGHT_MODULES = (
     "harness.inference.environment",
     "harness.tracking",
     "harness.trainer.plan",
-    "harness.trainer.table_runs",
+    "harness.trainer.runs",
     "harness.worlds.mock.build",
-    "harness.worlds.mock.places",
     "harness.worlds.mock.server",
 )
 """Further modules of which the same holds."""

@@ -88,8 +88,7 @@ class Machine(Strict):
 
 def inspect_machine() -> Machine:
     """Return what this machine has."""
-    from harness.tracking.database import chosen_uri
-    from harness.tracking.secrets import shown
+    from harness.tracking.connection import chosen_uri, shown
 
     total, free = _memory()
     work = work_dir()
@@ -147,14 +146,14 @@ def _gpus() -> list[Gpu]:
 
 
 def _world() -> WorldFiles:
-    from harness.worlds.embedded import world
+    from harness.worlds.embedded import files
 
     problem = None
     try:
-        world.check()
+        files.check()
     except HarnessError as error:
         problem = str(error)
-    return WorldFiles(version=world.VERSION, problem=problem)
+    return WorldFiles(version=files.VERSION, problem=problem)
 
 
 def package(name: str, why: str, extra: str | None = None) -> Need:

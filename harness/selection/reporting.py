@@ -14,8 +14,7 @@ from harness.report.render import as_json
 from harness.runtime import Store
 from harness.selection.names import Format
 from harness.selection.work import Work
-from harness.trainer.figure_runs import FigureRuns
-from harness.trainer.table_runs import TableRuns
+from harness.trainer.runs import FigureRuns, TableRuns
 
 if TYPE_CHECKING:
     import pandas as pd

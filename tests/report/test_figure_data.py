@@ -24,14 +24,14 @@ from harness.report.figures.report import FigureReport, assemble_figure
 from harness.report.figures.scores import ScoreData
 from harness.report.scores import read_rows, read_scores
 from harness.runtime import Stage, Store, StoreError
-from harness.trainer.figure_runs import plan_figure
-from harness.worlds.embedded.operations import CATEGORIES, OPERATIONS
+from harness.trainer.runs import plan_figure
+from harness.worlds.embedded.language import CATEGORIES, OPERATIONS
 from harness.worlds.stage_io import write_rows
 
 
 @pytest.fixture(autouse=True)
 def _toy_world(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.trainer.table_runs.world_of", ToyWorld)
+    monkeypatch.setattr("harness.trainer.runs.world_of", ToyWorld)
 
 
 def states(report: FigureReport) -> Counter[str]:
@@ -84,7 +84,7 @@ def test_the_accuracy_of_a_reward_model_is_named_where_its_card_says_it(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "harness.worlds.embedded.planning.EmbeddedWorld.reward_model_accuracy",
+        "harness.worlds.embedded.world.EmbeddedWorld.reward_model_accuracy",
         lambda world, role: 0.9 if role == "pairwise" else None,
     )
     report = assemble_figure(toy_figure("figure4"), store)

@@ -14,7 +14,7 @@ from harness.runtime import Stage, Store
 from harness.runtime.stage import ProgressWriter
 from harness.tracking import TableState, Tracker
 from harness.trainer.plan import Planner
-from harness.trainer.table_runs import TableRuns
+from harness.trainer.runs import TableRuns
 
 NewWorkDir = Callable[[str], Path]
 SERVED = {"rloo-eva-2x": ["table1/rloo-eva-2x"]}
@@ -82,7 +82,7 @@ def test_a_half_finished_run_shows_its_finished_segments_and_syncs_once(
 ) -> None:
     store, work_dir = Store(tmp_path / "store"), new_work_dir("work")
     write(store, FIRST)
-    mark(work_dir, RUNS).end()
+    mark(work_dir, RUNS).close()
     tracker_of(work_dir, store).sync([state()])
     assert curve(work_dir) == [1, 2, 3]
     assert tracker_of(work_dir, store).sync([state()])["unchanged"] == 1

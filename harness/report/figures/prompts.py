@@ -25,7 +25,7 @@ from harness.runtime import Stage, Store
 from harness.strict import Strict
 
 if TYPE_CHECKING:
-    from harness.trainer.figure_runs import FigureRuns
+    from harness.trainer.runs import FigureRuns
     from harness.worlds.protocol import Topics
 
 Floats = NDArray[np.float64]
@@ -194,7 +194,7 @@ class ShareData(Strict):
         Raises:
             StoreError: A stored file is not what was written.
         """
-        from harness.trainer.figure_runs import topics_stage
+        from harness.trainer.runs import topics_stage
 
         figure = runs.figure
         assert isinstance(figure, SharesFigure)
@@ -258,7 +258,7 @@ def _names(topics: Topics, told: Any) -> tuple[str, ...]:
 
 def _last(rewards: Stage, topics: Topics | None, store: Store) -> Stage:
     """Return what a seed waits for: its rewards, or the topics, which a model may tell apart."""
-    from harness.trainer.figure_runs import topics_stage
+    from harness.trainer.runs import topics_stage
 
     if topics is None or store.status(rewards.fingerprint) != "done":
         return rewards
@@ -269,7 +269,7 @@ def _last(rewards: Stage, topics: Topics | None, store: Store) -> Stage:
 
 def _rewards(store: Store, stage: Stage, topics: Topics | None) -> PromptRewards:
     """Read one seed's rewards, and the topics of its prompts."""
-    from harness.trainer.figure_runs import topics_stage
+    from harness.trainer.runs import topics_stage
 
     path = store.open(stage.fingerprint) / "rewards.parquet"
     found = PromptRewards.of(read_rows(path, "prompt_id", "sample", "reward"))

@@ -32,7 +32,7 @@ from harness.runtime import Store
 from harness.strict import Strict
 
 if TYPE_CHECKING:
-    from harness.trainer.figure_runs import FigureRuns
+    from harness.trainer.runs import FigureRuns
 
 ALL = "all categories"
 """Stands for the categories while no run has been judged and none is known."""
