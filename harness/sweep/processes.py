@@ -38,7 +38,7 @@ def run_processes(order: Order, count: int, say: Say, warn: Say) -> None:
     children = [
         Child(
             "harness.sweep.processes",
-            {"order": order.as_json(), "slot": str(slot)},
+            {"order": order.model_dump(mode="json", by_alias=True), "slot": str(slot)},
             worker_environment(),
         )
         for slot in range(count)
@@ -104,7 +104,7 @@ def main(descriptor: int) -> None:
 
     request = parent.receive()
     try:
-        order = Order.from_json(request["order"])
+        order = Order.model_validate(request["order"])
         tracker = order.tracker(lambda text: send(warn=text))
         with order.engine(1, request["slot"]) as engine:
             worker = Worker(order, engine, order.claims(), tracker, lambda text: send(say=text))
