@@ -26,7 +26,7 @@ from harness.words import counted
 
 if TYPE_CHECKING:
     from harness.registry.profile import Profile
-    from harness.report.verdicts import Verdict
+    from harness.report.model import Verdict
     from harness.report.verify import Verified
     from harness.selection.reporting import Report
     from harness.selection.selection import Selection

@@ -18,13 +18,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 from harness.registry.claims import Compare
 from harness.registry.schema import PROMPT_SCORES, ScoreId, Table
-from harness.report.cells import Cell
+from harness.report.model import Cell, Verdict
 from harness.report.scores import Measured
-from harness.report.verdicts import Evidence, Verdict, judge
+from harness.report.verdicts import Evidence, judge
 
 if TYPE_CHECKING:
     import numpy as np
@@ -175,10 +175,9 @@ def _evidence(table: Table, measured: Measured, seeds: int) -> Evidence:
 
 def _whole_cell(table: Table, row: str, column: str, seeds: tuple[int, ...]) -> Cell:
     """Return a cell of which only the state matters: its scores are there."""
-    numbers: dict[str, Any] = dict.fromkeys(Cell.__dataclass_fields__)
-    stated = {"table": table.id, "row": row, "column": column, "profile": "none", "scale": "toy",
-              "seeds": seeds, "state": "ok", "runs": ()}  # fmt: skip
-    return Cell(**numbers | stated)
+    return Cell(
+        table=table.id, row=row, column=column, profile="none", scale="toy", seeds=seeds, state="ok"
+    )
 
 
 def _two_names(scores: Sequence[str]) -> Table:

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, get_args
 from harness.registry.claims import Claim, FigureClaims, Qualitative
 from harness.registry.profile import MEANINGLESS, Profile, table_unsupported
 from harness.registry.schema import Table
-from harness.report.cells import Cell, build_cells
+from harness.report.cells import build_cells
+from harness.report.model import Cell, Scale, Verdict, VerdictWord
 from harness.report.publication import dumps
 from harness.report.publish import Published
 from harness.report.scores import Measured, read_scores
-from harness.report.verdicts import Evidence, Verdict, VerdictWord, bare, judge, judge_without
+from harness.report.verdicts import Evidence, bare, judge, judge_without
 from harness.report.view import probability
 from harness.store import Store
 
@@ -62,9 +63,9 @@ def judge_runs(
 
 def judge_published(table: Table, published: Published) -> list[Verdict]:
     """Return the verdicts on a table's claims from its published scores."""
-    columns = published.report["columns"]
-    known = {c["id"]: c["by_construction"] for c in columns if c.get("by_construction")}
-    return judge(Evidence.of(table, published.cells, published.measured, by_construction=known))
+    report = published.report
+    known = {c.id: c.by_construction for c in report.columns if c.by_construction}
+    return judge(Evidence.of(table, report.cells, published.measured, by_construction=known))
 
 
 def by_construction(table: Table, profile: Profile) -> dict[str, str]:
@@ -73,7 +74,9 @@ def by_construction(table: Table, profile: Profile) -> dict[str, str]:
     return {column: reason for column, reason in reasons.items() if reason is not None}
 
 
-def judge_figures(declared: FigureClaims, verdicts: Iterable[Verdict], scale: str) -> list[Verdict]:
+def judge_figures(
+    declared: FigureClaims, verdicts: Iterable[Verdict], scale: Scale
+) -> list[Verdict]:
     """Return the verdicts on the claims that belong to no table.
 
     Args:
@@ -89,7 +92,9 @@ def judge_figures(declared: FigureClaims, verdicts: Iterable[Verdict], scale: st
     ]
 
 
-def _figure_verdict(claim: Claim, figure: str, known: Mapping[str, Verdict], scale: str) -> Verdict:
+def _figure_verdict(
+    claim: Claim, figure: str, known: Mapping[str, Verdict], scale: Scale
+) -> Verdict:
     test = claim.test
     if not isinstance(test, Qualitative) or test.measured_by is None:
         return bare(claim, figure, scale, "not_testable", getattr(test, "reason", None) or "")

@@ -19,6 +19,7 @@ from harness import foreign
 from harness.errors import HarnessError
 from harness.registry.schema import Table
 from harness.report.aa import one_recipe_twice, rate_of, simulated_nulls
+from harness.report.model import Verdict
 from harness.report.publication import (
     PAGE,
     REPORT,
@@ -33,7 +34,7 @@ from harness.report.publication import (
     sha256,
 )
 from harness.report.publish import published_folders, read_published
-from harness.report.verdicts import ALPHA, Verdict
+from harness.report.verdicts import ALPHA
 from harness.store import collect_provenance
 
 FOLDER = "error-rates"
@@ -103,7 +104,7 @@ def measure(
         if folder.parent != profile_results:
             continue
         published = read_published(folder)
-        seeds_published: Sequence[int] = published.report["seeds"]
+        seeds_published: Sequence[int] = published.report.seeds
         if len(seeds_published) < FEWEST_SEEDS:
             continue
         said(f"dealing the {len(seeds_published)} seeds of {folder.name} {deals} times")

@@ -24,12 +24,13 @@ from harness.report.publication import (
     SCORES,
     Extent,
     Kind,
+    check_files,
     dumps,
     publish_folder,
+    read_json,
     same,
 )
-from harness.report.publish import read_published
-from harness.report.scores import write_scores
+from harness.report.scores import read_score_file, write_scores
 from harness.report.sweep import (
     Scalar,
     SweepReport,
@@ -99,9 +100,10 @@ def check_sweep(folder: Path) -> int:
     Raises:
         HarnessError: A file is missing or changed, or a number does not follow from the scores.
     """
-    published = read_published(folder)
-    said = published.report["benchmarks"]
-    for before, now in zip(said, again(published.report, published.measured), strict=True):
+    check_files(folder, (PAGE, REPORT, SCORES), "sweep")
+    report = read_json(folder / REPORT, "sweep")
+    said, measured = report["benchmarks"], read_score_file(folder / SCORES)
+    for before, now in zip(said, again(report, measured), strict=True):
         for name, value in now.as_json().items():
             if not same(before[name], value):
                 raise HarnessError(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from harness.report.cells import State
+from harness.report.model import State
 
 Quantity = Literal["gain", "mean", "share", "level", "reward", "rank correlation", "count"]
 

@@ -14,7 +14,8 @@ from harness.report.figures.kinds import KINDS, Data, Kind, shown
 from harness.report.figures.point import Point
 from harness.report.figures.scores import ScoreData
 from harness.report.figures.text import blocks, counted, missing
-from harness.report.origin import Origin, origin_of
+from harness.report.model import Origin
+from harness.report.origin import origin_of
 from harness.report.publication import dumps
 from harness.report.view import Block, plain
 from harness.store import Store

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from harness.registry.figures import GainsFigure, IterationsFigure, RatingsFigure
 from harness.registry.schema import Row, Table
-from harness.report.cells import State
 from harness.report.figures.point import Quantity
+from harness.report.model import State
 from harness.report.view import signed
 
 if TYPE_CHECKING:
