@@ -17,11 +17,10 @@ from harness.cli.options import (
     ProfileOption,
     PublishOption,
     RowsOption,
-    publishing,
 )
 from harness.cli.output import console, grid, note, print_json, save, warn
 from harness.errors import HarnessError, UserError
-from harness.selection.names import DEFAULT_PROFILE, Format, parse_names, parse_seeds
+from harness.selection.names import DEFAULT_PROFILE, Format, parse_names, parse_seeds, publishing
 from harness.words import counted
 
 if TYPE_CHECKING:
@@ -168,7 +167,6 @@ def claims(
     The seeds are the most complete ones of each table; those left out are named.
     """
     from harness.registry.declared import named_profile
-    from harness.report import claims as ledger
     from harness.selection.claims import judge
 
     if published and seeds is not None:
@@ -177,7 +175,7 @@ def claims(
     scale = named_profile(profile)
     found = judge(tables or [], scale, asked, published=published, on_note=note)
     if as_json:
-        sys.stdout.write(ledger.as_json(found.verdicts))
+        print_json([verdict.as_json() for verdict in found.verdicts])
     else:
         _print_claims(found.verdicts, found.seeds)
     _note_judges(scale)
@@ -273,9 +271,10 @@ def verify(
 
     The first difference is named, and the command then fails.
     """
+    from harness.report.verify import Different
     from harness.report.verify import record as record_places
     from harness.report.verify import verify as verify_results
-    from harness.store import Store
+    from harness.runtime import Store
 
     places = parse_names("--record", record)
     try:
@@ -284,11 +283,11 @@ def verify(
         found = verify_results(project.results_dir(), Store(project.store_dir()) if store else None)
     except HarnessError as error:
         if as_json:
-            print_json({"ok": False, "difference": str(error)})
+            print_json(Different(difference=str(error)))
             raise typer.Exit(error.exit_code) from error
         raise
     if as_json:
-        print_json({"ok": True, "difference": None, **found.as_json()})
+        print_json(found)
         return
     _print_verified(found)
 

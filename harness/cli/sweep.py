@@ -12,12 +12,11 @@ from harness.cli.options import (
     JsonOption,
     ProfileOption,
     PublishOption,
-    publishing,
 )
 from harness.cli.output import console, grid, note, print_json, warn
 from harness.errors import UserError
 from harness.project import store_dir, work_dir
-from harness.selection.names import DEFAULT_PROFILE, workers_of
+from harness.selection.names import DEFAULT_PROFILE, publishing, workers_of
 from harness.words import counted
 
 if TYPE_CHECKING:
@@ -152,7 +151,7 @@ def show(
 ) -> None:
     """Show what a sweep has found: best trials, importances, Pareto front, and the winner."""
     from harness.report.sweep_publication import publish_sweep
-    from harness.store import Store
+    from harness.runtime import Store
     from harness.sweep.conduct import stored_report
 
     sweep, scale = _found(name, profile)
@@ -191,7 +190,7 @@ def _check_numbers(trials: int | None, jobs: int) -> None:
 
 def _order(sweep: Sweep, profile: Profile, trials: int | None, storage: str | None) -> Order:
     """Return what the processes of a sweep are to do."""
-    from harness.engine import Plan
+    from harness.runtime import Plan
     from harness.sweep.objective import validation_runs
     from harness.sweep.space import base_candidate
     from harness.sweep.storage import default_storage

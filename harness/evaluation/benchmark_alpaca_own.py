@@ -31,8 +31,8 @@ from harness.evaluation.benchmark_length_control import LengthControl
 from harness.evaluation.benchmark_result import LENGTH_CONTROLLED, Evaluation
 from harness.evaluation.published import preferences_from_annotations
 from harness.foreign import read_json, read_plain
+from harness.runtime.stage import Json
 from harness.statistics.intervals import mean_interval
-from harness.store.fingerprint import Json
 
 FILE_NAME = "annotator.json"
 

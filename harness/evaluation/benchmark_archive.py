@@ -17,7 +17,7 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.evaluation.benchmark_result import Evaluation
 from harness.foreign import read_json
-from harness.store.manifest import utc_now
+from harness.runtime.manifest import utc_now
 
 FILE = "evaluation.json"
 ANSWERS = "answers.jsonl"

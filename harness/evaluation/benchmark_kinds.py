@@ -33,7 +33,7 @@ from harness.evaluation.benchmark_result import (
     evaluate_judgments,
     evaluate_ratings,
 )
-from harness.store.fingerprint import Json
+from harness.runtime.stage import Json
 
 
 @dataclass(frozen=True)

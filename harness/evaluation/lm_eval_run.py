@@ -25,7 +25,7 @@ from harness.errors import HarnessError, UserError
 from harness.evaluation.benchmark_archive import write, write_lines
 from harness.evaluation.lm_eval_tasks import TASKS, Task
 from harness.foreign import read_json
-from harness.store.fingerprint import Json, canonical_json, digest
+from harness.runtime.stage import Json, canonical_json, digest
 
 BATCH_SIZE = "4"
 """As in the authors' script."""

@@ -17,15 +17,13 @@ from typing import TYPE_CHECKING
 
 from harness.errors import HarnessError
 from harness.foreign import read_json
-from harness.store.faults import explained
-from harness.store.scratch import scratch
+from harness.runtime.files import explained, scratch
 
 if TYPE_CHECKING:
     from harness.registry.profile import Profile
     from harness.registry.schema import Table
-    from harness.store import Store
-    from harness.trainer.figure_runs import FigureRuns
-    from harness.trainer.table_runs import TableRuns
+    from harness.runtime import Store
+    from harness.trainer.runs import FigureRuns, TableRuns
 
 
 def remember(work_dir: Path, table: str, profile: str, seeds: Sequence[int]) -> None:
@@ -113,7 +111,7 @@ def shown_seeds(
         StoreError: The store cannot be read.
     """
     from harness.report.claims import lacking_rows
-    from harness.trainer.table_runs import plan_table
+    from harness.trainer.runs import plan_table
 
     asked = ever_asked(work_dir, table.id, profile.name)
     if rows is None:

@@ -35,11 +35,11 @@ from harness.report.reward_study import study_of
 from harness.report.rows import Costs, creations, online_costs, prompt_distances
 from harness.report.scores import Measured, read_scores, scores_of
 from harness.report.view import plain, state_words
-from harness.store import Store
+from harness.runtime import Store
 
 if TYPE_CHECKING:
     from harness.statistics import Scores
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 ScoresBehind = Callable[[Cell], "Scores | None"]
 """Returns the scores behind a cell, None where it has no numbers."""

@@ -25,11 +25,11 @@ from harness.registry.schema import Column, Row, Table
 from harness.report.model import Cell, State
 from harness.report.origin import Makers, makers_of
 from harness.report.scores import Measured, Numbers, numbers, read_scores
-from harness.store import Stage, Store
+from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:
     from harness.trainer.plan import Run
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 
 def build_cells(

@@ -3,8 +3,6 @@
 A table is judged from a store or from its published scores, and a claim that belongs to a figure
 from the claims that measure it. All of them are in the ledger, whatever has run: a claim of a
 table that a profile cannot run is `not_run`, with the reason.
-
-The JSON form is that of `harness claims --json`, whose schema is packaged with the command line.
 """
 
 from __future__ import annotations
@@ -18,15 +16,14 @@ from harness.registry.profile import MEANINGLESS, Profile, table_unsupported
 from harness.registry.schema import Table
 from harness.report.cells import build_cells
 from harness.report.model import Cell, Scale, Verdict, VerdictWord
-from harness.report.publication import dumps
 from harness.report.publish import Published
 from harness.report.scores import Measured, read_scores
 from harness.report.verdicts import Evidence, bare, judge, judge_without
 from harness.report.view import probability
-from harness.store import Store
+from harness.runtime import Store
 
 if TYPE_CHECKING:
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 
 WORDS: tuple[VerdictWord, ...] = get_args(VerdictWord)
@@ -129,11 +126,6 @@ def lacking_rows(table: Table, profile: Profile) -> dict[str, str]:
 def counts(verdicts: Sequence[Verdict]) -> dict[VerdictWord, int]:
     """Return how often each verdict was reached, in a fixed order."""
     return {word: sum(verdict.verdict == word for verdict in verdicts) for word in WORDS}
-
-
-def as_json(verdicts: Sequence[Verdict]) -> str:
-    """Return verdicts as a JSON list, with a final newline."""
-    return dumps([verdict.as_json() for verdict in verdicts])
 
 
 PRIMARY = "* primary, tested at 5%; the others are Holm-corrected within their table."

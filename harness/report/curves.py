@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.store import Store
+from harness.runtime import Store
 
 if TYPE_CHECKING:
     from harness.trainer.plan import Run
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 WINDOW = 25
 """Steps of the running mean."""

@@ -35,7 +35,7 @@ from harness.report.publication import (
 )
 from harness.report.publish import published_folders, read_published
 from harness.report.verdicts import ALPHA
-from harness.store import collect_provenance
+from harness.runtime import collect_provenance
 
 FOLDER = "error-rates"
 

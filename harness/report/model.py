@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 from pydantic import ConfigDict, Field, PrivateAttr, field_validator
 
 from harness.errors import HarnessError
-from harness.registry.recipe import Strict
 from harness.registry.schema import Id
+from harness.strict import Strict
 
 if TYPE_CHECKING:
     from harness.evaluation.calibration_record import Calibration
@@ -101,6 +101,10 @@ class Cell(Part):
     """What evolves the prompts of its runs; empty where nothing does."""
     reason: str | None = Field(default=None, exclude=True)
     """Why a cell failed or is not available, where a stage says so; not part of the JSON form."""
+
+
+Cells = list[Cell]
+"""What `harness report TABLE --json` prints."""
 
 
 class ReportColumn(Part):
@@ -409,6 +413,10 @@ class Verdict(Part):
         if self.verdict == "supported" and self.by_construction is not None:
             marks.append("by construction")
         return f"{word} ({', '.join(marks)})" if marks else word
+
+
+Verdicts = list[Verdict]
+"""What `harness claims --json` prints."""
 
 
 class Report(Part):

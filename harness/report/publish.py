@@ -57,11 +57,11 @@ from harness.report.scores import (
     scores_of,
     write_scores,
 )
-from harness.store import Store
+from harness.runtime import Store
 
 if TYPE_CHECKING:
     from harness.statistics import Scores
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 
 OF_STUDY = "study"

@@ -27,13 +27,13 @@ from harness.report.scores import (
     read_rows,
     read_scores,
 )
-from harness.store import Stage, Store
+from harness.runtime import Stage, Store
 from harness.trainer.rewards import SEED
 from harness.worlds.protocol import ACCURACY, BEST_OF_N
 
 if TYPE_CHECKING:
     from harness.statistics import ScoreMatrix
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 MEASURES = ("accuracy", "best_of_n", "gain")
 PAIRS = (("accuracy", "gain"), ("accuracy", "best_of_n"), ("best_of_n", "gain"))

@@ -16,12 +16,12 @@ from harness.report.cells import Failures
 from harness.report.model import Creation, OfRow, OnlineCost, PromptDistance, RowCost
 from harness.report.origin import JUDGING, made_by, stage_summary
 from harness.report.scores import read_rows
-from harness.store import Stage, Store
+from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:
     from harness.statistics.distance import Bigrams
     from harness.trainer.plan import Run
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 Numbers = dict[str, float | None]
 """Numbers of one seed by name; None where a stage does not record one."""

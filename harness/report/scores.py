@@ -19,14 +19,14 @@ import numpy as np
 from harness.errors import HarnessError
 from harness.registry.profile import Profile, benchmark_of
 from harness.registry.schema import PROMPT_SCORES
-from harness.store import Store
+from harness.runtime import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from harness.statistics import Scores
     from harness.trainer.plan import Run
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 
 Key = tuple[str, int, str]

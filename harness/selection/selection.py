@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING
 
 from harness.errors import UserError
 from harness.project import store_dir, work_dir
-from harness.registry import declared, groups
+from harness.registry import declared
 from harness.registry.figures import Figure, find_figure
 from harness.registry.profile import Profile
 from harness.registry.schema import Table
+from harness.runtime import Store
 from harness.selection.names import (
     DEFAULT_PROFILE,
     DEFAULT_SEEDS,
@@ -32,15 +33,15 @@ from harness.selection.names import (
     seeds_of,
     workers_of,
 )
-from harness.store import Store
 
 if TYPE_CHECKING:
-    from harness.engine import Event
     from harness.report.asked import Shown
+    from harness.runtime import Event
     from harness.selection.planning import PriceOptions, RunPlan
     from harness.selection.reporting import Report
+    from harness.selection.why import Explanation
     from harness.selection.work import Work
-    from harness.trainer.figure_runs import FigureRuns
+    from harness.trainer.runs import FigureRuns
 
 Seeds = str | int | Iterable[int] | None
 """Seeds: a text such as `0-4`, numbers, or None for those that suit."""
@@ -81,7 +82,7 @@ class Selection:
     @property
     def is_group(self) -> bool:
         """Whether it is several tables under one name."""
-        return self.name in groups.GROUPS
+        return self.name in declared.GROUPS
 
     @property
     def id(self) -> str:
@@ -152,6 +153,21 @@ class Selection:
             lacking or {},
         )
 
+    def why(self, row: str, seed: int = 0) -> Explanation:
+        """Return which stages of a row of a table are shared, and what makes the others new.
+
+        Args:
+            row: Id of the row.
+            seed: Root seed.
+
+        Raises:
+            UserError: It is no table, there is no such row, or the profile cannot run it.
+        """
+        from harness.selection.why import explain
+
+        table, _ = declared.named_table(self.name)
+        return explain(table, row, self.profile, seed, Store(store_dir()))
+
     def run(
         self,
         seeds: Seeds = None,
@@ -189,7 +205,7 @@ class Selection:
         """
         from harness.report.page.from_store import runnable
         from harness.selection.reporting import FigureReport, GroupReport, TableReport
-        from harness.trainer.table_runs import plan_table
+        from harness.trainer.runs import plan_table
 
         note, store = on_note or _ignore, Store(store_dir())
         if self.figure is not None:
@@ -314,7 +330,7 @@ class Selection:
             UserError: The profile cannot run it, or a row does not exist.
         """
         from harness.selection.work import plan_group
-        from harness.trainer.table_runs import plan_table
+        from harness.trainer.runs import plan_table
 
         if self.figure is not None:
             runs = self._figure_runs(self.figure, seeds)
@@ -373,7 +389,7 @@ class Selection:
         return most_complete(runs, Store(store_dir()), last).seeds
 
     def _figure_runs(self, figure: Figure, seeds: Sequence[int]) -> FigureRuns:
-        from harness.trainer.figure_runs import plan_figure
+        from harness.trainer.runs import plan_figure
 
         return plan_figure(figure, self.declared, self.profile, seeds)
 
@@ -428,7 +444,7 @@ def select(
     )
     asked = None if seeds is None else seeds_of(seeds)
     tables, figure, known = _found(name)
-    if name in groups.GROUPS:
+    if name in declared.GROUPS:
         if wanted is not None:
             raise UserError(
                 f"`--rows` names rows of one table; name that table instead of `{name}`"
@@ -436,7 +452,7 @@ def select(
     elif figure is not None and wanted is not None:
         raise UserError(f"`{name}` names its own rows; leave out `--rows`")
     elif skip_unsupported:
-        names = " or ".join(f"`{group}`" for group in groups.GROUPS)
+        names = " or ".join(f"`{group}`" for group in declared.GROUPS)
         raise UserError(f"`--skip-unsupported` goes with {names}; leave it out for `{name}`")
     scale = declared.named_profile(profile)
     return Selection(name, scale, wanted, asked, skip_unsupported, tables, figure, known)
@@ -444,8 +460,8 @@ def select(
 
 def _found(name: str) -> tuple[tuple[Table, ...], Figure | None, Mapping[str, Table]]:
     """Return the tables or the figure of a name, and all declared tables."""
-    if name in groups.GROUPS:
-        return tuple(groups.members(name, declared.all_tables())), None, declared.all_tables()
+    if name in declared.GROUPS:
+        return tuple(declared.members(name, declared.all_tables())), None, declared.all_tables()
     if is_figure(name):
         return (), find_figure(declared.all_figures(), name), declared.all_tables()
     table, known = declared.named_table(name)

@@ -11,12 +11,11 @@ from harness.registry.schema import Table
 from harness.report.asked import ever_asked, shown_seeds
 from harness.report.cells import build_cells
 from harness.report.model import Cell
+from harness.runtime import Store
 from harness.selection.reporting import FigureReport, Report
 from harness.selection.work import Work, parts_of
-from harness.store import Store
 from harness.tracking import TableState, Tracker
-from harness.trainer.figure_runs import plan_figure
-from harness.trainer.table_runs import TableRuns, cells_served, plan_table
+from harness.trainer.runs import TableRuns, cells_served, plan_figure, plan_table
 
 
 def tracker_of(store: Store, warn: Callable[[str], None]) -> Tracker:

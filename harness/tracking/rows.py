@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from harness.store import Store
+from harness.runtime import Store
 from harness.tracking.marks import Asked
 from harness.tracking.record import Record, Status, join, metric_name, sha256
 from harness.tracking.runs import LONGEST_TAG, run_record
 
 if TYPE_CHECKING:
     from harness.registry.schema import Row
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 _INHERITED = ("policy", "reward_model", "creator", "judge", "benchmarks", "commit", "dirty")
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from harness.store import Stage, Store
+from harness.runtime import Stage, Store
 from harness.tracking.database import chosen_uri, open_server, reached, write_lock
 from harness.tracking.live import Live
 from harness.tracking.marks import Asked, Mark, Marks
@@ -26,12 +26,12 @@ from harness.tracking.patience import PATIENCE_S, attempt
 from harness.tracking.record import Record
 from harness.tracking.rows import CellLike, table_records
 from harness.tracking.writer import LiveWriter
-from harness.trainer.table_runs import asked_together
+from harness.trainer.runs import asked_together
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 _LOG = logging.getLogger(__name__)
 

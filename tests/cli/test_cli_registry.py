@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from harness.cli.tables import profiles_in_short
-from harness.cost import assumptions, hardware, shapes
+from harness.cost import assumptions as cost
 from harness.project import PACKAGE, declaration_dirs
 from harness.registry import documents, yaml_reader
 from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import unsupported
-from harness.registry.wording import in_short
+from harness.registry.recipe import in_short
 
 
 def test_list_names_every_table_with_the_paper_s_362_values(says: Callable[..., Any]) -> None:
-    listed = [item for item in says("list", "list") if item["kind"] != "figure"]
+    listed = says("list", "list")["tables"]
     paper = [f"table{n}" for n in (1, 2, *range(4, 17))]
     assert [table["id"] for table in listed] == [*paper, "controls", "reward-models"]
     assert sum(table["paper_values"] for table in listed) == 362
@@ -34,9 +34,7 @@ def test_list_names_every_table_with_the_paper_s_362_values(says: Callable[..., 
 
 def test_a_table_is_runnable_only_where_each_of_its_cells_is(says: Callable[..., Any]) -> None:
     tables, profiles = all_tables(), all_profiles()
-    for listed in says("list", "list"):
-        if listed["kind"] == "figure":
-            continue
+    for listed in says("list", "list")["tables"]:
         table = tables[listed["id"]]
         for name, profile in profiles.items():
             reasons = [
@@ -96,6 +94,7 @@ def test_a_recipe_in_short_says_what_is_not_the_default() -> None:
 def test_validate_counts_what_is_declared(says: Callable[..., Any]) -> None:
     found = says("validate", "validate")
     assert found == {
+        "schema_version": 1,
         "ok": True,
         "tables": 15,
         "figures": 8,
@@ -118,7 +117,7 @@ def test_validate_reads_every_declaration_there_is(
     real = yaml_reader.read_text
     for module in (yaml_reader, documents):
         monkeypatch.setattr(module, "read_text", lambda path: (read.add(path), real(path))[1])
-    for cached in (hardware.known_gpus, shapes.known_shapes, assumptions.assumptions):
+    for cached in (cost.known_gpus, cost.known_shapes, cost.assumptions):
         cached.cache_clear()
     assert says("validate", "validate")["ok"]
     places = [*declaration_dirs(), PACKAGE]
@@ -130,8 +129,8 @@ def test_validate_reads_every_declaration_there_is(
     [
         "harness.sweep.declaration.FOLDER",
         "harness.registry.deviations.FILE",
-        "harness.worlds.real.templates.OWN_TEMPLATES",
-        "harness.cost.shapes.FILE",
+        "harness.worlds.real.creator.OWN_TEMPLATES",
+        "harness.cost.assumptions.SHAPES",
     ],
 )
 def test_validate_names_the_problems_of_further_declarations(
@@ -139,7 +138,7 @@ def test_validate_names_the_problems_of_further_declarations(
 ) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("strange: 1\nstrange: 2\n", encoding="utf-8")
-    shapes.known_shapes.cache_clear()
+    cost.known_shapes.cache_clear()
     monkeypatch.setattr(target, tmp_path if target.endswith("FOLDER") else wrong)
     problems = says("validate", "validate", code=2)["problems"]
     assert {(p["file"], p["line"]) for p in problems} >= {(str(wrong), 1), (str(wrong), 2)}

@@ -31,7 +31,7 @@ from harness.evaluation.lm_eval_tasks import evaluate_results, read_results
 from harness.evaluation.mt_bench import parse_rating
 from harness.worlds.real.asking import Judge as Asked
 from harness.worlds.real.asking import ask, only_field
-from harness.worlds.real.generator import EndpointGenerator
+from harness.worlds.real.creator import EndpointGenerator
 from harness.worlds.real.scoring import COMPLEXITY
 
 PRICE = Price(10.0, 30.0)

@@ -23,9 +23,9 @@ from harness.report.latex import as_latex
 from harness.report.model import Report
 from harness.report.page.page import as_html
 from harness.report.render import CSV_HEAD, as_csv, as_json, as_markdown, as_text
-from harness.store import Store
+from harness.runtime import Store
 from harness.tracking.rows import Asked, table_records
-from harness.trainer.table_runs import TableRuns
+from harness.trainer.runs import TableRuns
 
 PIECES = (
     "<script>alert(1)</script>", "\"'><img src=x onerror=alert(2)>", "</td></table></style></div>",

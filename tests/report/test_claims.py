@@ -23,7 +23,7 @@ from harness.report.model import Cell, Verdict
 from harness.report.publish import read_published
 from harness.report.scores import Measured
 from harness.report.verdicts import Evidence, judge, judge_without
-from harness.store import Store
+from harness.runtime import Store
 
 ROWS = ("a", "b", "c", "d")
 SHARE = {"share": 0.25, "of": ["a", "c"]}

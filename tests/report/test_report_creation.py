@@ -14,8 +14,8 @@ from harness.report.model import Creation, Report
 from harness.report.render import as_markdown, as_text
 from harness.report.rows import creations, creator_stages
 from harness.report.view_details import creation_block
-from harness.store import Store
-from harness.trainer.table_runs import TableRuns
+from harness.runtime import Store
+from harness.trainer.runs import TableRuns
 
 SELECT = {"selected": 4, "without_weight": 1, "without_spread": 0.25}
 EVOLVE = {"calls": 20, "dropped": 2, "unusable": {"leftover": 1, "unchanged": 4}}

@@ -18,9 +18,9 @@ from harness.report.build import build_report
 from harness.report.curves import WINDOW, curves_of, draw_curves
 from harness.report.rows import online_costs
 from harness.report.view_details import detail_blocks
-from harness.store import Stage, Store
-from harness.store.progress import ProgressWriter
-from harness.trainer.table_runs import TableRuns
+from harness.runtime import Stage, Store
+from harness.runtime.stage import ProgressWriter
+from harness.trainer.runs import TableRuns
 
 STEPS = 125
 DECLARATION: dict[str, Any] = {

@@ -25,9 +25,9 @@ from harness.report.rows import prompt_distances
 from harness.report.verify import verify
 from harness.report.view import column_blocks, facts
 from harness.report.view_details import distance_block
-from harness.store import Store
+from harness.runtime import Store
 from harness.trainer.plan import Planner
-from harness.trainer.table_runs import TableRuns
+from harness.trainer.runs import TableRuns
 
 TABLE = load_tables()["table7"]
 MICRO = load_profiles()["micro"]

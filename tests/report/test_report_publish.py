@@ -33,7 +33,7 @@ from harness.report.publication import (
 )
 from harness.report.publish import check, publish, published_folders, read_published, recompute
 from harness.report.verify import verify
-from harness.store import Store
+from harness.runtime import Store
 
 
 @pytest.fixture
@@ -266,7 +266,7 @@ from harness.report.publish import publish
 from harness.report.publish import check
 from harness.report.build import build_report
 from harness.report.render import as_text
-from harness.store import Store
+from harness.runtime import Store
 runs, store = toy_runs(), Store(Path({str(store.root)!r}))
 cells = build_cells(runs, store)
 report = build_report(runs, store, cells=cells)

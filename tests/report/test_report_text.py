@@ -23,8 +23,8 @@ from harness.report.model import Report
 from harness.report.render import as_json, as_markdown, as_text, escape
 from harness.report.view import blocks, column_blocks, facts, signed, summary_block
 from harness.report.view_details import creation_block, distance_block
-from harness.store import Store
-from harness.trainer.table_runs import TableRuns
+from harness.runtime import Store
+from harness.trainer.runs import TableRuns
 
 
 def full(store: Store, scale: str = "toy") -> Report:

@@ -20,8 +20,8 @@ from harness.report.page.provenance import Traces, trace_store
 from harness.report.rows import Costs, creator_stages
 from harness.report.scores import read_scores
 from harness.report.verdicts import Evidence, judge
-from harness.store import Stage, Store
-from harness.trainer.table_runs import TableRuns
+from harness.runtime import Stage, Store
+from harness.trainer.runs import TableRuns
 
 RUN = "dpo-eva-a_min"
 """The run whose prompts are shown: that of the only row with a creator whose stages are written."""
@@ -153,7 +153,7 @@ def write_table(path: Path, data: Mapping[str, Sequence[Any]]) -> None:
 
 def behind_policy(runs: TableRuns, seed: int) -> list[Stage]:
     """Return the stages behind a run's policy, those they need first."""
-    from harness.engine import Plan
+    from harness.runtime import Plan
 
     return list(Plan(runs.runs[RUN, seed].training[-1:]))
 

@@ -14,10 +14,10 @@ from harness.registry.profile import load_profiles
 from harness.registry.schema import Table
 from harness.report.model import Cell
 from harness.report.origin import behind
-from harness.store import Json, Provenance, Stage, Store
+from harness.runtime import Json, Provenance, Stage, Store
 from harness.trainer.plan import Planner, Run
-from harness.trainer.table_runs import TableRuns
-from harness.worlds.embedded.planning import EmbeddedWorld
+from harness.trainer.runs import TableRuns
+from harness.worlds.embedded.world import EmbeddedWorld
 
 PROVENANCE: Provenance = {
     "commit": "0123456789abcdef0123456789abcdef01234567",

@@ -14,12 +14,12 @@ import pytest
 from mlflow import MlflowClient
 from toy_table import SERVED, contents, filled, mark, stages, toy_cells, toy_runs, write
 
-from harness.store import Store
+from harness.runtime import Store
 from harness.tracking import TableState, Tracker, ui_command
 from harness.tracking.database import default_uri
 from harness.tracking.marks import Marks
 from harness.tracking.record import FOLDER, ID, SEEN
-from harness.trainer.table_runs import TableRuns
+from harness.trainer.runs import TableRuns
 
 NewWorkDir = Callable[[str], Path]
 RUNS = toy_runs((0,))
@@ -32,7 +32,7 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from toy_table import SERVED, stages, toy_runs, write
-from harness.store import Store
+from harness.runtime import Store
 from harness.tracking import Tracker
 work, runs = Path(sys.argv[2]), toy_runs((0,))
 store = Store(work / "store")

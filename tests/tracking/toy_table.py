@@ -12,18 +12,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from mlflow import MlflowClient
 
-from harness.engine import Plan
 from harness.registry.load import load_tables
 from harness.registry.profile import load_profiles
-from harness.store import Json, Provenance, Stage, Store
-from harness.store.progress import ProgressWriter
+from harness.runtime import Json, Plan, Provenance, Stage, Store
+from harness.runtime.stage import ProgressWriter
 from harness.tracking.database import default_uri
 from harness.tracking.marks import Mark, Marks
 from harness.tracking.record import FOLDER, SEEN
 from harness.tracking.runs import run_identity
 from harness.trainer.plan import Planner
-from harness.trainer.table_runs import TableRuns
-from harness.worlds.embedded.planning import EmbeddedWorld
+from harness.trainer.runs import TableRuns
+from harness.worlds.embedded.world import EmbeddedWorld
 
 ROWS = ("dpo-1", "eva-a_min")
 SERVED = {"dpo-h1": ["table4/dpo-1", "table5/dpo-1"], "dpo-eva-a_min": ["table4/eva-a_min"]}

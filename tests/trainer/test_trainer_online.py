@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 
-from harness.engine import LocalEngine, Plan
 from harness.errors import UserError
 from harness.registry.load import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Online, Recipe
-from harness.store import Stage, Store
+from harness.runtime import LocalEngine, Plan, Stage, Store
 from harness.trainer.online_plan import training_settings
 from harness.trainer.plan import Planner, Run
+from harness.trainer.runs import plan_table
 from harness.trainer.steps import FUNCTIONS
-from harness.trainer.table_runs import plan_table
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import Rows, read_rows
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from harness.errors import HarnessError
 from harness.report.page.examples import Reader, Rows, shown_run
-from harness.store import Stage, Store
+from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:
     from harness.trainer.plan import Run
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 RULE = (
     "Of each benchmark the first, the middle and the last item in the order of their names, from "

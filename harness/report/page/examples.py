@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from harness.registry.claims import Qualitative, places
 from harness.report.origin import made_by
 from harness.report.rows import creator_stages
-from harness.store import Stage, Store
+from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:
     from harness.trainer.plan import Run
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 Rows = list[dict[str, Any]]
 

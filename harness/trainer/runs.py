@@ -1,0 +1,290 @@
+"""Which runs stand behind a table or a figure, and which cells a run serves.
+
+A figure's runs are those of the rows it names, table by table. It is drawn of what a profile can
+run; of every other row it is known why not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from harness.errors import UserError
+from harness.registry.figures import (
+    Figure,
+    RatingsFigure,
+    SharesFigure,
+    TopicsFigure,
+    figure_unsupported,
+    find_row,
+)
+from harness.registry.profile import Profile, benchmark_of, table_unsupported
+from harness.registry.recipe import Recipe
+from harness.registry.schema import Column, Row, RowKind, Table
+from harness.runtime.stage import Stage
+from harness.trainer.factory import VERSIONS
+from harness.trainer.plan import Planner, Run
+from harness.trainer.rewards import RewardStudy, plan_study
+from harness.worlds.lookup import world_of
+from harness.worlds.protocol import Topics
+
+
+@dataclass(frozen=True)
+class TableRuns:
+    """The runs behind a table at one profile: one for each distinct recipe and seed.
+
+    Attributes:
+        table: the table.
+        profile: the profile.
+        seeds: root seeds, in order.
+        rows: the rows asked for, in printed order.
+        runs: the runs by run id and seed.
+        study: what is measured of the rows beside their columns, if anything is.
+    """
+
+    table: Table
+    profile: Profile
+    seeds: tuple[int, ...]
+    rows: tuple[Row, ...]
+    runs: Mapping[tuple[str, int], Run]
+    study: RewardStudy | None = None
+
+    @property
+    def id(self) -> str:
+        """Name of what is run."""
+        return self.table.id
+
+    @property
+    def row_ids(self) -> list[str]:
+        """The rows asked for, by their ids."""
+        return [row.id for row in self.rows]
+
+    def behind(self, row: Row, column: Column) -> list[Run]:
+        """Return the runs behind a cell, in the order of the seeds."""
+        return self.of(row.run_id(column))
+
+    def of(self, run_id: str) -> list[Run]:
+        """Return the runs of an id, in the order of the seeds."""
+        return [self.runs[run_id, seed] for seed in self.seeds]
+
+    @cached_property
+    def targets(self) -> list[Stage]:
+        """Return the stages that complete every run, and the study if there is one."""
+        studied = [] if self.study is None else self.study.targets
+        return [*(stage for run in self.runs.values() for stage in run.targets), *studied]
+
+
+def plan_table(
+    table: Table, profile: Profile, seeds: Sequence[int], rows: Sequence[str] | None = None
+) -> TableRuns:
+    """Plan the runs of a table, each with the benchmarks wanted that its columns read.
+
+    Args:
+        table: the table.
+        profile: the scale to run it at.
+        seeds: root seeds.
+        rows: ids of the rows wanted, all by default. Their baseline rows are added, because a
+            gain needs them.
+
+    Raises:
+        UserError: a row does not exist, no seed is given, or the profile cannot run a row.
+    """
+    if not seeds:
+        raise UserError("no seed is given; ask for at least one, for example `--seeds 0-2`")
+    wanted = _with_baselines(table, rows)
+    reasons = table_unsupported(table, profile, wanted)
+    if reasons:
+        raise UserError(
+            f"`{table.id}` cannot run on the profile `{profile.name}`: " + "; ".join(reasons)
+        )
+    planner = Planner(world_of(profile))
+    runs = {
+        (run_id, seed): planner.run(run_id, it.recipe, seed, it.kind).asking(it.benchmarks)
+        for seed in seeds
+        for run_id, it in _asked(table, profile, wanted).items()
+    }
+    study = None if table.study is None else plan_study(planner, table, wanted, seeds)
+    return TableRuns(table, profile, tuple(seeds), wanted, runs, study)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a table asks of one run id."""
+
+    recipe: Recipe
+    kind: RowKind
+    benchmarks: set[str] = field(default_factory=set)
+
+
+def _asked(table: Table, profile: Profile, rows: Sequence[Row]) -> dict[str, _Asked]:
+    """Return what some rows of a table ask for, by run id in printed order."""
+    found: dict[str, _Asked] = {}
+    for row in rows:
+        for run_id, recipe in table.recipes(row).items():
+            found.setdefault(run_id, _Asked(recipe, row.kind))
+        for column in table.columns:
+            benchmark = benchmark_of(profile, column.reads)
+            if benchmark is not None:
+                found[row.run_id(column)].benchmarks.add(benchmark)
+    return found
+
+
+def asked_together(tables: Iterable[TableRuns]) -> list[TableRuns]:
+    """Return tables of which every run has the benchmarks wanted that any of them wants."""
+    tables = list(tables)
+    wanted: dict[tuple[str, str, int], set[str]] = {}
+    for table in tables:
+        for (run_id, seed), run in table.runs.items():
+            wanted.setdefault((table.profile.name, run_id, seed), set()).update(run.asked)
+    return [
+        replace(
+            table,
+            runs={
+                (run_id, seed): run.asking(wanted[table.profile.name, run_id, seed])
+                for (run_id, seed), run in table.runs.items()
+            },
+        )
+        for table in tables
+    ]
+
+
+def _with_baselines(table: Table, names: Sequence[str] | None) -> tuple[Row, ...]:
+    if names is None:
+        return table.rows
+    wanted = {table.row(name).id for name in names}
+    wanted |= {baseline for name in wanted if (baseline := table.row(name).baseline)}
+    return tuple(row for row in table.rows if row.id in wanted)
+
+
+def cells_served(tables: Mapping[str, Table]) -> dict[str, list[str]]:
+    """Return, for each run id, the `table/row` places it stands behind."""
+    served: dict[str, list[str]] = {}
+    for table in tables.values():
+        for row in table.rows:
+            for run_id in table.recipes(row):
+                served.setdefault(run_id, []).append(f"{table.id}/{row.id}")
+    return served
+
+
+@dataclass(frozen=True)
+class FigureRuns:
+    """The runs behind a figure at one profile.
+
+    Attributes:
+        figure: the figure.
+        profile: the profile.
+        seeds: root seeds, in order.
+        places: table and row of each reference, as `table/row`.
+        parts: the runs of the rows that can run, by table; the rows' baselines are among them.
+        lacking: why each other row cannot run, by reference.
+    """
+
+    figure: Figure
+    profile: Profile
+    seeds: tuple[int, ...]
+    places: Mapping[str, tuple[Table, Row]]
+    parts: Mapping[str, TableRuns]
+    lacking: Mapping[str, str]
+
+    @property
+    def id(self) -> str:
+        """Name of what is run."""
+        return self.figure.id
+
+    @property
+    def row_ids(self) -> list[str]:
+        """The rows that can run, as `table/row`."""
+        return [ref for ref in self.figure.rows if ref not in self.lacking]
+
+    @cached_property
+    def runs(self) -> Mapping[tuple[str, int], Run]:
+        """The runs by run id and seed; tables share those that are one."""
+        return {key: run for part in self.parts.values() for key, run in part.runs.items()}
+
+    @cached_property
+    def targets(self) -> list[Stage]:
+        """Return the stages that complete every run, and those that tell topics where needed."""
+        return [*(stage for run in self.runs.values() for stage in run.targets), *self._topics]
+
+    @property
+    def _topics(self) -> list[Stage]:
+        """The stages that tell the topics that the figure shows; none where no model is asked."""
+        topics = world_of(self.profile).topics()
+        if topics is None:
+            return []
+        prompts = [
+            stage
+            for ref in self.row_ids
+            for run in self._of_row(ref)
+            for stage in _sorted_by_topic(self.figure, run)
+        ]
+        return [found for stage in prompts if (found := topics_stage(topics, stage)) != stage]
+
+    def _of_row(self, ref: str) -> list[Run]:
+        """Return the runs of a row that has one run for all columns, one for each seed."""
+        run_id = self.places[ref][1].run
+        return [] if run_id is None else [self.runs[run_id, seed] for seed in self.seeds]
+
+
+def plan_figure(
+    figure: Figure, tables: Mapping[str, Table], profile: Profile, seeds: Sequence[int]
+) -> FigureRuns:
+    """Plan the runs of a figure.
+
+    Args:
+        figure: the figure.
+        tables: the declared tables.
+        profile: the scale to run it at.
+        seeds: root seeds.
+
+    Raises:
+        UserError: no seed is given.
+    """
+    if not seeds:
+        raise UserError("no seed is given; ask for at least one, for example `--seeds 0-2`")
+    lacking = figure_unsupported(figure, tables, profile)
+    places = {ref: find_row(tables, ref) for ref in figure.rows}
+    wanted: dict[str, list[str]] = {}
+    for ref, (table, row) in places.items():
+        if ref not in lacking:
+            wanted.setdefault(table.id, []).append(row.id)
+    planned = [plan_table(tables[name], profile, seeds, rows) for name, rows in wanted.items()]
+    parts = {part.id: _reading(figure, part) for part in asked_together(planned)}
+    return FigureRuns(figure, profile, tuple(seeds), places, parts, lacking)
+
+
+def topics_stage(topics: Topics, prompts: Stage) -> Stage:
+    """Return the stage that tells the topics of prompts: that of a model, or the prompts' own.
+
+    Args:
+        topics: What sorts them.
+        prompts: The stage that holds the prompts, or answers to them.
+    """
+    if topics.settings is None:
+        return prompts
+    # A model is asked about the prompts, for which nobody need have answered them.
+    asked = prompts.inputs["prompts"] if prompts.kind == "generate" else prompts
+    label = f"{asked.label} · topics"
+    return Stage("topics", VERSIONS["topics"], topics.settings, {"prompts": asked}, label)
+
+
+def _sorted_by_topic(figure: Figure, run: Run) -> list[Stage]:
+    """Return the stages that hold the prompts whose topics a figure shows of a run, if any."""
+    if isinstance(figure, SharesFigure):
+        return [iteration.pairs for iteration in run.iterations]
+    if isinstance(figure, TopicsFigure):
+        return [run.iterations[figure.iteration - 1].rewards.inputs["completions"]]
+    return []
+
+
+def _reading(figure: Figure, part: TableRuns) -> TableRuns:
+    """Return runs with the benchmark wanted that a figure reads besides its tables' columns."""
+    if not isinstance(figure, RatingsFigure):
+        return part
+    own = benchmark_of(part.profile, figure.score)
+    runs = {
+        key: run.asking({*run.asked, own} if own is not None else run.asked)
+        for key, run in part.runs.items()
+    }
+    return replace(part, runs=runs)

@@ -1,0 +1,444 @@
+"""Pools of human prompts: a data set of the hub at a pinned commit, or a file of this machine.
+
+*Identity.* A pool is a list of texts in a fixed order. What identifies it is, for a data set of the
+hub, its name, commit and splits; for a file, the digest of the texts, so that neither its name nor
+its format matters. A file's texts are copied into the work folder under their digest when a run is
+planned; from there the run reads them, whatever becomes of the file. Every format has a column
+`prompt`: a `.jsonl` file one object in a line, a `.parquet` file, or the folder of a data set, of
+which the named splits are joined.
+
+*Pieces.* A pool is cut into the pieces that iterations train on. It is shuffled once, by the run's
+seed alone, and cut into contiguous pieces of x prompts, so that the pieces of one seed never share
+a prompt. Where the pool is a little smaller than all its pieces (UltraFeedback's 59,720 prompts
+make six "10K" splits), the pieces are nearly equal instead: the same number, one more or less. The
+shuffle is that of `datasets.Dataset.shuffle(seed=...)`: with the authors' seed, 8964, the order is
+theirs.
+
+*Repeats.* What prompts repeat of one another and of benchmarks' questions is measured, and nothing
+is removed: the paper's prompts were not cleaned of either. Texts are compared as words: letters and
+digits in lower case, compatible forms made one, punctuation and white space dropped. Two prompts
+are duplicates where they are the same text, or the same words. A prompt overlaps a question *whole*
+where it has the same words, or *in part* where 13 words in a row are in both; of a question of 8 to
+12 words, all of them in a row. Shorter questions ("What is Atlantis?") are common speech and
+overlap whole or not at all. Thirteen words in a row are the usual measure of contamination since
+GPT-3. It finds copies and quotations, and no paraphrases.
+
+Source: UltraFeedback's prompts as the authors take them, from three splits joined (paper section 4,
+and its footnote 5, authors' `shuffle_ds.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from harness.errors import HarnessError, UserError
+from harness.evaluation.published import read_records
+from harness.foreign import ForeignTextError, read_json
+from harness.project import work_dir
+from harness.runtime.stage import Json, canonical_json, digest
+
+if TYPE_CHECKING:
+    from harness.registry.profile import Prompts
+
+
+COLUMN = "prompt"
+DIGITS = 16
+"""Digits of a digest or commit in an identity."""
+
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def pool_settings(prompts: Prompts) -> dict[str, Json]:
+    """Return the settings that identify a pool; the texts of a file are copied to the work folder.
+
+    Args:
+        prompts: Where a profile has its prompts from.
+
+    Raises:
+        UserError: The source is neither a file nor a data set at a commit, or cannot be read.
+    """
+    path = Path(prompts.source)
+    if not path.exists() and (work_dir() / path).exists():
+        path = work_dir() / path
+    if path.suffix in (".jsonl", ".parquet") or path.is_dir():
+        name = _keep(read_local(path, prompts.splits))
+        return {"source": f"local@{name[:DIGITS]}", "pool": {"digest": name}}
+    if not _HUB_NAME.fullmatch(prompts.source):
+        raise UserError(
+            f"`{prompts.source}` is no source of prompts; give a .jsonl or .parquet file, the "
+            "folder of a data set, or a data set of the hub as owner/name"
+        )
+    if prompts.revision is None or not prompts.splits:
+        raise UserError(
+            f"the data set {prompts.source} can change; pin it by its commit in `prompts.revision` "
+            "and name its `prompts.splits`"
+        )
+    return {
+        "source": f"{prompts.source}@{prompts.revision[:DIGITS]}",
+        "pool": {
+            "hub": prompts.source,
+            "revision": prompts.revision,
+            "splits": list(prompts.splits),
+        },
+    }
+
+
+def read_pool(settings: Mapping[str, Json]) -> list[str]:
+    """Return the texts of a pool, in its order.
+
+    Args:
+        settings: What `pool_settings` returned, among others.
+
+    Raises:
+        UserError: A data set is not on this machine and cannot be fetched.
+        HarnessError: The copy of a file's texts is gone or is not what it was.
+    """
+    pool = cast(dict[str, Any], settings["pool"])
+    if "hub" in pool:
+        return _load(pool["hub"], pool["splits"], revision=pool["revision"])
+    texts = _kept(pool["digest"])
+    if texts is None:
+        raise HarnessError(
+            f"the prompts of this run are not at {_copy_of(pool['digest'])}, or are not what they "
+            "were; start the run again with the file they came from"
+        )
+    return texts
+
+
+def read_local(path: Path, splits: Sequence[str] = ()) -> list[str]:
+    """Return the prompts of a file, or of the splits of a data set's folder.
+
+    Raises:
+        UserError: It cannot be read, has no prompts, or one of them is blank.
+    """
+    if path.is_dir():
+        return _load(str(path.resolve()), splits)
+    if splits:
+        raise UserError(f"{path} is a single file and has no splits; leave `prompts.splits` out")
+    if not path.is_file():
+        raise UserError(f"there are no prompts at {path}; correct `prompts.source`")
+    texts = _read_jsonl(path) if path.suffix == ".jsonl" else _read_parquet(path)
+    return _checked(texts, str(path))
+
+
+def digest_of(texts: Sequence[str]) -> str:
+    """Return the sha256 of texts in their order."""
+    return digest(canonical_json(list(texts), "prompts"))
+
+
+def _kept(name: str) -> list[str] | None:
+    """Return the texts with a digest from the work folder, or None if they are not there."""
+    path = _copy_of(name)
+    if not path.is_file():
+        return None
+    try:
+        texts = _read_parquet(path)
+    except UserError:
+        return None
+    return texts if digest_of(texts) == name else None
+
+
+def _keep(texts: Sequence[str]) -> str:
+    """Copy texts into the work folder, unless they are there; return their digest."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    name = digest_of(texts)
+    path = _copy_of(name)
+    if _kept(name) is None:
+        part = path.with_suffix(f".{os.getpid()}.part")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pq.write_table(pa.table({COLUMN: list(texts)}), part)
+            part.replace(path)
+        except OSError as error:
+            raise HarnessError(
+                f"Cannot keep the prompts in {path.parent}: {error.strerror or error}; make room "
+                "or set HARNESS_WORK to a folder that can be written."
+            ) from error
+    return name
+
+
+def _copy_of(name: str) -> Path:
+    return work_dir() / "prompts" / f"{name}.parquet"
+
+
+def _read_jsonl(path: Path) -> list[Any]:
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text: {error.reason}; save it as such") from error
+    texts = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = read_json(line)
+        except ForeignTextError:
+            row = None
+        if not isinstance(row, dict) or COLUMN not in row:
+            raise UserError(f"{path}:{number}: this line is no object with a `{COLUMN}`; repair it")
+        texts.append(row[COLUMN])
+    return texts
+
+
+def _read_parquet(path: Path) -> list[Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return list(pq.read_table(path, columns=[COLUMN]).column(COLUMN).to_pylist())
+    except (pa.ArrowException, KeyError, OSError, UnicodeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"{path} is no Parquet file with a column `{COLUMN}`: {reason}") from error
+
+
+def _load(source: str, splits: Sequence[str], revision: str | None = None) -> list[str]:
+    """Return the prompts of a data set's splits, joined in order."""
+    from datasets import disable_progress_bars, load_dataset
+    from datasets.exceptions import DatasetsError
+
+    if not splits:
+        raise UserError(f"{source} is a data set; name its `prompts.splits`")
+    disable_progress_bars()
+    try:
+        parts = load_dataset(source, revision=revision, split=list(splits))
+    except (DatasetsError, OSError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        where = (
+            ""
+            if revision is None
+            else (
+                "; fetch it once by running with HF_HUB_OFFLINE=0, or name a local file in "
+                "`prompts.source`"
+            )
+        )
+        raise UserError(f"cannot read the prompts of {source}: {reason}{where}") from error
+    for split, part in zip(splits, parts, strict=True):
+        if COLUMN not in part.column_names:
+            raise UserError(f"the split {split} of {source} has no column `{COLUMN}`")
+    return _checked((text for part in parts for text in part[COLUMN]), source)
+
+
+def _checked(texts: Iterable[Any], where: str) -> list[str]:
+    """Return texts that all are some; a blank one is a mistake of the file."""
+    found = list(texts)
+    for number, text in enumerate(found, start=1):
+        if not isinstance(text, str) or not text.strip():
+            raise UserError(f"prompt {number} of {where} is blank or no text; take it out")
+    if not found:
+        raise UserError(f"there is no prompt in {where}; give at least one")
+    return found
+
+
+SHORTEST = 0.95
+"""Least share of x prompts that a piece may have."""
+
+
+def piece_bounds(size: int, x: int, pieces: int) -> list[int]:
+    """Return where pieces begin and the last one ends, in a pool.
+
+    Args:
+        size: Prompts in the pool.
+        x: Prompts a piece should have.
+        pieces: How many pieces there are to be.
+
+    Returns:
+        `pieces` + 1 positions.
+
+    Raises:
+        UserError: The pool is too small.
+    """
+    if size >= x * pieces:
+        return [x * piece for piece in range(pieces + 1)]
+    if size < SHORTEST * x * pieces:
+        raise UserError(
+            f"{size} prompts are too few for {pieces} pieces of {x}; name a larger source, or "
+            "fewer pieces in `prompts.available`"
+        )
+    return [size * piece // pieces for piece in range(pieces + 1)]
+
+
+def positions(size: int, seed: int, x: int, pieces: int, first: int, count: int) -> list[int]:
+    """Return the positions in the pool of some pieces' prompts, in their order.
+
+    Args:
+        size: Prompts in the pool.
+        seed: Seed of the order.
+        x: Prompts of a piece.
+        pieces: Pieces the pool is cut into.
+        first: Where to begin, in prompts: a multiple of x.
+        count: How many, in prompts: a multiple of x.
+
+    Raises:
+        UserError: The pool is too small.
+    """
+    bounds = piece_bounds(size, x, pieces)
+    last = (first + count) // x
+    if first % x or count % x or last > pieces:
+        raise UserError(
+            f"prompts {first} to {first + count} are not whole pieces of {x} among {pieces}; ask "
+            "for fewer, or raise `prompts.available`"
+        )
+    order = np.random.default_rng(seed).permutation(size)
+    return [int(i) for i in order[bounds[first // x] : bounds[last]]]
+
+
+RUN = 13
+"""Words in a row that make an overlap."""
+
+SHORTEST_RUN = 8
+"""Words of the shortest question that can overlap in part."""
+
+_WORD = re.compile(r"[^\W_]+")
+
+Words = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """How many prompts repeat an earlier one.
+
+    Attributes:
+        prompts: Prompts in all.
+        same_text: Prompts whose text an earlier one has.
+        same_words: Prompts whose words an earlier one has; those of `same_text` among them.
+    """
+
+    prompts: int
+    same_text: int
+    same_words: int
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How far prompts overlap the questions of a benchmark.
+
+    Attributes:
+        questions: Questions in all.
+        whole: Prompts that are a question.
+        in_part: Further prompts that overlap one in part.
+        questions_met: Questions that some prompt overlaps, whole or in part.
+        examples: Positions of the first prompts that overlap.
+    """
+
+    questions: int
+    whole: int
+    in_part: int
+    questions_met: int
+    examples: tuple[int, ...]
+
+
+def words(text: str) -> Words:
+    """Return the words of a text, as texts are compared here."""
+    return tuple(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
+
+
+def duplicates(prompts: Sequence[str]) -> Duplicates:
+    """Count the prompts that repeat an earlier one."""
+    total = len(prompts)
+    by_words = len({words(prompt) for prompt in prompts})
+    return Duplicates(total, total - len(set(prompts)), total - by_words)
+
+
+def overlaps(
+    prompts: Sequence[str], benchmarks: Mapping[str, Sequence[str]], examples: int = 3
+) -> dict[str, Overlap]:
+    """Measure how far prompts overlap the questions of benchmarks.
+
+    Args:
+        prompts: The prompts.
+        benchmarks: The questions of each benchmark by its name, each turn a question.
+        examples: How many overlapping prompts to name.
+    """
+    indexes = {name: _Index(questions) for name, questions in benchmarks.items()}
+    whole: dict[str, list[int]] = defaultdict(list)
+    in_part: dict[str, list[int]] = defaultdict(list)
+    met: dict[str, set[int]] = defaultdict(set)
+    for position, prompt in enumerate(prompts):
+        mine = words(prompt)
+        for name, index in indexes.items():
+            same = index.whole.get(mine, set())
+            found = same | index.in_part(mine)
+            if found:
+                (whole if same else in_part)[name].append(position)
+                met[name] |= found
+    return {
+        name: Overlap(
+            questions=len(benchmarks[name]),
+            whole=len(whole[name]),
+            in_part=len(in_part[name]),
+            questions_met=len(met[name]),
+            examples=tuple(sorted(whole[name] + in_part[name])[:examples]),
+        )
+        for name in indexes
+    }
+
+
+class _Index:
+    """The questions of a benchmark, by their words and by runs of them."""
+
+    def __init__(self, questions: Sequence[str]) -> None:
+        self.whole: dict[Words, set[int]] = defaultdict(set)
+        self._runs: dict[int, dict[Words, set[int]]] = defaultdict(lambda: defaultdict(set))
+        for number, question in enumerate(questions):
+            mine = words(question)
+            if mine:
+                self.whole[mine].add(number)
+            length = min(RUN, len(mine))
+            if length >= SHORTEST_RUN:
+                for run in _runs(mine, length):
+                    self._runs[length][run].add(number)
+
+    def in_part(self, mine: Words) -> set[int]:
+        """Return the questions that share a run with some words."""
+        found: set[int] = set()
+        for length, known in self._runs.items():
+            for run in _runs(mine, length):
+                if run in known:
+                    found |= known[run]
+        return found
+
+
+def _runs(mine: Words, length: int) -> list[Words]:
+    return [mine[i : i + length] for i in range(len(mine) - length + 1)]
+
+
+FIELDS = ("turns", "prompt", "instruction")
+
+
+def read_questions(path: Path) -> list[str]:
+    """Return the questions in a file, in its order.
+
+    Raises:
+        UserError: The file cannot be read, or a record has none of the fields.
+    """
+    try:
+        records = read_records(path)
+    except UserError as error:
+        raise UserError(
+            f"{path} is no file of questions; give JSON lines or one JSON list of objects with "
+            f"{', '.join(FIELDS)}"
+        ) from error
+    return [
+        text for number, record in enumerate(records, 1) for text in _texts(record, number, path)
+    ]
+
+
+def _texts(record: dict[str, Any], number: int, path: Path) -> list[str]:
+    found = next((record[field] for field in FIELDS if field in record), None)
+    texts: list[Any] = found if isinstance(found, list) else [found]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise UserError(
+            f"question {number} of {path} has no text in {', '.join(FIELDS)}; repair it"
+        )
+    return texts

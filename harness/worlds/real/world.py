@@ -1,0 +1,373 @@
+"""What real models answer: from this machine while runs are planned, then from the models.
+
+Identities say what lies on this machine, as `google/gemma-2-9b-it@<commit>`. On a bare machine they
+end in `not-downloaded`, so that a run can be planned and priced before anything is fetched;
+`RealWorld.preflight` then says what to type, before anything is computed.
+
+A model at an endpoint is known by its name there, and where it is served is no part of a run
+(`harness.worlds.real.asking`). What a judge is told stands in the benchmark's own files and so in
+the benchmark's identity. What a creator is told is spelled out in the settings: the model's name,
+how it samples, the scheme's messages word for word, and the number of the rules by which rewrites
+are unusable. So the templates file is read once, while a run is planned, and everything a rewrite
+is due to is in the fingerprint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+from harness.errors import HarnessError, UserError
+from harness.inference.environment import identity as engine_identity
+from harness.registry.profile import WORLD, Profile
+from harness.registry.recipe import Online
+from harness.runtime.stage import Json, Stage, StageContext
+from harness.worlds.protocol import (
+    NO_TOPIC,
+    Evolver,
+    HumanPrompts,
+    Item,
+    OwnAnswering,
+    Topics,
+    World,
+)
+from harness.worlds.real.asking import Judge, access_to
+from harness.worlds.real.benchmarks import (
+    NOT_INSTALLED,
+    benchmark_identity,
+    fetch_line,
+    is_benchmark,
+    is_lm_eval,
+    judging_settings,
+    kind_of,
+    questions_of,
+    scorer_of,
+    task_settings,
+)
+from harness.worlds.real.creator import (
+    EndpointGenerator,
+    ModelCreator,
+    Scheme,
+    at_once,
+    load_scheme,
+)
+from harness.worlds.real.judging import judge_answers, run_tasks, score_tasks
+from harness.worlds.real.models import (
+    DIGITS,
+    NOT_DOWNLOADED,
+    download_line,
+    folder_of,
+    identity_of,
+    is_missing,
+)
+from harness.worlds.real.prompts import duplicates, pool_settings, positions, read_pool
+from harness.worlds.real.scoring import (
+    SCORES,
+    TOPICS,
+    rate_prompts,
+    rating_settings,
+    topic_settings,
+    tree_score,
+)
+from harness.worlds.real.unusable import RULES_VERSION
+
+MODELS = ("policy", "reward_model", "ranker")
+"""Settings of stages that are the identities of models."""
+
+INSTRUCTION = """Rewrite your answer to my message above so that it is better: more helpful, more \
+relevant to what I asked, deeper, more creative and more detailed where that helps. Correct \
+whatever is wrong. Keep it about as long as it is now.
+
+Write the new answer and nothing else: no remarks about the old one or about what you changed."""
+"""The user's message after the answer that is revised. It asks to keep the length, so that training
+on revisions does not come down to training on longer answers. The wording is this project's own;
+what it asks for is the paper's (appendix H.2.1)."""
+
+
+class RealWorld(World):
+    """Models of the hub, endpoints and published benchmarks; each is looked for once."""
+
+    self_contained = False
+
+    def __init__(self, profile: Profile) -> None:
+        """Serve a profile."""
+        super().__init__(profile)
+        self._models: dict[str, str] = {}
+        self._benchmarks: dict[str, str] = {}
+
+    def policy(self) -> str:
+        """Return the base policy's identity."""
+        return self._model(self.profile.policy)
+
+    def reward_model(self, role: str) -> str:
+        """Return the identity of the reward model of a role."""
+        models = {str(known): model for known, model in self.profile.reward_models.items()}
+        return self._model(models[role])
+
+    def prompts(self) -> dict[str, Json]:
+        """Return the settings that identify the pool and how it is cut.
+
+        Raises:
+            UserError: The source cannot be used.
+        """
+        self._refuse_embedded("prompts.source", self.profile.prompts.source)
+        cut: dict[str, Json] = {"x": self.profile.x, "pieces": self.profile.prompts.available}
+        return {**pool_settings(self.profile.prompts), **cut}
+
+    def creator(self, scheme: str) -> dict[str, Json]:
+        """Return the model at an endpoint, how it samples and what it is told.
+
+        Raises:
+            UserError: There is no such scheme, or the profile's templates file cannot be used.
+        """
+        model = self.profile.creator
+        self._refuse_embedded("creator.source", model.source)
+        templates = load_scheme(scheme, Path(model.templates) if model.templates else None)
+        sampling: dict[str, Json] = {
+            "temperature": model.temperature,
+            "top_p": model.top_p,
+            "max_tokens": model.max_new_tokens,
+        }
+        return {
+            "creator": f"{model.source}/{scheme}@{templates.digest[:DIGITS]}",
+            "rewriting": {
+                "model": model.source,
+                "sampling": {name: value for name, value in sampling.items() if value is not None},
+                "rules": RULES_VERSION,
+                "templates": templates.as_json(),
+            },
+        }
+
+    def tree_scorer(self, online: Online) -> dict[str, Json]:
+        """Return the model that scores prompts and what it is asked, if trees grow.
+
+        Raises:
+            UserError: Trees grow and the profile has no scorer.
+        """
+        grows = online.prompts == "eva" and online.method == "tree_bon" and online.tree_depth > 1
+        if not grows:
+            return {}
+        model = self.profile.creator.scorer
+        if model is None:
+            raise UserError(
+                f"the profile `{self.profile.name}` has no model that scores prompts, by which "
+                "best-of-n trees grow; name one in `creator.scorer`"
+            )
+        return {"scorer": {"model": model, "asked": [q.identity(model) for q in SCORES.values()]}}
+
+    def engine(self) -> dict[str, Json]:
+        """Return the engine that answers, and its number format."""
+        return {"engine": engine_identity(self.profile.engine), "dtype": self.profile.dtype}
+
+    def rewriter(self) -> dict[str, Json]:
+        """Return the instruction."""
+        return {"instruction": INSTRUCTION}
+
+    def benchmark(self, name: str) -> str:
+        """Return the identity of a benchmark's files."""
+        if name not in self._benchmarks:
+            self._benchmarks[name] = benchmark_identity(name, self.profile.benchmarks[name])
+        return self._benchmarks[name]
+
+    def judge(self, name: str) -> str:
+        """Return a judge's name at its endpoint."""
+        return name
+
+    def answering(self, name: str, seed: int) -> dict[str, Json]:
+        """Return how a benchmark is answered; how table 9's tasks sample is their package's."""
+        identity = self.benchmark(name)
+        if not is_lm_eval(identity):
+            return super().answering(name, seed)
+        return task_settings(identity, self.profile)
+
+    def judging(self, name: str) -> dict[str, Json]:
+        """Return who judges, and what else decides which scores there are."""
+        identity = self.benchmark(name)
+        if is_lm_eval(identity):
+            return {"benchmark": identity, "judge": scorer_of(identity)}
+        more = judging_settings(identity) if is_benchmark(identity) else {}
+        return {**super().judging(name), **more}
+
+    def rating(self, name: str) -> dict[str, Json]:
+        """Return who rates prompts, and what it is asked."""
+        return {**super().rating(name), **rating_settings(self.profile.benchmarks[name])}
+
+    def topics(self) -> Topics | None:
+        """Return what the profile's scorer sorts prompts into."""
+        scorer = self.profile.creator.scorer
+        if scorer is None:
+            return None
+        return Topics(tuple(TOPICS), topic_settings(scorer), _read_topics)
+
+    def prompt_pool(self) -> tuple[list[str], str]:
+        """Return every human prompt, and what identifies them."""
+        self._refuse_embedded("prompts.source", self.profile.prompts.source)
+        settings = pool_settings(self.profile.prompts)
+        return read_pool(settings), str(settings["source"])
+
+    def preflight(self, stages: Iterable[Stage]) -> list[str]:
+        """Look for models, benchmarks and prompts, and for the packages that scores need."""
+        stages = list(stages)
+        lacking = dict.fromkeys(line for stage in stages for line in _lacking(stage))
+        if lacking:
+            lines = "".join(f"\n  {line}" for line in lacking)
+            raise UserError(
+                "this run needs what is not on this machine (harness doctor, with the same "
+                f"--profile, lists keys, GPUs and engines as well); type:{lines}"
+            )
+        read_pools(stages)
+        return list(dict.fromkeys(gap for stage in stages for gap in gaps(stage)))
+
+    def _model(self, model: str) -> str:
+        self._refuse_embedded("reward_models", model)
+        if model not in self._models:
+            self._models[model] = identity_of(model)
+        return self._models[model]
+
+    def _refuse_embedded(self, setting: str, source: str) -> None:
+        if source == WORLD:
+            raise UserError(
+                f"the profile `{self.profile.name}` takes `{setting}` from the embedded world, "
+                "which only its own policy can read; name one from outside"
+            )
+
+
+def read_pools(stages: Iterable[Stage]) -> None:
+    """Read the human prompts of stages once, because that is what a stage would do first.
+
+    Raises:
+        UserError: A data set is not on this machine and cannot be fetched.
+    """
+    pools = {str(s.settings["source"]): s.settings for s in stages if "pool" in s.settings}
+    for settings in pools.values():
+        read_pool(settings)
+
+
+def _lacking(stage: Stage) -> Iterator[str]:
+    """Yield what to type for what a stage names and this machine does not have."""
+    for name in MODELS:
+        identity = stage.settings.get(name)
+        if isinstance(identity, str) and is_missing(identity):
+            yield download_line(identity)
+    benchmark = str(stage.settings.get("benchmark", ""))
+    if is_benchmark(benchmark) and benchmark.endswith(f"@{NOT_DOWNLOADED}"):
+        yield fetch_line(benchmark.partition("@")[0])
+
+
+def gaps(stage: Stage) -> Iterator[str]:
+    """Yield which scores of a stage will not be available here, and why."""
+    benchmark = str(stage.settings.get("benchmark", ""))
+    if stage.kind != "judge":
+        return
+    if is_lm_eval(benchmark) and benchmark.endswith(f"@{NOT_INSTALLED}"):
+        yield "table 9's tasks will not be available: install the extra `lm-eval`"
+    if is_benchmark(benchmark):
+        yield from _gaps_of(kind_of(benchmark).name, stage.settings)
+
+
+def _gaps_of(name: str, settings: Mapping[str, Json]) -> Iterator[str]:
+    lacks_package = settings.get("package") == NOT_INSTALLED
+    if name == "alpaca-eval" and lacks_package:
+        yield "AlpacaEval will not be available: install the extra `alpaca`"
+    elif name == "alpaca-eval" and settings.get("length_control", "") is None:
+        yield (
+            "AlpacaEval's length-controlled win rate will not be available: its data df_gamed.csv "
+            "are not beside the benchmark's files; type `harness evaluate fetch alpaca-eval`"
+        )
+    if name == "arena-hard" and lacks_package:
+        yield (
+            "Arena-Hard's lengths in tokens will not be available: its tokenizer needs the package "
+            "`tiktoken`"
+        )
+
+
+def _read_topics(folder: Path) -> list[tuple[str, str]]:
+    from harness.worlds.stage_io import read_rows
+
+    rows = read_rows(folder / "topics.parquet")
+    return [(row["prompt_id"], row["topic"] or NO_TOPIC) for row in rows]
+
+
+class RealRuntime:
+    """Loads models, and asks those behind endpoints (a `Runtime`)."""
+
+    def resolve(self, identity: str) -> Path:
+        """Return where the files of a model lie, after checking that they are those it means."""
+        return folder_of(identity)
+
+    def reader_device(self) -> str:
+        """Return the GPU if there is one."""
+        from harness.models.loading import fastest_device
+
+        return fastest_device()
+
+    def weights(self, identity: str) -> str:
+        """Return whether the published model's own files were ever checked."""
+        from harness.models.reward_model import verification
+
+        return verification(identity)
+
+    def human_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
+        """Return pieces of a pool, nearly equal ones where it is a little too small."""
+        seed, first, count = (cast(int, settings[name]) for name in ("seed", "first", "count"))
+        x, pieces = cast(int, settings["x"]), cast(int, settings["pieces"])
+        pool = read_pool(settings)
+        chosen = positions(len(pool), seed, x, pieces, first, count)
+        summary = {
+            "source": settings["source"],
+            "pool": asdict(duplicates(pool)),
+            "cut": asdict(duplicates([pool[i] for i in chosen])),
+        }
+        return HumanPrompts(pool, chosen, summary)
+
+    def evolver(
+        self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
+    ) -> Evolver:
+        """Return the model at an endpoint, told what the settings spell out."""
+        spelled = cast(dict[str, Any], settings["rewriting"])
+        if spelled["rules"] != RULES_VERSION:
+            raise HarnessError(
+                f"the stage asks for version {spelled['rules']} of the rules for unusable rewrites "
+                f"and this is version {RULES_VERSION}; plan the run again"
+            )
+        model = str(spelled["model"])
+        access = access_to("CREATOR", model)
+        client = access.client()
+        generator = EndpointGenerator(client, model, spelled["sampling"])
+        creator = ModelCreator(generator, Scheme.from_json(spelled["templates"]))
+        return Evolver(creator, at_once(client, access.concurrency, done), generator.tokens)
+
+    def tree_score(self, settings: Mapping[str, Json]) -> Callable[[str], float] | None:
+        """Return the model that scores prompts, if the settings name one."""
+        if "scorer" not in settings:
+            return None
+        scorer = cast(dict[str, Any], settings["scorer"])
+        model = str(scorer["model"])
+        if scorer["asked"] != [question.identity(model) for question in SCORES.values()]:
+            raise HarnessError(
+                "the stage asks a scorer other questions than this version has; plan the run again"
+            )
+        access = access_to("SCORER", model)
+        return tree_score(Judge(access.client(), model, access.concurrency))
+
+    def prompt_metrics(self) -> Mapping[str, Callable[[str], float]]:
+        """Return nothing: no rule reads ordinary prompts."""
+        return {}
+
+    def questions(self, identity: str) -> Sequence[Item]:
+        """Return a benchmark's questions in its order, with the answers it compares with."""
+        return questions_of(identity)
+
+    def own_answering(self, identity: str) -> OwnAnswering | None:
+        """Return what runs table 9's tasks, whose package asks the questions."""
+        return run_tasks if is_lm_eval(identity) else None
+
+    def judge(self, ctx: StageContext) -> None:
+        """Judge answers through the benchmark's own code, or read the package's scores."""
+        (score_tasks if is_lm_eval(str(ctx.settings["benchmark"])) else judge_answers)(ctx)
+
+    def rate(self, ctx: StageContext) -> None:
+        """Have a model score prompts."""
+        rate_prompts(ctx)
