@@ -30,8 +30,8 @@ from harness.sweep.space import candidate, shown
 from harness.sweep.storage import open_storage, sweep_lock
 from harness.sweep.study import open_study, point_of
 from harness.sweep.warm import WarmEngine
-from harness.tracking.secrets import shown as shown_uri
-from harness.tracking.trials import StudyName, TrialTracker
+from harness.tracking import StudyName, TrialTracker
+from harness.tracking.connection import shown as shown_uri
 from harness.trainer.plan import Run
 
 Say = Callable[[str], None]

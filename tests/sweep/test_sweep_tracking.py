@@ -15,8 +15,9 @@ from harness.sweep.conduct import track_rest
 from harness.sweep.results import trial_line
 from harness.sweep.study import trials_of
 from harness.sweep.work import Worker
-from harness.tracking.database import default_uri
-from harness.tracking.trials import StudyName, TrialTracker, trial_record
+from harness.tracking import StudyName, TrialTracker
+from harness.tracking.connection import default_uri
+from harness.tracking.projection import trial_record
 
 NAME = StudyName("toy", "micro", "toy/micro/1", "win_rate")
 TRIAL = SweepTrial(
