@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from harness.registry.deviations import Deviations
 from harness.registry.profile import Profile
+from harness.report.error_rates import ErrorRates
 from harness.report.model import Report, Verdict
 from harness.report.page.answers import Judged
 from harness.report.page.examples import Lineage
@@ -62,7 +63,7 @@ class Contents:
     sections: tuple[Section, ...]
     figure_verdicts: tuple[Verdict, ...]
     pictures: tuple[Picture, ...]
-    error_rates: Mapping[str, Any] | None
+    error_rates: ErrorRates | None
     deviations: Deviations
     lineages: tuple[Lineage, ...] | None
     judged: tuple[Judged, ...] | None
