@@ -18,6 +18,7 @@ whatever is missing, changed or too few is a difference between them.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -32,7 +33,8 @@ from pydantic import BaseModel
 
 from harness import foreign
 from harness.errors import HarnessError
-from harness.runtime.files import explained, sha256_of, write_whole
+from harness.report.plots import Picture
+from harness.runtime.files import explained
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -47,10 +49,6 @@ _DIGITS = 1e-11
 
 _SHOWN = 3
 """How many of the places without a number an error names."""
-
-
-sha256 = sha256_of
-"""Returns a file's sha256 as 64 hexadecimal digits."""
 
 
 @dataclass(frozen=True)
@@ -93,12 +91,15 @@ class Kind:
         extent: Returns how much a report has, given the content of its `report.json`.
         check: Checks a folder: its files against the digests beside them, and its numbers against
             what they follow from. Returns how many were computed again; raises HarnessError.
+        pictures: Returns the pictures in a folder that a page shows by themselves; raises
+            HarnessError.
     """
 
     name: str
     mark: str
     extent: Callable[[Mapping[str, Any]], Extent]
     check: Callable[[Path], int]
+    pictures: Callable[[Path], Sequence[Picture]] = lambda folder: ()
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,9 @@ def read_index(results_dir: Path) -> Index:
 
 def write_index(results_dir: Path, index: Index) -> None:
     """Write the index, in place of the one before as a whole."""
-    write_whole(results_dir / INDEX, _index_text(index))
+    draft = results_dir / f".{INDEX}.part"
+    draft.write_text(_index_text(index), encoding="utf-8")
+    draft.replace(results_dir / INDEX)
 
 
 def entry_of(kind: Kind, place: str, folder: Path) -> Entry:
@@ -364,6 +367,12 @@ def changed_file(path: Path, what: str) -> HarnessError:
         f"{path} is not what was published (its digest differs); restore it from version control "
         f"or publish the {what} again"
     )
+
+
+def sha256(path: Path) -> str:
+    """Return a file's sha256 as 64 hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def refuse_what_is_no_file(folder: Path) -> None:

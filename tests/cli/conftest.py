@@ -99,11 +99,12 @@ def call() -> Callable[..., Any]:
 
 
 def _schema(name: str) -> Any:
+    if name == "figure":
+        return FigureReport.model_json_schema(mode="serialization")
     if name in OUTPUTS:
         return json_schema(name)
-    of_report = name in ("report", "figure")
-    folder = Path(harness.report.__file__ if of_report else harness.cli.__file__)
-    return json.loads((folder.parent / "schemas" / f"{name}.json").read_text(encoding="utf-8"))
+    folder = Path(harness.cli.__file__).parent
+    return json.loads((folder / "schemas" / f"{name}.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
@@ -118,15 +119,6 @@ def says(call: Callable[..., Any]) -> Callable[..., Any]:
         return found
 
     return run
-
-
-def _schema(name: str) -> dict[str, Any]:
-    """Return the schema of a command's JSON."""
-    if name == "figure":
-        return FigureReport.model_json_schema(mode="serialization")
-    folder = Path(harness.report.__file__ if name == "report" else harness.cli.__file__).parent
-    found: dict[str, Any] = json.loads((folder / "schemas" / f"{name}.json").read_text("utf-8"))
-    return found
 
 
 @pytest.fixture
