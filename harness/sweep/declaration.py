@@ -224,6 +224,32 @@ class Sweep(Strict):
         return asked
 
 
+class ListedSweep(Strict):
+    """What `harness sweep list --json` says of a sweep."""
+
+    name: str
+    question: str
+    settings: tuple[str, ...]
+    """The settings that vary, by path."""
+    objectives: tuple[str, ...]
+    """Names of what is measured."""
+    sampler: Literal["tpe", "random", "grid"]
+    trials: int
+    """Trials of the whole study."""
+
+
+def listed(sweep: Sweep) -> ListedSweep:
+    """Return what is said of a sweep where all are listed."""
+    return ListedSweep(
+        name=sweep.name,
+        question=" ".join(sweep.question.split()),
+        settings=tuple(sweep.space),
+        objectives=tuple(objective.name for objective in sweep.objectives),
+        sampler=sweep.sampler.kind,
+        trials=sweep.trials,
+    )
+
+
 def load_sweeps(folder: Path | None = None) -> dict[str, Sweep]:
     """Read and check every sweep in a folder, the package's own by default.
 

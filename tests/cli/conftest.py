@@ -13,6 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 import toy_world
+from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
 import harness.cli
@@ -21,6 +22,8 @@ from harness.cli.main import app
 from harness.cli.output import OUTPUTS, json_schema
 from harness.registry import declared
 from harness.report.figures.report import FigureReport
+from harness.report.sweep import SweepReport
+from harness.sweep.declaration import ListedSweep
 from harness.tracking import TableState
 
 HERE = Path(__file__).resolve().parent
@@ -98,14 +101,6 @@ def call() -> Callable[..., Any]:
     return run
 
 
-def _schema(name: str) -> Any:
-    if name in OUTPUTS:
-        return json_schema(name)
-    of_report = name in ("report", "figure")
-    folder = Path(harness.report.__file__ if of_report else harness.cli.__file__)
-    return json.loads((folder.parent / "schemas" / f"{name}.json").read_text(encoding="utf-8"))
-
-
 @pytest.fixture
 def says(call: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that returns a command's JSON, held against its schema."""
@@ -120,10 +115,20 @@ def says(call: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+MODELS: dict[str, Any] = {
+    "figure": FigureReport,
+    "sweep": SweepReport,
+    "sweep_list": list[ListedSweep],
+}
+"""What commands print that `harness --json-schema` does not name."""
+
+
 def _schema(name: str) -> dict[str, Any]:
-    """Return the schema of a command's JSON."""
-    if name == "figure":
-        return FigureReport.model_json_schema(mode="serialization")
+    """Return the schema of a command's JSON, made from its model where it has one."""
+    if name in OUTPUTS:
+        return json_schema(name)
+    if name in MODELS:
+        return TypeAdapter(MODELS[name]).json_schema(mode="serialization")
     folder = Path(harness.report.__file__ if name == "report" else harness.cli.__file__).parent
     found: dict[str, Any] = json.loads((folder / "schemas" / f"{name}.json").read_text("utf-8"))
     return found
