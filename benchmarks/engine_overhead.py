@@ -14,8 +14,16 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness.engine import Event, LocalEngine, Plan, StageFinished, StageStarted
-from harness.store import Stage, StageContext, Store
+from harness.runtime import (
+    Event,
+    LocalEngine,
+    Plan,
+    Stage,
+    StageContext,
+    StageFinished,
+    StageStarted,
+    Store,
+)
 
 
 def trivial(ctx: StageContext) -> None:

@@ -32,13 +32,12 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import Gemma2Config, Gemma2ForCausalLM, PreTrainedTokenizerFast
 
+from harness.inference.environment import installed
+from harness.inference.request import Answered, Asked, Engine, Renderer, Sampling
+from harness.inference.solver import opening
+from harness.inference.transformers_engine import TransformersEngine, transformers_engine
 from harness.models.loading import batches_by_length, fastest_device, pad
 from harness.quiet import silence
-from harness.solver.environment import installed
-from harness.solver.local import TransformersEngine, transformers_engine
-from harness.solver.opening import opening
-from harness.solver.rendering import Renderer
-from harness.solver.request import Answered, Asked, Engine, Sampling
 
 SHAPES: dict[str, dict[str, Any]] = {
     "tiny": {

@@ -24,7 +24,7 @@ from harness.eva.stream import PromptStream
 from harness.quiet import silence
 from harness.registry.load import find_table, load_tables
 from harness.registry.profile import find_profile, load_profiles
-from harness.store import StageContext
+from harness.runtime import StageContext
 from harness.trainer.online_steps import online_stage
 from harness.trainer.steps import prompts_stage
 from harness.trainer.table_runs import plan_table

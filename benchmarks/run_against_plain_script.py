@@ -28,11 +28,10 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from trl import DPOConfig, DPOTrainer
 
 from harness import quiet
-from harness.engine import LocalEngine, Plan
 from harness.eva.evolving import Prompt, evolve
 from harness.registry.load import load_tables
 from harness.registry.profile import load_profiles
-from harness.store import Store
+from harness.runtime import LocalEngine, Plan, Store
 from harness.trainer.plan import Planner
 from harness.trainer.steps import FUNCTIONS
 from harness.worlds.embedded.creator import EmbeddedCreator

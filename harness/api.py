@@ -14,10 +14,10 @@ from harness import project
 from harness.extensions import name_plugins
 from harness.quiet import silence
 from harness.registry import declared
-from harness.registry.groups import GROUPS
+from harness.registry.declared import GROUPS
+from harness.runtime import Store
 from harness.selection.names import DEFAULT_PROFILE
 from harness.selection.selection import Seeds, Selection, select
-from harness.store import Store
 
 if TYPE_CHECKING:
     from harness.evaluation.benchmark_result import Evaluation

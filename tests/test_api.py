@@ -59,22 +59,22 @@ def test_a_table_is_planned_and_shows_itself() -> None:
     assert isinstance(table, harness.Selection)
     plan = table.plan(jobs=3)
     assert isinstance(plan, RunPlan)
-    assert (plan.summary["runs"], plan.summary["jobs"]) == (18, 3)
-    assert plan.summary["stages"]["missing"] == len(plan.stages) > 0
+    assert (plan.summary.runs, plan.summary.jobs) == (18, 3)
+    assert plan.summary.stages.missing == len(plan.stages) > 0
     assert plan.headline in plan._repr_html_()
     assert repr(plan) == f"<plan: {plan.headline}>"
     assert repr(table) == "<table4 on micro, seeds 0-1>"
     assert table._repr_html_().count("<tr>") == 1 + 9
-    assert table.plan(seeds="0").summary["seeds"] == [0]
+    assert table.plan(seeds="0").summary.seeds == [0]
 
 
 def test_some_rows_a_figure_and_a_group_are_planned_alike() -> None:
     rows = harness.load("table4", rows=["eva-a_min"], seeds=0).plan()
-    assert rows.summary["rows"] == ["dpo-1", "eva-a_min"]
-    assert harness.load("figure10", seeds=0).plan().summary["table"] == "figure10"
+    assert rows.summary.rows == ["dpo-1", "eva-a_min"]
+    assert harness.load("figure10", seeds=0).plan().summary.table == "figure10"
     group = harness.load("all-offline", seeds=0).plan()
-    assert group.summary["group"] == "all-offline"
-    assert len(group.stages) < group.summary["alone"]["stages"]
+    assert group.summary.group == "all-offline"
+    assert len(group.stages) < group.summary.alone.stages
 
 
 def test_a_report_of_nothing_has_no_numbers() -> None:
@@ -138,7 +138,7 @@ def test_a_profile_and_a_table_of_ones_own(folder: Path) -> None:
     mine.write_text(shipped.replace("name: micro\n", "name: mine\n", 1), encoding="utf-8")
     ours, theirs = (harness.load("table4", p, seeds=0).plan() for p in (str(mine), "micro"))
     assert [s.fingerprint for s in ours.stages] == [s.fingerprint for s in theirs.stages]
-    assert ours.summary["profile"] == "mine"
+    assert ours.summary.profile == "mine"
     assert f"--profile {mine}" in ours.again
     changed = folder / "micro.yaml"
     changed.write_text(shipped.replace("\nx: ", "\nx: 1", 1), encoding="utf-8")

@@ -21,18 +21,19 @@ PACKAGE = ROOT / "harness"
 
 LAYERS = (
     {"errors", "foreign"},
-    {"project", "quiet", "words"},
+    {"project", "quiet", "strict", "words"},
     {"extensions"},  # what plug-ins add, by name
-    {"registry", "statistics", "store"},
+    {"registry", "runtime", "statistics"},  # the runtime runs stages and knows no kind of them
     {"endpoint"},  # the one place that sends requests
-    {"engine", "eva", "evaluation", "models"},  # the engine runs stages and knows no kind of them
-    {"solver"},  # has what `models` loads answer, by whatever engine
+    {"eva", "evaluation", "models"},
+    {"inference"},  # has what `models` loads answer, by whatever engine
     {"training", "worlds"},  # train what `models` loads; answer for what a profile names
     {"trainer"},  # turns recipes into stages that call all of the above
     {"report", "tracking", "cost"},
     {"preflight"},
     {"selection", "benchmarking"},
     {"sweep", "export"},
+    {"overview"},  # what is declared, listed, shown and checked
     {"api"},
     {"cli"},
     {"__init__"},  # the public names, each imported when it is first used
@@ -43,12 +44,12 @@ HOMES = {
     "trl": {"training"},
     "mlflow": {"tracking"},
     "optuna": {"sweep"},
-    "vllm": {"solver"},
+    "vllm": {"inference"},
     "sglang": set(),
     "datasets": {"training", "worlds/real"},
-    "torch": {"models", "solver", "training", "worlds/embedded", "worlds/mock"},
-    "transformers": {"models", "solver", "training", "worlds/embedded", "worlds/mock"},
-    "openai": {"endpoint", "solver"},
+    "torch": {"models", "inference", "training", "worlds/embedded", "worlds/mock"},
+    "transformers": {"models", "inference", "training", "worlds/embedded", "worlds/mock"},
+    "openai": {"endpoint", "inference"},
     "alpaca_eval": {"evaluation"},
     "lm_eval": {"evaluation"},
     "yaml": {"registry", "export"},  # read in one place, under limits; `export` writes it
@@ -58,18 +59,17 @@ HOMES = {
 HEAVY = ("torch", "transformers", "trl", "mlflow", "datasets", "optuna", "pandas")
 
 LIGHT = (
-    "harness.registry",
     "harness.benchmarking",
     "harness.cli",
     "harness.cost",
     "harness.endpoint",
-    "harness.engine",
     "harness.export",
     "harness.preflight",
+    "harness.registry",
     "harness.report",
+    "harness.runtime",
     "harness.selection",
     "harness.statistics",
-    "harness.store",
     "harness.worlds.real",
 )
 """Packages of which no module, once imported, has loaded a heavy library."""
@@ -78,7 +78,7 @@ LIGHT_MODULES = (
     "harness",
     "harness.api",
     "harness.extensions",
-    "harness.solver.environment",
+    "harness.inference.environment",
     "harness.tracking",
     "harness.trainer.plan",
     "harness.trainer.table_runs",
@@ -104,7 +104,7 @@ UNSAFE_ARGUMENTS = {"trust_remote_code", "allow_pickle"}
 
 
 def part_of(path: Path) -> str:
-    """Return the part of the package a file belongs to: `store`, `errors`."""
+    """Return the part of the package a file belongs to: `runtime`, `errors`."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 

@@ -191,7 +191,7 @@ def alone(benchmark: str, model: str, judge: str, voice: Voice) -> Iterator[None
         HarnessError: The work folder cannot be written, or is on a file system without locks.
     """
     from harness.evaluation.benchmark_archive import folder_of
-    from harness.store.locks import hold
+    from harness.runtime.files import hold
 
     path = Path(f"{folder_of(work_dir() / 'locks', benchmark, model, judge)}.lock")
     with ExitStack() as stack:

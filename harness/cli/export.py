@@ -44,7 +44,7 @@ def export(
     from harness.export.folder import export as write
     from harness.export.policy import find_policy
     from harness.registry.declared import all_tables, named_profile
-    from harness.store import Store
+    from harness.runtime import Store
 
     scale = named_profile(profile)
     policy = find_policy(run, all_tables(), scale, seed)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, Self
 
-from harness.engine import Event, StageElsewhere, StageFailed, StageProgress, Tally
+from harness.runtime import Event, StageElsewhere, StageFailed, StageProgress, Tally
 from harness.words import counted, duration
 
 if TYPE_CHECKING:

@@ -1,22 +1,21 @@
-"""`doctor` and `engine check`: what this machine can run, and whether its engine is right."""
+"""`doctor`, `engine check` and `prompts`: what this machine can run, and whether it is right."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from harness.cli.options import JsonOption, ProfileOption
 from harness.cli.output import console, grid, print_json
 from harness.errors import HarnessError, UserError
-from harness.project import work_dir
-from harness.selection.names import DEFAULT_PROFILE
+from harness.selection.names import DEFAULT_PROFILE, parse_names
 from harness.words import counted
 
 if TYPE_CHECKING:
-    from harness.preflight.machine import Need
-    from harness.registry.profile import Profile
+    from harness.preflight.checks import PromptPool
+    from harness.preflight.needs import Doctor, ProfileState, Readiness
 
 OneProfileOption = Annotated[
     str | None,
@@ -28,154 +27,6 @@ OnlineOption = Annotated[
     bool,
     typer.Option("--online", help="With --profile: also ask the hub and the endpoints."),
 ]
-
-app = typer.Typer(rich_markup_mode=None)
-
-
-@app.command("doctor", epilog="Example: harness doctor --profile paper")
-def doctor(
-    profile: OneProfileOption = None, online: OnlineOption = False, as_json: JsonOption = False
-) -> None:
-    """Say what this machine can run, and what is missing for each profile.
-
-    Fails if no profile can run here (stand-ins, which always can, are not counted), or the one that
-    is named cannot. Nobody is asked over the network without --online. Keys are only looked for;
-    their values are never shown.
-    """
-    from harness.registry.declared import named_profile
-
-    if profile is not None:
-        _one_profile(named_profile(profile), online=online, as_json=as_json)
-        return
-    if online:
-        raise UserError("`--online` asks about one profile; name it with `--profile`")
-    _all_profiles(as_json=as_json)
-
-
-def _one_profile(profile: Profile, *, online: bool, as_json: bool) -> None:
-    """Print what one profile needs; end with exit code 1 if anything is missing.
-
-    Raises:
-        Exit: Something is missing.
-    """
-    from harness.preflight.machine import inspect_machine
-    from harness.preflight.needs import needs_of, ready
-    from harness.preflight.outside import online_needs
-    from harness.selection.planning import has_price
-
-    needs = needs_of(profile, inspect_machine())
-    if online and has_price(profile):
-        needs += online_needs(profile)
-    can_run = ready(needs)
-    if as_json:
-        told = {"profile": profile.name, "scale": profile.scale, "ready": can_run}
-        print_json({**told, "needs": [need.as_json() for need in needs]})
-    else:
-        _print_needs(profile, needs)
-    if not can_run:
-        raise typer.Exit(1)
-
-
-def _print_needs(profile: Profile, needs: list[Need]) -> None:
-    """Print a line for each need, those that are missing last."""
-    out, order = console(), ("met", "advised", "missing")
-    for state in order:
-        for need in needs:
-            if need.state == state:
-                out.print(f"{state:8} {need.line}", soft_wrap=True)
-    missing = sum(need.state == "missing" for need in needs)
-    if missing:
-        out.print(f"\n{profile.name} cannot run here: {counted(missing, 'thing')} missing.")
-    else:
-        out.print(f"\n{profile.name} can run here.")
-
-
-def _all_profiles(*, as_json: bool) -> None:
-    """Print what this machine has, and whether each profile can run.
-
-    Raises:
-        Exit: None can whose numbers mean something.
-    """
-    from harness.preflight.machine import inspect_machine
-    from harness.preflight.needs import needs_of
-    from harness.registry.declared import all_profiles, all_tables
-
-    tables, machine = all_tables(), inspect_machine()
-    profiles = []
-    for profile in all_profiles().values():
-        missing = [n.line for n in needs_of(profile, machine) if n.state == "missing"]
-        tables_here = [] if missing else [t.id for t in tables.values() if _runs(t, profile)]
-        profiles.append(
-            {
-                "profile": profile.name,
-                "scale": profile.scale,
-                "threads": profile.threads,
-                "ready": not missing,
-                "missing": missing,
-                "tables": tables_here,
-            }
-        )
-    found = {"machine": machine, "profiles": profiles}
-    if as_json:
-        print_json(found)
-    else:
-        _print(found)
-    stand_ins = {p.name for p in all_profiles().values() if p.stand_ins is not None}
-    if not any(profile["ready"] and profile["profile"] not in stand_ins for profile in profiles):
-        raise typer.Exit(1)
-
-
-def _runs(table: Any, profile: Any) -> bool:
-    from harness.registry.profile import table_unsupported
-
-    return not table_unsupported(table, profile)
-
-
-def _print(found: dict[str, Any]) -> None:
-
-    out, machine = console(), found["machine"]
-    yes = {True: "yes", False: "no"}
-    gpus = ", ".join(f"{g['name']} ({g['memory_gb']} GB)" for g in machine["gpus"]) or "none"
-    engines = ", ".join(
-        f"{name} {version or 'not installed'}" for name, version in machine["engines"].items()
-    )
-    keys = ", ".join(f"{name} {'set' if there else 'not set'}"
-                     for name, there in machine["keys"].items())  # fmt: skip
-    world = machine["world"]
-    lines = [
-        ("python", machine["python"]),
-        ("cores", str(machine["cores"])),
-        ("memory", f"{machine['memory_gb']} GB, {machine['memory_free_gb']} GB free"),
-        ("disk", f"{machine['disk_free_gb']} GB free for {machine['work_dir']}"),
-        ("GPU", gpus),
-        ("engines", engines),
-        ("keys", keys),
-        ("hub offline", yes[machine["hub_offline"]]),
-        ("embedded world", f"{world['version']}: {world['problem'] or 'all digests are right'}"),
-        ("MLflow", machine["mlflow_uri"]),
-    ]
-    out.print(grid(("this machine", ""), lines))
-    out.print()
-    rows = [
-        (
-            profile["profile"],
-            profile["scale"],
-            str(profile["threads"]),
-            "ready" if profile["ready"] else "not ready",
-            ", ".join(profile["tables"])
-            if profile["ready"]
-            else f"{counted(len(profile['missing']), 'thing')}: "
-            f"harness doctor --profile {profile['profile']}",
-        )
-        for profile in found["profiles"]
-    ]
-    headings = ("profile", "scale", "torch threads", "state", "tables, or what is missing")
-    out.print(grid(headings, rows, right="2"))
-
-
-group = typer.Typer(name="engine", help="What gives the policy's answers.", no_args_is_help=True)
-app.add_typer(group, name="engine")
-
 PolicyOption = Annotated[
     Path | None,
     typer.Option("--policy", metavar="FOLDER", help="Another policy than the profile's base one."),
@@ -190,6 +41,99 @@ ToleranceOption = Annotated[
         show_default="0.001 in float32, 0.05 in bfloat16",
     ),
 ]
+SourceOption = Annotated[
+    Path | None,
+    typer.Option("--source", metavar="PATH", help="A file or data set in place of the profile's."),
+]
+SplitsOption = Annotated[
+    str | None, typer.Option("--splits", metavar="A,B", help="Splits of a data set's folder.")
+]
+AgainstOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--against", metavar="NAME=FILE", help="Questions of a benchmark; may be repeated."
+    ),
+]
+
+app = typer.Typer(rich_markup_mode=None)
+group = typer.Typer(name="engine", help="What gives the policy's answers.", no_args_is_help=True)
+app.add_typer(group, name="engine")
+
+
+@app.command("doctor", epilog="Example: harness doctor --profile paper")
+def doctor(
+    profile: OneProfileOption = None, online: OnlineOption = False, as_json: JsonOption = False
+) -> None:
+    """Say what this machine can run, and what is missing for each profile.
+
+    Fails if no profile can run here (stand-ins, which always can, are not counted), or the one that
+    is named cannot. Nobody is asked over the network without --online. Keys are only looked for;
+    their values are never shown.
+    """
+    from harness.preflight import needs
+    from harness.registry.declared import named_profile
+
+    if profile is not None:
+        one = needs.readiness(named_profile(profile), online=online)
+        print_json(one) if as_json else _print_readiness(one)
+        can_run = one.ready
+    elif online:
+        raise UserError("`--online` asks about one profile; name it with `--profile`")
+    else:
+        every = needs.doctor()
+        print_json(every) if as_json else _print_doctor(every)
+        can_run = every.healthy
+    if not can_run:
+        raise typer.Exit(1)
+
+
+def _print_readiness(found: Readiness) -> None:
+    """Print a line for each need, those that are missing last."""
+    out = console()
+    for state in ("met", "advised", "missing"):
+        for need in found.needs:
+            if need.state == state:
+                out.print(f"{state:8} {need.line}", soft_wrap=True)
+    missing = sum(need.state == "missing" for need in found.needs)
+    if missing:
+        out.print(f"\n{found.profile} cannot run here: {counted(missing, 'thing')} missing.")
+    else:
+        out.print(f"\n{found.profile} can run here.")
+
+
+def _print_doctor(found: Doctor) -> None:
+    out, machine = console(), found.machine
+    engines = (f"{name} {version or 'not installed'}" for name, version in machine.engines.items())
+    keys = (f"{name} {'set' if there else 'not set'}" for name, there in machine.keys.items())
+    lines = [
+        ("python", machine.python),
+        ("cores", str(machine.cores)),
+        ("memory", f"{machine.memory_gb} GB, {machine.memory_free_gb} GB free"),
+        ("disk", f"{machine.disk_free_gb} GB free for {machine.work_dir}"),
+        ("GPU", ", ".join(f"{gpu.name} ({gpu.memory_gb} GB)" for gpu in machine.gpus) or "none"),
+        ("engines", ", ".join(engines)),
+        ("keys", ", ".join(keys)),
+        ("hub offline", "yes" if machine.hub_offline else "no"),
+        ("embedded world",
+         f"{machine.world.version}: {machine.world.problem or 'all digests are right'}"),
+        ("MLflow", machine.mlflow_uri),
+    ]  # fmt: skip
+    out.print(grid(("this machine", ""), lines))
+    out.print()
+    rows = [
+        (p.profile, p.scale, str(p.threads), "ready" if p.ready else "not ready", _able(p))
+        for p in found.profiles
+    ]
+    headings = ("profile", "scale", "torch threads", "state", "tables, or what is missing")
+    out.print(grid(headings, rows, right="2"))
+
+
+def _able(profile: ProfileState) -> str:
+    """Return the tables that a profile can run, or how much is missing and who tells."""
+    if profile.ready:
+        return ", ".join(profile.tables)
+    missing = counted(len(profile.missing), "thing")
+    return f"{missing}: harness doctor --profile {profile.profile}"
 
 
 @group.callback()
@@ -209,20 +153,16 @@ def check(
     Starts the profile's engine on its base policy, has it answer a few prompts, and has the model
     as it is trained read the same answers. Fails if they are further apart than the tolerance.
     """
-    from dataclasses import asdict
-
+    from harness.preflight import checks
     from harness.registry.declared import named_profile
-    from harness.solver.environment import identity
 
-    chosen = named_profile(profile)
-    name = identity(chosen.engine)
-    found = _measured(chosen, name, policy, tolerance)
+    found = checks.check_engine(named_profile(profile), policy, tolerance)
     if as_json:
-        print_json({"engine": name, "dtype": chosen.dtype, **asdict(found), "agrees": found.agrees})
+        print_json(found)
     else:
         lines = [
-            ("engine", name),
-            ("number format", chosen.dtype),
+            ("engine", found.engine),
+            ("number format", found.dtype),
             ("compared", f"{found.tokens} tokens of {found.answers} answers"),
             ("mean difference", f"{found.mean_difference:.2g} nats"),
             ("largest difference", f"{found.max_difference:.2g} nats"),
@@ -231,29 +171,61 @@ def check(
         console().print(grid(("log-probabilities", ""), lines))
     if not found.agrees:
         raise HarnessError(
-            f"the engine {name} and the training differ by {found.mean_difference:.2g} nats a "
-            f"token, more than {found.tolerance:g}: see that both read the same checkpoint in the "
-            "same number format"
+            f"the engine {found.engine} and the training differ by {found.mean_difference:.2g} "
+            f"nats a token, more than {found.tolerance:g}: see that both read the same checkpoint "
+            "in the same number format"
         )
 
 
-def _measured(profile: Profile, identity: str, policy: Path | None, tolerance: float | None) -> Any:
-    from harness.solver.opening import opening
-    from harness.solver.parity import measure
-    from harness.worlds.answers import place_of
-    from harness.worlds.lookup import resolve, world_of
+@app.command(
+    "prompts",
+    epilog="Example: harness prompts --source prompts.jsonl --against mt_bench=question.jsonl",
+)
+def prompts(
+    profile: ProfileOption = "paper",
+    source: SourceOption = None,
+    splits: SplitsOption = None,
+    against: AgainstOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Count human prompts, those that repeat another, and those that overlap a benchmark.
 
-    world = world_of(profile)
-    world.prepare()
-    base = world.policy() if policy is None else policy.name
-    folder = resolve(base) if policy is None else policy
-    work_dir().mkdir(parents=True, exist_ok=True)
-    opened = opening(
-        identity,
-        folder,
-        dtype=profile.dtype,
-        batch_size=profile.generation.batch_size,
-        log=work_dir() / "engine-check.log",
-        place=place_of(base.partition("@")[0]) if identity == "endpoint" else None,
-    )
-    return measure(folder, opened, dtype=profile.dtype, tolerance=tolerance)
+    Two prompts repeat each other where their words are equal; a prompt overlaps a question with
+    which it shares 13 words in a row. Nothing is removed.
+    """
+    from harness.preflight.checks import check_prompts
+    from harness.registry.declared import named_profile
+
+    chosen, named = named_profile(profile), parse_names("--splits", splits) or ()
+    found = check_prompts(chosen, source, named, _files(against or []))
+    print_json(found) if as_json else _print_pool(found)
+
+
+def _files(against: list[str]) -> list[tuple[str, Path]]:
+    pairs = [text.partition("=") for text in against]
+    for name, _, path in pairs:
+        if not name or not path:
+            raise UserError(f"`--against {name}` names no file; write NAME=FILE")
+    if len({name for name, _, _ in pairs}) < len(pairs):
+        raise UserError("`--against` has one name twice; give each benchmark its own")
+    return [(name, Path(path)) for name, _, path in pairs]
+
+
+def _print_pool(found: PromptPool) -> None:
+    out = console()
+    out.print(f"{found.source}: {counted(found.prompts, 'prompt')}")
+    if found.pieces:
+        least, most = min(found.pieces), max(found.pieces)
+        of = str(least) if least == most else f"{least} to {most}"
+        out.print(f"{len(found.pieces)} pieces of {of} for the profile {found.profile}")
+    else:
+        out.print(f"Not for the profile {found.profile}: {found.problem}")
+    out.print(f"{found.same_text} have the text of an earlier one, {found.same_words} its words")
+    if found.overlap:
+        rows = [
+            (name, str(o.questions), str(o.questions_met), str(o.whole), str(o.in_part))
+            for name, o in found.overlap.items()
+        ]
+        headings = ("benchmark", "questions", "of them met", "prompts whole", "prompts in part")
+        out.print()
+        out.print(grid(headings, rows, right="1234"))

@@ -28,14 +28,14 @@ COMMANDS = {
     "plan": "run",
     "run": "run",
     "report": "report",
-    "why": "why",
+    "why": "run",
     "sync": "tracking",
     "ui": "tracking",
     "doctor": "machine",
     "claims": "report",
     "verify": "report",
     "error-rates": "report",
-    "prompts": "prompts",
+    "prompts": "machine",
     "calibrate": "calibrate",
     "export": "export",
     "engine": "machine",
@@ -67,6 +67,29 @@ PluginOption = Annotated[
         "--plugin",
         metavar="PATH_OR_MODULE",
         help="A module of your own that adds metrics or losses; may be repeated.",
+    ),
+]
+
+
+def _print_schema(verb: str | None) -> None:
+    if verb is not None:
+        from harness.cli.output import json_schema, print_json
+
+        try:
+            print_json(json_schema(verb))
+        except UserError as error:  # it is raised before any verb is found that could show it
+            raise typer.BadParameter(str(error)) from error
+        raise typer.Exit
+
+
+JsonSchemaOption = Annotated[
+    str | None,
+    typer.Option(
+        "--json-schema",
+        metavar="VERB",
+        is_eager=True,
+        callback=_print_schema,
+        help="Print the JSON Schema of what a verb prints with --json, and leave.",
     ),
 ]
 
@@ -141,7 +164,7 @@ app = typer.Typer(
 
 
 @app.callback()
-def _all(plugin: PluginOption = None) -> None:
+def _all(plugin: PluginOption = None, json_schema: JsonSchemaOption = None) -> None:
     """Load the plug-ins before anything else."""
     from harness.extensions import name_plugins
 

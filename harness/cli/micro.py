@@ -15,8 +15,7 @@ from harness.project import PACKAGE, SHIPPED, work_dir
 from harness.selection.names import LARGEST_SEED, workers_of
 
 if TYPE_CHECKING:
-    from harness.engine import Event
-    from harness.store import Store
+    from harness.runtime import Event, Store
     from harness.trainer.acceptance_grids import Point
     from harness.worlds.embedded.world import Card
 
@@ -158,7 +157,7 @@ def online_gates(
 
 def _gate_work(jobs: int | None) -> tuple[Store, int]:
     """Return the store that gates work in, and how many workers."""
-    from harness.store import Store
+    from harness.runtime import Store
 
     return Store(work_dir() / "gates" / "store"), workers_of(jobs)
 
@@ -185,7 +184,7 @@ def _decide(
 
 def _say(event: Event) -> None:
     """Print a line for each stage that is done."""
-    from harness.engine import StageFinished
+    from harness.runtime import StageFinished
 
     if isinstance(event, StageFinished):
         console().print(f"{event.stage.label}: {event.wall_s:.1f} s", soft_wrap=True)

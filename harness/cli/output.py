@@ -6,7 +6,10 @@ messages hold brackets of their own.
 
 from __future__ import annotations
 
+import functools
+import importlib
 import json
+import operator
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,6 +22,18 @@ from harness.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+OUTPUTS = {
+    "list": ("harness.overview:Listed",),
+    "show": ("harness.overview:ShownTable", "harness.overview:ShownFigure"),
+    "validate": ("harness.overview:Validation",),
+    "plan": ("harness.selection.planning:PlanSummary", "harness.selection.planning:GroupSummary"),
+    "why": ("harness.selection.why:Explanation",),
+    "doctor": ("harness.preflight.needs:Doctor", "harness.preflight.needs:Readiness"),
+    "prompts": ("harness.preflight.checks:PromptPool",),
+    "engine check": ("harness.preflight.checks:EngineCheck",),
+}
+"""The models of what each verb prints with `--json`, as `module:attribute`."""
 
 UNBOUNDED_WIDTH = 160
 """Columns of text where stdout is no terminal and `COLUMNS` does not say."""
@@ -66,8 +81,27 @@ def writing(option: str, given: Path) -> Iterator[Path]:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON, and nothing else, on stdout."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    """Print a model or plain data as JSON, and nothing else, on stdout."""
+    data = value if isinstance(value, list | dict) else value.model_dump(mode="json")
+    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def json_schema(verb: str) -> dict[str, Any]:
+    """Return the JSON Schema of what a verb prints with `--json`, made from its models.
+
+    Raises:
+        UserError: There is no such verb, or it prints no JSON.
+    """
+    from pydantic import TypeAdapter
+
+    if verb not in OUTPUTS:
+        names = ", ".join(f"`{name}`" for name in OUTPUTS)
+        raise UserError(f"`{verb}` is no verb with a schema; it can be {names}")
+    places = (place.partition(":") for place in OUTPUTS[verb])
+    models = [getattr(importlib.import_module(module), name) for module, _, name in places]
+    found = TypeAdapter(functools.reduce(operator.or_, models)).json_schema(mode="serialization")
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return head | found | {"title": f"harness {verb} --json"}
 
 
 def warn(message: str) -> None:
@@ -103,7 +137,7 @@ def grid(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: str =
 
 def save(text: str, output: Path) -> None:
     """Write a file whole, and say where it is."""
-    from harness.store.faults import explained
+    from harness.runtime.files import explained
 
     with writing("--output", output) as path, explained(f"writing {path.name}", path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)

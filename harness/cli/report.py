@@ -275,7 +275,7 @@ def verify(
     """
     from harness.report.verify import record as record_places
     from harness.report.verify import verify as verify_results
-    from harness.store import Store
+    from harness.runtime import Store
 
     places = parse_names("--record", record)
     try:

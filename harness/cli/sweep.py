@@ -152,7 +152,7 @@ def show(
 ) -> None:
     """Show what a sweep has found: best trials, importances, Pareto front, and the winner."""
     from harness.report.sweep_publication import publish_sweep
-    from harness.store import Store
+    from harness.runtime import Store
     from harness.sweep.conduct import stored_report
 
     sweep, scale = _found(name, profile)
@@ -191,7 +191,7 @@ def _check_numbers(trials: int | None, jobs: int) -> None:
 
 def _order(sweep: Sweep, profile: Profile, trials: int | None, storage: str | None) -> Order:
     """Return what the processes of a sweep are to do."""
-    from harness.engine import Plan
+    from harness.runtime import Plan
     from harness.sweep.objective import validation_runs
     from harness.sweep.space import base_candidate
     from harness.sweep.storage import default_storage

@@ -27,8 +27,8 @@ def sync() -> None:
     MLFLOW_TRACKING_URI, by default a database in the work folder. Doing it again changes nothing.
     """
     from harness.evaluation.benchmark_archive import all_kept
+    from harness.runtime import Store
     from harness.selection.tracked import asked_states, tracker_of
-    from harness.store import Store
     from harness.tracking import EvaluationTracker
 
     store = Store(store_dir())

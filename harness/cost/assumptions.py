@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.registry.documents import read_declared, read_document
 from harness.registry.profile import sources
-from harness.registry.recipe import Strict
+from harness.strict import Strict
 
 FILE = Path(__file__).with_name("assumptions.yaml")
 

@@ -12,7 +12,7 @@ from harness.cost.hardware import Hardware
 from harness.cost.shapes import Shape, shape_of
 from harness.cost.sizes import Prompts, Sizes, base_policy
 from harness.registry.profile import Profile
-from harness.store.stage import Stage
+from harness.runtime.stage import Stage
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.errors import UserError
 from harness.registry.documents import nearest, read_declared
 from harness.registry.profile import Profile
-from harness.registry.recipe import Strict
+from harness.strict import Strict
 
 FILE = Path(__file__).with_name("gpus.yaml")
 

@@ -11,7 +11,7 @@ from harness.cost.assumptions import Asked, Judged
 from harness.cost.calls import calls
 from harness.cost.costing import Costing, StageCost
 from harness.cost.gpu_time import GpuTime
-from harness.store.stage import Stage
+from harness.runtime.stage import Stage
 from harness.worlds.real.benchmarks import DOWNSTREAM, KINDS, is_lm_eval, kind_of
 
 TURNS = {"mt_bench": 2}

@@ -7,7 +7,7 @@ from typing import Any, cast
 from harness.cost.calls import Calls
 from harness.cost.costing import Costing, StageCost
 from harness.cost.gpu_time import GpuTime
-from harness.store.stage import Stage
+from harness.runtime.stage import Stage
 
 WITH_REFERENCE = ("dpo", "sppo")
 """Algorithms that evaluate a reference, once before training."""

@@ -11,7 +11,7 @@ from harness.cost.gpu_time import GpuTime
 from harness.cost.online import Stretch, count_steps
 from harness.cost.sizes import Prompts
 from harness.registry.recipe import Online
-from harness.store.stage import Stage
+from harness.runtime.stage import Stage
 from harness.trainer.online_plan import stream_settings
 
 

@@ -14,7 +14,7 @@ from harness.cost.shapes import shape_of
 from harness.cost.stage_cost import stage_cost
 from harness.endpoint.prices import Retirement, read_prices
 from harness.registry.profile import Profile
-from harness.store.stage import Stage
+from harness.runtime.stage import Stage
 from harness.worlds.real.access import Role
 from harness.worlds.real.planning import MODELS
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.registry.documents import read_declared
-from harness.registry.recipe import Strict
+from harness.strict import Strict
 
 FILE = Path(__file__).with_name("model_shapes.yaml")
 

@@ -11,7 +11,7 @@ from typing import cast
 
 from harness.eva.mixing import evolved_count
 from harness.eva.selection import selected_count
-from harness.store.stage import Stage
+from harness.runtime.stage import Stage
 
 FIRST_INPUT = {
     "generate": "prompts",

@@ -15,7 +15,7 @@ from harness.cost.offline_cost import (
     train_cost,
 )
 from harness.cost.online_cost import online_cost
-from harness.store.stage import Stage
+from harness.runtime.stage import Stage
 
 BY_KIND: Mapping[str, Callable[[Costing, Stage], StageCost]] = {
     **dict.fromkeys(("prompts", "select", "pair", "mix", "join", "repeat"), rows_cost),

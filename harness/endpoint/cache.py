@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from harness.endpoint.request import ChatRequest, Reply, is_reply
 from harness.errors import HarnessError
 from harness.foreign import ForeignTextError, read_json
-from harness.store.manifest import utc_now
+from harness.runtime.manifest import utc_now
 
 _HEAD = b'{"address": "'
 _ADDRESS = slice(len(_HEAD), len(_HEAD) + 64)

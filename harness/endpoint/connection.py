@@ -1,7 +1,7 @@
 """The network: a connection to an OpenAI-compatible server, and what can go wrong on the way.
 
 `Connection` is the one place that sends anything: to judges and creators through `Endpoint`, whose
-requests are chats, and to servers of the policy (`harness.solver`), which complete token ids.
+requests are chats, and to servers of the policy (`harness.inference`), which complete token ids.
 
 Every failure of a chat is one of four, because four things are done about them: `Overloaded` and
 `Lost` are tried again (the first was certainly not charged, the second may have been), `Refused`

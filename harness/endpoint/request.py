@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.errors import UserError
-from harness.store.fingerprint import Json, canonical_json, digest
+from harness.runtime.stage import Json, canonical_json, digest
 
 ADDRESS_VERSION = 1
 """Raised by a person when the meaning of a request's fields changes."""

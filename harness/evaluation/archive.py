@@ -20,7 +20,7 @@ from harness.errors import HarnessError
 from harness.evaluation.files import write_whole
 from harness.evaluation.scores import Evaluation, Summary
 from harness.foreign import read_json
-from harness.store.manifest import utc_now
+from harness.runtime.manifest import utc_now
 
 FILE = "evaluation.json"
 ANSWERS = "answers.jsonl"

@@ -33,7 +33,7 @@ from harness.evaluation.files import (
 )
 from harness.evaluation.scores import BenchmarkScore, Evaluation, intervals_of, ratio_values
 from harness.extensions import BENCHMARKS
-from harness.store.fingerprint import Json
+from harness.runtime.stage import Json
 
 if TYPE_CHECKING:
     from harness.endpoint.client import Client, Done, Outcome

@@ -16,7 +16,7 @@ from harness.endpoint.client import Client, Done, work_through
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError
 from harness.evaluation.benchmark_files import Answer, Answers, Question
-from harness.store.fingerprint import Json
+from harness.runtime.stage import Json
 
 Sampling = Callable[[Question], dict[str, Json]]
 """Returns the settings at which a question is answered: temperature, top_p, max_tokens."""

@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from harness.errors import UserError
 from harness.evaluation.benchmark_result import Evaluation
 from harness.evaluation.calibration_record import Calibration
+from harness.runtime.manifest import utc_now
 from harness.statistics.intervals import paired_difference
-from harness.store.manifest import utc_now
 
 COLUMNS = {"arena-hard": "win_rate", "alpaca-eval": "win_rate", "mt-bench": "average"}
 """The score that is compared."""

@@ -16,7 +16,7 @@ from harness.export.policy import TrainedPolicy
 from harness.registry.profile import MEANINGLESS, roles_of, source_in_words
 from harness.report.render import template
 from harness.report.scores import numbers, read_wanted
-from harness.store.store import Store
+from harness.runtime.store import Store
 
 CARD = "README.md"
 

@@ -16,11 +16,10 @@ from harness.errors import HarnessError, UserError
 from harness.export.card import CARD, card_of
 from harness.export.lineage import lineage
 from harness.export.policy import TrainedPolicy, check_trained
-from harness.store.digests import FileEntry, seal_files
-from harness.store.faults import explained
-from harness.store.manifest import write_json
-from harness.store.provenance import git_state
-from harness.store.store import Store
+from harness.runtime.files import FileEntry, explained, seal_files
+from harness.runtime.manifest import write_json
+from harness.runtime.provenance import git_state
+from harness.runtime.store import Store
 
 LINEAGE = "lineage.json"
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from harness.export.policy import TrainedPolicy
-from harness.store.digests import FileEntry
-from harness.store.manifest import Manifest
-from harness.store.store import Store
+from harness.runtime.files import FileEntry
+from harness.runtime.manifest import Manifest
+from harness.runtime.store import Store
 
 FORMAT = 1
 """Version of the form of `lineage.json`."""

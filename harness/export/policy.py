@@ -11,8 +11,8 @@ from harness.registry.load import find_table
 from harness.registry.profile import Profile, unsupported
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Table
-from harness.store.stage import Stage
-from harness.store.store import Store
+from harness.runtime.stage import Stage
+from harness.runtime.store import Store
 from harness.trainer.plan import Planner, Run
 from harness.trainer.table_runs import cells_served
 from harness.worlds.lookup import world_of

@@ -10,15 +10,15 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from harness.errors import HarnessError
 from harness.project import work_dir
-from harness.store import available_cores
+from harness.runtime import available_cores
+from harness.strict import Strict
 
 ENGINES = ("torch", "transformers", "trl", "vllm", "sglang", "ray", "alpaca-eval", "lm-eval")
 KEYS = ("OPENAI_API_KEY", "GEMINI_API_KEY", "HF_TOKEN")
@@ -48,36 +48,66 @@ class Need:
         """What is there and what to do, in one line."""
         return f"{self.what}: {self.found}" + (f"; {self.do}" if self.do else "")
 
-    def as_json(self) -> dict[str, str]:
-        """Return the need as JSON data."""
-        return asdict(self)
+
+class Gpu(Strict):
+    """A GPU of this machine."""
+
+    name: str
+    memory_gb: int
 
 
-def inspect_machine() -> dict[str, Any]:
-    """Return what this machine has, as JSON data; sizes in GB of 10^9 bytes.
+class WorldFiles(Strict):
+    """The embedded world's files."""
 
-    Keys are reported as present or absent, and a tracking address without its credentials.
-    """
+    version: str
+    problem: str | None
+    """What is wrong with them, if anything is."""
+
+
+class Machine(Strict):
+    """What this machine has; sizes in GB of 10^9 bytes."""
+
+    python: str
+    platform: str
+    cores: int
+    memory_gb: float
+    memory_free_gb: float | None
+    """Memory free for new work; null where the system does not say."""
+    work_dir: str
+    disk_free_gb: float
+    gpus: list[Gpu]
+    engines: dict[str, str | None]
+    """Installed versions."""
+    keys: dict[str, bool]
+    """Whether each key is set; never its value."""
+    hub_offline: bool
+    world: WorldFiles
+    mlflow_uri: str
+    """The tracking address, without its credentials."""
+
+
+def inspect_machine() -> Machine:
+    """Return what this machine has."""
     from harness.tracking.database import chosen_uri
     from harness.tracking.secrets import shown
 
     total, free = _memory()
     work = work_dir()
-    return {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "cores": available_cores(),
-        "memory_gb": total,
-        "memory_free_gb": free,
-        "work_dir": str(work),
-        "disk_free_gb": round(shutil.disk_usage(_existing(work)).free / _GB, 1),
-        "gpus": _gpus(),
-        "engines": {name: _version(name) for name in ENGINES},
-        "keys": {name: bool(os.environ.get(name)) for name in KEYS},
-        "hub_offline": os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"),
-        "world": _world(),
-        "mlflow_uri": shown(chosen_uri(work)),
-    }
+    return Machine(
+        python=platform.python_version(),
+        platform=platform.platform(),
+        cores=available_cores(),
+        memory_gb=total,
+        memory_free_gb=free,
+        work_dir=str(work),
+        disk_free_gb=round(shutil.disk_usage(_existing(work)).free / _GB, 1),
+        gpus=_gpus(),
+        engines={name: _version(name) for name in ENGINES},
+        keys={name: bool(os.environ.get(name)) for name in KEYS},
+        hub_offline=os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"),
+        world=_world(),
+        mlflow_uri=shown(chosen_uri(work)),
+    )
 
 
 def _memory() -> tuple[float, float | None]:
@@ -101,25 +131,22 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _gpus() -> list[dict[str, Any]]:
+def _gpus() -> list[Gpu]:
     """Return the NVIDIA GPUs with their memory; none where the driver's tool does not answer."""
     query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return []
-    return list(_parsed(done.stdout.splitlines()))
+    lines = (line.rpartition(",") for line in done.stdout.splitlines())
+    return [
+        Gpu(name=name, memory_gb=round(int(mebibytes) * 2**20 / _GB))
+        for name, _, mebibytes in lines
+        if mebibytes.strip().isdigit()
+    ]
 
 
-def _parsed(lines: Iterable[str]) -> Iterable[dict[str, Any]]:
-    for line in lines:
-        name, _, mebibytes = line.rpartition(",")
-        if mebibytes.strip().isdigit():
-            yield {"name": name, "memory_gb": round(int(mebibytes) * 2**20 / _GB)}
-
-
-def _world() -> dict[str, Any]:
-    """Return the embedded world's version and what is wrong with its files, if anything."""
+def _world() -> WorldFiles:
     from harness.worlds.embedded import world
 
     problem = None
@@ -127,7 +154,7 @@ def _world() -> dict[str, Any]:
         world.check()
     except HarnessError as error:
         problem = str(error)
-    return {"version": world.VERSION, "problem": problem}
+    return WorldFiles(version=world.VERSION, problem=problem)
 
 
 def package(name: str, why: str, extra: str | None = None) -> Need:
@@ -142,10 +169,10 @@ def package(name: str, why: str, extra: str | None = None) -> Need:
         )  # fmt: skip
 
 
-def disk(machine: Mapping[str, Any], gb: float, more: str = "") -> Need:
+def disk(machine: Machine, gb: float, more: str = "") -> Need:
     """Return the need of free disk, in GB of 10^9 bytes."""
-    free = machine["disk_free_gb"]
-    found = f"{free:,.1f} GB free for {machine['work_dir']}, {gb:,.0f} needed{more}"
+    free = machine.disk_free_gb
+    found = f"{free:,.1f} GB free for {machine.work_dir}, {gb:,.0f} needed{more}"
     if free >= gb:
         return Need("disk", "met", found)
     return Need("disk", "missing", found, "free some, or name another folder in HARNESS_WORK")

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 
 from harness.project import project_root
 from harness.registry.documents import Document, Problem, nearest, read_declared
-from harness.registry.recipe import Strict
+from harness.strict import Strict
 
 Place = tuple[str, str]
 """A cell of a table: row and column."""

@@ -1,17 +1,27 @@
-"""All that is declared, read once; and one table or profile more, as a file of the user's own."""
+"""All that is declared, read once; names of several tables; and files of the user's own.
+
+A group is a name that stands for several tables, where a command takes them together. A table or a
+profile more can be declared in a file that is named in place of it.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from harness.errors import UserError
-from harness.registry.figure_files import load_figures
-from harness.registry.figures import Figure
+from harness.registry.figures import Figure, load_figures
 from harness.registry.load import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.schema import Table
+
+GROUPS: Final[Mapping[str, str]] = {
+    "all-offline": "every table that needs no online training",
+    "all": "every table",
+}
+"""The groups, and what is in them."""
 
 
 @functools.cache
@@ -92,3 +102,19 @@ def own_file(name: str) -> Path | None:
     if not path.is_file():
         raise UserError(f"there is no file `{name}`; correct the path, or name what is declared")
     return path.resolve()
+
+
+def trains_online(table: Table) -> bool:
+    """Return whether any row of a table is trained online."""
+    return any(recipe.is_online for row in table.rows for recipe in table.recipes(row).values())
+
+
+def members(group: str, tables: Mapping[str, Table]) -> list[Table]:
+    """Return the tables of a group, in their order.
+
+    Raises:
+        KeyError: there is no such group.
+    """
+    if group not in GROUPS:
+        raise KeyError(group)
+    return [table for table in tables.values() if group == "all" or not trains_online(table)]

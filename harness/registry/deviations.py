@@ -24,8 +24,9 @@ from harness.registry.documents import (
     read_declared,
 )
 from harness.registry.profile import Profile
-from harness.registry.recipe import Recipe, Strict
+from harness.registry.recipe import Recipe
 from harness.registry.yaml_reader import Loc
+from harness.strict import Strict
 
 FILE = Path("experiments") / "deviations.yaml"
 """The file, below the project's folder."""

@@ -28,19 +28,18 @@ from harness.registry.documents import (
     read_document,
     yaml_files,
 )
-from harness.registry.hardware import Hardware
-from harness.registry.hyperparameters import Count, Positive, Share, Training
 from harness.registry.recipe import (
     Algorithm,
     Arm,
     Method,
     Recipe,
     RewardRole,
-    Strict,
     TrainMode,
 )
 from harness.registry.schema import PROMPT_SCORES, Column, Id, Row, ScoreId, Table
+from harness.registry.training import Count, Hardware, Positive, Share, Training
 from harness.registry.yaml_reader import Loc
+from harness.strict import Strict
 
 
 class StandIns(Strict):

@@ -17,14 +17,16 @@ Sources: paper sections 3 and 4.2, appendices A, B and H; the authors' code wher
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from harness.extensions import LOSSES, METRICS
+from harness.strict import Strict
 
 ONLINE_ALGORITHMS: Final[tuple[str, ...]] = ("rloo", "oaif")
 
@@ -69,14 +71,6 @@ trained briefly, or on noisier preferences."""
 Metric = Annotated[str, OneOf(METRICS)]
 Sampling = Literal["weighted", "greedy"]
 Method = Literal["evol_instruct", "evol_quality", "evol_complexity", "self_instruct", "appendix_f"]
-
-
-class Strict(BaseModel):
-    """A declaration: immutable; an unknown key or a number without end is an error."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
-    )
 
 
 class Creator(Strict):
@@ -399,3 +393,43 @@ def layered(
     if asks_for_base(row):
         return dict(row)
     return merge(merge(defaults, row), column)
+
+
+_SAID = {"algorithm", "chain", "online.prompts", "creator.metric", "online.metric"}
+
+
+def in_short(recipe: Recipe) -> str:
+    """Return a recipe in one line: what always matters, then what is not the default."""
+    if recipe.algorithm is None:
+        return "base model"
+    online = recipe.online
+    path = " → ".join(recipe.chain) if online is None else f"online on {online.prompts} prompts"
+    settings = flattened(recipe.canonical())
+    words = [f"{recipe.algorithm}: {path}"]
+    words += [str(value) for key, value in settings.items() if key.endswith(".metric")]
+    defaults = flattened(Recipe().model_dump() | {"online": Online().model_dump()})
+    if recipe.informativeness_reward_model is None:
+        # Then it follows from the reward model, which is said.
+        settings.pop("informativeness_reward_model", None)
+    words += [
+        f"{key.rpartition('.')[2].replace('_', ' ')} {as_text(value)}"
+        for key, value in settings.items()
+        if key not in _SAID and defaults.get(key) != value
+    ]
+    return ", ".join(words)
+
+
+def flattened(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings with dotted keys, as in `creator.metric`."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            found |= flattened(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def as_text(value: Any) -> str:
+    """Return a setting's value for people: texts as they are, all else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

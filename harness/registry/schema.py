@@ -18,7 +18,8 @@ from pydantic import Field, RootModel, field_validator, model_validator
 from harness.errors import UserError
 from harness.registry.claims import Claim
 from harness.registry.documents import nearest
-from harness.registry.recipe import Recipe, Strict, layered
+from harness.registry.recipe import Recipe, layered
+from harness.strict import Strict
 
 Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.+-]*$")]
 

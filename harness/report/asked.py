@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING
 
 from harness.errors import HarnessError
 from harness.foreign import read_json
-from harness.store.faults import explained
-from harness.store.scratch import scratch
+from harness.runtime.files import explained, scratch
 
 if TYPE_CHECKING:
     from harness.registry.profile import Profile
     from harness.registry.schema import Table
-    from harness.store import Store
+    from harness.runtime import Store
     from harness.trainer.figure_runs import FigureRuns
     from harness.trainer.table_runs import TableRuns
 

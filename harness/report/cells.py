@@ -25,7 +25,7 @@ from harness.registry.profile import benchmark_of
 from harness.registry.schema import Column, Row
 from harness.report.origin import Makers, makers_of
 from harness.report.scores import Measured, Numbers, numbers, read_scores
-from harness.store import Stage, Store
+from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:
     from harness.trainer.plan import Run

@@ -22,7 +22,7 @@ from harness.report.publish import Published
 from harness.report.scores import Measured, read_scores
 from harness.report.verdicts import Evidence, Verdict, VerdictWord, bare, judge, judge_without
 from harness.report.view import probability
-from harness.store import Store
+from harness.runtime import Store
 
 if TYPE_CHECKING:
     from harness.trainer.table_runs import TableRuns

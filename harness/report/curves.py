@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.store import Store
+from harness.runtime import Store
 
 if TYPE_CHECKING:
     from harness.trainer.plan import Run

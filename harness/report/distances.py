@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from harness.registry.schema import Row
 from harness.report.cells import Failures, State
 from harness.report.scores import read_rows
-from harness.store import Stage, Store
+from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:
     from harness.statistics.distance import Bigrams

@@ -34,7 +34,7 @@ from harness.report.publication import (
 )
 from harness.report.publish import published_folders, read_published
 from harness.report.verdicts import ALPHA, Verdict
-from harness.store import collect_provenance
+from harness.runtime import collect_provenance
 
 FOLDER = "error-rates"
 

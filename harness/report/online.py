@@ -13,7 +13,7 @@ from harness.registry.schema import Row
 from harness.report.cells import Failures, State
 from harness.report.creation import mean_if_whole
 from harness.report.origin import stage_summary
-from harness.store import Stage, Store
+from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:
     from harness.trainer.plan import Run

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.store import Manifest, Stage, Store
+from harness.runtime import Manifest, Stage, Store
 from harness.trainer.rewards import reward_models_named
 
 if TYPE_CHECKING:

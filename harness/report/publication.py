@@ -31,7 +31,7 @@ from typing import Any
 
 from harness import foreign
 from harness.errors import HarnessError
-from harness.store.faults import explained
+from harness.runtime.files import explained
 
 REPORT, PAGE, SCORES, DIGESTS = "report.json", "report.md", "scores.parquet", "digests.json"
 

@@ -59,7 +59,7 @@ from harness.report.scores import (
     write_scores,
 )
 from harness.report.summary import Summary, summarise
-from harness.store import Store
+from harness.runtime import Store
 
 if TYPE_CHECKING:
     from harness.statistics import Scores

@@ -22,7 +22,7 @@ from harness.report.origin import Origin, origin_of
 from harness.report.reward_study import Study, study_of
 from harness.report.scores import Measured, read_scores, scores_of
 from harness.report.summary import ScoresBehind, Summary, summarise
-from harness.store import Store
+from harness.runtime import Store
 
 if TYPE_CHECKING:
     from harness.statistics import Scores

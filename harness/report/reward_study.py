@@ -26,7 +26,7 @@ from harness.report.scores import (
     read_rows,
     read_scores,
 )
-from harness.store import Stage, Store
+from harness.runtime import Stage, Store
 from harness.trainer.rewards import SEED
 from harness.worlds.protocol import ACCURACY, BEST_OF_N
 

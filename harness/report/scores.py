@@ -19,7 +19,7 @@ import numpy as np
 from harness.errors import HarnessError
 from harness.registry.profile import Profile, benchmark_of
 from harness.registry.schema import PROMPT_SCORES
-from harness.store import Store
+from harness.runtime import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -37,7 +37,7 @@ from harness.report.publication import (
 )
 from harness.report.publish import TABLE
 from harness.report.sweep_publication import SWEEP
-from harness.store import Store
+from harness.runtime import Store
 
 KINDS = {kind.name: kind for kind in (TABLE, FIGURE, SWEEP, ERROR_RATES, OVER_OPTIMISATION)}
 """Every kind of publication, by name."""

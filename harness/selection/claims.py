@@ -7,17 +7,16 @@ from dataclasses import dataclass
 
 from harness import project
 from harness.errors import UserError
-from harness.registry import groups
 from harness.registry.claims import Qualitative, figure_claims
-from harness.registry.declared import all_tables
+from harness.registry.declared import GROUPS, all_tables, members
 from harness.registry.documents import nearest
 from harness.registry.profile import Profile
 from harness.registry.schema import Table
 from harness.report.claims import judge_figures, judge_published, judge_runs, lacking_rows
 from harness.report.publish import read_published
 from harness.report.verdicts import Verdict, judge_without
+from harness.runtime import Store
 from harness.selection.selection import select
-from harness.store import Store
 from harness.trainer.table_runs import plan_table
 
 
@@ -87,8 +86,8 @@ def _spelt_out(names: Sequence[str]) -> list[str]:
     """Return names with each group's tables in its place; in that of `all`, figures as well."""
     found: list[str] = []
     for name in names:
-        if name in groups.GROUPS:
-            found += [table.id for table in groups.members(name, all_tables())]
+        if name in GROUPS:
+            found += [table.id for table in members(name, all_tables())]
             found += [figure.id for figure in figure_claims().figures] if name == "all" else []
         else:
             found.append(name)

@@ -68,7 +68,7 @@ def workers_of(jobs: int | None) -> int:
     Raises:
         UserError: It is less than 1, or more than any machine has use for.
     """
-    from harness.store import available_cores
+    from harness.runtime import available_cores
 
     if jobs is not None and not 1 <= jobs <= MOST_JOBS:
         shown = jobs if abs(jobs) < 10**20 else "too large"

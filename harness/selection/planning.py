@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,12 +11,22 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from harness.cost.limits import Limits, over_limits
-from harness.engine import Event, Plan, StageFailed, StageFinished, StageProgress
 from harness.errors import HarnessError, UserError
 from harness.registry.profile import Profile
+from harness.runtime import (
+    STATES,
+    Event,
+    Plan,
+    Stage,
+    StageFailed,
+    StageFinished,
+    StageProgress,
+    State,
+    Store,
+)
 from harness.selection.names import again
 from harness.selection.work import GroupRuns, Work, parts_of
-from harness.store import STATES, Stage, State, Store
+from harness.strict import Output, Strict
 from harness.trainer import execution
 from harness.trainer.figure_runs import FigureRuns
 from harness.trainer.table_runs import TableRuns
@@ -24,9 +34,106 @@ from harness.words import counted, duration
 
 if TYPE_CHECKING:
     from harness.cost.pricing import Price
-    from harness.engine import Outcome
+    from harness.runtime import Outcome
     from harness.selection.reporting import Report
     from harness.tracking import Tracker
+
+
+class Counts(Strict):
+    """How many stages there are, in all and in each state."""
+
+    total: int
+    done: int
+    missing: int
+    failed: int
+
+
+class KindCounts(Counts):
+    """How many stages of one kind there are."""
+
+    kind: str
+
+
+class Failure(Strict):
+    """A stage that failed when it was last computed."""
+
+    stage: str
+    kind: str
+    fingerprint: str
+    reason: str
+
+
+class Summary(Output):
+    """What a plan has, what of it is done, and how long or how dear the rest is."""
+
+    profile: str
+    scale: str
+    seeds: list[int]
+    runs: int
+    """Distinct runs."""
+    stages: Counts
+    training_stages: Counts
+    kinds: list[KindCounts]
+    jobs: int
+    """Workers that the estimate assumes."""
+    estimated_s: float | None
+    """Expected seconds until all is done; null where there is a price instead."""
+    failures: list[Failure]
+    price: dict[str, Any] | None
+    """What is left costs; null at a profile that costs nothing."""
+
+
+class PlanSummary(Summary):
+    """The plan of a table or a figure."""
+
+    table: str
+    rows: list[str]
+    shared: int
+    """Stages that several runs need; each is computed once."""
+
+
+class GroupedTable(Strict):
+    """A table in the plan of a group."""
+
+    table: str
+    rows: int
+    runs: int
+    stages: Counts
+    own: int
+    """Stages that no other table of the group needs."""
+    training_stages: Counts
+
+
+class Alone(Strict):
+    """What the tables of a group would take in all, each planned by itself."""
+
+    stages: int
+    training_stages: int
+
+
+class LeftOutTable(Strict):
+    """A table that the profile cannot run."""
+
+    table: str
+    reasons: list[str]
+
+
+class LeftOutFigure(Strict):
+    """Rows of a figure that the profile cannot run."""
+
+    figure: str
+    reasons: list[str]
+
+
+class GroupSummary(Summary):
+    """The plan of several tables together."""
+
+    group: str
+    tables: list[GroupedTable]
+    left_out: list[LeftOutTable | LeftOutFigure]
+    alone: Alone
+    figures: list[str]
+    """Figures that are planned with them."""
 
 
 @dataclass(frozen=True)
@@ -117,21 +224,57 @@ class RunPlan:
             raise HarnessError(sentence)
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
-        """What is done and what is left, as JSON data."""
-        price = self.price
-        states = self.stages.states(self.store)
-        own = _of_group(self.work, states) if isinstance(self.work, GroupRuns) else _of(self.work)
-        found = own | self._progress(states)
-        if price is None:
-            return found
-        found["price"] = price.as_json()
-        if isinstance(self.work, GroupRuns):
-            found["figures"] = [figure.id for figure in self.figures]
-            found["left_out"] += [
-                {"figure": n, "reasons": [why]} for n, why in self.lacking.items()
-            ]
-        return found
+    def summary(self) -> PlanSummary | GroupSummary:
+        """What is done and what is left."""
+        if not isinstance(self.work, GroupRuns):
+            runs = self.work
+            times = Counter(s.fingerprint for run in runs.runs.values() for s in Plan(run.targets))
+            return PlanSummary(
+                table=runs.id,
+                rows=runs.row_ids,
+                shared=sum(needed > 1 for needed in times.values()),
+                **self._progress,
+            )
+        alone = [Plan(runs.targets) for runs in self.work.tables]
+        return GroupSummary(
+            group=self.work.id,
+            tables=self._grouped(self.work.tables, alone),
+            left_out=[
+                *(
+                    LeftOutTable(table=n, reasons=list(why))
+                    for n, why in self.work.left_out.items()
+                ),
+                *(LeftOutFigure(figure=n, reasons=[why]) for n, why in self.lacking.items()),
+            ],
+            alone=Alone(
+                stages=sum(len(own) for own in alone),
+                training_stages=sum(len(training_stages(own)) for own in alone),
+            ),
+            figures=[figure.id for figure in self.figures],
+            **self._progress,
+        )
+
+    @cached_property
+    def _states(self) -> Mapping[str, State]:
+        return self.stages.states(self.store)
+
+    def _counts(self, stages: Iterable[Stage]) -> dict[str, int]:
+        found = [self._states[stage.fingerprint] for stage in stages]
+        return {"total": len(found)} | {state: found.count(state) for state in STATES}
+
+    def _grouped(self, tables: Iterable[TableRuns], alone: Sequence[Plan]) -> list[GroupedTable]:
+        needed = Counter(stage.fingerprint for own in alone for stage in own)
+        return [
+            GroupedTable(
+                table=runs.table.id,
+                rows=len(runs.rows),
+                runs=len(runs.runs),
+                stages=Counts(**self._counts(own)),
+                own=sum(needed[stage.fingerprint] == 1 for stage in own),
+                training_stages=Counts(**self._counts(training_stages(own))),
+            )
+            for runs, own in zip(tables, alone, strict=True)
+        ]
 
     @property
     def headline(self) -> str:
@@ -148,36 +291,30 @@ class RunPlan:
         asked = again(self.name, work.profile.asked_as, work.seeds, rows)
         return f"{asked} --skip-unsupported" if skipping else asked
 
-    def _progress(self, states: Mapping[str, State]) -> dict[str, Any]:
-        """Return how far the plan is, how long the rest takes, and what failed.
+    @property
+    def _progress(self) -> dict[str, Any]:
+        """What every summary says.
 
-        How long is told of the embedded profile alone, on which stages were timed; others have a
-        price.
+        The expected time is that of a self-contained profile alone, on which stages were timed;
+        others have a price.
         """
-        plan, store = self.stages, self.store
-        priced = has_price(self.work.profile)
+        plan, store, price = self.stages, self.store, self.price
+        kinds = dict.fromkeys(stage.kind for stage in plan)
+        of_kind = {kind: self._counts(s for s in plan if s.kind == kind) for kind in kinds}
+        left_s = plan.remaining_s(store, self.jobs, execution.EXPECTED_S) if price is None else None
+        failed = [stage for stage in plan if self._states[stage.fingerprint] == "failed"]
         return {
-            "stages": state_counts(plan, states),
-            "training_stages": state_counts(training_stages(plan), states),
-            "kinds": [
-                {"kind": kind} | state_counts([s for s in plan if s.kind == kind], states)
-                for kind in dict.fromkeys(stage.kind for stage in plan)
-            ],
+            "profile": self.work.profile.name,
+            "scale": self.work.profile.scale,
+            "seeds": list(self.work.seeds),
+            "runs": len(self.work.runs),
+            "stages": Counts(**self._counts(plan)),
+            "training_stages": Counts(**self._counts(training_stages(plan))),
+            "kinds": [KindCounts(kind=kind, **counts) for kind, counts in of_kind.items()],
             "jobs": self.jobs,
-            "estimated_s": None
-            if priced
-            else round(plan.remaining_s(store, self.jobs, execution.EXPECTED_S), 1),
-            "failures": [
-                {
-                    "stage": stage.label,
-                    "kind": stage.kind,
-                    "fingerprint": stage.fingerprint,
-                    "reason": failure["reason"] if failure else "the reason was not recorded",
-                }
-                for stage in plan
-                if states[stage.fingerprint] == "failed"
-                for failure in [store.failure(stage.fingerprint)]
-            ],
+            "estimated_s": None if left_s is None else round(left_s, 1),
+            "failures": [_failure(stage, store) for stage in failed],
+            "price": None if price is None else price.as_json(),
         }
 
     def run(
@@ -232,7 +369,7 @@ class RunPlan:
 
     def _check(self, on_warning: Callable[[str], None], on_note: Callable[[str], None]) -> None:
         """Refuse to start without what stages need, and say what else should be known."""
-        from harness.preflight.outside import retirements
+        from harness.preflight.needs import retirements
         from harness.worlds.lookup import world_of
 
         pending, profile = self.stages.pending(self.store), self.work.profile
@@ -277,116 +414,68 @@ class RunPlan:
 
     def _repr_html_(self) -> str:
         """Return the plan for a notebook: what it says of itself, and its stages by kind."""
-        columns = ("kind", "total", "done", "missing", "failed")
-        lines = [*self.summary["kinds"], {"kind": "all"} | self.summary["stages"]]
-        head = "".join(f"<th>{name}</th>" for name in ("stages", *columns[1:]))
+        columns = ("total", "done", "missing", "failed")
+        counted_ = [*((k.kind, k) for k in self.summary.kinds), ("all", self.summary.stages)]
+        head = "".join(f"<th>{name}</th>" for name in ("stages", *columns))
         body = "".join(
-            f"<tr>{''.join(f'<td>{escape(str(line[name]))}</td>' for name in columns)}</tr>"
-            for line in lines
+            f"<tr><td>{escape(name)}</td>"
+            + "".join(f"<td>{getattr(counts, column)}</td>" for column in columns)
+            + "</tr>"
+            for name, counts in counted_
         )
         return f"<p>{escape(self.headline)}</p><table><tr>{head}</tr>{body}</table>"
 
 
-def headline(summary: Mapping[str, Any]) -> str:
+def headline(summary: PlanSummary | GroupSummary) -> str:
     """Return the summary of a plan in two or three sentences."""
     from harness.report.view import seeds_text
 
-    stages, seeds = summary["stages"]["total"], seeds_text(summary["seeds"])
-    if "group" not in summary:
+    stages, seeds = summary.stages.total, seeds_text(summary.seeds)
+    if isinstance(summary, PlanSummary):
         return (
-            f"{summary['table']} on {summary['profile']} ({summary['scale']} scale), "
-            f"{counted(len(summary['rows']), 'row')}, seeds {seeds}: "
-            f"{counted(summary['runs'], 'run')} of {counted(stages, 'distinct stage')}, "
-            f"{summary['shared']} of them shared by runs. {_what_is_left(summary)}"
+            f"{summary.table} on {summary.profile} ({summary.scale} scale), "
+            f"{counted(len(summary.rows), 'row')}, seeds {seeds}: "
+            f"{counted(summary.runs, 'run')} of {counted(stages, 'distinct stage')}, "
+            f"{summary.shared} of them shared by runs. {_what_is_left(summary)}"
         )
-    alone, trainings = summary["alone"], summary["training_stages"]["total"]
+    alone, trainings = summary.alone, summary.training_stages.total
     return (
-        f"{summary['group']} on {summary['profile']} ({summary['scale']} scale), "
-        f"{counted(len(summary['tables']), 'table')}, seeds {seeds}: "
-        f"{counted(summary['runs'], 'distinct run')}. Each table by itself would take "
-        f"{counted(alone['stages'], 'stage')} ({counted(alone['training_stages'], 'training')}) "
+        f"{summary.group} on {summary.profile} ({summary.scale} scale), "
+        f"{counted(len(summary.tables), 'table')}, seeds {seeds}: "
+        f"{counted(summary.runs, 'distinct run')}. Each table by itself would take "
+        f"{counted(alone.stages, 'stage')} ({counted(alone.training_stages, 'training')}) "
         f"in all; together they take {counted(stages, 'distinct stage')} "
         f"({counted(trainings, 'training')}). {_what_is_left(summary)}"
     )
 
 
-def _what_is_left(summary: Mapping[str, Any]) -> str:
+def _what_is_left(summary: Summary) -> str:
     """Return how much of a plan is to be computed, and how long it takes, in a sentence."""
-    stages = summary["stages"]
-    left = stages["total"] - stages["done"]
+    stages = summary.stages
+    left = stages.total - stages.done
     if not left:
         return "All stages are done."
-    retried = f" ({stages['failed']} failed before)" if stages["failed"] else ""
-    done = f"{stages['done']} done, {left} to compute{retried}"
-    if summary["estimated_s"] is None:
+    retried = f" ({stages.failed} failed before)" if stages.failed else ""
+    done = f"{stages.done} done, {left} to compute{retried}"
+    if summary.estimated_s is None:
         return f"{done}."
-    workers = counted(summary["jobs"], "worker")
-    return f"{done}: about {duration(summary['estimated_s'])} with {workers}."
+    workers = counted(summary.jobs, "worker")
+    return f"{done}: about {duration(summary.estimated_s)} with {workers}."
 
 
-def state_counts(stages: Iterable[Stage], states: Mapping[str, State]) -> dict[str, int]:
-    """Return how many stages there are, in all and in each state.
-
-    Args:
-        stages: The stages to count.
-        states: State of each stage by fingerprint.
-    """
-    found = [states[stage.fingerprint] for stage in stages]
-    return {"total": len(found)} | {state: found.count(state) for state in STATES}
+def _failure(stage: Stage, store: Store) -> Failure:
+    recorded = store.failure(stage.fingerprint)
+    return Failure(
+        stage=stage.label,
+        kind=stage.kind,
+        fingerprint=stage.fingerprint,
+        reason=recorded["reason"] if recorded else "the reason was not recorded",
+    )
 
 
 def training_stages(plan: Plan) -> list[Stage]:
     """Return the stages of a plan that train a policy, offline or online."""
     return [stage for stage in plan if stage.kind in ("train", "online")]
-
-
-def _of(runs: TableRuns | FigureRuns) -> dict[str, Any]:
-    """Return what the runs of one table or figure are, as JSON data."""
-    needed = Counter(s.fingerprint for run in runs.runs.values() for s in Plan(run.targets))
-    return {
-        "table": runs.id,
-        "profile": runs.profile.name,
-        "scale": runs.profile.scale,
-        "seeds": list(runs.seeds),
-        "rows": runs.row_ids,
-        "runs": len(runs.runs),
-        "shared": sum(times > 1 for times in needed.values()),
-    }
-
-
-def _of_group(group: GroupRuns, states: Mapping[str, State]) -> dict[str, Any]:
-    """Return what the runs of a group are, as JSON data.
-
-    `alone` counts, over the tables, what each would need if it were run by itself; a table's `own`
-    stages are those that no other table needs.
-    """
-    alone = [Plan(runs.targets) for runs in group.tables]
-    needed = Counter(stage.fingerprint for own in alone for stage in own)
-    return {
-        "group": group.id,
-        "profile": group.profile.name,
-        "scale": group.profile.scale,
-        "seeds": list(group.seeds),
-        "tables": [
-            {
-                "table": runs.table.id,
-                "rows": len(runs.rows),
-                "runs": len(runs.runs),
-                "stages": state_counts(own, states),
-                "own": sum(needed[stage.fingerprint] == 1 for stage in own),
-                "training_stages": state_counts(training_stages(own), states),
-            }
-            for runs, own in zip(group.tables, alone, strict=True)
-        ],
-        "left_out": [
-            {"table": name, "reasons": list(reasons)} for name, reasons in group.left_out.items()
-        ],
-        "runs": len(group.runs),
-        "alone": {
-            "stages": sum(len(own) for own in alone),
-            "training_stages": sum(len(training_stages(own)) for own in alone),
-        },
-    }
 
 
 def _follow(tracker: Tracker, event: Event) -> None:

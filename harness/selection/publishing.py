@@ -13,9 +13,9 @@ from harness.report.asked import recall
 from harness.report.figures.publish import publish_figure
 from harness.report.publication import Refused
 from harness.report.publish import publish as publish_table
+from harness.runtime import Store
 from harness.selection.reporting import FigureReport, TableReport
 from harness.selection.work import sorted_out
-from harness.store import Store
 from harness.trainer.table_runs import plan_table
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from harness.report.cells import STATES, Cell, build_cells
 from harness.report.render import as_json
+from harness.runtime import Store
 from harness.selection.names import Format
 from harness.selection.work import Work
-from harness.store import Store
 from harness.trainer.figure_runs import FigureRuns
 from harness.trainer.table_runs import TableRuns
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from harness.engine import Outcome
     from harness.report.figures.report import FigureReport as WholeFigure
     from harness.report.report import Report as WholeReport
     from harness.report.view import Block
+    from harness.runtime import Outcome
 
 
 @dataclass(frozen=True, repr=False)

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING
 
 from harness.errors import UserError
 from harness.project import store_dir, work_dir
-from harness.registry import declared, groups
+from harness.registry import declared
 from harness.registry.figures import Figure, find_figure
 from harness.registry.profile import Profile
 from harness.registry.schema import Table
+from harness.runtime import Store
 from harness.selection.names import (
     DEFAULT_PROFILE,
     DEFAULT_SEEDS,
@@ -32,13 +33,13 @@ from harness.selection.names import (
     seeds_of,
     workers_of,
 )
-from harness.store import Store
 
 if TYPE_CHECKING:
-    from harness.engine import Event
     from harness.report.asked import Shown
+    from harness.runtime import Event
     from harness.selection.planning import PriceOptions, RunPlan
     from harness.selection.reporting import Report
+    from harness.selection.why import Explanation
     from harness.selection.work import Work
     from harness.trainer.figure_runs import FigureRuns
 
@@ -81,7 +82,7 @@ class Selection:
     @property
     def is_group(self) -> bool:
         """Whether it is several tables under one name."""
-        return self.name in groups.GROUPS
+        return self.name in declared.GROUPS
 
     @property
     def id(self) -> str:
@@ -151,6 +152,21 @@ class Selection:
             tuple(figures),
             lacking or {},
         )
+
+    def why(self, row: str, seed: int = 0) -> Explanation:
+        """Return which stages of a row of a table are shared, and what makes the others new.
+
+        Args:
+            row: Id of the row.
+            seed: Root seed.
+
+        Raises:
+            UserError: It is no table, there is no such row, or the profile cannot run it.
+        """
+        from harness.selection.why import explain
+
+        table, _ = declared.named_table(self.name)
+        return explain(table, row, self.profile, seed, Store(store_dir()))
 
     def run(
         self,
@@ -428,7 +444,7 @@ def select(
     )
     asked = None if seeds is None else seeds_of(seeds)
     tables, figure, known = _found(name)
-    if name in groups.GROUPS:
+    if name in declared.GROUPS:
         if wanted is not None:
             raise UserError(
                 f"`--rows` names rows of one table; name that table instead of `{name}`"
@@ -436,7 +452,7 @@ def select(
     elif figure is not None and wanted is not None:
         raise UserError(f"`{name}` names its own rows; leave out `--rows`")
     elif skip_unsupported:
-        names = " or ".join(f"`{group}`" for group in groups.GROUPS)
+        names = " or ".join(f"`{group}`" for group in declared.GROUPS)
         raise UserError(f"`--skip-unsupported` goes with {names}; leave it out for `{name}`")
     scale = declared.named_profile(profile)
     return Selection(name, scale, wanted, asked, skip_unsupported, tables, figure, known)
@@ -444,8 +460,8 @@ def select(
 
 def _found(name: str) -> tuple[tuple[Table, ...], Figure | None, Mapping[str, Table]]:
     """Return the tables or the figure of a name, and all declared tables."""
-    if name in groups.GROUPS:
-        return tuple(groups.members(name, declared.all_tables())), None, declared.all_tables()
+    if name in declared.GROUPS:
+        return tuple(declared.members(name, declared.all_tables())), None, declared.all_tables()
     if is_figure(name):
         return (), find_figure(declared.all_figures(), name), declared.all_tables()
     table, known = declared.named_table(name)

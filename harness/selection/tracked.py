@@ -10,9 +10,9 @@ from harness.registry.profile import Profile, supported_rows
 from harness.registry.schema import Table
 from harness.report.asked import ever_asked, shown_seeds
 from harness.report.cells import Cell, build_cells
+from harness.runtime import Store
 from harness.selection.reporting import FigureReport, Report
 from harness.selection.work import Work, parts_of
-from harness.store import Store
 from harness.tracking import TableState, Tracker
 from harness.trainer.figure_runs import plan_figure
 from harness.trainer.table_runs import TableRuns, cells_served, plan_table

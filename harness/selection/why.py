@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from harness.engine import Plan
 from harness.registry.profile import Profile, supported_rows
-from harness.registry.recipe import Recipe
+from harness.registry.recipe import Recipe, flattened, in_short
 from harness.registry.schema import Row, Table
-from harness.registry.wording import flattened, in_short
-from harness.store import Stage, Store
-from harness.store.manifest import record_of
+from harness.runtime import Plan, Stage, State, Store
+from harness.runtime.manifest import record_of
+from harness.strict import Output, Strict
 from harness.trainer.plan import Run
 from harness.trainer.table_runs import plan_table
 
@@ -52,16 +51,75 @@ class Node:
 
 @dataclass(frozen=True)
 class Cause:
-    """A setting that differs, and the kinds of the stages that have it, upstream first."""
+    """A setting that differs, and the kinds of the stages that have it, upstream first.
+
+    Attributes:
+        key: The setting, dotted.
+        here: Its value in this row.
+        there: Its value in the other.
+        kinds: Kinds of the stages that have it; none of recipes.
+    """
 
     key: str
     here: Any
     there: Any
     kinds: tuple[str, ...]
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the cause as JSON data."""
-        return {"key": self.key, "here": self.here, "there": self.there, "kinds": list(self.kinds)}
+
+class Versus(Strict):
+    """How a row's recipe differs from another row's."""
+
+    row: str
+    recipe: str
+    causes: list[Cause]
+
+
+class Near(Strict):
+    """The stage that differs least from one."""
+
+    label: str
+    fingerprint: str
+    rows: list[str]
+    """The rows that need it."""
+    causes: list[Cause]
+
+
+class ExplainedStage(Strict):
+    """Why one stage is what it is."""
+
+    kind: str
+    label: str
+    fingerprint: str
+    state: State
+    failure: str | None
+    shared_with: list[str]
+    """Other rows of the table that need the stage."""
+    new_among_rows: Near | None
+    """The nearest stage of another row, where none shares it."""
+    new_in_store: Near | None
+    """The nearest stored stage, where this one is not stored."""
+
+
+class ExplainedRun(Strict):
+    """The stages of a run, inputs first."""
+
+    run: str
+    stages: list[ExplainedStage]
+
+
+class Explanation(Output):
+    """Which settings make a row's stages new."""
+
+    table: str
+    row: str
+    profile: str
+    seed: int
+    recipe: str
+    """The recipe in a line."""
+    baseline: Versus | None
+    nearest: Versus | None
+    """The row whose recipe differs in the fewest settings."""
+    runs: list[ExplainedRun]
 
 
 class Nodes:
@@ -167,8 +225,8 @@ def _merged(causes: Iterable[Cause]) -> tuple[Cause, ...]:
     )
 
 
-def explain(table: Table, name: str, profile: Profile, seed: int, store: Store) -> dict[str, Any]:
-    """Return why a row's stages are what they are, as JSON data.
+def explain(table: Table, name: str, profile: Profile, seed: int, store: Store) -> Explanation:
+    """Return why a row's stages are what they are.
 
     Args:
         table: The table.
@@ -194,19 +252,19 @@ def explain(table: Table, name: str, profile: Profile, seed: int, store: Store) 
                 around.others[stage.fingerprint] = nodes.of(stage)
     nearest = _nearest_row(runs.table, row)
     baseline = None if row.baseline is None else runs.table.row(row.baseline)
-    return {
-        "table": runs.table.id,
-        "row": row.id,
-        "profile": runs.profile.name,
-        "seed": runs.seeds[0],
-        "recipe": in_short(_recipe(runs.table, row)),
-        "baseline": _versus(runs.table, row, baseline),
-        "nearest": _versus(runs.table, row, nearest),
-        "runs": [
-            {"run": run_id, "stages": around.stages(runs.runs[run_id, runs.seeds[0]])}
+    return Explanation(
+        table=runs.table.id,
+        row=row.id,
+        profile=runs.profile.name,
+        seed=seed,
+        recipe=in_short(_recipe(runs.table, row)),
+        baseline=_versus(runs.table, row, baseline),
+        nearest=_versus(runs.table, row, nearest),
+        runs=[
+            ExplainedRun(run=run_id, stages=around.stages(runs.runs[run_id, seed]))
             for run_id in runs.table.recipes(row)
         ],
-    }
+    )
 
 
 @dataclass
@@ -224,46 +282,44 @@ class _Around:
     rows: dict[str, dict[str, None]]
     others: dict[str, Node]
 
-    def stages(self, run: Run) -> list[dict[str, Any]]:
+    def stages(self, run: Run) -> list[ExplainedStage]:
         """Return what is to be said about each stage of a run, inputs first."""
         return [self._stage(self.nodes.of(stage)) for stage in Plan(run.targets)]
 
-    def _stage(self, node: Node) -> dict[str, Any]:
+    def _stage(self, node: Node) -> ExplainedStage:
         shared = list(self.rows.get(node.fingerprint, {}))
         state = self.store.status(node.fingerprint)
-        others = [] if shared else list(self.others.values())
-        stored = [] if state == "done" else self.stored
         failure = self.store.failure(node.fingerprint) if state == "failed" else None
-        return {
-            "kind": node.kind,
-            "label": node.label,
-            "fingerprint": node.fingerprint,
-            "state": state,
-            "failure": failure["reason"] if failure else None,
-            "shared_with": shared,
-            "new_among_rows": self._against(node, others),
-            "new_in_store": self._against(node, stored),
-        }
+        return ExplainedStage(
+            kind=node.kind,
+            label=node.label,
+            fingerprint=node.fingerprint,
+            state=state,
+            failure=failure["reason"] if failure else None,
+            shared_with=shared,
+            new_among_rows=None if shared else self._nearest(node, self.others.values()),
+            new_in_store=None if state == "done" else self._nearest(node, self.stored),
+        )
 
-    def _against(self, node: Node, others: Sequence[Node]) -> dict[str, Any] | None:
+    def _nearest(self, node: Node, others: Iterable[Node]) -> Near | None:
         found = self.comparison.nearest(node, others)
         if found is None:
             return None
         there, causes = found
-        return {
-            "label": there.label,
-            "fingerprint": there.fingerprint,
-            "rows": list(self.rows.get(there.fingerprint, {})),
-            "causes": [cause.as_json() for cause in causes],
-        }
+        return Near(
+            label=there.label,
+            fingerprint=there.fingerprint,
+            rows=list(self.rows.get(there.fingerprint, {})),
+            causes=list(causes),
+        )
 
 
-def _versus(table: Table, row: Row, other: Row | None) -> dict[str, Any] | None:
+def _versus(table: Table, row: Row, other: Row | None) -> Versus | None:
     """Return how a row's recipe differs from another row's."""
     if other is None:
         return None
-    causes = [cause.as_json() for cause in _recipe_causes(table, row, other)]
-    return {"row": other.id, "recipe": in_short(_recipe(table, other)), "causes": causes}
+    recipe, causes = in_short(_recipe(table, other)), _recipe_causes(table, row, other)
+    return Versus(row=other.id, recipe=recipe, causes=causes)
 
 
 def _recipe(table: Table, row: Row) -> Recipe:

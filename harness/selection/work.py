@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from harness.errors import UserError
-from harness.registry import groups
+from harness.registry import declared
 from harness.registry.profile import Profile, table_unsupported
 from harness.registry.schema import Table
-from harness.store import Stage
+from harness.runtime import Stage
 from harness.trainer.figure_runs import FigureRuns
 from harness.trainer.plan import Run
 from harness.trainer.table_runs import TableRuns, plan_table
@@ -70,7 +70,7 @@ def plan_group(
     """Plan the runs behind all tables of a group.
 
     Args:
-        group: A name in `harness.registry.groups.GROUPS`.
+        group: A name in `harness.registry.declared.GROUPS`.
         tables: The declared tables.
         profile: The profile.
         seeds: Root seeds.
@@ -98,7 +98,7 @@ def sorted_out(
     Raises:
         UserError: It can run none of them.
     """
-    found = groups.members(group, tables)
+    found = declared.members(group, tables)
     reasons = {table.id: table_unsupported(table, profile) for table in found}
     left_out = {name: why for name, why in reasons.items() if why}
     if len(left_out) == len(found):

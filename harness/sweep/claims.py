@@ -22,7 +22,7 @@ from pathlib import Path
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from harness.store.manifest import utc_now
+from harness.runtime.manifest import utc_now
 from harness.sweep.declaration import Scalar, Sweep
 from harness.sweep.notes import ATTEMPT, DONE_AGAIN, FAILURE, OWNER, RETRY_OF, STARTED
 from harness.sweep.space import grid

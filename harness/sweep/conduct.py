@@ -10,12 +10,11 @@ from __future__ import annotations
 import optuna
 from optuna.trial import TrialState
 
-from harness.engine import Plan
 from harness.errors import HarnessError, UserError
 from harness.registry.profile import Profile, unsupported
 from harness.report.scores import Measured
 from harness.report.sweep import SweepReport
-from harness.store import Stage, Store
+from harness.runtime import Plan, Stage, Store
 from harness.sweep.claims import Claims, counted
 from harness.sweep.declaration import Sweep
 from harness.sweep.notes import DONE_AGAIN

@@ -27,8 +27,9 @@ from harness.registry.documents import (
     read_document,
     yaml_files,
 )
-from harness.registry.recipe import Recipe, Strict
+from harness.registry.recipe import Recipe
 from harness.registry.schema import Id
+from harness.strict import Strict
 
 Scalar = bool | int | float | str | None
 """The value of one setting."""

@@ -13,7 +13,7 @@ import math
 from harness.errors import HarnessError, UserError
 from harness.registry.profile import Profile, benchmark_of
 from harness.report.scores import read_rows
-from harness.store import Store
+from harness.runtime import Store
 from harness.sweep.declaration import COSTS, Measure, Sweep
 from harness.sweep.space import Candidate
 from harness.trainer.plan import Planner, Run

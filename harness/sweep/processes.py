@@ -16,10 +16,10 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from harness.engine import Interrupted
 from harness.errors import HarnessError
 from harness.project import PACKAGE
 from harness.quiet import worker_environment
+from harness.runtime import Interrupted
 from harness.sweep.work import Order, Say, Worker
 
 _START = "import sys; sys.path[0] = sys.argv[1]; from harness.sweep.processes import main; main()"

@@ -22,7 +22,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from harness.errors import UserError
 from harness.foreign import read_plain
-from harness.store.faults import explained
+from harness.runtime.files import explained
 from harness.tracking.secrets import shown, without_secrets
 
 SQLITE_WAIT_S = 60

@@ -30,7 +30,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from harness.errors import UserError
 from harness.registry.profile import Profile
-from harness.store import canonical_json
+from harness.runtime import canonical_json
 from harness.sweep.declaration import Parameter, Point, Sampler, Scalar, Sweep
 from harness.sweep.objective import validation_runs
 from harness.sweep.space import base_candidate

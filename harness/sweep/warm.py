@@ -9,8 +9,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Self
 
-from harness.engine import LocalEngine
-from harness.engine.pool import Pool
+from harness.runtime import LocalEngine
+from harness.runtime.pool import Pool
 
 
 class WarmEngine(LocalEngine):

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from harness.engine import LocalEngine, Plan
 from harness.errors import HarnessError
 from harness.registry.profile import Profile
 from harness.report.scores import Key, Measured, grouped, read_rows
 from harness.report.winner import base_run, winner_run
-from harness.store import Store
+from harness.runtime import LocalEngine, Plan, Store
 from harness.sweep.declaration import Point, Sweep
 from harness.sweep.space import Candidate, base_candidate, candidate
 from harness.trainer.plan import Planner, Run

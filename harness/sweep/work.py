@@ -17,11 +17,10 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
-from harness.engine import Interrupted, LocalEngine, Plan
 from harness.errors import HarnessError
 from harness.registry.profile import Profile
-from harness.store import Store
-from harness.store.manifest import utc_now
+from harness.runtime import Interrupted, LocalEngine, Plan, Store
+from harness.runtime.manifest import utc_now
 from harness.sweep.claims import Claims
 from harness.sweep.declaration import Sweep
 from harness.sweep.notes import COMPUTED, ENDED, FAILURE, MLFLOW_RUN, REUSED, SECONDS

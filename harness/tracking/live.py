@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from harness.store import Stage
+from harness.runtime import Stage
 from harness.tracking.database import open_server, reached, write_lock
 from harness.tracking.patience import sentence, too_slow
 from harness.tracking.writer import LivePoint, LiveWriter

@@ -21,7 +21,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Literal
 
-from harness.store import Json, Point, canonical_json
+from harness.runtime import Json, Point, canonical_json
 
 VERSION = 1
 """Version of the projection; bumped when the same store should look different in MLflow."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from harness.store import Store
+from harness.runtime import Store
 from harness.tracking.marks import Asked
 from harness.tracking.record import Record, Status, join, metric_name, sha256
 from harness.tracking.runs import LONGEST_TAG, run_record

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from harness.store import Failure, Manifest, Stage, Store
+from harness.runtime import Failure, Manifest, Stage, Store
 from harness.tracking.marks import Asked
 from harness.tracking.record import (
     ONLINE_PREFIX,

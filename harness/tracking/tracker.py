@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from harness.store import Stage, Store
+from harness.runtime import Stage, Store
 from harness.tracking.database import chosen_uri, open_server, reached, write_lock
 from harness.tracking.live import Live
 from harness.tracking.marks import Asked, Mark, Marks

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from harness.store import Store
+from harness.runtime import Store
 from harness.tracking.database import chosen_uri, open_server, reached, write_lock
 from harness.tracking.marks import Mark, Marks
 from harness.tracking.patience import attempt

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.store import Stage, Store
+from harness.runtime import Stage, Store
 from harness.tracking.marks import Marks
 from harness.tracking.record import Status
 from harness.tracking.runs import run_identity, run_record, trained_in, upstream

@@ -22,12 +22,11 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from harness.engine import LocalEngine, Plan
-from harness.engine.events import Event
 from harness.errors import HarnessError
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Recipe
-from harness.store import Json, Stage, Store
+from harness.runtime import Json, LocalEngine, Plan, Stage, Store
+from harness.runtime.events import Event
 from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS
 from harness.worlds.embedded.oracle import score as oracle_score

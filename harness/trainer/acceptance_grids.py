@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 
 from harness.registry.profile import Profile
 from harness.registry.recipe import Online, Recipe
-from harness.store import Json, Stage, Store
+from harness.runtime import Json, Stage, Store
 from harness.trainer.acceptance import (
     OnEvent,
     compute,

@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.engine import LocalEngine, Outcome, Plan
-from harness.store import Stage, Store
+from harness.runtime import LocalEngine, Outcome, Plan, Stage, Store
 
 if TYPE_CHECKING:
-    from harness.engine import Event
     from harness.registry.profile import Profile
+    from harness.runtime import Event
 
 EXPECTED_S: Mapping[str, float] = {
     "prompts": 0.1,

@@ -12,8 +12,7 @@ from typing import Final
 
 from harness.registry.profile import RewardTraining
 from harness.registry.recipe import RewardRole
-from harness.store.fingerprint import Json
-from harness.store.stage import Stage
+from harness.runtime.stage import Json, Stage
 from harness.trainer.rewards import SEED
 from harness.worlds.protocol import World
 

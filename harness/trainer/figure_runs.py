@@ -10,11 +10,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from harness.errors import UserError
-from harness.registry.figure_rows import figure_unsupported, find_row
-from harness.registry.figures import Figure, RatingsFigure, SharesFigure, TopicsFigure
+from harness.registry.figures import (
+    Figure,
+    RatingsFigure,
+    SharesFigure,
+    TopicsFigure,
+    figure_unsupported,
+    find_row,
+)
 from harness.registry.profile import Profile, benchmark_of
 from harness.registry.schema import Row, Table
-from harness.store.stage import Stage
+from harness.runtime.stage import Stage
 from harness.trainer.factory import VERSIONS
 from harness.trainer.plan import Run
 from harness.trainer.table_runs import TableRuns, asked_together, plan_table

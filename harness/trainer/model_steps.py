@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.errors import HarnessError, UserError
-from harness.registry.hardware import Hardware
-from harness.store import Json, StageContext
+from harness.registry.training import Hardware
+from harness.runtime import Json, StageContext
 from harness.worlds.answers import (
     Ask,
     PolicyAnswer,

@@ -14,11 +14,10 @@ from __future__ import annotations
 from harness.errors import UserError
 from harness.eva.minibatch import StreamSettings
 from harness.extensions import METRICS
-from harness.registry.hyperparameters import OnlineTraining
 from harness.registry.profile import Profile
 from harness.registry.recipe import Online, Recipe
-from harness.store.fingerprint import Json
-from harness.store.stage import Stage
+from harness.registry.training import OnlineTraining
+from harness.runtime.stage import Json, Stage
 from harness.trainer.factory import StageFactory
 
 

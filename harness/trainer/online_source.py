@@ -25,7 +25,7 @@ from harness.models.policy import generate
 from harness.models.reader import RewardModel
 from harness.models.reward_model import score
 from harness.registry.recipe import Online
-from harness.store.stage import StageContext
+from harness.runtime.stage import StageContext
 from harness.trainer.model_steps import SCORING_BATCH, assistant, load_reader, user
 from harness.trainer.online_plan import stream_settings
 from harness.training.distributed import SharedPolicy

@@ -23,9 +23,9 @@ from typing import Any, cast
 import pyarrow as pa
 
 from harness.errors import HarnessError
-from harness.registry.hardware import Hardware
-from harness.store.stage import StageContext
-from harness.store.unfinished import held
+from harness.registry.training import Hardware
+from harness.runtime.files import held
+from harness.runtime.stage import StageContext
 from harness.trainer.online_source import STREAM, Source
 from harness.training.checkpoints import append_point
 from harness.training.launch import Job, configuration, launch

@@ -42,8 +42,7 @@ from dataclasses import dataclass, replace
 from harness.extensions import LOSSES, METRICS
 from harness.registry.recipe import Recipe, RewardRole
 from harness.registry.schema import RowKind
-from harness.store.fingerprint import Json
-from harness.store.stage import Stage
+from harness.runtime.stage import Json, Stage
 from harness.trainer.factory import StageFactory
 from harness.trainer.online_plan import segments
 

@@ -17,8 +17,7 @@ from typing import Final
 
 from harness.registry.recipe import RewardRole, small
 from harness.registry.schema import Row, Table
-from harness.store.fingerprint import Json
-from harness.store.stage import Stage
+from harness.runtime.stage import Json, Stage
 from harness.trainer.factory import StageFactory
 from harness.trainer.rewards import SEED
 

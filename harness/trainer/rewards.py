@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from harness.store.stage import Stage
+from harness.runtime.stage import Stage
 
 SEED: Final = 0
 """Seed of the reward models and of the held-out pairs; that of the shipped ones."""

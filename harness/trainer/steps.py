@@ -16,7 +16,7 @@ from harness.eva.informativeness import informativeness, weights
 from harness.eva.mixing import evolved_count, mix, repeated
 from harness.eva.pairs import best_against_worst
 from harness.eva.selection import select, selected_count
-from harness.store.stage import StageContext
+from harness.runtime.stage import StageContext
 from harness.worlds.lookup import runtime_of
 from harness.worlds.stage_io import (
     ATTEMPT_SCHEMA,

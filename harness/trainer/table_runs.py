@@ -10,7 +10,7 @@ from harness.errors import UserError
 from harness.registry.profile import Profile, benchmark_of, table_unsupported
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Column, Row, RowKind, Table
-from harness.store.stage import Stage
+from harness.runtime.stage import Stage
 from harness.trainer.plan import Planner, Run
 from harness.trainer.reward_plan import RewardStudy, plan_study
 from harness.worlds.lookup import world_of

@@ -30,10 +30,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import HarnessError, UserError
-from harness.registry.hardware import Hardware, configuration_file, shipped_configurations
+from harness.registry.training import Hardware, configuration_file, shipped_configurations
 from harness.registry.yaml_reader import read_yaml
-from harness.store.faults import disk_full
-from harness.store.unfinished import abandoned, held, held_by
+from harness.runtime.files import abandoned, disk_full, held, held_by
 from harness.training.processes import last_lines, running
 
 if TYPE_CHECKING:

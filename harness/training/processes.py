@@ -2,7 +2,7 @@
 
 `running` ends a program when its block is left. Should this process be killed before it can, the
 program is ended by its `guard`, a process that looks whether the folder that this process holds
-(`harness.store.unfinished`) has been let go. Another process may hold it at once, to go on with
+(`harness.runtime.files`) has been let go. Another process may hold it at once, to go on with
 the work, so the guard knows the holder by its signature.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from harness.project import PACKAGE
-from harness.store.unfinished import abandoned, held_by
+from harness.runtime.files import abandoned, held_by
 
 _LOOK_S = 0.5
 _GRACE_S = 5.0

@@ -22,7 +22,7 @@ from urllib.request import urlopen
 from trl.scripts.vllm_serve import ScriptArguments, build_command
 
 from harness.errors import HarnessError, UserError
-from harness.registry.hardware import RolloutServer
+from harness.registry.training import RolloutServer
 from harness.training.placement import HOST, Server
 from harness.training.processes import guarded, last_lines, running
 
@@ -41,7 +41,7 @@ def rollout_server(
     Args:
         server: ports, devices and memory.
         policy: checkpoint that it loads; the trainer sends newer weights.
-        work: folder held by this process (`harness.store.unfinished.held`); receives the log.
+        work: folder held by this process (`harness.runtime.files.held`); receives the log.
         dtype: number format it computes in.
         max_length: longest prompt and rollout together, in tokens.
 

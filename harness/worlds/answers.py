@@ -20,16 +20,15 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from harness.endpoint.connection import Endpoint
 from harness.errors import UserError
-from harness.store import Json, StageContext
-from harness.store.unfinished import held
+from harness.runtime import Json, StageContext
+from harness.runtime.files import held
 from harness.worlds.lookup import resolve
 from harness.worlds.real.access import access_to
 from harness.worlds.stage_io import progress_callback, write_json
 
 if TYPE_CHECKING:
+    from harness.inference.solver import Place, Solver
     from harness.models.loading import Conversation
-    from harness.solver.opening import Place
-    from harness.solver.solver import Solver
 
 
 class PolicyAnswer(Protocol):
@@ -151,8 +150,7 @@ def _embedded(ctx: StageContext) -> Ask:
 
 
 def _solver(ctx: StageContext, keep: Path) -> Solver:
-    from harness.solver.opening import opening
-    from harness.solver.solver import Solver
+    from harness.inference.solver import Solver, opening
 
     policy, s = policy_folder(ctx), ctx.settings
     opened = opening(
@@ -172,7 +170,7 @@ def place_of(model: str) -> Place:
     Raises:
         UserError: nothing says where, or a variable cannot be read.
     """
-    from harness.solver.opening import Place
+    from harness.inference.solver import Place
 
     access = access_to("SOLVER", model)
     if access.budget_usd is not None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from harness.registry.profile import WORLD, Profile
 from harness.registry.recipe import Online
-from harness.store.fingerprint import Json
-from harness.store.stage import Stage
+from harness.runtime.stage import Json, Stage
 from harness.worlds.embedded import world as files
 from harness.worlds.embedded.planning import EmbeddedWorld
 from harness.worlds.mock.planning import MockWorld

@@ -31,8 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from harness.registry.profile import Profile
 from harness.registry.recipe import Online, RewardRole
-from harness.store.fingerprint import Json
-from harness.store.stage import Stage, StageContext
+from harness.runtime.stage import Json, Stage, StageContext
 
 if TYPE_CHECKING:
     from harness.eva.evolving import Creator, Over

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from harness.store.stage import StageContext
+from harness.runtime.stage import StageContext
 
 Rows = list[dict[str, Any]]
 

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import harness.cli
 import harness.report
 from harness.cli.main import app
+from harness.cli.output import OUTPUTS, json_schema
 from harness.registry import declared
 from harness.tracking import TableState
 
@@ -96,6 +97,14 @@ def call() -> Callable[..., Any]:
     return run
 
 
+def _schema(name: str) -> Any:
+    if name in OUTPUTS:
+        return json_schema(name)
+    of_report = name in ("report", "figure")
+    folder = Path(harness.report.__file__ if of_report else harness.cli.__file__)
+    return json.loads((folder.parent / "schemas" / f"{name}.json").read_text(encoding="utf-8"))
+
+
 @pytest.fixture
 def says(call: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that returns a command's JSON, held against its schema."""
@@ -104,10 +113,7 @@ def says(call: Callable[..., Any]) -> Callable[..., Any]:
         result = call(*arguments, "--json")
         assert result.exit_code == code, result.stderr
         found = json.loads(result.stdout)
-        of_report = schema in ("report", "figure")
-        folder = Path(harness.report.__file__ if of_report else harness.cli.__file__)
-        text = (folder.parent / "schemas" / f"{schema}.json").read_text(encoding="utf-8")
-        jsonschema.Draft202012Validator(json.loads(text)).validate(found)
+        jsonschema.Draft202012Validator(_schema(schema)).validate(found)
         return found
 
     return run

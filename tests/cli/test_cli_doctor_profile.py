@@ -37,7 +37,7 @@ MODELS = [
     "llm-blender/PairRM-hf",
     "RLHFlow/pair-preference-model-LLaMA3-8B",
 ]
-H100 = {"name": "NVIDIA H100 80GB HBM3", "memory_gb": 86}
+H100 = machine.Gpu(name="NVIDIA H100 80GB HBM3", memory_gb=86)
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +68,7 @@ def by_what(found: dict[str, Any]) -> dict[str, dict[str, str]]:
 
 @pytest.mark.usefixtures("no_network")
 def test_a_bare_machine_lacks_all_of_it_and_is_told_what_to_type(says: Callable[..., Any]) -> None:
-    found = says("doctor_profile", *PAPER, code=1)
+    found = says("doctor", *PAPER, code=1)
     assert not found["ready"]
     needs = by_what(found)
     typed = {
@@ -105,7 +105,7 @@ def test_people_read_a_line_for_each(call: Callable[..., Any]) -> None:
 
 
 def test_the_embedded_profile_can_run(says: Callable[..., Any], call: Callable[..., Any]) -> None:
-    found = says("doctor_profile", "doctor", "--profile", "micro")
+    found = says("doctor", "doctor", "--profile", "micro")
     assert found["ready"]
     assert "embedded world" in by_what(found)
     assert "micro can run here." in call("doctor", "--profile", "micro").stdout
@@ -136,7 +136,7 @@ def test_a_machine_with_everything_is_ready(
     ours = {"alpaca-eval": "0.6.6", "lm-eval": "0.4.13", "vllm": "0.30.0"}
     monkeypatch.setattr(metadata, "version", lambda name: ours.get(name) or real(name))
     monkeypatch.setattr(launch, "_installed", lambda name: True)  # deepspeed
-    found = says("doctor_profile", *PAPER, code=1)
+    found = says("doctor", *PAPER, code=1)
     missing = {need["what"] for need in found["needs"] if need["state"] == "missing"}
     assert missing == {
         "retirement of the creator gemini-1.5-pro",
@@ -145,7 +145,7 @@ def test_a_machine_with_everything_is_ready(
         "retirement of the scorer gemini-1.5-flash",
     }
     monkeypatch.setattr("harness.endpoint.prices.today", lambda: date(2025, 9, 23))
-    found = says("doctor_profile", *PAPER)
+    found = says("doctor", *PAPER)
     assert found["ready"]
     states = {need["state"] for need in found["needs"]}
     assert states == {"met", "advised"}
@@ -153,24 +153,24 @@ def test_a_machine_with_everything_is_ready(
     assert "with a key in OPENAI_API_KEY" in by_what(found)["judge gpt-4"]["found"]
     # Seven GPUs are not eight, and small ones do not count.
     monkeypatch.setattr(machine, "_gpus", lambda: [H100] * 7)
-    assert by_what(says("doctor_profile", *PAPER, code=1))["GPU"]["state"] == "missing"
-    small = {"name": "NVIDIA L40S", "memory_gb": 48}
+    assert by_what(says("doctor", *PAPER, code=1))["GPU"]["state"] == "missing"
+    small = machine.Gpu(name="NVIDIA L40S", memory_gb=48)
     monkeypatch.setattr(machine, "_gpus", lambda: [small] * 8)
-    assert by_what(says("doctor_profile", *PAPER, code=1))["GPU"]["state"] == "missing"
+    assert by_what(says("doctor", *PAPER, code=1))["GPU"]["state"] == "missing"
 
 
 def test_a_retired_judge_is_named_with_its_successor_and_the_ways_out(
     says: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where an endpoint is named it may be served; what it rests on is said in any case."""
-    need = by_what(says("doctor_profile", *PAPER, code=1))["retirement of the judge gpt-4"]
+    need = by_what(says("doctor", *PAPER, code=1))["retirement of the judge gpt-4"]
     assert need["state"] == "missing"
     assert need["found"].startswith("gpt-4 was retired by its seller on 2026-10-23 (https://")
     assert "its successor here is gpt-6-sol" in need["found"]
     assert "HARNESS_JUDGE_URL" in need["do"]
     assert "harness evaluate BENCHMARK --judge gpt-6-sol" in need["do"]
     monkeypatch.setenv("HARNESS_JUDGE_URL", "http://127.0.0.1:8000/v1")
-    needs = by_what(says("doctor_profile", *PAPER, code=1))
+    needs = by_what(says("doctor", *PAPER, code=1))
     assert needs["retirement of the judge gpt-4"]["state"] == "advised"
     successor = needs["calibration of mt_bench by gpt-6-sol"]
     assert successor["state"] == "advised"
@@ -183,7 +183,7 @@ def test_a_benchmark_that_a_run_would_refuse_is_missing(
     """Its folder is there, and no questions are in it."""
     folder = tmp_path / "benchmarks" / "mt-bench"
     folder.mkdir(parents=True)
-    found = by_what(says("doctor_profile", *PAPER, code=1))["benchmark mt_bench"]
+    found = by_what(says("doctor", *PAPER, code=1))["benchmark mt_bench"]
     assert found["state"] == "missing"
     assert str(folder) in found["found"] + found["do"]
 
@@ -192,7 +192,7 @@ def test_a_wrong_engine_variable_is_explained(
     says: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HARNESS_VLLM_PYTHON", "/nowhere/python")
-    engine = by_what(says("doctor_profile", *PAPER, code=1))["engine vllm"]
+    engine = by_what(says("doctor", *PAPER, code=1))["engine vllm"]
     assert "/nowhere/python" in engine["found"]
     assert engine["do"] == "correct HARNESS_VLLM_PYTHON"
 
@@ -201,11 +201,11 @@ def test_an_endpoint_of_ones_own_needs_no_sellers_key(
     says: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HARNESS_CREATOR_URL", "http://127.0.0.1:8000/v1")
-    creator = by_what(says("doctor_profile", *PAPER, code=1))["creator gemini-1.5-pro"]
+    creator = by_what(says("doctor", *PAPER, code=1))["creator gemini-1.5-pro"]
     assert creator["state"] == "met"
     assert "http://127.0.0.1:8000/v1, without a key in HARNESS_CREATOR_KEY" in creator["found"]
     monkeypatch.setenv("HARNESS_CREATOR_URL", "http://me:secret@127.0.0.1:8000/v1")
-    found = says("doctor_profile", *PAPER, code=1)
+    found = says("doctor", *PAPER, code=1)
     assert by_what(found)["creator gemini-1.5-pro"]["state"] == "missing"
     assert "secret" not in json.dumps(found)
 
@@ -229,7 +229,7 @@ def test_a_passed_calibration_is_met(says: Callable[..., Any], folders: Path) ->
     path = record_path(folders / "calibrations", "paper", "mt_bench", "gpt-4")
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(done.as_json()))
-    needs = by_what(says("doctor_profile", *PAPER, code=1))
+    needs = by_what(says("doctor", *PAPER, code=1))
     assert needs["calibration of mt_bench"]["state"] == "met"
     assert needs["calibration of arena_hard"]["state"] == "advised"
 
@@ -273,7 +273,7 @@ def test_online_endpoints_and_hub_are_asked(
     monkeypatch.setattr("huggingface_hub.auth_check", auth_check)
     monkeypatch.setenv("HARNESS_JUDGE_URL", endpoint)
     monkeypatch.setenv("HARNESS_JUDGE_KEY", KEY)
-    needs = by_what(says("doctor_profile", *PAPER, "--online", code=1))
+    needs = by_what(says("doctor", *PAPER, "--online", code=1))
     assert needs["endpoint of the judge gpt-4"]["state"] == "met"
     other = needs["endpoint of the judge gpt-4-1106-preview"]
     assert other["state"] == "missing"
@@ -281,7 +281,7 @@ def test_online_endpoints_and_hub_are_asked(
     assert "accept its licence" in needs["hub, google/gemma-2-9b-it"]["do"]
     assert needs["hub, llm-blender/PairRM-hf"]["state"] == "met"
     monkeypatch.setenv("HARNESS_JUDGE_KEY", "sk-another-key-0000")
-    found = says("doctor_profile", *PAPER, "--online", code=1)
+    found = says("doctor", *PAPER, "--online", code=1)
     wrong = by_what(found)["endpoint of the judge gpt-4"]
     assert wrong["state"] == "missing"
     assert "HARNESS_JUDGE_KEY (HTTP 401)" in wrong["found"]
@@ -296,7 +296,7 @@ def test_an_endpoint_that_is_not_there_is_said_so(
         port = free.getsockname()[1]
     monkeypatch.setattr("huggingface_hub.auth_check", lambda name: None)
     monkeypatch.setenv("HARNESS_JUDGE_URL", f"http://127.0.0.1:{port}/v1")
-    needs = by_what(says("doctor_profile", *PAPER, "--online", code=1))
+    needs = by_what(says("doctor", *PAPER, "--online", code=1))
     assert "cannot be reached" in needs["endpoint of the judge gpt-4"]["found"]
 
 
@@ -308,7 +308,7 @@ def test_online_needs_a_profile(call: Callable[..., Any]) -> None:
 
 def test_a_need_is_met_or_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broken world and a full disk, the needs of the embedded profile that can fail."""
-    found = machine.inspect_machine() | {"disk_free_gb": 0.1}
+    found = machine.inspect_machine().model_copy(update={"disk_free_gb": 0.1})
 
     def check() -> None:
         raise HarnessError("theta0 is not what it was")
@@ -318,4 +318,3 @@ def test_a_need_is_met_or_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> No
     missing = {n.what: n for n in needs.needs_of(profile, found) if n.state != "met"}
     assert set(missing) == {"embedded world", "disk"}
     assert all(need.do for need in missing.values())
-    assert not needs.ready(list(missing.values()))

@@ -19,14 +19,13 @@ from tiny_gemma import build_tiny_gemma
 from toy_world import planned
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from harness.engine import Plan
 from harness.export.card import card_of
 from harness.export.licence import head_of, licence_of
 from harness.export.policy import find_policy
 from harness.models.policy import generate
 from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import StandIns
-from harness.store import Stage, Store
+from harness.runtime import Plan, Stage, Store
 from harness.worlds.real.models import identity_of
 
 EVIL = "judge | <b>x</b>\n# [click](http://evil)"

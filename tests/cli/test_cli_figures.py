@@ -17,13 +17,9 @@ NAMES = [f"figure{n}" for n in (3, 4, 5, 6, 7, 9, 10, 12)]
 SMALL = ("figure10", "--seeds", "0,2", "--jobs", "1")
 
 
-def test_list_names_the_figures_after_the_tables(
-    says: Callable[..., Any], call: Callable[..., Any]
-) -> None:
-    listed = says("list", "list")
-    figures = [item for item in listed if item["kind"] == "figure"]
+def test_list_names_the_figures(says: Callable[..., Any], call: Callable[..., Any]) -> None:
+    figures = says("list", "list")["figures"]
     assert [item["id"] for item in figures] == NAMES
-    assert listed[-8:] == figures
     by_id = {item["id"]: item for item in figures}
     assert (by_id["figure10"]["drawn"], by_id["figure10"]["rows"]) == ("correlation", 1)
     assert by_id["figure10"]["rows_runnable"]["micro"] == 1
@@ -36,8 +32,11 @@ def test_list_names_the_figures_after_the_tables(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_show_says_what_a_figure_is_drawn_from(call: Callable[..., Any], name: str) -> None:
+def test_show_says_what_a_figure_is_drawn_from(
+    says: Callable[..., Any], call: Callable[..., Any], name: str
+) -> None:
     figure = all_figures()[name]
+    assert says("show", "show", name)["figure"] == figure.model_dump(mode="json")
     text = call("show", name).stdout
     assert figure.question in text.replace("\n", " ")
     assert all(ref in text for ref in figure.rows)
@@ -47,7 +46,7 @@ def test_a_broken_figure_is_named_with_the_broken_tables(
     says: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "figure3.yaml").write_text("id: figure3\nkind: bars\n")
-    monkeypatch.setattr("harness.registry.figure_files.figures_dir", lambda: tmp_path)
+    monkeypatch.setattr("harness.registry.figures.figures_dir", lambda: tmp_path)
     (problem,) = says("validate", "validate", code=2)["problems"]
     assert problem["line"] == 2
     assert "`bars` is not known" in problem["message"]

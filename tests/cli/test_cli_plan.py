@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from toy_world import planned
 
-from harness.engine import Plan
-from harness.store import Store
+from harness.runtime import Plan, Store
 
 
 def test_a_plan_counts_each_distinct_stage_once(says: Callable[..., Any], folders: Path) -> None:

@@ -14,11 +14,11 @@ from harness.project import PACKAGE, declaration_dirs
 from harness.registry import documents, yaml_reader
 from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import unsupported
-from harness.registry.wording import in_short
+from harness.registry.recipe import in_short
 
 
 def test_list_names_every_table_with_the_paper_s_362_values(says: Callable[..., Any]) -> None:
-    listed = [item for item in says("list", "list") if item["kind"] != "figure"]
+    listed = says("list", "list")["tables"]
     paper = [f"table{n}" for n in (1, 2, *range(4, 17))]
     assert [table["id"] for table in listed] == [*paper, "controls", "reward-models"]
     assert sum(table["paper_values"] for table in listed) == 362
@@ -34,9 +34,7 @@ def test_list_names_every_table_with_the_paper_s_362_values(says: Callable[..., 
 
 def test_a_table_is_runnable_only_where_each_of_its_cells_is(says: Callable[..., Any]) -> None:
     tables, profiles = all_tables(), all_profiles()
-    for listed in says("list", "list"):
-        if listed["kind"] == "figure":
-            continue
+    for listed in says("list", "list")["tables"]:
         table = tables[listed["id"]]
         for name, profile in profiles.items():
             reasons = [
@@ -96,6 +94,7 @@ def test_a_recipe_in_short_says_what_is_not_the_default() -> None:
 def test_validate_counts_what_is_declared(says: Callable[..., Any]) -> None:
     found = says("validate", "validate")
     assert found == {
+        "schema_version": 1,
         "ok": True,
         "tables": 15,
         "figures": 8,

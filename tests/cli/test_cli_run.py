@@ -17,9 +17,16 @@ from toy_world import planned
 
 from harness.cli import live
 from harness.cli.output import console
-from harness.engine import Plan, StageElsewhere, StageFailed, StageFinished, StageStarted, Tally
 from harness.registry import declared
-from harness.store import Store
+from harness.runtime import (
+    Plan,
+    StageElsewhere,
+    StageFailed,
+    StageFinished,
+    StageStarted,
+    Store,
+    Tally,
+)
 from harness.tracking.database import default_uri
 
 SMALL = ("run", "table4", "--rows", "eva-a_min", "--seeds", "0,2", "--jobs", "1")

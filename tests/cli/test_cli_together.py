@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from toy_world import planned
 
-from harness.engine import Plan
 from harness.registry import declared
-from harness.registry.declared import all_profiles, all_tables
-from harness.registry.groups import members, trains_online
+from harness.registry.declared import all_profiles, all_tables, members, trains_online
+from harness.runtime import Plan
 
 FEW = ("table4", "table5", "controls")
 """Tables that need no online training, for a group that is quick to run."""
@@ -28,7 +27,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
         names = (*FEW, "table9") if group == "all" else FEW
         return [tables[name] for name in names]
 
-    monkeypatch.setattr("harness.registry.groups.members", some)
+    monkeypatch.setattr("harness.registry.declared.members", some)
 
 
 def test_the_offline_tables_are_those_without_online_training() -> None:
@@ -45,7 +44,7 @@ def test_the_offline_tables_are_those_without_online_training() -> None:
 
 @pytest.mark.usefixtures("few")
 def test_each_distinct_stage_is_planned_once(says: Callable[..., Any], folders: Path) -> None:
-    plan = says("plan_together", "plan", "all-offline", "--seeds", "0,1")
+    plan = says("plan", "plan", "all-offline", "--seeds", "0,1")
     plans = [list(Plan(planned(name, "micro", (0, 1)).targets)) for name in FEW]
     distinct = {stage.fingerprint: stage.kind for stage in itertools.chain(*plans)}
     assert plan["stages"]["total"] == len(distinct)
@@ -64,14 +63,14 @@ def test_a_policy_is_trained_once_however_many_tables_show_it(says: Callable[...
     select-sample with the two, and their own are the shuffled eva, the same prompts twice, new
     prompts, the random quarter, the matched steps, and uniform eva twice more.
     """
-    plan = says("plan_together", "plan", "all-offline", "--seeds", "0")
+    plan = says("plan", "plan", "all-offline", "--seeds", "0")
     assert plan["training_stages"]["total"] == plan["runs"] == 20
     assert plan["alone"]["training_stages"] == 26
 
 
 @pytest.mark.usefixtures("few")
 def test_what_is_a_tables_own_is_lost_without_it(says: Callable[..., Any]) -> None:
-    plan = says("plan_together", "plan", "all-offline", "--seeds", "0")
+    plan = says("plan", "plan", "all-offline", "--seeds", "0")
     own = {table["table"]: table["own"] for table in plan["tables"]}
     others = [planned(name, "micro", (0,)) for name in FEW if name != "table5"]
     without = len(Plan([stage for runs in others for stage in runs.targets]))
@@ -99,7 +98,7 @@ def test_a_run_computes_everything_once_and_closes_with_a_line_for_each_table(
     assert sorted(tracker.calls) == sorted(f"sync {name} micro" for name in FEW)
     again = call("run", "all-offline", "--seeds", "0,1", "--jobs", "1")
     assert "All stages are done" in again.stdout
-    plan = says("plan_together", "plan", "all-offline", "--seeds", "0,1")
+    plan = says("plan", "plan", "all-offline", "--seeds", "0,1")
     assert plan["stages"]["missing"] == 0
 
 
@@ -136,7 +135,7 @@ def test_a_table_that_cannot_run_stops_everything_unless_it_is_left_out(
     result = call(*asked, "--skip-unsupported")
     assert result.exit_code == 0, result.stderr
     assert result.stdout.count("left out: table9: `micro` has no algorithm `sppo`") == 2
-    plan = says("plan_together", "plan", "all", "--seeds", "0", "--skip-unsupported")
+    plan = says("plan", "plan", "all", "--seeds", "0", "--skip-unsupported")
     assert [table["table"] for table in plan["left_out"]] == ["table9"]
     cells = [c for c in says("report", "report", "all") if c["table"] == "table9"]
     assert {c["row"] for c in cells if c["state"] == "ok"} <= {"base", "dpo-1", "dpo-eva"}
@@ -190,7 +189,7 @@ def test_only_tables_that_were_run_are_published(
     """Table 12 has two rows of table 5, which have numbers when only table 5 was run."""
     monkeypatch.setattr("harness.project.results_dir", lambda: tmp_path / "results")
     monkeypatch.setattr(
-        "harness.registry.groups.members",
+        "harness.registry.declared.members",
         lambda group, tables: [tables["table5"], tables["table12"]],
     )
     assert call("run", "table5", "--seeds", "0", "--jobs", "1").exit_code == 0

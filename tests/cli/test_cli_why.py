@@ -8,9 +8,8 @@ from typing import Any
 
 from toy_world import planned
 
-from harness.engine import Plan
+from harness.runtime import Plan, Stage, Store, collect_provenance
 from harness.selection.why import ABSENT, Cause, Comparison, Nodes
-from harness.store import Stage, Store, collect_provenance
 
 
 def _chain(beta: float = 0.1, seed: int = 0) -> Stage:

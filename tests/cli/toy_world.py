@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.errors import HarnessError
+from harness.runtime import StageContext
 from harness.selection.selection import select
-from harness.store import StageContext
 from harness.worlds.embedded import world
 
 KINDS = [
@@ -111,7 +111,7 @@ def die_when_told(who: str) -> None:
     sys.addaudithook(count)
 
 
-if "harness.engine.worker" in sys.modules:
+if "harness.runtime.worker" in sys.modules:
     die_when_told("worker")
 
 

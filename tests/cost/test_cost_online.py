@@ -12,12 +12,12 @@ from harness.cost.hardware import Hardware
 from harness.cost.online import count_steps
 from harness.cost.pricing import price
 from harness.cost.stage_cost import stage_cost
-from harness.engine import Plan
 from harness.eva.evolving import Prompt, Rewrite
 from harness.eva.minibatch import StreamSettings
 from harness.eva.stream import PromptStream
 from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe
+from harness.runtime import Plan
 from harness.trainer.plan import Planner
 
 SMALL: dict[str, Any] = {

@@ -12,11 +12,11 @@ from harness.cost.hardware import Hardware, hardware_of, known_gpus
 from harness.cost.limits import Limits, over_limits
 from harness.cost.pricing import Price, price
 from harness.cost.stage_cost import stage_cost
-from harness.engine import Plan
 from harness.errors import UserError
 from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe
-from harness.store.stage import Stage
+from harness.runtime import Plan
+from harness.runtime.stage import Stage
 from harness.trainer.plan import Planner
 
 EVA = {"algorithm": "dpo", "chain": ("human", "eva")}

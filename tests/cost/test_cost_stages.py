@@ -17,11 +17,11 @@ from harness.cost.gpu_time import GpuTime
 from harness.cost.hardware import Hardware
 from harness.cost.shapes import known_shapes, shape_of
 from harness.cost.stage_cost import BY_KIND, stage_cost
-from harness.engine import Plan
-from harness.registry.hardware import Hardware as Trained
 from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe
-from harness.store.stage import Stage
+from harness.registry.training import Hardware as Trained
+from harness.runtime import Plan
+from harness.runtime.stage import Stage
 from harness.trainer.factory import VERSIONS
 from harness.trainer.plan import Planner, Run
 from harness.worlds.real.scoring import topic_settings

@@ -27,7 +27,7 @@ from rounds import Round
 from typer.testing import CliRunner
 
 from harness.cli.main import app
-from harness.store import Store
+from harness.runtime import Store
 
 T = TypeVar("T")
 

@@ -113,12 +113,12 @@ def start(*_: Any, **__: Any) -> Any:
 
 
 HEAVY = (
-    "harness.engine.local.LocalEngine.run",
+    "harness.runtime.engine.LocalEngine.run",
     "harness.sweep.conduct.run_sweep",
     "harness.worlds.embedded.build.build_policy",
     "harness.report.error_rates.measure",
     "harness.worlds.real.sources.read_pool",
-    "harness.cli.machine._measured",
+    "harness.preflight.checks.check_engine",
     "harness.evaluation.benchmark_homes.fetch",
     "harness.endpoint.client.Client.ask",
     "harness.evaluation.lm_eval_run.measure",

@@ -12,8 +12,8 @@ import pytest
 from fuzzing import Fuzzer, forms
 from hypothesis import strategies as st
 
-from harness.store import Stage, Store, StoreError
-from harness.store.manifest import sealed
+from harness.runtime import Stage, Store, StoreError
+from harness.runtime.manifest import sealed
 
 STAGE = Stage("train", 1, {"seed": 0, "rate": 1e-05, "words": ["ä", None]}, {}, "seed 0 · dpo-1")
 NEXT = Stage("judge", 2, {"benchmark": "arena"}, {"policy": STAGE}, "seed 0 · dpo-1 · judge")

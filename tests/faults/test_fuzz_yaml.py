@@ -20,7 +20,7 @@ from harness.project import declaration_dirs, figures_dir, profiles_dir
 from harness.registry.claims import figure_claims
 from harness.registry.deviations import deviations
 from harness.registry.documents import Problem, RegistryError
-from harness.registry.figure_files import load_figures
+from harness.registry.figures import load_figures
 from harness.registry.load import load_tables
 from harness.registry.profile import load_profiles
 from harness.registry.yaml_reader import YamlFault, load, parse_yaml

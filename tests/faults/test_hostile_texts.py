@@ -22,7 +22,7 @@ from harness.report.latex import as_latex
 from harness.report.page.page import as_html
 from harness.report.render import CSV_HEAD, as_csv, as_json, as_markdown, as_text
 from harness.report.report import Report, assemble
-from harness.store import Store
+from harness.runtime import Store
 from harness.tracking.rows import Asked, table_records
 from harness.trainer.table_runs import TableRuns
 

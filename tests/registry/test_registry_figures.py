@@ -13,8 +13,7 @@ import yaml
 from harness.errors import UserError
 from harness.project import figures_dir
 from harness.registry.documents import RegistryError, yaml_files
-from harness.registry.figure_files import load_figures
-from harness.registry.figures import MODELS, Figure, figure_from_json, find_figure
+from harness.registry.figures import MODELS, Figure, figure_from_json, find_figure, load_figures
 from harness.registry.json_schema import FOLDER
 from harness.registry.load import load_tables, table_files
 from harness.registry.schema import Table

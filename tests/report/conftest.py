@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.store import Store
+from harness.runtime import Store
 
 
 @pytest.fixture

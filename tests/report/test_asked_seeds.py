@@ -11,7 +11,7 @@ from harness.errors import HarnessError, UserError
 from harness.registry.load import load_tables
 from harness.registry.profile import load_profiles
 from harness.report.asked import Shown, ever_asked, recall, remember, shown_seeds
-from harness.store import Store
+from harness.runtime import Store
 from harness.trainer.table_runs import plan_table
 
 

@@ -23,7 +23,7 @@ from harness.report.claims import counts, judge_figures, judge_runs
 from harness.report.publish import read_published
 from harness.report.scores import Measured
 from harness.report.verdicts import Evidence, Verdict, judge, judge_without
-from harness.store import Store
+from harness.runtime import Store
 
 ROWS = ("a", "b", "c", "d")
 SHARE = {"share": 0.25, "of": ["a", "c"]}

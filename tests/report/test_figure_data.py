@@ -24,7 +24,7 @@ from harness.report.figures.rewards import read_reward_data
 from harness.report.figures.scores import ScoreData
 from harness.report.figures.shares import read_share_data
 from harness.report.scores import read_rows, read_scores
-from harness.store import Stage, Store, StoreError
+from harness.runtime import Stage, Store, StoreError
 from harness.trainer.figure_runs import plan_figure
 from harness.worlds.embedded.operations import CATEGORIES, OPERATIONS
 from harness.worlds.stage_io import write_rows

@@ -11,7 +11,7 @@ from toy_tables import ToyWorld
 
 from harness.report.figures.drawing import INK, MUTED, OURS, PAPERS, STYLES
 from harness.report.figures.report import FigureReport, assemble_figure
-from harness.store import Store
+from harness.runtime import Store
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -28,7 +28,7 @@ from harness.report.publication import Refused, sha256
 from harness.report.publish import published_folders
 from harness.report.render import schema
 from harness.report.verify import verify
-from harness.store import Store
+from harness.runtime import Store
 
 NAMES = ("figure4", "figure5", "figure6", "figure7", "figure9", "figure10", "figure12")
 
@@ -303,7 +303,7 @@ harness.trainer.table_runs.world_of = ToyWorld
 from toy_figures import toy_figure
 from harness.report.figures.publish import check_figure, publish_figure
 from harness.report.figures.report import assemble_figure
-from harness.store import Store
+from harness.runtime import Store
 report = assemble_figure(toy_figure({name!r}, (0,)), Store(Path({str(store.root)!r})))
 assert check_figure(publish_figure(report, Path({str(tmp_path)!r}))) > 0
 heavy = {{"torch", "transformers", "trl", "mlflow", "pandas", "datasets"}}

@@ -8,8 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from harness.registry.figure_files import load_figures
-from harness.registry.figures import CorrelationFigure, DensitiesFigure, Figure, TopicsFigure
+from harness.registry.figures import (
+    CorrelationFigure,
+    DensitiesFigure,
+    Figure,
+    TopicsFigure,
+    load_figures,
+)
 from harness.report.figures.correlation import (
     ALL,
     PROMPTS,

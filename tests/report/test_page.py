@@ -14,7 +14,7 @@ from toy_tables import DECLARATION, judge_of, toy_runs, write_all, write_scores
 
 from harness.report.page.page import PAPER, as_html
 from harness.report.view import column_blocks
-from harness.store import Store
+from harness.runtime import Store
 
 HOSTILE = (
     "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> {{ 7 * 7 }} &lt; \x1b[31m\x00"

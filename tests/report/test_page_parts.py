@@ -27,7 +27,7 @@ from harness.report.scores import read_scores
 from harness.report.verdicts import Evidence, judge
 from harness.report.view import label_parts
 from harness.report.view_details import cost_block
-from harness.store import Store
+from harness.runtime import Store
 from harness.trainer.table_runs import TableRuns
 
 CLAIM: dict[str, Any] = {

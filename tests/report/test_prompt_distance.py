@@ -13,6 +13,7 @@ from toy_tables import toy_runs, write_prompts
 
 from harness.errors import HarnessError
 from harness.report.distances import prompt_distances
+from harness.runtime import Store
 from harness.statistics.distance import (
     bigrams,
     jensen_shannon,
@@ -20,7 +21,6 @@ from harness.statistics.distance import (
     prompt_distance,
     unmasked,
 )
-from harness.store import Store
 
 BAGS = st.dictionaries(st.sampled_from("abcde"), st.integers(1, 50), min_size=1)
 

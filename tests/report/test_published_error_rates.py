@@ -16,7 +16,7 @@ from harness.report.error_rates import FOLDER, PROMPTS, lines, measure, read, wr
 from harness.report.page.page import as_html
 from harness.report.page.pictures import published
 from harness.report.publish import publish, published_folders, read_published
-from harness.store import Store
+from harness.runtime import Store
 
 
 def test_what_is_measured_is_what_the_simulations_say(

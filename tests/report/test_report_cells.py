@@ -26,7 +26,7 @@ from harness.report.origin import behind, origin_of
 from harness.report.report import assemble
 from harness.report.summary import Summary
 from harness.report.view import facts, summary_block
-from harness.store import Store, StoreError
+from harness.runtime import Store, StoreError
 from harness.trainer.table_runs import TableRuns
 
 T_1 = math.tan(math.pi * 0.475)

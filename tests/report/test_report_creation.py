@@ -16,7 +16,7 @@ from harness.report.publish import published_json
 from harness.report.render import as_markdown, as_text
 from harness.report.report import Report, assemble
 from harness.report.view_details import creation_block
-from harness.store import Store
+from harness.runtime import Store
 from harness.trainer.table_runs import TableRuns
 
 SELECT = {"selected": 4, "without_weight": 1, "without_spread": 0.25}

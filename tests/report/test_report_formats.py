@@ -37,7 +37,7 @@ from harness.report.render import CSV_HEAD, as_csv, as_json, as_markdown, as_tex
 from harness.report.report import Report, assemble
 from harness.report.view import column_blocks, facts, summary_block
 from harness.report.view_details import detail_blocks
-from harness.store import Store
+from harness.runtime import Store
 from harness.tracking.marks import Asked
 from harness.tracking.rows import table_records
 from harness.trainer.table_runs import TableRuns, plan_table

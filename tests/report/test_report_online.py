@@ -19,8 +19,8 @@ from harness.report.curves import WINDOW, curves_of, draw_curves
 from harness.report.online import online_costs
 from harness.report.report import assemble
 from harness.report.view_details import detail_blocks
-from harness.store import Stage, Store
-from harness.store.progress import ProgressWriter
+from harness.runtime import Stage, Store
+from harness.runtime.stage import ProgressWriter
 from harness.trainer.table_runs import TableRuns
 
 STEPS = 125

@@ -25,7 +25,7 @@ from harness.report.verdicts import Verdict
 from harness.report.verify import verify
 from harness.report.view import column_blocks, facts
 from harness.report.view_details import distance_block
-from harness.store import Store
+from harness.runtime import Store
 from harness.trainer.plan import Planner
 from harness.trainer.table_runs import TableRuns
 

@@ -37,7 +37,7 @@ from harness.report.publication import (
 from harness.report.publish import check, publish, published_folders, read_published, recompute
 from harness.report.render import schema
 from harness.report.verify import verify
-from harness.store import Store
+from harness.runtime import Store
 
 
 @pytest.fixture
@@ -270,7 +270,7 @@ from harness.report.publish import publish
 from harness.report.publish import check
 from harness.report.report import assemble
 from harness.report.render import as_text
-from harness.store import Store
+from harness.runtime import Store
 runs, store = toy_runs(), Store(Path({str(store.root)!r}))
 cells = build_cells(runs, store)
 report = assemble(runs, cells, store)

@@ -12,7 +12,7 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.project import results_dir
-from harness.registry.groups import members
+from harness.registry.declared import members
 from harness.registry.load import load_tables
 from harness.registry.profile import load_profiles
 from harness.report.aa import one_recipe_twice

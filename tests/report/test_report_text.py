@@ -22,7 +22,7 @@ from harness.report.render import as_json, as_markdown, as_text, escape, schema
 from harness.report.report import Report, assemble
 from harness.report.view import blocks, column_blocks, facts, signed, summary_block
 from harness.report.view_details import creation_block, distance_block
-from harness.store import Store
+from harness.runtime import Store
 from harness.trainer.table_runs import TableRuns
 
 

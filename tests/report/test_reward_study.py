@@ -28,7 +28,7 @@ from harness.report.render import as_markdown, as_text, schema
 from harness.report.report import Report, assemble
 from harness.report.reward_study import Agreement, Study, study_of
 from harness.report.view_study import study_blocks
-from harness.store import Stage, Store
+from harness.runtime import Stage, Store
 from harness.trainer.plan import Planner
 from harness.trainer.reward_plan import plan_study
 from harness.trainer.table_runs import TableRuns

@@ -23,8 +23,8 @@ from harness.report.publication import KEPT, Entry, read_index, sha256, write_in
 from harness.report.publish import publish
 from harness.report.summary import summarise
 from harness.report.verify import KINDS, record, verify
+from harness.runtime import Store
 from harness.statistics import ScoreMatrix
-from harness.store import Store
 
 
 @pytest.fixture

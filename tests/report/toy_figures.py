@@ -14,13 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from toy_tables import PROVENANCE
 
-from harness.registry.figure_files import load_figures
-from harness.registry.figures import Figure
+from harness.registry.figures import Figure, load_figures
 from harness.registry.load import load_tables
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.schema import Table
 from harness.report.origin import behind
-from harness.store import Stage, Store
+from harness.runtime import Stage, Store
 from harness.trainer.figure_runs import FigureRuns, plan_figure
 from harness.worlds.embedded.language import Task, render
 from harness.worlds.embedded.operations import CATEGORIES, OPERATIONS

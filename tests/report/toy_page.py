@@ -21,7 +21,7 @@ from harness.report.report import assemble
 from harness.report.scores import read_scores
 from harness.report.verdicts import Evidence, Verdict, judge
 from harness.report.view import failures
-from harness.store import Stage, Store
+from harness.runtime import Stage, Store
 from harness.trainer.table_runs import TableRuns
 
 RUN = "dpo-eva-a_min"
@@ -156,7 +156,7 @@ def write_table(path: Path, data: Mapping[str, Sequence[Any]]) -> None:
 
 def behind_policy(runs: TableRuns, seed: int) -> list[Stage]:
     """Return the stages behind a run's policy, those they need first."""
-    from harness.engine import Plan
+    from harness.runtime import Plan
 
     return list(Plan(runs.runs[RUN, seed].training[-1:]))
 

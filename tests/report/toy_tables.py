@@ -14,7 +14,7 @@ from harness.registry.profile import load_profiles
 from harness.registry.schema import Table
 from harness.report.cells import Cell
 from harness.report.origin import behind
-from harness.store import Json, Provenance, Stage, Store
+from harness.runtime import Json, Provenance, Stage, Store
 from harness.trainer.plan import Planner, Run
 from harness.trainer.table_runs import TableRuns
 from harness.worlds.embedded.planning import EmbeddedWorld

@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 from toy_sweep import SHARE, InlineEngine, order_of, toy
 
 from harness.report.sweep import SweepTrial
-from harness.store import Store
+from harness.runtime import Store
 from harness.sweep.conduct import track_rest
 from harness.sweep.results import trial_line
 from harness.sweep.study import trials_of

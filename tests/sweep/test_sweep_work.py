@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from toy_sweep import SHARE, InlineEngine, QuietTracker, micro, order_of, toy
 
-from harness.engine import Interrupted
 from harness.report.sweep import SweepReport
-from harness.store import Store
+from harness.runtime import Interrupted, Store
 from harness.sweep.conduct import stored_report
 from harness.sweep.declaration import Sweep
 from harness.sweep.notes import DONE_AGAIN

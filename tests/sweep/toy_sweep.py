@@ -17,11 +17,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.engine import Outcome, Plan
 from harness.errors import HarnessError
 from harness.registry.profile import Profile, load_profiles
-from harness.store import Stage, StageContext, Store
-from harness.store.progress import ProgressWriter
+from harness.runtime import Outcome, Plan, Stage, StageContext, Store
+from harness.runtime.stage import ProgressWriter
 from harness.sweep.declaration import Sweep
 from harness.sweep.study import study_name
 from harness.sweep.work import Order

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from toy_table import SERVED, contents, stages, toy_cells, toy_runs, write
 
-from harness.store import Store
+from harness.runtime import Store
 from harness.tracking import TableState, Tracker
 from harness.tracking.marks import Marks
 from harness.tracking.runs import run_identity

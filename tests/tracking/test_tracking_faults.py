@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from toy_table import SERVED, filled, toy_cells, toy_runs
 
-from harness.store import Store
+from harness.runtime import Store
 from harness.tracking import EvaluationTracker, TableState, Tracker, TrackingError
 from harness.tracking.database import open_server
 from harness.tracking.patience import attempt, within

@@ -13,7 +13,7 @@ from toy_table import SERVED, contents, losses, mark, stages, toy_cells, toy_run
 
 from harness.errors import UserError
 from harness.quiet import QUIET, worker_environment
-from harness.store import Stage, Store
+from harness.runtime import Stage, Store
 from harness.tracking import TableState, Tracker, TrackingError, ui_command
 from harness.tracking.database import default_uri
 

@@ -10,8 +10,8 @@ from toy_table import PROVENANCE, ToyWorld, contents, mark
 
 from harness.registry.load import load_tables
 from harness.registry.profile import load_profiles
-from harness.store import Stage, Store
-from harness.store.progress import ProgressWriter
+from harness.runtime import Stage, Store
+from harness.runtime.stage import ProgressWriter
 from harness.tracking import TableState, Tracker
 from harness.trainer.plan import Planner
 from harness.trainer.table_runs import TableRuns

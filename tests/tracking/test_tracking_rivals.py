@@ -14,7 +14,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from toy_table import SERVED, contents, filled, mark, stages, toy_cells, toy_runs, write
 
-from harness.store import Store
+from harness.runtime import Store
 from harness.tracking import TableState, Tracker
 from harness.tracking.database import default_uri, folder_id, open_server
 from harness.tracking.record import FOLDER, ID, SEEN
@@ -33,7 +33,7 @@ here, work, uri, way = sys.argv[1:]
 sys.path.insert(0, here)
 from test_tracking_live import compute
 from toy_table import SERVED, filled, stages, toy_cells, toy_runs
-from harness.store import Store
+from harness.runtime import Store
 from harness.tracking import TableState, Tracker, tracker
 runs, store = toy_runs((0,)), Store(Path(work) / "store")
 state = TableState(runs, toy_cells())

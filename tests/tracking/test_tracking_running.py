@@ -14,7 +14,7 @@ import pytest
 from mlflow import MlflowClient
 from toy_table import SERVED, contents, filled, mark, stages, toy_cells, toy_runs, write
 
-from harness.store import Store
+from harness.runtime import Store
 from harness.tracking import TableState, Tracker, ui_command
 from harness.tracking.database import default_uri
 from harness.tracking.marks import Marks
@@ -32,7 +32,7 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from toy_table import SERVED, stages, toy_runs, write
-from harness.store import Store
+from harness.runtime import Store
 from harness.tracking import Tracker
 work, runs = Path(sys.argv[2]), toy_runs((0,))
 store = Store(work / "store")

@@ -13,7 +13,7 @@ import pytest
 from mlflow import MlflowClient
 from toy_table import SERVED, contents, filled, mark, score, stages, toy_cells, toy_runs, write
 
-from harness.store import Store, StoreError
+from harness.runtime import Store, StoreError
 from harness.tracking import TableState, Tracker, TrackingError
 from harness.tracking.database import default_uri
 

@@ -12,11 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from mlflow import MlflowClient
 
-from harness.engine import Plan
 from harness.registry.load import load_tables
 from harness.registry.profile import load_profiles
-from harness.store import Json, Provenance, Stage, Store
-from harness.store.progress import ProgressWriter
+from harness.runtime import Json, Plan, Provenance, Stage, Store
+from harness.runtime.stage import ProgressWriter
 from harness.tracking.database import default_uri
 from harness.tracking.marks import Mark, Marks
 from harness.tracking.record import FOLDER, SEEN

@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.engine import LocalEngine, Plan
 from harness.eva.evolving import Prompt
 from harness.eva.informativeness import informativeness, weights
 from harness.registry.load import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles
-from harness.store import Json, Stage, StageContext, Store
+from harness.runtime import Json, LocalEngine, Plan, Stage, StageContext, Store
 from harness.trainer.plan import Run
 from harness.trainer.steps import FUNCTIONS, select_stage
 from harness.trainer.table_runs import TableRuns, plan_table

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from harness.engine import Plan
 from harness.errors import UserError
-from harness.registry.figure_files import load_figures
-from harness.registry.figure_rows import figure_unsupported
-from harness.registry.figures import Figure
+from harness.registry.figures import Figure, figure_unsupported, load_figures
 from harness.registry.load import load_tables
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.schema import Table
+from harness.runtime import Plan
 from harness.trainer.figure_runs import plan_figure
 from harness.worlds.embedded import world
 from harness.worlds.embedded.operations import CATEGORIES

@@ -20,11 +20,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.engine import Plan
-from harness.registry.figure_files import load_figures
+from harness.registry.figures import load_figures
 from harness.registry.load import load_tables
 from harness.registry.profile import Profile, load_profiles, table_unsupported
-from harness.store import Stage
+from harness.runtime import Plan, Stage
 from harness.sweep.declaration import load_sweeps
 from harness.sweep.objective import validation_runs
 from harness.sweep.space import candidate, points

@@ -15,10 +15,10 @@ import torch
 from safetensors.torch import load_file
 
 from harness.errors import HarnessError
-from harness.registry.hardware import Hardware
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Online, Recipe
-from harness.store import Stage, StageContext
+from harness.registry.training import Hardware
+from harness.runtime import Stage, StageContext
 from harness.trainer.execution import hardware_of
 from harness.trainer.online_steps import online_stage, train_here
 from harness.trainer.plan import Planner

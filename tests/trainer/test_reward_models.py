@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from harness.engine import Plan
 from harness.models.reward_model import score
 from harness.registry.load import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.profile import unsupported as lacking
 from harness.registry.recipe import Online, Recipe
 from harness.report.assumptions import assumptions_of
-from harness.store import Json, StageContext
+from harness.runtime import Json, Plan, StageContext
 from harness.trainer.factory import TRAINING
 from harness.trainer.model_steps import annotate_stage, assistant, user
 from harness.trainer.plan import Planner

@@ -14,7 +14,7 @@ from small_checkpoints import write_armo, write_pair_llm, write_pairrm
 from harness.models.pair_preference import win_probabilities
 from harness.models.reward_loading import load_reward_model
 from harness.models.reward_model import score
-from harness.store import StageContext
+from harness.runtime import StageContext
 from harness.trainer import model_steps
 from harness.trainer.model_steps import annotate_stage, assistant, user
 from harness.worlds.embedded import world

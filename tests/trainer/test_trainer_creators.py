@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.engine import LocalEngine, Outcome, Plan
 from harness.errors import HarnessError, UserError
 from harness.registry.documents import RegistryError
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Recipe
-from harness.store import Stage, Store
+from harness.runtime import LocalEngine, Outcome, Plan, Stage, Store
 from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS
 from harness.worlds.embedded import world

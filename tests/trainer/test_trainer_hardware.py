@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from harness.engine import Plan
 from harness.errors import HarnessError, UserError
-from harness.registry.hardware import Hardware, configuration_file
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Online, Recipe
-from harness.store import StageContext
+from harness.registry.training import Hardware, configuration_file
+from harness.runtime import Plan, StageContext
 from harness.trainer.execution import hardware_of
 from harness.trainer.model_steps import train_stage
 from harness.trainer.online_steps import placed

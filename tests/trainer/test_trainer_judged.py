@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 from test_trainer_plan import distinct, fill
 
-from harness.engine import Plan
 from harness.errors import HarnessError
 from harness.registry.load import load_tables
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Table
-from harness.store import Stage, StageContext
+from harness.runtime import Plan, Stage, StageContext
 from harness.trainer.model_steps import answer_stage, judge_stage
 from harness.trainer.plan import Planner
 from harness.trainer.steps import rate_stage

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from harness.engine import LocalEngine, Plan
 from harness.errors import UserError
 from harness.registry.load import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Online, Recipe
-from harness.store import Stage, Store
+from harness.runtime import LocalEngine, Plan, Stage, Store
 from harness.trainer.online_plan import training_settings
 from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS

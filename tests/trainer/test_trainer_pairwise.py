@@ -12,7 +12,7 @@ from harness.models.loading import FIRST_IS_BETTER
 from harness.models.pair_preference import win_probabilities
 from harness.registry.profile import find_profile, load_profiles
 from harness.registry.recipe import Recipe
-from harness.store import StageContext
+from harness.runtime import StageContext
 from harness.trainer import model_steps
 from harness.trainer.model_steps import annotate_stage, user
 from harness.trainer.plan import Planner

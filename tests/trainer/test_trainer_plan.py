@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.engine import Plan
 from harness.errors import UserError
 from harness.registry.load import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Creator, Recipe
 from harness.registry.schema import Table
-from harness.store import Stage, StageContext
+from harness.runtime import Plan, Stage, StageContext
 from harness.trainer.factory import VERSIONS
 from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS, prompts_stage

@@ -18,15 +18,6 @@ import numpy as np
 import pytest
 import torch
 
-from harness.engine import (
-    Event,
-    Interrupted,
-    LocalEngine,
-    Outcome,
-    Plan,
-    StageFinished,
-    StageProgress,
-)
 from harness.eva.evolving import Prompt
 from harness.eva.mixing import evolved_count
 from harness.eva.selection import selected_count
@@ -36,7 +27,19 @@ from harness.models.reward_model import score
 from harness.registry.load import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Creator, Recipe
-from harness.store import Json, Stage, StageContext, Store
+from harness.runtime import (
+    Event,
+    Interrupted,
+    Json,
+    LocalEngine,
+    Outcome,
+    Plan,
+    Stage,
+    StageContext,
+    StageFinished,
+    StageProgress,
+    Store,
+)
 from harness.trainer.plan import Iteration, Planner, Run
 from harness.trainer.steps import FUNCTIONS, pair_stage, select_stage
 from harness.trainer.table_runs import TableRuns, plan_table

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness.engine import LocalEngine, Plan
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Creator, Recipe
-from harness.store import Stage, Store
+from harness.runtime import LocalEngine, Plan, Stage, Store
 from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS
 from harness.worlds.lookup import world_of

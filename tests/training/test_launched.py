@@ -22,7 +22,7 @@ from by_hand import Logs
 from test_placement import TEN, assert_same, trained
 
 from harness.errors import HarnessError, UserError
-from harness.registry.hardware import Hardware, configuration_file, shipped_configurations
+from harness.registry.training import Hardware, configuration_file, shipped_configurations
 from harness.training import launch as launching
 from harness.training.checkpoints import last_checkpoint
 from harness.training.launch import FAILURE, LOG, _say_why, configuration, train_launched
@@ -207,7 +207,7 @@ def test_what_runs_under_a_guard_ends_when_whoever_held_the_folder_was_killed(
     """Also when another process, which waited for the folder, holds it at once."""
     folder = tmp_path / "work"
     hold = (
-        "import sys, time; from pathlib import Path; from harness.store.unfinished import held\n"
+        "import sys, time; from pathlib import Path; from harness.runtime.files import held\n"
         "with held(Path(sys.argv[1])): print('held', flush=True); time.sleep(200)"
     )
     program = [sys.executable, "-c", hold, str(folder)]

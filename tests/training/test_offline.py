@@ -11,7 +11,7 @@ from by_hand import PAIRS, digest, run
 from harness.errors import UserError
 from harness.extensions import LOSSES
 from harness.models.loading import load_tokenizer
-from harness.registry.hyperparameters import Training
+from harness.registry.training import Training
 from harness.training.offline import (
     OfflineAlgorithm,
     algorithm,

@@ -19,8 +19,8 @@ from tiny_gemma import build_tiny_gemma
 from trl.trainer.rloo_config import RLOOConfig
 
 from harness.errors import HarnessError, UserError
-from harness.registry.hardware import RolloutServer
-from harness.store.unfinished import held
+from harness.registry.training import RolloutServer
+from harness.runtime.files import held
 from harness.training import oaif, placement, rloo, rollout_server
 from harness.training.experimental import OnlineDPOConfig
 from harness.training.online import common_arguments, train_segment

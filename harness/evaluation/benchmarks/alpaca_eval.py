@@ -57,7 +57,7 @@ from harness.evaluation.scores import (
     ratio_values,
 )
 from harness.evaluation.statistics import control_length
-from harness.store.fingerprint import Json
+from harness.runtime.stage import Json
 
 if TYPE_CHECKING:
     from harness.endpoint.client import Outcome

@@ -53,7 +53,7 @@ from harness.evaluation.scores import (
 )
 from harness.evaluation.statistics import win_rates
 from harness.registry.yaml_reader import read_yaml
-from harness.store.fingerprint import Json
+from harness.runtime.stage import Json
 
 if TYPE_CHECKING:
     from harness.endpoint.client import Client, Done, Outcome

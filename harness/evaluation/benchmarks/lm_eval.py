@@ -35,7 +35,7 @@ from harness.errors import HarnessError, UserError
 from harness.evaluation.archive import write_json, write_lines
 from harness.evaluation.scores import NOT_AVAILABLE, BenchmarkScore, Evaluation
 from harness.foreign import read_json, read_plain
-from harness.store.fingerprint import Json, canonical_json, digest
+from harness.runtime.stage import Json, canonical_json, digest
 
 BENCHMARK = "lm-eval"
 SCORER = "lm-evaluation-harness"

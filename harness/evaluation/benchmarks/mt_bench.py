@@ -51,7 +51,7 @@ from harness.evaluation.scores import (
     prompt_order,
     ratio_values,
 )
-from harness.store.fingerprint import Json
+from harness.runtime.stage import Json
 
 if TYPE_CHECKING:
     from harness.endpoint.client import Outcome

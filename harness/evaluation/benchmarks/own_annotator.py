@@ -35,7 +35,7 @@ from harness.evaluation.benchmarks.alpaca_eval import (
 from harness.evaluation.files import Answers, Record, fill
 from harness.evaluation.scores import Evaluation, intervals_of
 from harness.foreign import read_json, read_plain
-from harness.store.fingerprint import Json
+from harness.runtime.stage import Json
 
 if TYPE_CHECKING:
     from harness.endpoint.client import Outcome

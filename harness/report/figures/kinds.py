@@ -15,7 +15,7 @@ from harness.report.figures.rewards import RewardData, read_reward_data
 from harness.report.figures.scores import ScoreData, read_score_data, score_points
 from harness.report.figures.shares import ShareData, read_share_data, share_points
 from harness.report.figures.topics import topic_findings, topic_points
-from harness.store import Store
+from harness.runtime import Store
 
 if TYPE_CHECKING:
     from harness.report.figures.drawing import Drawing

@@ -17,7 +17,7 @@ from harness.report.figures.text import blocks, counted, missing
 from harness.report.origin import Origin, origin_of
 from harness.report.publication import dumps
 from harness.report.view import Block, plain
-from harness.store import Store
+from harness.runtime import Store
 
 if TYPE_CHECKING:
     from harness.trainer.figure_runs import FigureRuns

@@ -19,7 +19,7 @@ from harness.registry.figures import RewardsFigure, TopicsFigure
 from harness.report.cells import Failures
 from harness.report.figures.point import Found
 from harness.report.scores import Column, read_rows, write_columns
-from harness.store import Stage, Store
+from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:
     from harness.trainer.figure_runs import FigureRuns

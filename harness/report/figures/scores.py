@@ -26,7 +26,7 @@ from harness.report.scores import (
     read_wanted,
     write_scores,
 )
-from harness.store import Store
+from harness.runtime import Store
 
 if TYPE_CHECKING:
     from harness.trainer.figure_runs import FigureRuns

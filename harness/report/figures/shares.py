@@ -15,7 +15,7 @@ from harness.registry.figures import SharesFigure
 from harness.report.figures.point import Found, Point, seeds_point
 from harness.report.figures.rewards import found_of
 from harness.report.scores import Column, read_rows, write_columns
-from harness.store import Store
+from harness.runtime import Store
 
 if TYPE_CHECKING:
     from harness.trainer.figure_runs import FigureRuns

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from harness.registry.claims import Qualitative, places
 from harness.report.creation import creator_stages
 from harness.report.origin import made_by
-from harness.store import Stage, Store
+from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:
     from harness.trainer.plan import Run

@@ -24,7 +24,7 @@ from harness.report.page.provenance import Traces, trace_store
 from harness.report.report import assemble
 from harness.report.scores import read_scores
 from harness.report.verdicts import judge_without
-from harness.store import Store
+from harness.runtime import Store
 
 if TYPE_CHECKING:
     from harness.trainer.table_runs import TableRuns

@@ -15,7 +15,7 @@ from harness.registry.profile import Profile, benchmark_of
 from harness.report.origin import behind, makers_of, origin_of_stages
 from harness.report.publication import DIGESTS
 from harness.report.publish import OF_STUDY, Published
-from harness.store import Store
+from harness.runtime import Store
 
 if TYPE_CHECKING:
     from harness.trainer.plan import Run

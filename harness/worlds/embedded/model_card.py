@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.store.provenance import cpu_model
+from harness.runtime.provenance import cpu_model
 from harness.worlds.embedded.demonstrations import word
 from harness.worlds.embedded.language import MAX_DEPTH, Task, draw_items
 from harness.worlds.embedded.operations import NAMES

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.errors import HarnessError
+from harness.inference.environment import identity
 from harness.registry.profile import WORLD
 from harness.registry.recipe import RewardRole
-from harness.solver.environment import identity
-from harness.store.fingerprint import Json
+from harness.runtime.stage import Json
 from harness.worlds.embedded import downstream, world
 from harness.worlds.embedded.language import parse
 from harness.worlds.embedded.operations import BY_NAME, CATEGORIES

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from harness.store.stage import StageContext
+from harness.runtime.stage import StageContext
 from harness.worlds.embedded import world
 from harness.worlds.protocol import ACCURACY, BEST_OF_N
 from harness.worlds.stage_io import read_rewards, read_rows, write_json, write_rows

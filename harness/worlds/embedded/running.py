@@ -9,8 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from harness.errors import HarnessError
-from harness.store.fingerprint import Json
-from harness.store.stage import StageContext
+from harness.runtime.stage import Json, StageContext
 from harness.worlds.embedded import downstream, world
 from harness.worlds.embedded.creator import embedded_creator
 from harness.worlds.embedded.judge import (

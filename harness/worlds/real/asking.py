@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from harness.endpoint.client import Client, Done, work_through
 from harness.endpoint.request import ChatRequest, Message
 from harness.foreign import ForeignTextError, read_json
-from harness.store.fingerprint import Json, canonical_json, digest
+from harness.runtime.stage import Json, canonical_json, digest
 
 ATTEMPTS = 3
 """Samples of a reply until a text is given up."""

@@ -25,7 +25,7 @@ from harness.errors import UserError
 from harness.project import benchmarks_dir
 from harness.registry.profile import Benchmark as Declared
 from harness.registry.profile import Profile
-from harness.store.fingerprint import Json
+from harness.runtime.stage import Json
 from harness.worlds.protocol import Item
 from harness.worlds.real.models import DIGITS, NOT_DOWNLOADED
 

@@ -17,7 +17,7 @@ from harness.endpoint.budget import tokens_of
 from harness.endpoint.client import PATIENCE, Client, UnansweredError
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import HarnessError
-from harness.store.fingerprint import Json
+from harness.runtime.stage import Json
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from harness.store import StageContext
+from harness.runtime import StageContext
 from harness.worlds.real.access import access_to
 from harness.worlds.real.benchmarks import NOT_INSTALLED, benchmark_of_identity, kind_of
 from harness.worlds.stage_io import (

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from harness.errors import HarnessError
-from harness.store import StageContext
+from harness.runtime import StageContext
 from harness.worlds.real.benchmarks import LM_EVAL, NOT_INSTALLED
 from harness.worlds.real.judging import write_nothing
 from harness.worlds.stage_io import SCORE_SCHEMA, Rows, read_rows, write_json, write_rows

@@ -18,11 +18,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from harness.errors import UserError
+from harness.inference.environment import identity as engine_identity
 from harness.registry.profile import WORLD, Profile
 from harness.registry.recipe import Online
-from harness.solver.environment import identity as engine_identity
-from harness.store.fingerprint import Json
-from harness.store.stage import Stage
+from harness.runtime.stage import Json, Stage
 from harness.worlds.protocol import NO_TOPIC, Topics, World
 from harness.worlds.real.benchmarks import (
     NOT_INSTALLED,

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from harness.errors import HarnessError
-from harness.store.fingerprint import Json
-from harness.store.stage import StageContext
+from harness.runtime.stage import Json, StageContext
 from harness.worlds.protocol import Evolver, HumanPrompts, Item, OwnAnswering
 from harness.worlds.real.access import access_to
 from harness.worlds.real.asking import Judge

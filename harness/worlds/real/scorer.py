@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import pyarrow as pa
 
 from harness.errors import HarnessError
-from harness.store import Json, StageContext
+from harness.runtime import Json, StageContext
 from harness.worlds.real.access import access_to
 from harness.worlds.real.asking import Judge, Question, Values, ask_about_all
 from harness.worlds.real.judging import cost_of

@@ -22,7 +22,7 @@ from typing import cast
 
 from harness.endpoint.client import UnansweredError
 from harness.registry.profile import Benchmark
-from harness.store.fingerprint import Json
+from harness.runtime.stage import Json
 from harness.worlds.real.asking import SETTINGS, Judge, Question, Values, ask, only_field
 
 _REPLY = """

@@ -33,7 +33,7 @@ import numpy as np
 from harness.errors import HarnessError, UserError
 from harness.foreign import ForeignTextError, read_json
 from harness.project import work_dir
-from harness.store.fingerprint import Json, canonical_json, digest
+from harness.runtime.stage import Json, canonical_json, digest
 
 if TYPE_CHECKING:
     from harness.registry.profile import Prompts

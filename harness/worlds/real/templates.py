@@ -46,9 +46,9 @@ from harness.registry.documents import (
     nearest,
     read_declared,
 )
-from harness.registry.recipe import Strict
 from harness.registry.yaml_reader import Loc
-from harness.store.fingerprint import Json, canonical_json, digest
+from harness.runtime.stage import Json, canonical_json, digest
+from harness.strict import Strict
 
 IN_DEPTH = ("constraints", "deepening", "concretizing", "reasoning")
 

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from harness.engine import Plan
 from harness.errors import HarnessError
 from harness.evaluation import lm_eval_run
 from harness.registry.load import find_table, load_tables
 from harness.registry.profile import load_profiles
-from harness.store import StageContext
+from harness.runtime import Plan, StageContext
 from harness.trainer.model_steps import answer_stage, judge_stage
 from harness.trainer.table_runs import plan_table
 from harness.worlds.stage_io import read_rows

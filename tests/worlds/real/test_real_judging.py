@@ -21,7 +21,7 @@ from harness.models.policy import Completion
 from harness.registry.load import find_table, load_tables
 from harness.registry.profile import Benchmark, Profile, find_profile, load_profiles
 from harness.report.cells import build_cells
-from harness.store import Json, StageContext, Store, collect_provenance
+from harness.runtime import Json, StageContext, Store, collect_provenance
 from harness.trainer import model_steps
 from harness.trainer.steps import rate_stage
 from harness.trainer.table_runs import plan_table

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.engine import Plan
 from harness.errors import UserError
 from harness.registry.load import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles
+from harness.runtime import Plan
 from harness.trainer.table_runs import plan_table
 from harness.worlds.lookup import resolve, runtime_of, world_of
 from harness.worlds.real import planning

@@ -1,0 +1,242 @@
+"""Answers over HTTP: OpenAI's completions with token ids as the prompt.
+
+Each answer is a request of its own with a seed of its own, so neither the order of the requests nor
+their number at once decides a draw. `top_k` is always sent, because servers have defaults of their
+own. Where the server tells which prompt it read, that is compared with what it was sent: a second
+BOS would be seen there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, Field, ValidationError
+
+from harness.endpoint.connection import Connection
+from harness.errors import HarnessError, UserError
+from harness.foreign import ForeignTextError, read_json
+from harness.inference.process import Server
+from harness.inference.request import Answered, Asked, Renderer, Sample, Sampling
+
+if TYPE_CHECKING:
+    import openai
+
+PATIENCE_S = 3600.0
+"""Seconds that an answer may take, from asking to its last byte and with further attempts; it may
+stand in the server's queue before it is begun."""
+
+RETRIES = 4
+"""Further attempts at an endpoint that is overloaded or cannot be reached; the same seed gives the
+same answer. A server of our own is not asked twice: if it fails, it is dead."""
+
+_TO_DIE_S = 5.0
+
+
+_Token = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class _LogProbabilities(BaseModel):
+    token_logprobs: list[float] = []
+
+
+class _Choice(BaseModel):
+    """An answer as servers send it, in what is read of it."""
+
+    text: str | None = None
+    token_ids: list[_Token] | None = None
+    prompt_token_ids: list[_Token] | None = None
+    logprobs: _LogProbabilities | None = None
+
+
+class CompletionsEngine:
+    """Answers prompts by a server that speaks OpenAI's completions.
+
+    Args:
+        url: its address, as in `http://127.0.0.1:8000/v1`.
+        model: name that it serves the policy under.
+        renderer: the policy's.
+        concurrency: most requests at once.
+        no_cut: what `top_k` means all tokens there.
+        server: its process, if it is ours.
+        key_variable: name of the environment variable with its key.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        renderer: Renderer,
+        *,
+        concurrency: int,
+        no_cut: int,
+        server: Server | None = None,
+        key_variable: str | None = None,
+    ) -> None:
+        self._url = url
+        self._model = model
+        self._renderer = renderer
+        self._concurrency = concurrency
+        self._no_cut = no_cut
+        self._server = server
+        self._key_variable = key_variable
+        self._given_up = False
+
+    def check_model(self, who: str) -> None:
+        """Check that the server has the policy under its name.
+
+        Args:
+            who: whose server it is, for the message.
+
+        Raises:
+            HarnessError: it has not, or cannot be asked.
+        """
+        import openai
+
+        connection = self._connect()
+        try:
+            names = connection.model_names()
+        except openai.OpenAIError as error:
+            raise self._failure(error, "the list of its models") from None
+        except (ForeignTextError, KeyError, TypeError):
+            raise HarnessError(
+                f"{who} at {self._url} sent no list of its models: see that it speaks OpenAI's API."
+            ) from None
+        finally:
+            connection.close()
+        if self._model not in names:
+            raise UserError(
+                f"{who} at {self._url} serves {', '.join(names) or 'no model'} and no "
+                f"`{self._model}`: start it with the policy's folder under that name."
+            )
+
+    def answer(
+        self,
+        asked: Sequence[Asked],
+        sampling: Sampling,
+        deliver: Callable[[Answered], None],
+        done: Collection[int] = (),
+    ) -> None:
+        """Answer prompts, many at once; see `Engine`.
+
+        Raises:
+            HarnessError: the server died, refused a prompt, or read another prompt.
+        """
+        todo = [one for one in asked if one.position not in done]
+        wanted = ((one, sample) for one in todo for sample in range(len(one.seeds)))
+        answers: dict[int, dict[int, Sample]] = {one.position: {} for one in todo}
+        running: dict[Future[Sample], tuple[Asked, int]] = {}
+        connection, pool = self._connect(), ThreadPoolExecutor(self._concurrency, "answers")
+        self._given_up = False
+        try:
+            while True:
+                while len(running) < self._concurrency and (next_one := next(wanted, None)):
+                    future = pool.submit(self._sample, connection, *next_one, sampling)
+                    running[future] = next_one
+                if not running:
+                    break
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    one, sample = running.pop(future)
+                    own = answers[one.position]
+                    own[sample] = future.result()
+                    if len(own) == len(one.seeds):
+                        del answers[one.position]
+                        deliver({one.position: [own[i] for i in range(len(own))]})
+        finally:
+            self._given_up = True
+            connection.close()  # breaks off what is still under way after a failure
+            pool.shutdown(cancel_futures=True)
+
+    def _sample(
+        self, connection: Connection, one: Asked, sample: int, sampling: Sampling
+    ) -> Sample:
+        """Request one answer."""
+        import openai
+
+        try:
+            text = connection.post("/completions", self._body(one, sample, sampling))
+        except openai.OpenAIError as error:
+            raise self._failure(error, f"a prompt of {len(one.tokens)} tokens") from None
+        try:
+            return self._read(_Choice.model_validate(read_json(text)["choices"][0]), one, sampling)
+        except (ForeignTextError, ValidationError, KeyError, IndexError, TypeError):
+            raise HarnessError(
+                f"the engine at {self._url} sent a reply without an answer that can be read."
+            ) from None
+
+    def _body(self, one: Asked, sample: int, sampling: Sampling) -> dict[str, Any]:
+        """Return what is sent for one answer."""
+        body: dict[str, Any] = {
+            "model": self._model,
+            "prompt": list(one.tokens),
+            "n": 1,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "max_tokens": one.room,
+            "seed": one.seeds[sample],
+            "top_k": self._no_cut,
+            "stop_token_ids": list(sampling.stops),
+            "return_token_ids": True,
+        }
+        return body | ({"logprobs": 0} if sampling.log_probabilities else {})
+
+    def _read(self, choice: _Choice, one: Asked, sampling: Sampling) -> Sample:
+        read, ids = choice.prompt_token_ids, choice.token_ids
+        if read is not None and tuple(read) != one.tokens:
+            raise HarnessError(
+                f"the engine at {self._url} read a prompt of {len(read)} tokens where it was sent "
+                f"{len(one.tokens)}, so it adds tokens of its own: use a version that takes token "
+                "ids as they are."
+            )
+        if ids is None:
+            if sampling.log_probabilities:
+                raise HarnessError(f"the engine at {self._url} does not tell its answers' tokens.")
+            text = (choice.text or "").strip()
+            return Sample(text, self._renderer.count(text))
+        tokens = until_stop(ids, sampling.stops)
+        scores: tuple[float, ...] = ()
+        if sampling.log_probabilities and choice.logprobs is not None:
+            scores = tuple(choice.logprobs.token_logprobs[: len(tokens)])
+        return Sample(self._renderer.text(tokens), len(tokens), tokens, scores)
+
+    def _connect(self) -> Connection:
+        retries = 0 if self._server else RETRIES
+        return Connection(self._url, self._key_variable, PATIENCE_S, retries)
+
+    def _failure(self, error: openai.OpenAIError, what: str) -> HarnessError:
+        """Return the error for a request that failed."""
+        import openai
+
+        if isinstance(error, openai.APIStatusError):
+            status = error.status_code
+            if status in (401, 403):
+                # The endpoint's own words often hold a part of the key.
+                return UserError(
+                    f"the endpoint at {self._url} does not accept the key in "
+                    f"{self._key_variable} (HTTP {status}): set one that may use it."
+                )
+            if self._server is None or status < 500:
+                return HarnessError(
+                    f"the engine at {self._url} refused {what} (HTTP {status}: "
+                    f"{self._connect().quoted(error.message)})"
+                )
+        if self._server is not None and not self._given_up:
+            # What computes dies before what listens, which then answers with an error for a while.
+            if self._server.dies(_TO_DIE_S):
+                return self._server.died("in the middle")
+            return HarnessError(
+                f"the engine {self._server.name} failed in the middle; its last words: "
+                f"{self._server.last_words()} (all of them in {self._server.log})"
+            )
+        cause = type(error.__cause__ or error).__name__
+        return HarnessError(
+            f"the engine at {self._url} cannot be reached, or the connection broke off ({cause}): "
+            "see that it runs, and run the same command again"
+        )
+
+
+def until_stop(tokens: Sequence[int], stops: Collection[int]) -> tuple[int, ...]:
+    """Return the tokens before the first that ends an answer."""
+    end = next((i for i, token in enumerate(tokens) if token in stops), len(tokens))
+    return tuple(tokens[:end])

@@ -1,0 +1,202 @@
+"""What is asked of an engine and what it gives back: token ids, with a seed for each answer.
+
+Engines are sent token ids and never text: a server that renders or tokenises by itself would put a
+second BOS before the one of the template (as the authors' code does), or use another template than
+the training. The ids are those that the training renders (`Renderer`), so an engine's
+log-probabilities and the trainer's are about the same sequence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from transformers import AutoConfig, PreTrainedTokenizerBase
+
+from harness.errors import UserError
+from harness.models.loading import Conversation, load_tokenizer, stop_token_ids, tokenize
+from harness.models.strict_loading import read_config
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How answers are drawn; from all tokens, since no engine's own top-k is left in force.
+
+    Attributes:
+        temperature: divides the logits; 0 for greedy decoding.
+        top_p: nucleus mass, in (0, 1].
+        stops: token ids that end an answer.
+        log_probabilities: whether the log-probability of each token is wanted too.
+    """
+
+    temperature: float
+    top_p: float
+    stops: tuple[int, ...]
+    log_probabilities: bool = False
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A prompt and the answers wanted of it.
+
+    Attributes:
+        position: the prompt's place in what the stage asks.
+        tokens: the rendered prompt.
+        seeds: one for each answer, 31 bits.
+        room: longest answer, in tokens.
+    """
+
+    position: int
+    tokens: tuple[int, ...]
+    seeds: tuple[int, ...]
+    room: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One answer.
+
+    Attributes:
+        text: it, without special tokens and surrounding blanks.
+        n_tokens: tokens before the end of the turn (that token not counted).
+        tokens: those tokens, where the engine tells them.
+        log_probabilities: of each of them under the model as it is, before temperature and nucleus;
+            only where asked for.
+    """
+
+    text: str
+    n_tokens: int
+    tokens: tuple[int, ...] = ()
+    log_probabilities: tuple[float, ...] = ()
+
+
+Answered = dict[int, list[Sample]]
+"""Answers by the position of their prompt."""
+
+
+class Engine(Protocol):
+    """Answers prompts."""
+
+    def answer(
+        self,
+        asked: Sequence[Asked],
+        sampling: Sampling,
+        deliver: Callable[[Answered], None],
+        done: Collection[int] = (),
+    ) -> None:
+        """Answer prompts, and deliver the answers as they are finished, in any order.
+
+        Args:
+            asked: all prompts.
+            sampling: how answers are drawn.
+            deliver: receives all answers of a prompt at once, of one or more prompts.
+            done: positions of the prompts that are answered already. They are passed by, but an
+                engine that batches by length makes the batches that it would make without them.
+
+        Raises:
+            HarnessError: the engine cannot go on; what was delivered stays good.
+        """
+        ...
+
+
+def seed_of(root: int, position: int, sample: int) -> int:
+    """Return the seed of an answer, 31 bits, from its stage's seed, its prompt and its number."""
+    digest = hashlib.sha256(f"{root} {position} {sample}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") & 0x7FFFFFFF
+
+
+GENERATES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+"""Ends of the names of architectures that write text."""
+
+
+class Renderer:
+    """A policy's tokenizer with what is known of its model.
+
+    Attributes:
+        tokenizer: the policy's.
+        context: longest sequence its model reads, in tokens.
+        stops: token ids that end an answer.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Read a policy's configuration and tokenizer.
+
+        Raises:
+            HarnessError: no checkpoint at `folder`, one of an architecture that writes no text, or
+                a tokenizer without chat template.
+        """
+        check_writes_text(folder)
+        self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(folder)
+        if not self.tokenizer.chat_template:
+            raise UserError(
+                f"the tokenizer at {folder} has no chat template, so how the policy is asked is "
+                "not known: take the tokenizer files of the instruction-tuned model."
+            )
+        if self.tokenizer.pad_token_id is None:
+            self.tokenizer.pad_token = self.tokenizer.eos_token  # masked, so any token would do
+        config: Any = AutoConfig.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
+        self.context = int(config.get_text_config().max_position_embeddings)
+        self.stops = tuple(stop_token_ids(self.tokenizer))
+        self._folder = folder
+
+    def asked(
+        self, conversations: Sequence[Conversation], *, n: int, seed: int, max_new_tokens: int
+    ) -> list[Asked]:
+        """Return what an engine is asked for n answers to each conversation.
+
+        An answer is cut where the context ends if that comes before `max_new_tokens`.
+
+        Raises:
+            UserError: a prompt leaves no room for an answer.
+        """
+        rendered = tokenize(self.tokenizer, conversations, add_generation_prompt=True)
+        return [
+            Asked(
+                position,
+                tuple(tokens),
+                tuple(seed_of(seed, position, sample) for sample in range(n)),
+                min(max_new_tokens, self._room(conversations[position], tokens)),
+            )
+            for position, tokens in enumerate(rendered)
+        ]
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """Return an answer's text without special tokens and surrounding blanks."""
+        text = self.tokenizer.decode(
+            list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return str(text).strip()
+
+    def count(self, text: str) -> int:
+        """Return how many tokens a text is."""
+        return len(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _room(self, conversation: Conversation, tokens: Sequence[int]) -> int:
+        room = self.context - len(tokens)
+        if room < 1:
+            raise UserError(
+                f"a prompt of {len(tokens)} tokens is longer than the {self.context} that the "
+                f"model at {self._folder} reads: leave it out; it begins with "
+                f"{conversation[0]['content'][:60]!r}."
+            )
+        return room
+
+
+def check_writes_text(folder: Path) -> None:
+    """Check that a checkpoint is a model that writes text.
+
+    Raises:
+        HarnessError: no checkpoint there, or one of another architecture.
+    """
+    names = read_config(folder).get("architectures") or []
+    if not any(str(name).endswith(GENERATES) for name in names):
+        found = ", ".join(map(str, names)) or "none"
+        raise UserError(
+            f"the checkpoint at {folder} has the architecture {found}, which writes no text: a "
+            "policy is a causal language model."
+        )

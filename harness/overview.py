@@ -1,0 +1,277 @@
+"""What is declared: listed, shown, and checked as a whole; nothing here touches the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from harness.errors import UserError
+from harness.registry.claims import figure_claims
+from harness.registry.declared import all_figures, all_profiles, all_tables
+from harness.registry.deviations import deviations
+from harness.registry.documents import Problem, RegistryError, display_path
+from harness.registry.figures import AnyFigure, Figure, figure_unsupported, load_figures
+from harness.registry.profile import table_unsupported
+from harness.registry.schema import Row, RowKind, Source, Table
+from harness.strict import Output, Strict
+
+_Read = TypeVar("_Read")
+
+
+class ListedTable(Strict):
+    """A table in a list."""
+
+    id: str
+    kind: Literal["experiment", "ablation"]
+    rows: int
+    columns: int
+    paper_values: int
+    """How many numbers the paper prints."""
+    runnable: list[str]
+    """Profiles that can run every row now."""
+
+
+class ListedFigure(Strict):
+    """A figure in a list."""
+
+    id: str
+    kind: Literal["figure"] = "figure"
+    drawn: str
+    """What is drawn."""
+    rows: int
+    """Number of rows it is drawn from."""
+    rows_runnable: dict[str, int]
+    """How many of them each profile can run now."""
+    runnable: list[str]
+    """Profiles that can run every one of them now."""
+
+
+class Listed(Output):
+    """The declared tables and figures."""
+
+    tables: list[ListedTable]
+    figures: list[ListedFigure]
+
+
+def list_declared() -> Listed:
+    """List the tables and figures with the profiles that can run them now.
+
+    Raises:
+        RegistryError: Anything is wrong in any file.
+    """
+    tables, profiles = all_tables(), all_profiles()
+    listed = [
+        ListedTable(
+            id=table.id,
+            kind=table.kind,
+            rows=len(table.rows),
+            columns=len(table.columns),
+            paper_values=table.paper_values,
+            runnable=[n for n, p in profiles.items() if not table_unsupported(table, p)],
+        )
+        for table in tables.values()
+    ]
+    return Listed(tables=listed, figures=[_listed(figure) for figure in all_figures().values()])
+
+
+def _listed(figure: Figure) -> ListedFigure:
+    rows = len(figure.rows)
+    can = {
+        name: rows - len(figure_unsupported(figure, all_tables(), profile))
+        for name, profile in all_profiles().items()
+    }
+    return ListedFigure(
+        id=figure.id,
+        drawn=figure.kind,
+        rows=rows,
+        rows_runnable=can,
+        runnable=[name for name, number in can.items() if number == rows],
+    )
+
+
+class ShownColumn(Strict):
+    """A column of a table."""
+
+    id: str
+    benchmark: str
+    metric: str
+    printed: str
+    """Heading in the paper."""
+    unit: str
+    direction: Literal["higher", "lower", "none"]
+    score: str
+    """The per-prompt score the column reads."""
+
+
+class ShownRun(Strict):
+    """A run behind a row."""
+
+    run: str
+    recipe: dict[str, Any]
+    """The canonical recipe."""
+
+
+class ShownRow(Strict):
+    """A row of a table."""
+
+    id: str
+    label: str
+    kind: RowKind
+    baseline: str | None
+    runs: list[ShownRun]
+    values: dict[str, str]
+    """The paper's numbers as printed, by column."""
+    gains: dict[str, float]
+    """The paper's value less the baseline row's, by column."""
+
+
+class ShownTable(Output):
+    """One table: what it asks, its rows with their recipes, and what the paper prints."""
+
+    id: str
+    kind: Literal["experiment", "ablation"]
+    title: str
+    question: str
+    source: Source | Literal["ours"]
+    columns: list[ShownColumn]
+    rows: list[ShownRow]
+    notes: list[str]
+
+
+class ShownFigure(Output):
+    """One figure, as it is declared."""
+
+    figure: AnyFigure
+
+
+def show_table(table: Table) -> ShownTable:
+    """Return what a table asks, with the recipe of every run behind it."""
+    columns = [
+        ShownColumn(
+            id=column.id,
+            benchmark=column.benchmark,
+            metric=column.metric,
+            printed=column.printed,
+            unit=column.unit,
+            direction=column.direction,
+            score=column.reads,
+        )
+        for column in table.columns
+    ]
+    return ShownTable(
+        id=table.id,
+        kind=table.kind,
+        title=table.title,
+        question=table.question,
+        source=table.source or "ours",
+        columns=columns,
+        rows=[_shown(table, row) for row in table.rows],
+        notes=list(table.notes),
+    )
+
+
+def _shown(table: Table, row: Row) -> ShownRow:
+    gains = {column.id: table.paper_gain(row, column) for column in table.columns}
+    return ShownRow(
+        id=row.id,
+        label=row.label,
+        kind=row.kind,
+        baseline=row.baseline,
+        runs=[
+            ShownRun(run=run_id, recipe=recipe.canonical())
+            for run_id, recipe in table.recipes(row).items()
+        ],
+        values={column: value.printed for column, value in row.values.items()},
+        gains={column: gain for column, gain in gains.items() if gain is not None},
+    )
+
+
+class Ours(Strict):
+    """Tables beyond the paper's."""
+
+    tables: int
+    runs: int
+    """Runs that no table of the paper has."""
+
+
+class Validation(Output):
+    """How much is declared, and everything that is wrong with it."""
+
+    ok: bool
+    tables: int
+    """Tables of the paper."""
+    figures: int
+    figure_claims: int
+    """Claims of the paper that belong to no table."""
+    profiles: int
+    sweeps: int
+    deviations: int
+    """Places where the paper and its code part, or where the paper can be read in several ways."""
+    runs: int
+    """Distinct runs over the tables of the paper."""
+    paper_values: int
+    ours: Ours
+    problems: list[Problem]
+
+
+def validate() -> Validation:
+    """Read everything that is declared or ships as YAML, and name everything that is wrong."""
+    from harness.sweep.declaration import load_sweeps
+
+    problems: set[Problem] = set()
+
+    def read(load: Callable[[], _Read], file: str = "") -> _Read | None:
+        try:
+            return load()
+        except RegistryError as error:
+            problems.update(error.problems)
+        except UserError as error:
+            problems.add(Problem(file, 1, str(error)))
+        return None
+
+    tables = read(all_tables) or {}
+    # Where tables are broken, what figures refer to cannot be told from what is not declared.
+    figures = read(lambda: load_figures(tables or None)) or {}
+    claims, parted = read(figure_claims), read(deviations)
+    profiles, sweeps = read(all_profiles) or {}, read(load_sweeps) or {}
+    for file, load in _shipped():
+        read(load, display_path(file))
+    paper = [table for table in tables.values() if not table.is_ours]
+    ours = [table for table in tables.values() if table.is_ours]
+    return Validation(
+        ok=not problems,
+        tables=len(paper),
+        figures=len(figures),
+        figure_claims=sum(len(place.claims) for place in claims.figures) if claims else 0,
+        profiles=len(profiles),
+        sweeps=len(sweeps),
+        deviations=len(parted.discrepancies + parted.ambiguities) if parted else 0,
+        runs=len(_runs(paper)),
+        paper_values=sum(table.paper_values for table in paper),
+        ours=Ours(tables=len(ours), runs=len(_runs(ours) - _runs(paper))),
+        problems=sorted(problems),
+    )
+
+
+def _shipped() -> Iterator[tuple[Path, Callable[[], object]]]:
+    """Yield each further file of YAML that ships with the package, and what reads it."""
+    from harness.cost import assumptions, hardware, shapes
+    from harness.endpoint.prices import SHIPPED, read_prices
+    from harness.registry.training import configuration_file, shipped_configurations
+    from harness.registry.yaml_reader import read_yaml
+    from harness.worlds.real.templates import OWN_TEMPLATES, read_templates
+
+    yield assumptions.FILE, assumptions.assumptions
+    yield hardware.FILE, hardware.known_gpus
+    yield shapes.FILE, shapes.known_shapes
+    yield OWN_TEMPLATES, partial(read_templates, OWN_TEMPLATES)
+    yield SHIPPED, read_prices
+    for name in shipped_configurations():
+        yield configuration_file(name), partial(read_yaml, configuration_file(name))
+
+
+def _runs(tables: Iterable[Table]) -> set[str]:
+    """Return the distinct runs behind some tables."""
+    return {run for table in tables for row in table.rows for run in table.recipes(row)}

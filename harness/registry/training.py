@@ -1,0 +1,256 @@
+"""How a profile trains: the hyperparameters of each algorithm, and the hardware and its layout.
+
+What every trainer has comes first, then what offline trainers add, then each algorithm's own
+constants under the names the papers use. Sources stand in the profiles, beside the numbers.
+
+Without a `hardware` section everything is trained in the worker's own process in float32, as the
+embedded world is. With it training runs under `accelerate`. What changes numbers (the number
+format, the implementation of attention, LoRA, and that last batches are filled up) is part of a
+stage's identity; how many devices there are, how they share a batch and what they keep in memory is
+not. Online, one device and several differ, because several draw rollouts otherwise.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+from pydantic.fields import FieldInfo
+
+from harness.errors import UserError
+from harness.extensions import LOSSES, Extension
+from harness.project import PACKAGE
+from harness.registry.recipe import Algorithm
+from harness.strict import Strict
+
+_SHIPPED = PACKAGE / "training" / "accelerate"
+
+Positive = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Optimiser(Strict):
+    """What every trainer has."""
+
+    learning_rate: Positive
+    """Peak learning rate."""
+    lr_scheduler: Literal["linear", "cosine", "constant_with_warmup"]
+    """Shape of the learning rate after warm-up."""
+    warmup_ratio: Share
+    """Share of the steps that warm up."""
+    max_length: Count
+    """Longest prompt and completion together, in tokens."""
+    optimizer: Literal["adamw_torch", "rmsprop"]
+    """Optimiser."""
+    weight_decay: float = Field(ge=0)
+    """Decoupled weight decay."""
+    max_grad_norm: Positive
+    """Norm that gradients are clipped to."""
+
+
+class Offline(Optimiser):
+    """Trains on pairs of an iteration."""
+
+    batch_size: Count
+    """Pairs in an optimiser step, over all devices."""
+    epochs: Positive
+    """Passes over the pairs of an iteration."""
+    max_prompt_length: Count | None = None
+    """Longest prompt, in tokens; null sets no limit of its own."""
+
+
+class Dpo(Offline):
+    """Direct preference optimisation."""
+
+    beta: Positive
+    """Strength of the implicit KL constraint."""
+
+
+class Sppo(Offline):
+    """Self-play preference optimisation with soft win probabilities."""
+
+    beta: Positive
+    """1 / eta, the inverse of the factor on win probabilities."""
+
+
+class Simpo(Offline):
+    """Simple preference optimisation, without a reference."""
+
+    beta: Positive
+    """Scale of the mean log-probability."""
+    gamma: float = Field(ge=0)
+    """Target margin, absolute, not relative to beta."""
+
+
+class Orpo(Offline):
+    """Odds-ratio preference optimisation, without a reference."""
+
+    odds_weight: Positive = Field(alias="lambda")
+    """Weight of the odds-ratio term."""
+
+
+class OnlineTraining(Optimiser):
+    """Trains on rollouts of mini-batches in one continual run."""
+
+    rollouts: int = Field(ge=2)
+    """Rollouts of each prompt."""
+    beta: float = Field(ge=0)
+    """KL coefficient, or DPO's beta for OAIF."""
+    temperature: Positive
+    """Sampling temperature of rollouts."""
+    top_p: Share
+    """Nucleus of the sampling."""
+    max_new_tokens: Count
+    """Longest rollout, in tokens."""
+    missing_eos_penalty: float = Field(ge=0)
+    """Taken off the reward of a rollout that does not end."""
+    schedule_size: Count
+    """Prompts that the learning-rate schedule spans, in multiples of x."""
+    segments: Count
+    """Segments that x prompts are trained in. A run that was killed goes on from the last whole
+    one; where a run is cut changes no number."""
+
+
+class Training(Strict):
+    """Hyperparameters of each algorithm the profile offers."""
+
+    dpo: Dpo | None = None
+    """Hyperparameters of DPO."""
+    sppo: Sppo | None = None
+    """Hyperparameters of SPPO."""
+    simpo: Simpo | None = None
+    """Hyperparameters of SimPO."""
+    orpo: Orpo | None = None
+    """Hyperparameters of ORPO."""
+    rloo: OnlineTraining | None = None
+    """Hyperparameters of RLOO."""
+    oaif: OnlineTraining | None = None
+    """Hyperparameters of OAIF."""
+
+    def of(self, algorithm: str) -> Offline | OnlineTraining:
+        """Return the hyperparameters of an algorithm.
+
+        Raises:
+            UserError: The profile does not have it.
+        """
+        found = getattr(self, algorithm) if algorithm in type(self).model_fields else None
+        if found is None:
+            raise UserError(f"there are no hyperparameters for `{algorithm}` in this profile")
+        return found  # type: ignore[no-any-return]
+
+
+def _offer(name: str, loss: Extension) -> None:
+    """Let profiles state the hyperparameters of a plug-in's loss: those of the one it is like."""
+    kind = Training.model_fields[str(loss.options["like"])].annotation
+    described = f"Hyperparameters of {name}, a loss of the plug-in {loss.plugin}."
+    Training.model_fields[name] = FieldInfo(annotation=kind, default=None, description=described)
+    Training.model_rebuild(force=True)
+
+
+LOSSES.watch(_offer)
+
+
+class Lora(Strict):
+    """Low-rank adapters, trained instead of the weights and merged into them at the end."""
+
+    rank: Count
+    """Rank of each adapter."""
+    alpha: Count
+    """Scale; an adapter's product is multiplied by alpha / rank."""
+    targets: tuple[str, ...] | Literal["all-linear"]
+    """Names of the layers that get one, or all linear layers."""
+
+
+class RolloutServer(Strict):
+    """A vLLM server that generates online rollouts, on devices of its own."""
+
+    port: int = Field(ge=1, le=65535)
+    """Port on this machine."""
+    group_port: int = Field(ge=1, le=65535)
+    """Port over which the trainer sends the server its weights."""
+    devices: tuple[int, ...] = Field(min_length=1)
+    """Numbers of the GPUs it runs on; training must not use them."""
+    gpu_memory: float = Field(gt=0, le=1)
+    """Share of their memory that it takes."""
+    start_s: Count
+    """Seconds that it may take to start."""
+
+
+class Hardware(Strict):
+    """What a profile's training runs on, and how."""
+
+    accelerate: str
+    """A configuration of `accelerate`: one of those that are shipped (`one-gpu.yaml`, `fsdp.yaml`,
+    `zero3.yaml`, `cpu-two-processes.yaml`), or a path to a file."""
+    devices: Count
+    """Processes, one for each device."""
+    micro_batch: Count | dict[Algorithm, Count]
+    """Pairs, or online rollouts, for one forward pass on each device; in all or by algorithm."""
+    gradient_checkpointing: bool
+    """Compute activations again instead of keeping them."""
+    checkpoint_every: Count
+    """Updates between two checkpoints, from which a training that was killed goes on."""
+    attention: Literal["eager", "sdpa", "flash_attention_2"]
+    """Implementation of attention; Gemma-2 needs `eager` for its soft-capping."""
+    lora: Lora | None = None
+    """Adapters; null trains all weights."""
+    rollouts: RolloutServer | None = None
+    """What generates online rollouts; null lets the trainer do it."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Hardware:
+        if self.rollouts and self.rollouts.port == self.rollouts.group_port:
+            raise ValueError("`rollouts` uses one port twice; give `group_port` another")
+        return self
+
+    def micro_batch_of(self, algorithm: str) -> int | None:
+        """Return the micro-batch of an algorithm, None where only others have one."""
+        if isinstance(self.micro_batch, int):
+            return self.micro_batch
+        return {str(name): size for name, size in self.micro_batch.items()}.get(algorithm)
+
+    def numerics(self, dtype: str) -> dict[str, Any]:
+        """Return what changes the numbers of a training on pairs, for its stage's settings.
+
+        Args:
+            dtype: number format of the profile.
+        """
+        return {
+            "dtype": dtype,
+            "attention": self.attention,
+            "lora": None if self.lora is None else self.lora.model_dump(mode="json"),
+            "last_batch": "filled",
+        }
+
+    def online_numerics(self, dtype: str) -> dict[str, Any]:
+        """Return what changes the numbers of online training, for its stage's settings.
+
+        Args:
+            dtype: number format of the profile.
+
+        Raises:
+            UserError: adapters are asked for, which online training has not.
+        """
+        if self.lora is not None:
+            raise UserError("online training has no adapters: take `hardware.lora` out.")
+        told = {
+            "dtype": dtype,
+            "attention": self.attention,
+            "rollouts": "vllm" if self.rollouts else "transformers",
+        }
+        # One process draws a step's rollouts from one sequence of random numbers; several draw each
+        # rollout from its own, so that there may be any number of them.
+        return told | ({"draws": "by rollout"} if self.devices > 1 else {})
+
+
+def shipped_configurations() -> list[str]:
+    """Return the names of the configurations of `accelerate` that are shipped."""
+    return sorted(path.name for path in _SHIPPED.glob("*.yaml"))
+
+
+def configuration_file(name: str) -> Path:
+    """Return where a configuration of `accelerate` lies; a path that is not shipped as it is."""
+    shipped = _SHIPPED / name
+    return shipped if Path(name).name == name and shipped.is_file() else Path(name).expanduser()

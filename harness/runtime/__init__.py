@@ -1,0 +1,63 @@
+"""The runtime: where outputs of stages lie (the store), and where stages execute (the engine).
+
+The store is content-addressed and the one source of truth for reports and tracking.
+"""
+
+from harness.runtime.engine import LocalEngine
+from harness.runtime.events import (
+    Event,
+    Interrupted,
+    Outcome,
+    StageElsewhere,
+    StageFailed,
+    StageFinished,
+    StageProgress,
+    StageSkipped,
+    StageStarted,
+    Tally,
+)
+from harness.runtime.files import StoreError
+from harness.runtime.manifest import Failure, Manifest
+from harness.runtime.plan import Plan
+from harness.runtime.provenance import Provenance, available_cores, collect_provenance
+from harness.runtime.stage import (
+    FingerprintError,
+    Json,
+    Point,
+    Stage,
+    StageContext,
+    StageRecord,
+    canonical_json,
+)
+from harness.runtime.store import STATES, State, Store
+
+__all__ = [
+    "STATES",
+    "Event",
+    "Failure",
+    "FingerprintError",
+    "Interrupted",
+    "Json",
+    "LocalEngine",
+    "Manifest",
+    "Outcome",
+    "Plan",
+    "Point",
+    "Provenance",
+    "Stage",
+    "StageContext",
+    "StageElsewhere",
+    "StageFailed",
+    "StageFinished",
+    "StageProgress",
+    "StageRecord",
+    "StageSkipped",
+    "StageStarted",
+    "State",
+    "Store",
+    "StoreError",
+    "Tally",
+    "available_cores",
+    "canonical_json",
+    "collect_provenance",
+]

@@ -1,0 +1,252 @@
+"""The manifest: `stage.json`, which says what an entry of the store is and makes it whole.
+
+It is written last and ends with a digest of itself, so that a change of any byte is found. What is
+read is held against its form before anybody uses it: a name of a file or an input becomes a path,
+and times and seconds become numbers. A manifest that is not as it must be makes its entry broken,
+never missing: nothing that stood in the store goes away in silence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    with_config,
+)
+from typing_extensions import TypedDict
+
+from harness.foreign import in_a_line
+from harness.runtime.files import FileEntry
+from harness.runtime.provenance import Provenance
+from harness.runtime.stage import FingerprintError, StageRecord
+
+MANIFEST = "stage.json"
+
+DIGEST = "digest"
+"""The key of the manifest's own digest; manifests written before there was one are without it."""
+
+_LARGEST = 16 * 2**20
+"""Bytes; a manifest with a line for each of 100,000 files has fewer."""
+
+_DEEPEST = 64
+"""Levels of braces and brackets; the settings of a stage have about six."""
+
+_CONFIG = ConfigDict(extra="forbid", strict=True)
+
+
+def _is_time(text: str) -> str:
+    if datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("a time must have its time zone")
+    return text
+
+
+def _is_inside(name: str) -> str:
+    if "\0" in name or not all(0 < len(part) < 256 for part in name.split("/")):
+        raise ValueError("a file's name has parts of 1 to 255 characters")
+    if {".", ".."} & set(name.split("/")):
+        raise ValueError("a file lies in the entry")
+    return name
+
+
+Fingerprint = Annotated[str, StringConstraints(pattern=r"\A[0-9a-f]{64}\z")]
+Time = Annotated[str, AfterValidator(_is_time)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+Label = Annotated[str, StringConstraints(max_length=1000)]
+FileName = Annotated[str, AfterValidator(_is_inside)]
+
+
+@with_config(_CONFIG)
+class Manifest(TypedDict):
+    """What `stage.json` holds.
+
+    `inputs` are fingerprints by name; `files` are keyed by path relative to the entry; `started`
+    and `finished` are ISO 8601 in UTC; `wall_s` and `cpu_s` are seconds of the stage function
+    alone (of its process; without digests and renaming). A key added here later must not be
+    required, or the stores there are could not be read.
+    """
+
+    fingerprint: Fingerprint
+    kind: Name
+    version: int
+    settings: dict[str, Any]
+    inputs: dict[str, Fingerprint]
+    label: Label
+    files: dict[FileName, FileEntry]
+    started: Time
+    finished: Time
+    wall_s: Seconds
+    cpu_s: Seconds
+    provenance: Provenance
+
+
+@with_config(_CONFIG)
+class Failure(TypedDict):
+    """Why a stage failed the last time: `reason` is one sentence, `at` is ISO 8601 in UTC."""
+
+    fingerprint: Fingerprint
+    kind: Name
+    label: Label
+    reason: str
+    traceback: str
+    at: Time
+
+
+_MANIFEST = TypeAdapter(Manifest)
+_FAILURE = TypeAdapter(Failure)
+
+_Read = TypeVar("_Read")
+
+
+def read_manifest(entry: Path) -> Manifest:
+    """Return the manifest of an entry.
+
+    Args:
+        entry: The entry's folder, which has the stage's fingerprint as its name.
+
+    Raises:
+        ValueError: The manifest is not as it must be; the words follow the name of the file.
+        FileNotFoundError: There is none.
+    """
+    raw = _bytes_of(entry / MANIFEST)
+    found = _object(raw)
+    if DIGEST in found and sealed({k: v for k, v in found.items() if k != DIGEST}) != raw:
+        raise ValueError("was changed after it was written (its digest differs)")
+    found.pop(DIGEST, None)
+    manifest = _checked(_MANIFEST, found)
+    if not _fingerprint_of(manifest) == manifest["fingerprint"] == entry.name:
+        raise ValueError("describes another stage")
+    return manifest
+
+
+def read_failure(path: Path) -> Failure:
+    """Return a failure record.
+
+    Args:
+        path: The file, which has the stage's fingerprint as its name.
+
+    Raises:
+        ValueError: The record is not as it must be; the words follow the name of the file.
+        FileNotFoundError: There is none.
+    """
+    failure = _checked(_FAILURE, _object(_bytes_of(path)))
+    if failure["fingerprint"] != path.stem:
+        raise ValueError("describes another stage")
+    return failure
+
+
+def write_manifest(entry: Path, manifest: Manifest) -> None:
+    """Write the manifest of an entry and flush it to the disk.
+
+    Raises:
+        ValueError: Nobody could read it: it is not as it must be.
+    """
+    checked = _checked(_MANIFEST, dict(manifest))
+    with (entry / MANIFEST).open("wb") as file:
+        file.write(sealed(checked))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sealed(fields: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a manifest: its fields, then the digest of their own text.
+
+    Raises:
+        ValueError: A text in it cannot be written.
+    """
+    try:
+        digest = hashlib.sha256(_text(fields).encode()).hexdigest()
+        return _text({**fields, DIGEST: digest}).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("holds text that UTF-8 cannot write") from error
+
+
+def record_of(manifest: Manifest) -> StageRecord:
+    """Return the stage a manifest describes, with the fingerprint its fields have."""
+    return StageRecord(
+        manifest["kind"],
+        manifest["version"],
+        manifest["settings"],
+        manifest["inputs"],
+        manifest["label"],
+    )
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON object for people and programs: indented, with a final newline."""
+    # Text from outside (the name of a file, a reply) may hold what UTF-8 cannot write.
+    path.write_bytes(_text(value).encode("utf-8", "replace"))
+
+
+def utc_now() -> str:
+    """Return the time as ISO 8601 in UTC, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _text(value: Mapping[str, Any]) -> str:
+    return f"{json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)}\n"
+
+
+def _bytes_of(path: Path) -> bytes:
+    """Return what a plain file holds; a pipe would never end and a link may lead anywhere."""
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError("is not a plain file")
+    if found.st_size > _LARGEST:
+        raise ValueError(f"has {found.st_size} bytes, more than any that was written")
+    return path.read_bytes()
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    """Return the JSON object that some bytes hold."""
+    try:
+        found = json.loads(raw.decode("utf-8"), parse_constant=_no_number)
+    except UnicodeDecodeError as error:
+        raise ValueError("is not text") from error
+    except RecursionError as error:
+        raise ValueError("is nested too deeply") from error
+    except ValueError as error:
+        raise ValueError("is cut off or is not JSON") from error
+    if not isinstance(found, dict):
+        raise ValueError("holds no JSON object")
+    level: list[Any] = [found]
+    for _ in range(_DEEPEST):
+        level = [inner for value in level if isinstance(value, dict | list)
+                 for inner in (value.values() if isinstance(value, dict) else value)]  # fmt: skip
+    if level:
+        raise ValueError("is nested too deeply")
+    return found
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number in JSON")
+
+
+def _checked(form: TypeAdapter[_Read], found: Mapping[str, Any]) -> _Read:
+    """Return data that has the form it must have."""
+    try:
+        return form.validate_python(found)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = in_a_line(".".join(map(str, first["loc"])), 60)
+        raise ValueError(f"has another form ({place}: {in_a_line(first['msg'], 120)})") from error
+
+
+def _fingerprint_of(manifest: Manifest) -> str | None:
+    try:
+        return record_of(manifest).fingerprint
+    except FingerprintError:
+        return None

@@ -1,0 +1,266 @@
+"""A stage: one deterministic step, addressed by what changes its numbers.
+
+The address (fingerprint) is the sha256 of the canonical JSON of the kind, the version of the code's
+meaning, the settings and the fingerprints of the inputs, so it covers everything upstream. The
+label is for people and is not identity. A `Stage` points to its inputs as objects; a `StageRecord`
+is the same stage as it is written down, with its inputs as fingerprints.
+
+Canonical JSON has sorted keys, no white space, ASCII only, and floats as `repr` writes them. Only
+the exact types None, bool, int, float, str, list and dict (with str keys) may appear: a subclass
+(a numpy float, an enum) or any other object could be written differently by another version of
+its library, and then the same settings would have two addresses. `1` and `1.0` are different
+values, and so are `0.0` and `-0.0`; NaN and the infinities are refused.
+
+The points that a stage reports while it runs are kept as `progress.jsonl` in its output: one line
+for each point, `{"step": 3, "metrics": {"loss": 0.61}}`, without times, so that the file is the
+same in every run. A value that is not finite is written as null and read as NaN.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from harness.errors import HarnessError
+from harness.foreign import in_a_line
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+
+class FingerprintError(HarnessError):
+    """A value that has no deterministic JSON form."""
+
+
+def canonical_json(value: object, where: str = "value") -> str:
+    """Return the one JSON text of a value.
+
+    Args:
+        value: What to write: None, bool, int, float, str, lists and dicts of these.
+        where: What to call the value in an error, for example `settings`.
+
+    Raises:
+        FingerprintError: The value holds something else; the message names the key path.
+    """
+    _check(value, where)
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest(text: str) -> str:
+    """Return the sha256 of a text as 64 hexadecimal digits."""
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def _check(value: object, where: str) -> None:
+    """Refuse what JSON cannot write in exactly one way, naming its key path."""
+    kind = type(value)
+    if value is None or kind is bool or kind is int or kind is str:
+        return
+    if isinstance(value, float) and kind is float:
+        if not math.isfinite(value):
+            raise FingerprintError(f"{where} is {value!r}: a setting must be a finite number")
+    elif isinstance(value, list) and kind is list:
+        for position, item in enumerate(value):
+            _check(item, f"{where}[{position}]")
+    elif isinstance(value, dict) and kind is dict:
+        for key, item in value.items():
+            if type(key) is not str:
+                raise FingerprintError(f"{where} has the key {key!r}: a key must be plain text")
+            _check(item, f"{where}.{key}")
+    else:
+        raise FingerprintError(
+            f"{where} is a {kind.__module__}.{kind.__qualname__}: a setting must be made of plain "
+            "null, bool, int, float, str, list and dict values"
+        )
+
+
+@dataclass(frozen=True)
+class StageRecord:
+    """A stage with its inputs as fingerprints: what a manifest and a worker need.
+
+    Attributes:
+        kind: What the step does: prompts, generate, annotate, train, ...
+        version: Bumped by a person when the meaning of the code changes.
+        settings: Everything that changes the numbers; a private copy, not to be modified.
+        inputs: Fingerprint of each named upstream stage.
+        label: The stage's name for people; not part of its identity.
+        fingerprint: 64 hexadecimal digits, computed.
+
+    Raises:
+        FingerprintError: A setting has no deterministic JSON form.
+    """
+
+    kind: str
+    version: int
+    settings: Mapping[str, Json]
+    inputs: Mapping[str, str]
+    label: str = ""
+    fingerprint: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        identity = canonical_json(
+            {
+                "kind": self.kind,
+                "version": self.version,
+                "settings": dict(self.settings),
+                "inputs": dict(self.inputs),
+            },
+            where=str(self.kind),
+        )
+        # A caller may go on changing the dict it built the settings in; this stage must not.
+        object.__setattr__(self, "settings", json.loads(identity)["settings"])
+        object.__setattr__(self, "inputs", dict(self.inputs))
+        object.__setattr__(self, "fingerprint", digest(identity))
+
+    @property
+    def title(self) -> str:
+        """The label with the start of the fingerprint: enough to find the stage by."""
+        return f"'{in_a_line(self.label or self.kind, 200)}' ({self.fingerprint[:12]})"
+
+    @property
+    def seed(self) -> int:
+        """The stage's random seed, 31 bits, derived from its fingerprint."""
+        return int(self.fingerprint[:8], 16) & 0x7FFFFFFF
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields that `StageRecord(**fields)` takes."""
+        return {
+            "kind": self.kind,
+            "version": self.version,
+            "settings": dict(self.settings),
+            "inputs": dict(self.inputs),
+            "label": self.label,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One deterministic step and the steps it needs; equal stages have equal fingerprints.
+
+    Attributes:
+        kind: What the step does: prompts, generate, annotate, train, ...
+        version: Bumped by a person when the meaning of the code changes.
+        settings: Everything that changes the numbers: no paths, hosts or devices.
+        inputs: The named upstream stages.
+        label: The stage's name for people ("seed 0 · dpo-h1 · train 1"); not identity.
+        record: The stage as it is written down, computed.
+
+    Raises:
+        FingerprintError: A setting has no deterministic JSON form.
+    """
+
+    kind: str
+    version: int
+    settings: Mapping[str, Json] = field(repr=False)
+    inputs: Mapping[str, Stage] = field(repr=False)
+    label: str = ""
+    record: StageRecord = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        inputs = {name: stage.fingerprint for name, stage in self.inputs.items()}
+        record = StageRecord(self.kind, self.version, self.settings, inputs, self.label)
+        object.__setattr__(self, "settings", record.settings)
+        object.__setattr__(self, "inputs", dict(self.inputs))
+        object.__setattr__(self, "record", record)
+
+    @property
+    def fingerprint(self) -> str:
+        """64 hexadecimal digits over kind, version, settings and the inputs' fingerprints."""
+        return self.record.fingerprint
+
+    @property
+    def seed(self) -> int:
+        """The stage's random seed, 31 bits, derived from its fingerprint."""
+        return self.record.seed
+
+    @property
+    def title(self) -> str:
+        """The label with the start of the fingerprint: enough to find the stage by."""
+        return self.record.title
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stage) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+
+def _unheard(step: int, metrics: Mapping[str, float]) -> None:
+    """Take a reported point to nowhere: a stage function called outside an engine."""
+
+
+@dataclass
+class StageContext:
+    """What a stage function sees: its settings, its inputs and where to write.
+
+    Attributes:
+        settings: The stage's settings.
+        inputs: Folder of each named input, verified; read-only by convention.
+        output: An empty folder; what is in it when the function returns is the stage's output.
+        seed: The one seed all of the stage's randomness derives from (31 bits).
+        on_report: Receives the reported points.
+        unfinished: A folder, not created, that survives when the stage fails or is killed, and
+            is removed when its output is whole (`harness.runtime.files`).
+        hardware: How this machine is to be used, as the profile says; it changes no number.
+    """
+
+    settings: Mapping[str, Json]
+    inputs: Mapping[str, Path]
+    output: Path
+    seed: int
+    on_report: Callable[[int, Mapping[str, float]], None] = field(default=_unheard, repr=False)
+    unfinished: Path | None = None
+    hardware: Mapping[str, Json] = field(default_factory=dict)
+
+    def report(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Report one point of the stage's curves, kept with its output and shown live.
+
+        Args:
+            step: Position on the curve's axis, for example the optimizer step.
+            metrics: Value of each curve at that step. Values must not depend on the machine or
+                the time if the stage's output is to be the same bytes in every run.
+        """
+        self.on_report(step, {name: float(value) for name, value in metrics.items()})
+
+
+PROGRESS = "progress.jsonl"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One reported point: the step and the value of each curve there."""
+
+    step: int
+    metrics: dict[str, float]
+
+
+class ProgressWriter:
+    """Appends points to a stage's output; no file appears before the first point."""
+
+    def __init__(self, output: Path) -> None:
+        self._path = output / PROGRESS
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Append one point."""
+        values = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+        line = json.dumps({"step": step, "metrics": values}, allow_nan=False)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+
+
+def read_progress(output: Path) -> list[Point]:
+    """Return the points of a stage's output, in the order reported; empty where none were."""
+    path = output / PROGRESS
+    if not path.exists():
+        return []
+    lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    return [Point(line["step"], _floats(line["metrics"])) for line in lines]
+
+
+def _floats(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    """Return the values with NaN where JSON has null."""
+    return {name: math.nan if value is None else value for name, value in metrics.items()}

@@ -1,0 +1,403 @@
+"""The stage store: a folder of finished outputs, each under its stage's fingerprint.
+
+    <root>/stages/ab/ab12.../     a finished stage: its files, `stage.json`, `progress.jsonl`
+    <root>/failures/ab12....json  why a stage failed the last time it ran
+    <root>/tmp/                   outputs that are being written
+    <root>/unfinished/ab12.../    checkpoints of a stage that was killed, until it is finished
+
+An output is written in `tmp/`, digested, flushed and renamed: whoever looks sees all of it or
+none. Any number of processes may share a store: one of them claims a stage and computes it, the
+others wait for it. Should two finish the same stage all the same, the first wins and the second
+throws its copy away, which is the same bytes anyway.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from harness.runtime.files import (
+    BrokenEntry,
+    DigestCache,
+    StoreError,
+    explained,
+    flush_folder,
+    hold,
+    holder,
+    lock_of,
+    scratch,
+    seal_files,
+    sweep,
+)
+from harness.runtime.manifest import (
+    MANIFEST,
+    Failure,
+    Manifest,
+    read_failure,
+    read_manifest,
+    record_of,
+    utc_now,
+    write_json,
+    write_manifest,
+)
+from harness.runtime.provenance import Provenance, collect_provenance
+from harness.runtime.stage import Point, Stage, StageRecord, read_progress
+
+State: TypeAlias = Literal["done", "missing", "failed"]
+STATES: tuple[State, ...] = ("done", "missing", "failed")
+
+_FINGERPRINT = 64
+"""Hexadecimal digits."""
+
+_OCCUPIED = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}
+
+
+class Store:
+    """The stage outputs under one folder; nothing is created before something is written.
+
+    Args:
+        root: The store's folder.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+        self._manifests: dict[str, tuple[tuple[int, int, int], Manifest]] = {}
+        self._digests = DigestCache()
+
+    def status(self, fingerprint: str) -> State:
+        """Return whether a stage is done, has failed the last time, or is missing.
+
+        A done entry has a whole manifest; its files are verified when it is opened.
+
+        Raises:
+            StoreError: There is an entry, and it is broken.
+        """
+        if self._find(fingerprint) is not None:
+            return "done"
+        return "failed" if self._failure_path(fingerprint).exists() else "missing"
+
+    def path(self, fingerprint: str) -> Path:
+        """Return the folder of a done stage without verifying its files.
+
+        Raises:
+            StoreError: The stage is not done, or its manifest is broken.
+        """
+        self.manifest(fingerprint)
+        return self._entry(fingerprint)
+
+    def manifest(self, fingerprint: str) -> Manifest:
+        """Return the manifest of a done stage.
+
+        Raises:
+            StoreError: The stage is not done, or its manifest is broken.
+        """
+        manifest = self._find(fingerprint)
+        if manifest is None:
+            raise StoreError(
+                f"stage {fingerprint[:12]} is not in the store {self.root}: run it first"
+            )
+        return manifest
+
+    def open(self, fingerprint: str) -> Path:
+        """Return the folder of a done stage, its files verified.
+
+        Raises:
+            StoreError: The stage is not done, or a file is not what was written.
+        """
+        self.verify(fingerprint)
+        return self._entry(fingerprint)
+
+    def verify(self, fingerprint: str) -> None:
+        """Check a done stage's manifest and files; a file is read once per process.
+
+        Raises:
+            StoreError: The stage is not done, or a file is not what was written, or was not
+                written at all; the message names the first such file.
+        """
+        manifest = self.manifest(fingerprint)
+        title = record_of(manifest).title
+        with explained(f"reading {title}", self.root):
+            fault = self._digests.fault(self._entry(fingerprint), manifest["files"], MANIFEST)
+        if fault is not None:
+            raise self._broken(fingerprint, fault, title)
+
+    def check(self) -> list[str]:
+        """Verify every entry and every failure record; return the fingerprints of the entries.
+
+        Raises:
+            StoreError: Something is not what was written; the message names all that is not.
+        """
+        held = [entry.name for entry in self._entries()]
+        with explained("reading the store", self.root):
+            failed = sorted(path.stem for path in self.root.glob("failures/*"))
+        broken = []
+        for check, fingerprints in ((self.verify, held), (self._recorded_failure, failed)):
+            for fingerprint in fingerprints:
+                try:
+                    check(fingerprint)
+                except BrokenEntry as error:
+                    broken.append(str(error))
+        if len(broken) > 1:
+            listed = "".join(f"\n  {line}" for line in broken)
+            raise BrokenEntry(f"{len(broken)} things in the store are broken:{listed}")
+        if broken:
+            raise BrokenEntry(broken[0])
+        return held
+
+    def progress(self, fingerprint: str) -> list[Point]:
+        """Return the points a done stage reported while it ran, in order.
+
+        Raises:
+            StoreError: The stage is not done, or a file is not what was written.
+        """
+        return read_progress(self.open(fingerprint))
+
+    def stages(self) -> Iterator[Manifest]:
+        """Yield the manifests of all done stages, in the order of their fingerprints.
+
+        Raises:
+            StoreError: An entry is broken, or something else lies among the entries.
+        """
+        for entry in self._entries():
+            yield self.manifest(entry.name)
+
+    def claim(self, fingerprint: str, *, wait: bool = False) -> AbstractContextManager[bool]:
+        """Return a block in which no other process works on a stage; it yields whether that is so.
+
+        What this process has claimed it may claim again. A claim ends with its process.
+
+        Args:
+            fingerprint: The stage's.
+            wait: Wait as long as another process works on the stage; True is yielded then.
+        """
+        return hold(lock_of(self.unfinished(fingerprint)), wait=wait, again=True)
+
+    def claimed(self, fingerprint: str) -> bool:
+        """Return whether any process works on a stage."""
+        with explained(f"looking who computes {fingerprint[:12]}", self.root):
+            return holder(lock_of(self.unfinished(fingerprint))) is not None
+
+    @contextmanager
+    def writing(
+        self, stage: Stage | StageRecord, provenance: Provenance | None = None
+    ) -> Iterator[Path]:
+        """Yield an empty folder that becomes the stage's entry when the block succeeds.
+
+        The stage is claimed meanwhile, after waiting for whoever else works on it.
+
+        Args:
+            stage: The stage whose output is written.
+            provenance: Where and with what it is computed; collected where not given.
+
+        Raises:
+            StoreError: The disk is full, or the store's folder may not be written.
+        """
+        record = stage.record if isinstance(stage, Stage) else stage
+        name = record.fingerprint[:12]
+        with (
+            explained(f"storing {record.title}", self.root),
+            self.claim(record.fingerprint, wait=True),
+            scratch(self._tmp, name) as output,
+        ):
+            started, wall, cpu = utc_now(), time.perf_counter(), time.process_time()
+            yield output
+            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+            finished = utc_now()
+            if os.path.lexists(output / MANIFEST):
+                raise StoreError(f"{record.title} wrote {MANIFEST}, which is the store's own file")
+            manifest: Manifest = {
+                "fingerprint": record.fingerprint,
+                "kind": record.kind,
+                "version": record.version,
+                "settings": dict(record.settings),
+                "inputs": dict(record.inputs),
+                "label": record.label,
+                "files": seal_files(output),
+                "started": started,
+                "finished": finished,
+                "wall_s": round(wall, 4),
+                "cpu_s": round(cpu, 4),
+                "provenance": provenance or collect_provenance(),
+            }
+            try:
+                write_manifest(output, manifest)
+            except ValueError as error:
+                raise StoreError(f"{record.title} cannot be stored: {MANIFEST} {error}") from error
+            flush_folder(output)
+            self._publish(output, record.fingerprint)
+            self.clear_failure(record.fingerprint)
+            shutil.rmtree(self.unfinished(record.fingerprint), ignore_errors=True)
+
+    def record_failure(self, stage: Stage | StageRecord, reason: str, traceback_text: str) -> None:
+        """Keep why a stage failed, until it runs again.
+
+        Nothing is kept where another process has finished the stage since, or works on it: what
+        it comes to there is what counts.
+
+        Args:
+            stage: The stage that failed.
+            reason: One sentence.
+            traceback_text: What a person needs to find the cause.
+
+        Raises:
+            StoreError: The disk is full, or the store's folder may not be written.
+        """
+        record = stage.record if isinstance(stage, Stage) else stage
+        failure: Failure = {
+            "fingerprint": record.fingerprint,
+            "kind": record.kind,
+            "label": record.label,
+            "reason": _writable(reason),
+            "traceback": _writable(traceback_text),
+            "at": utc_now(),
+        }
+        path = self._failure_path(record.fingerprint)
+        with (
+            explained(f"recording the failure of {record.title}", self.root),
+            self.claim(record.fingerprint) as mine,
+            scratch(self._tmp, f"failure-{record.fingerprint[:12]}") as folder,
+        ):
+            if not mine or self._is_whole(record.fingerprint):
+                return
+            write_json(folder / path.name, failure)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(folder / path.name, path)
+
+    def failure(self, fingerprint: str) -> Failure | None:
+        """Return why a stage failed the last time it ran; None where it did not, or is done.
+
+        Raises:
+            StoreError: The record is broken.
+        """
+        return None if self._is_whole(fingerprint) else self._recorded_failure(fingerprint)
+
+    def _recorded_failure(self, fingerprint: str) -> Failure | None:
+        path = self._failure_path(fingerprint)
+        with explained("reading a failure", self.root):
+            try:
+                return read_failure(path)
+            except FileNotFoundError:
+                return None
+            except ValueError as error:
+                raise BrokenEntry(
+                    f"the failure record {path} is broken, it {error}: delete it"
+                ) from error
+
+    def clear_failure(self, fingerprint: str) -> None:
+        """Forget that a stage failed, for example because it is about to run again."""
+        with explained("clearing a failure", self.root):
+            self._failure_path(fingerprint).unlink(missing_ok=True)
+
+    def discard(self, fingerprint: str) -> None:
+        """Remove a stage's entry, whole or broken, its unfinished work and its failure record."""
+        with (
+            explained(f"removing stage {fingerprint[:12]}", self.root),
+            self.claim(fingerprint, wait=True),
+        ):
+            self._set_aside(self._entry(fingerprint))
+            shutil.rmtree(self.unfinished(fingerprint), ignore_errors=True)
+            self.clear_failure(fingerprint)
+
+    def unfinished(self, fingerprint: str) -> Path:
+        """Return where a stage keeps what is to survive its death; the folder need not exist."""
+        return self.root / "unfinished" / fingerprint
+
+    def sweep(self) -> int:
+        """Remove what killed processes left half-written; return how many outputs that were."""
+        with explained("removing leftovers", self.root):
+            return sweep(self._tmp)
+
+    @property
+    def _tmp(self) -> Path:
+        return self.root / "tmp"
+
+    def _entry(self, fingerprint: str) -> Path:
+        return self.root / "stages" / fingerprint[:2] / fingerprint
+
+    def _failure_path(self, fingerprint: str) -> Path:
+        return self.root / "failures" / f"{fingerprint}.json"
+
+    def _entries(self) -> Iterator[Path]:
+        """Yield the folders of all entries, in the order of their fingerprints.
+
+        Raises:
+            StoreError: Something lies among them that is no entry.
+        """
+        with explained("reading the store", self.root):
+            stages = self.root / "stages"
+            for folder in sorted(stages.iterdir()) if stages.is_dir() else ():
+                for entry in sorted(folder.iterdir()) if folder.is_dir() else (folder,):
+                    if entry != self._entry(entry.name) or len(entry.name) != _FINGERPRINT:
+                        raise BrokenEntry(f"{entry} is no stage of the store: move it away")
+                    yield entry
+
+    def _find(self, fingerprint: str) -> Manifest | None:
+        """Return an entry's manifest, None where there is no entry; read once per change.
+
+        Raises:
+            StoreError: There is an entry, and its manifest is broken.
+        """
+        entry = self._entry(fingerprint)
+        with explained(f"reading stage {fingerprint[:12]}", self.root):
+            try:
+                found = (entry / MANIFEST).lstat()
+                version = (found.st_mtime_ns, found.st_ctime_ns, found.st_size)
+                known = self._manifests.get(fingerprint)
+                if known is None or known[0] != version:
+                    if entry.is_symlink():
+                        raise self._broken(fingerprint, "it is a link")
+                    known = self._manifests[fingerprint] = (version, read_manifest(entry))
+            except (FileNotFoundError, NotADirectoryError) as error:
+                if os.path.lexists(entry):
+                    raise self._broken(fingerprint, f"{MANIFEST} is missing") from error
+                return None
+            except ValueError as error:
+                raise self._broken(fingerprint, f"{MANIFEST} {error}") from error
+        return known[1]
+
+    def _is_whole(self, fingerprint: str) -> bool:
+        """Return whether there is an entry that need not be written again."""
+        try:
+            return self._find(fingerprint) is not None
+        except BrokenEntry:
+            return False
+
+    def _publish(self, output: Path, fingerprint: str) -> None:
+        """Rename a complete output to its place, unless a whole one is already there."""
+        entry = self._entry(fingerprint)
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            try:
+                os.rename(output, entry)
+            except OSError as error:
+                if error.errno not in _OCCUPIED:
+                    raise
+                if self._is_whole(fingerprint):
+                    return
+                self._set_aside(entry)
+            else:
+                flush_folder(entry.parent)
+                return
+
+    def _set_aside(self, entry: Path) -> None:
+        """Take an entry out of sight in one step, then remove it."""
+        with scratch(self._tmp, f"old-{entry.name[:12]}") as folder, suppress(FileNotFoundError):
+            os.rename(entry, folder / "entry")
+
+    def _broken(self, fingerprint: str, fault: str, title: str | None = None) -> BrokenEntry:
+        """Return the error for an entry that is not what was written."""
+        return BrokenEntry(
+            f"the stored stage {title or fingerprint[:12]} is broken, {fault}: "
+            f"delete {self._entry(fingerprint)} and run the same command again"
+        )
+
+
+def _writable(text: str) -> str:
+    """Return a text that UTF-8 can hold: what names a file may hold halves of characters."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,155 @@
+"""A worker: a process that computes one stage after another until its parent goes away.
+
+It talks to its parent over one socket, in JSON, one object a message. First it is told how to
+work (`Setup`), then it gets one stage at a time and answers with `started`, any number of
+`progress`, and one `finished` or `failed`; or, where another process computes the stage, with
+`elsewhere` at once. A thread listens all the while: when the socket ends,
+be it that the parent closed it or that the parent was killed, the process ends at once, even in
+the middle of a stage. What it was writing is then a leftover that the store sweeps.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, TypedDict
+
+from harness.errors import HarnessError
+from harness.extensions import load_plugins
+from harness.runtime.files import DiskFullError, explained
+from harness.runtime.provenance import Provenance
+from harness.runtime.stage import Json, ProgressWriter, StageContext, StageRecord
+from harness.runtime.store import Store
+
+
+class Setup(TypedDict):
+    """What a worker is told before its first stage.
+
+    `path` is the parent's module search path; `functions` are `module:function` by stage kind;
+    `preload` are modules to import before the first stage arrives; `hardware` is how the machine is
+    to be used.
+    """
+
+    path: list[str]
+    root: str
+    functions: dict[str, str]
+    preload: list[str]
+    provenance: Provenance
+    hardware: dict[str, Json]
+
+
+def main(descriptor: int) -> None:
+    """Work until the parent closes the socket.
+
+    Args:
+        descriptor: The worker's end of the socket.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whether to stop is the parent's decision
+    faulthandler.enable()
+    os.set_inheritable(descriptor, False)
+    connection = Connection(descriptor)
+    messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(connection, messages), daemon=True).start()
+    setup: Any = messages.get()
+    worker = Worker(setup, connection)
+    worker.preload()
+    while True:
+        worker.compute(StageRecord(**messages.get()))
+
+
+class Worker:
+    """Computes stages into a store and tells the parent how they went."""
+
+    def __init__(self, setup: Setup, connection: Connection[Any, Any]) -> None:
+        sys.path[:] = setup["path"]
+        self._setup = setup
+        self._connection = connection
+        self._store = Store(Path(setup["root"]))
+        self._broken: BaseException | None = None
+
+    def preload(self) -> None:
+        """Import what the stages will need; what goes wrong fails each stage with its reason."""
+        try:
+            load_plugins()
+            for name in self._setup["preload"]:
+                importlib.import_module(name)
+        except BaseException as error:  # noqa: BLE001 (reported with the first stage)
+            self._broken = error
+
+    def compute(self, record: StageRecord) -> None:
+        """Compute one stage and answer `finished`, `failed` or `elsewhere`."""
+        try:
+            with (
+                explained(f"computing {record.title}", self._store.root),
+                self._store.claim(record.fingerprint) as mine,
+            ):
+                answer = self._computed(record) if mine else {"event": "elsewhere"}
+        except BaseException as error:  # noqa: BLE001 (a stage may fail in any way; it is reported)
+            text = traceback.format_exc()
+            with suppress(OSError):  # the log may be on the disk that is full
+                print(text, file=sys.stderr)
+            full = isinstance(error, DiskFullError)
+            reason = _reason(error)
+            answer = {"event": "failed", "reason": reason, "traceback": text, "disk_full": full}
+        self._send(answer)
+
+    def _computed(self, record: StageRecord) -> dict[str, Any]:
+        """Compute a stage that is claimed, unless another run just did; return the answer."""
+        if self._store.status(record.fingerprint) != "done":
+            self._send({"event": "started"})
+            self._store.clear_failure(record.fingerprint)
+            if self._broken is not None:
+                raise self._broken
+            self._compute(record)
+        wall_s = self._store.manifest(record.fingerprint)["wall_s"]
+        return {"event": "finished", "wall_s": wall_s}
+
+    def _compute(self, record: StageRecord) -> None:
+        """Run the stage's function and store its output."""
+        module, _, name = self._setup["functions"][record.kind].partition(":")
+        function = getattr(importlib.import_module(module), name)
+        inputs = {name: self._store.open(needed) for name, needed in record.inputs.items()}
+        with self._store.writing(record, self._setup["provenance"]) as output:
+            curves = ProgressWriter(output)
+
+            def report(step: int, metrics: Mapping[str, float]) -> None:
+                curves.write(step, metrics)
+                self._send({"event": "progress", "step": step, "metrics": metrics})
+
+            unfinished = self._store.unfinished(record.fingerprint)
+            hardware = self._setup["hardware"]
+            function(
+                StageContext(
+                    record.settings, inputs, output, record.seed, report, unfinished, hardware
+                )
+            )
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        self._connection.send_bytes(json.dumps(message).encode())
+
+
+def _listen(connection: Connection[Any, Any], messages: queue.SimpleQueue[dict[str, Any]]) -> None:
+    """Put the parent's messages into a queue; end the process when there will be no more."""
+    try:
+        while True:
+            messages.put(json.loads(connection.recv_bytes()))
+    except (EOFError, OSError):
+        os._exit(0)
+
+
+def _reason(error: BaseException) -> str:
+    """Return one line that says what went wrong."""
+    if isinstance(error, HarnessError):
+        return str(error)
+    return f"{type(error).__name__}: {error}".strip().removesuffix(":").replace("\n", " ")

@@ -1,0 +1,26 @@
+"""The models of declarations and of what commands print as JSON: what they do not name is an error.
+
+One model is memory, file and schema at once. What a command prints with `--json` is an `Output`;
+`harness --json-schema VERB` prints the JSON Schema that is made from it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Strict(BaseModel):
+    """A declaration: immutable; an unknown key or a number without end is an error."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class Output(Strict):
+    """What a command prints with `--json`."""
+
+    schema_version: Literal[1] = 1
+    """Changes when a field is taken away or means something else."""

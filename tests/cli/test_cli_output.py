@@ -1,0 +1,28 @@
+"""The schema of what a verb prints with `--json` is made from its models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import jsonschema
+import pytest
+
+from harness.cli.output import OUTPUTS
+
+
+@pytest.mark.parametrize("verb", OUTPUTS)
+def test_every_schema_is_one_and_has_a_version(call: Callable[..., Any], verb: str) -> None:
+    result = call("--json-schema", verb)
+    assert result.exit_code == 0, result.stderr
+    schema = json.loads(result.stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert "schema_version" in json.dumps(schema)
+
+
+def test_a_verb_without_a_schema_is_a_sentence(call: Callable[..., Any]) -> None:
+    result = call("--json-schema", "paln")
+    assert result.exit_code == 2
+    assert "`paln` is no verb with a schema" in result.stderr
+    assert "Traceback" not in result.stderr

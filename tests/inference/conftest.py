@@ -1,0 +1,42 @@
+"""A tiny policy, and an environment in which a stand-in for vLLM is installed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_gemma import build_tiny_gemma
+
+from harness.inference.environment import identity
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def policy_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a random policy that reads 128 tokens."""
+    return build_tiny_gemma(tmp_path_factory.mktemp("policy"), seed=24)
+
+
+@pytest.fixture
+def fake_vllm(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[[], list[dict[str, Any]]]:
+    """Install a stand-in for vLLM 0.30.0 in "another" Python; return what reads its requests."""
+    log = tmp_path / "requests.jsonl"
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "fake_engines"))
+    monkeypatch.setenv("HARNESS_VLLM_PYTHON", sys.executable)
+    monkeypatch.setenv("FAKE_LOG", str(log))
+    assert identity("vllm") == "vllm 0.30.0"
+
+    def requests() -> list[dict[str, Any]]:
+        if not log.exists():
+            return []
+        return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+
+    return requests

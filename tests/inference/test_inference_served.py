@@ -1,0 +1,415 @@
+"""Laws of engines that are servers, held to a stand-in that is started as vLLM is."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import HarnessError, UserError
+from harness.inference.endpoint import CompletionsEngine
+from harness.inference.guard import descendants, guarded
+from harness.inference.process import Server
+from harness.inference.request import Answered, Asked, Sample, Sampling, seed_of
+from harness.inference.solver import Place, Solver, opening
+from harness.worlds.mock.server import StandIn
+
+Requests = Callable[[], list[dict[str, Any]]]
+
+TEXTS = ["a b c", "d", "e f g h i j k l", "m n", "a b c d e f", "o", "p a", "b b"]
+CONVERSATIONS = [[{"role": "user", "content": text}] for text in TEXTS]
+SAMPLING: dict[str, Any] = {
+    "n": 3,
+    "seed": 11,
+    "temperature": 0.7,
+    "top_p": 0.9,
+    "max_new_tokens": 12,
+}
+
+
+@contextmanager
+def solver(policy: Path, keep: Path, engine: str = "vllm 0.30.0") -> Iterator[Solver]:
+    keep.mkdir(exist_ok=True)
+    opened = opening(engine, policy, dtype="float32", batch_size=4, log=keep / "engine.log")
+    with Solver(policy, opened, keep) as solving:
+        yield solving
+
+
+def answers(policy: Path, keep: Path, conversations=CONVERSATIONS, **other: Any) -> list:
+    with solver(policy, keep) as solving:
+        return solving.answer(conversations, **{**SAMPLING, **other})
+
+
+def test_requests_carry_tokens_with_one_bos_and_all_of_the_sampling(
+    policy_path: Path, fake_vllm: Requests, tmp_path: Path
+) -> None:
+    """The text is <bos> <start_of_turn> user a b c <end_of_turn> <start_of_turn> model."""
+    with solver(policy_path, tmp_path / "keep") as solving:
+        [[answer]] = solving.answer(CONVERSATIONS[:1], **{**SAMPLING, "n": 1})
+    [sent] = fake_vllm()
+    assert sent["prompt"] == [2, 4, 6, 8, 9, 10, 5, 4, 7]
+    assert sent["prompt"].count(2) == 1
+    assert (sent["n"], sent["temperature"], sent["top_p"]) == (1, 0.7, 0.9)
+    assert (sent["top_k"], sent["max_tokens"]) == (0, 12)
+    assert sent["stop_token_ids"] == [1, 5]
+    assert sent["seed"] == seed_of(11, 0, 0)
+    assert 1 <= answer.n_tokens == len(answer.text.split()) <= 8
+
+
+def test_every_answer_has_a_seed_of_its_own(
+    policy_path: Path, fake_vllm: Requests, tmp_path: Path
+) -> None:
+    answers(policy_path, tmp_path / "keep")
+    seeds = [sent["seed"] for sent in fake_vllm()]
+    assert len(seeds) == len(set(seeds)) == 3 * len(TEXTS)
+    assert set(seeds) == {seed_of(11, p, s) for p in range(len(TEXTS)) for s in range(3)}
+    assert all(0 <= seed < 2**31 for seed in seeds)
+
+
+def test_the_number_of_requests_at_once_changes_no_answer(
+    policy_path: Path, fake_vllm: Requests, tmp_path: Path
+) -> None:
+    """Alone in order, or four at a time as they come: the answers and their order are the same."""
+    together = answers(policy_path, tmp_path / "keep")
+    assert len(fake_vllm()) == 24
+    for folder, size in (("one", 1), ("many", 32)):
+        keep = tmp_path / folder
+        keep.mkdir()
+        opened = opening(
+            "vllm 0.30.0", policy_path, dtype="float32", batch_size=size, log=keep / "log"
+        )
+        with Solver(policy_path, opened, keep) as solving:
+            assert solving.answer(CONVERSATIONS, **SAMPLING) == together
+
+
+def test_added_conversations_change_no_other_answer(
+    policy_path: Path, fake_vllm: Requests, tmp_path: Path
+) -> None:
+    few = answers(policy_path, tmp_path / "few", CONVERSATIONS[:3])
+    assert answers(policy_path, tmp_path / "all")[:3] == few
+
+
+def test_an_engine_that_dies_in_the_middle_keeps_what_was_answered(
+    policy_path: Path,
+    fake_vllm: Requests,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 24 answers it gives 10, so at least two prompts are whole; the rest is asked again."""
+    undisturbed = answers(policy_path, tmp_path / "undisturbed")
+    monkeypatch.setenv("FAKE_DIES_AFTER", "10")
+    with pytest.raises(HarnessError) as caught:
+        answers(policy_path, tmp_path / "keep")
+    said = str(caught.value)
+    assert "vllm 0.30.0 died in the middle (exit code 3)" in said
+    assert "RuntimeError: the engine core is gone" in said
+    kept = int(said.split("; ")[-1].split(" of ")[0])
+    assert 2 <= kept <= 3
+    assert f"{kept} of 8 prompts are answered and kept" in said
+    monkeypatch.delenv("FAKE_DIES_AFTER")
+    before = len(fake_vllm())
+    assert answers(policy_path, tmp_path / "keep") == undisturbed
+    assert len(fake_vllm()) - before == 3 * (8 - kept)
+
+
+def test_nothing_is_started_when_every_answer_is_kept(
+    policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = answers(policy_path, tmp_path / "keep")
+    monkeypatch.setenv("FAKE_DIES_AT_START", "1")
+    assert answers(policy_path, tmp_path / "keep") == first
+
+
+def test_a_server_that_dies_at_the_start_is_quoted(
+    policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_DIES_AT_START", "1")
+    with pytest.raises(HarnessError, match=r"before it was ready .*head size 16 is not supported"):
+        answers(policy_path, tmp_path / "keep")
+
+
+def test_a_server_is_waited_for_until_it_is_healthy(
+    policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NOT_READY", "2")
+    assert len(answers(policy_path, tmp_path / "keep")) == len(TEXTS)
+
+
+def test_an_engine_that_adds_a_bos_is_refused(
+    policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_ADDS_BOS", "1")
+    with pytest.raises(HarnessError, match="read a prompt of 8 tokens where it was sent 7"):
+        answers(policy_path, tmp_path / "keep", CONVERSATIONS[5:6])
+
+
+def test_secrets_are_not_handed_to_the_server(
+    policy_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from harness.inference.vllm_sglang import environment
+
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    monkeypatch.setenv("HF_TOKEN", "hf-secret")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    given = environment()
+    assert given["CUDA_VISIBLE_DEVICES"] == "3"
+    assert not {"sk-secret", "hf-secret"} & set(given.values())
+
+
+def test_the_server_and_its_children_end_with_the_block(
+    policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_CHILD", str(tmp_path / "child"))
+    answers(policy_path, tmp_path / "keep")
+    assert not lives(int((tmp_path / "child").read_text()))
+
+
+def test_the_first_exception_in_the_log_is_quoted(tmp_path: Path) -> None:
+    """The others are what it caused; a warning that names one is none; else the last line."""
+    log = tmp_path / "log"
+    lines = [
+        "WARNING the limit of files can cause errors like `OSError: [Errno 24] Too many`",
+        "(Worker pid=1) ERROR 11-21 Traceback (most recent call last):",
+        "(Worker pid=1) ERROR 11-21 torch.OutOfMemoryError: the GPU is full",
+        "(EngineCore pid=2) ERROR 11-21 RuntimeError: a worker failed, see above",
+        'INFO: "POST /v1/completions HTTP/1.1" 500 Internal Server Error',
+        "",
+    ]
+    server = Server("vllm", 1, log, subprocess.Popen(["true"], stdin=subprocess.PIPE))
+    server.stop()
+    log.write_text("\n".join(lines))
+    assert server.last_words() == "torch.OutOfMemoryError: the GPU is full"
+    log.write_text("one\ntwo\n\n")
+    assert server.last_words() == "two"
+    log.write_text("")
+    assert server.last_words() == "nothing"
+
+
+def test_a_server_that_answers_with_an_error_is_quoted(
+    policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What computes has died, and what listens answers 500 and then ends too."""
+    monkeypatch.setenv("FAKE_FAILS_AFTER", "4")
+    with pytest.raises(HarnessError, match=r"vllm 0.30.0 died in the middle .* the core is lost"):
+        answers(policy_path, tmp_path / "keep")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_the_server_and_its_children_end_when_we_are_killed(
+    number: signal.Signals,
+    policy_path: Path,
+    fake_vllm: Requests,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process that has a server says so and waits; then it is killed, and the keeper sees it."""
+    monkeypatch.setenv("FAKE_CHILD", str(tmp_path / "child"))
+    code = (
+        "import sys, time; from pathlib import Path\n"
+        f"sys.path[:] = {sys.path!r}\n"
+        "from harness.inference.process import free_port, running\n"
+        "import os; port = free_port()\n"
+        "command = [sys.executable, '-m', 'vllm.entrypoints.openai.api_server', '--model', 'm',\n"
+        "    '--served-model-name', 'x', '--host', '127.0.0.1', '--port', str(port),\n"
+        "    '--dtype', 'float32', '--max-model-len', '128']\n"
+        f"with running('vllm', command, os.environ, Path({str(tmp_path / 'log')!r}), port) as s:\n"
+        "    print(s._keeper.pid, flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    victim = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert victim.stdout is not None
+    keeper = int(victim.stdout.readline())
+    child = int((tmp_path / "child").read_text())
+    assert lives(child)
+    victim.send_signal(number)
+    victim.wait(30)
+    wait_for_end(keeper)
+    assert not lives(child)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_processes_that_a_library_started_end_when_we_are_killed(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    """A process starts another, which starts a third, both in sessions of their own."""
+    code = (
+        "import subprocess, sys, time\n"
+        f"sys.path[:] = {sys.path!r}\n"
+        "from harness.inference.guard import descendants, guarded\n"
+        "third = 'import time; time.sleep(600)'\n"
+        "second = ('import subprocess, sys, time; '\n"
+        "    f'print(subprocess.Popen([sys.executable, \"-c\", {third!r}]).pid, flush=True); '\n"
+        "    'time.sleep(600)')\n"
+        "with guarded():\n"
+        "    child = subprocess.Popen([sys.executable, '-c', second], start_new_session=True,\n"
+        "        stdout=subprocess.PIPE, text=True)\n"
+        "    print(child.pid, int(child.stdout.readline()), flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    victim = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert victim.stdout is not None
+    started = [int(word) for word in victim.stdout.readline().split()]
+    assert set(started) < descendants(victim.pid)
+    wait_until_held(victim.pid, started)
+    victim.send_signal(number)
+    victim.wait(30)
+    for process in started:
+        wait_for_end(process)
+
+
+def test_a_forked_process_ends_too_though_it_holds_the_pipe_to_the_guard() -> None:
+    code = (
+        "import os, sys, time\n"
+        f"sys.path[:] = {sys.path!r}\n"
+        "from harness.inference.guard import guarded\n"
+        "with guarded():\n"
+        "    print(os.fork(), flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    victim = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert victim.stdout is not None
+    forked = max(int(victim.stdout.readline()), int(victim.stdout.readline()))
+    wait_until_held(victim.pid, [forked])
+    victim.kill()
+    victim.wait(30)
+    wait_for_end(forked)
+
+
+def test_guarded_processes_outlive_a_block_that_ends_well() -> None:
+    """The guard ends with the block; what was started in it is its starter's business."""
+    with guarded():
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        wait_until_held(os.getpid(), [child.pid])
+    assert child.poll() is None
+    child.kill()
+    child.wait()
+
+
+def test_an_endpoint_is_reached_with_its_key_and_by_the_policys_name(
+    policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stand-in, started by the one solver, is an endpoint for the other."""
+    monkeypatch.setenv("HARNESS_SOLVER_KEY", "sk-solver")
+    with solver(policy_path, tmp_path / "own") as own:
+        own.answer(CONVERSATIONS[:1], **SAMPLING)
+        engine = own._engine
+        assert isinstance(engine, CompletionsEngine)
+        url, name = engine._url, engine._model
+        keep = tmp_path / "keep"
+        keep.mkdir()
+
+        def asked_at(model: str) -> list[list[Sample]]:
+            opened = opening(
+                "endpoint",
+                policy_path,
+                dtype="float32",
+                batch_size=4,
+                log=keep / "log",
+                place=Place(url, "HARNESS_SOLVER_KEY", 2, model),
+            )
+            with Solver(policy_path, opened, keep) as solving:
+                return solving.answer(CONVERSATIONS, **SAMPLING)
+
+        with pytest.raises(UserError, match=f"serves {name} and no `google/gemma`"):
+            asked_at("google/gemma")
+        assert len(asked_at(name)) == len(TEXTS)
+    last = fake_vllm()[-1]
+    assert last["key"] == "Bearer sk-solver"
+    assert last["top_k"] == -1
+
+
+def wait_until_held(process: int, started: list[int]) -> None:
+    """Wait until the guard among a process's children has descriptors of some processes."""
+    guard = next(
+        number
+        for number in descendants(process)
+        if b"guard.main" in Path(f"/proc/{number}/cmdline").read_bytes()
+    )
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        told = ""
+        for path in Path(f"/proc/{guard}/fdinfo").iterdir():
+            with suppress(FileNotFoundError):  # it was closed meanwhile
+                told += path.read_text()
+        if all(f"Pid:\t{number}\n" in told for number in started):
+            return
+    raise AssertionError("the guard does not see them")
+
+
+def lives(process: int) -> bool:
+    """Return whether a process runs (one that only waits to be reaped does not)."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def wait_for_end(process: int) -> None:
+    """Wait until a process that is not our child has ended."""
+    try:
+        descriptor = os.pidfd_open(process)
+    except ProcessLookupError:
+        return
+    assert select.select([descriptor], [], [], 30)[0], "it did not end"
+    os.close(descriptor)
+
+
+class Words:
+    """A renderer that splits at blanks."""
+
+    def count(self, text: str) -> int:
+        return len(text.split())
+
+    def text(self, tokens: Sequence[int]) -> str:
+        return " ".join(map(str, tokens))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "[" * 100_000,
+        '{"choices": []}',
+        '{"choices": ["text"]}',
+        '{"choices": [{"text": 5}]}',
+        '{"choices": [{"token_ids": [-1]}]}',
+        '{"choices": [{"token_ids": "12"}]}',
+        '{"choices": [{"token_ids": [1e999]}]}',
+        '{"choices": [{"token_ids": [' + "9" * 5000 + "]}]}",
+    ],
+)
+def test_an_answer_that_cannot_be_read_is_one_sentence(body: str) -> None:
+    with StandIn(lambda sent: body) as server, pytest.raises(HarnessError, match="can be read"):
+        asked_at(server.url, log_probabilities=False)
+
+
+def test_half_an_emoji_in_an_answer_can_be_written() -> None:
+    with StandIn(lambda sent: {"choices": [{"text": " cut \ud83d"}]}) as server:
+        [[answer]] = asked_at(server.url, log_probabilities=False).values()
+    assert answer == Sample("cut \ufffd", 2)
+
+
+def test_log_probabilities_are_read_up_to_the_stop() -> None:
+    choice = {"token_ids": [7, 8, 1, 9], "logprobs": {"token_logprobs": [-0.5, -1.5, -2.0, -3.0]}}
+    with StandIn(lambda sent: {"choices": [choice]}) as server:
+        [[answer]] = asked_at(server.url, log_probabilities=True).values()
+        assert server.bodies[0]["logprobs"] == 0
+    assert answer == Sample("7 8", 2, (7, 8), (-0.5, -1.5))
+
+
+def asked_at(url: str, log_probabilities: bool) -> Answered:
+    """Have an endpoint answer one prompt once."""
+    engine = CompletionsEngine(url, "m", Words(), concurrency=1, no_cut=0)  # type: ignore[arg-type]
+    found: Answered = {}
+    asked = [Asked(0, (2, 3), (11,), room=4)]
+    engine.answer(asked, Sampling(0.0, 1.0, (1,), log_probabilities), found.update)
+    return found

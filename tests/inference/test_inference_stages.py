@@ -1,0 +1,259 @@
+"""Laws of the stages that have a policy answer, whatever engine gives the answers."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import UserError
+from harness.inference.environment import identity, installed, needed
+from harness.models.policy import generate
+from harness.registry.load import find_table, load_tables
+from harness.registry.profile import Profile, find_profile, load_profiles
+from harness.runtime import Json, Stage, StageContext, Store
+from harness.trainer.model_steps import generate_stage
+from harness.trainer.table_runs import plan_table
+from harness.worlds.answers import answering, place_of
+from harness.worlds.lookup import world_of
+from harness.worlds.stage_io import PROMPT_SCHEMA, read_rows, write_rows
+
+Requests = Callable[[], list[dict[str, Any]]]
+
+TEXTS = ["a b c", "d", "e f g h i j k l", "m n", "a b c d e f", "o", "p a", "b b"]
+SAMPLING: dict[str, Json] = {
+    "n": 3,
+    "temperature": 0.7,
+    "top_p": 0.9,
+    "top_k": 0,
+    "max_new_tokens": 12,
+    "batch_size": 4,
+}
+
+
+def context(folder: Path, policy: Path, **settings: Json) -> StageContext:
+    """Return the context of a stage of a policy that another stage trained."""
+    prompts, trained, output = (folder / name for name in ("prompts", "a1b2c3d4e5f6a7", "output"))
+    if not prompts.exists():
+        prompts.mkdir(parents=True)
+        rows = [
+            {"prompt_id": f"p{i}", "prompt": text, "source": "human", "generation": 0}
+            for i, text in enumerate(TEXTS)
+        ]
+        write_rows(
+            prompts / "prompts.parquet",
+            [{**dict.fromkeys(PROMPT_SCHEMA.names), **row} for row in rows],
+            PROMPT_SCHEMA,
+        )
+        trained.mkdir()
+        (trained / "model").symlink_to(policy)
+    output.mkdir(exist_ok=True)
+    return StageContext(
+        {**SAMPLING, **settings},
+        {"prompts": prompts, "policy": trained},
+        output,
+        seed=5,
+        unfinished=folder / "unfinished",
+    )
+
+
+ENGINE: dict[str, Json] = {"engine": "vllm 0.30.0", "dtype": "float32"}
+
+
+def test_a_stage_with_an_engine_gets_its_answers_there(
+    policy_path: Path, fake_vllm: Requests, tmp_path: Path
+) -> None:
+    told: list[tuple[int, float]] = []
+    ctx = context(tmp_path, policy_path, **ENGINE)
+    ctx.on_report = lambda step, metrics: told.append((step, metrics["answered"]))
+    generate_stage(ctx)
+    rows = read_rows(ctx.output / "completions.parquet")
+    assert [(row["prompt_id"], row["sample"]) for row in rows] == [
+        (f"p{i}", sample) for i in range(8) for sample in range(3)
+    ]
+    assert len(fake_vllm()) == 24
+    said = json.loads((ctx.output / "engine.json").read_text())
+    assert said == {"engine": "vllm 0.30.0", "dtype": "float32", "prompts": 8, "shortened": 0}
+    assert told == [(done, done / 8) for done in range(1, 9)]
+
+
+def test_a_stage_killed_in_the_middle_goes_on_to_the_same_bytes(
+    policy_path: Path, fake_vllm: Requests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process with the stage is killed at the 13th of 24 answers, and its server ends too."""
+    undisturbed = context(tmp_path / "undisturbed", policy_path, **ENGINE)
+    generate_stage(undisturbed)
+    first = len(fake_vllm())
+    ctx = context(tmp_path / "killed", policy_path, **ENGINE)
+    code = (
+        "import os, sys\n"
+        f"sys.path[:] = {[*sys.path, str(Path(__file__).parent)]!r}\n"
+        "from pathlib import Path\n"
+        "os.environ['FAKE_KILLS'] = str(os.getpid())\n"
+        "from test_inference_stages import ENGINE, context\n"
+        "from harness.trainer.model_steps import generate_stage\n"
+        f"generate_stage(context(Path({str(tmp_path / 'killed')!r}), "
+        f"Path({str(policy_path)!r}), **ENGINE))\n"
+    )
+    monkeypatch.setenv("FAKE_KILLS_AFTER", "12")
+    victim = subprocess.run([sys.executable, "-c", code], check=False, timeout=120)
+    assert victim.returncode == -signal.SIGKILL
+    monkeypatch.delenv("FAKE_KILLS_AFTER")
+    killed = len(fake_vllm())
+    kept = (tmp_path / "killed" / "unfinished" / "answers.jsonl").read_bytes().count(b"\n") - 1
+    assert 2 <= kept <= 4
+    generate_stage(ctx)
+    assert len(fake_vllm()) - killed == 24 - 3 * kept
+    assert first == 24
+    name = "completions.parquet"
+    assert (ctx.output / name).read_bytes() == (undisturbed.output / name).read_bytes()
+
+
+def test_a_stage_without_engine_answers_as_it_always_did(policy_path: Path, tmp_path: Path) -> None:
+    """The embedded policies: the same numbers as `generate`, and no file more."""
+    ctx = context(tmp_path, policy_path)
+    generate_stage(ctx)
+    expected = generate(
+        policy_path,
+        [[{"role": "user", "content": text}] for text in TEXTS],
+        n=3,
+        temperature=0.7,
+        top_p=0.9,
+        max_new_tokens=12,
+        batch_size=4,
+        seed=5,
+    )
+    rows = read_rows(ctx.output / "completions.parquet")
+    assert [(row["completion"], row["n_tokens"]) for row in rows] == [
+        (answer.text, answer.n_tokens) for own in expected for answer in own
+    ]
+    assert [path.name for path in ctx.output.iterdir()] == ["completions.parquet"]
+    assert ctx.unfinished is not None
+    assert not ctx.unfinished.exists()
+
+
+def test_two_calls_of_a_stage_share_the_engine_and_keep_their_answers_apart(
+    policy_path: Path, fake_vllm: Requests, tmp_path: Path
+) -> None:
+    ctx = context(tmp_path, policy_path, **ENGINE)
+    asked = [[{"role": "user", "content": text}] for text in TEXTS[:2]]
+    with answering(ctx) as ask:
+        first = ask(asked, n=1, seed=1, part="turn-1")
+        assert ask(asked, n=1, seed=2, part="turn-2", temperature=0.0) != first
+        assert ask(asked, n=1, seed=1, part="turn-1") == first
+    assert [sent["temperature"] for sent in fake_vllm()] == [0.7, 0.7, 0.0, 0.0]
+
+
+@pytest.fixture(scope="module")
+def micro() -> Profile:
+    return find_profile(load_profiles(), "micro")
+
+
+def answering_stages(profile: Profile) -> list[Stage]:
+    """Return the stages of table 4 in which the policy answers."""
+    targets = plan_table(find_table(load_tables(), "table4"), profile, (0,), ["dpo-1"]).targets
+    found: dict[str, Stage] = {}
+    waiting = list(targets)
+    while waiting:
+        stage = waiting.pop()
+        found[stage.fingerprint] = stage
+        waiting += stage.inputs.values()
+    return [stage for stage in found.values() if stage.kind in ("generate", "answer", "rewrite")]
+
+
+def test_the_embedded_policies_stages_say_nothing_of_an_engine(micro: Profile) -> None:
+    stages = answering_stages(micro)
+    assert stages
+    assert not any({"engine", "dtype"} & stage.settings.keys() for stage in stages)
+
+
+def test_engine_and_version_are_part_of_a_stages_identity(
+    micro: Profile, fake_vllm: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = micro.model_copy(update={"engine": "vllm"})
+    stages = answering_stages(served)
+    assert {stage.settings["engine"] for stage in stages} == {"vllm 0.30.0"}
+    other = answering_stages(micro.model_copy(update={"engine": "endpoint"}))
+    assert {stage.settings["engine"] for stage in other} == {"endpoint"}
+    plain = answering_stages(micro)
+    prints = [{stage.fingerprint for stage in some} for some in (stages, other, plain)]
+    assert prints[0].isdisjoint(prints[1] | prints[2])
+    assert prints[1].isdisjoint(prints[2])
+
+
+def test_real_models_answer_by_transformers_of_a_version(micro: Profile) -> None:
+    real = micro.model_copy(update={"policy": "google/gemma-2-9b-it", "dtype": "bfloat16"})
+    said = world_of(real).engine()
+    assert said == {"engine": identity("transformers"), "dtype": "bfloat16"}
+    assert str(said["engine"]).split()[1].split(".")[0].isdigit()
+
+
+def test_what_is_not_installed_can_be_planned_and_refuses_to_run(
+    policy_path: Path, tmp_path: Path, micro: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HARNESS_SGLANG_PYTHON", raising=False)
+    said = world_of(micro.model_copy(update={"engine": "sglang"})).engine()
+    assert said == {"engine": "sglang (unknown environment)", "dtype": "float32"}
+    with pytest.raises(
+        UserError, match=r"sglang is not installed: name the Python .*SGLANG_PYTHON"
+    ):
+        generate_stage(context(tmp_path, policy_path, **said))
+
+
+def test_another_version_than_planned_refuses_to_run(
+    policy_path: Path, fake_vllm: Requests, tmp_path: Path
+) -> None:
+    ctx = context(tmp_path, policy_path, engine="vllm 0.29.0", dtype="float32")
+    with pytest.raises(UserError, match=r"planned with vllm 0.29.0, and here is vllm 0.30.0"):
+        generate_stage(ctx)
+    assert needed("vllm", "vllm 0.30.0").python == sys.executable
+
+
+def test_a_python_that_is_none_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARNESS_SGLANG_PYTHON", str(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match=r"HARNESS_SGLANG_PYTHON names .*no Python that runs"):
+        installed("sglang")
+    monkeypatch.setenv("HARNESS_SGLANG_PYTHON", sys.executable)
+    with pytest.raises(UserError, match="whose environment has no sglang"):
+        installed("sglang")
+
+
+def test_an_endpoint_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("URL", "KEY", "CONCURRENCY", "BUDGET_USD", "PRICE"):
+        monkeypatch.delenv(f"HARNESS_SOLVER_{name}", raising=False)
+    with pytest.raises(UserError, match="HARNESS_SOLVER_URL"):
+        place_of("google/gemma-2-9b-it")
+    monkeypatch.setenv("HARNESS_SOLVER_URL", "http://127.0.0.1:8000/v1")
+    place = place_of("google/gemma-2-9b-it")
+    assert replace(place, concurrency=0).__dict__ == {
+        "url": "http://127.0.0.1:8000/v1",
+        "key_variable": "HARNESS_SOLVER_KEY",
+        "concurrency": 0,
+        "model": "google/gemma-2-9b-it",
+    }
+    monkeypatch.setenv("HARNESS_SOLVER_PRICE", "1,2")
+    monkeypatch.setenv("HARNESS_SOLVER_BUDGET_USD", "5")
+    with pytest.raises(UserError, match="HARNESS_SOLVER_BUDGET_USD"):
+        place_of("google/gemma-2-9b-it")
+
+
+def test_a_finished_stage_leaves_no_kept_answers(
+    policy_path: Path, fake_vllm: Requests, tmp_path: Path
+) -> None:
+    store, stage = Store(tmp_path / "store"), Stage("generate", 1, {**SAMPLING, **ENGINE}, {})
+    with store.writing(stage) as output:
+        ctx = context(tmp_path / "at", policy_path, **ENGINE)
+        ctx = replace(ctx, output=output, unfinished=store.unfinished(stage.fingerprint))
+        generate_stage(ctx)
+        assert (store.unfinished(stage.fingerprint) / "answers.jsonl").exists()
+    assert not store.unfinished(stage.fingerprint).exists()
+    assert (store.open(stage.fingerprint) / "completions.parquet").exists()

@@ -1,0 +1,204 @@
+"""Laws of the transformers engine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_gemma import build_tiny_gemma
+from transformers import AutoModelForCausalLM
+
+from harness.errors import HarnessError, UserError
+from harness.inference import transformers_engine
+from harness.inference.environment import identity
+from harness.inference.request import Answered, Renderer, Sampling
+from harness.inference.solver import Solver, opening
+from harness.inference.transformers_engine import TransformersEngine
+from harness.models.loading import from_folder
+
+TEXTS = ["a b c", "d", "e f g h i j k l", "m n", "a b c d e f", "o", "p a", "b b"]
+CONVERSATIONS = [[{"role": "user", "content": text}] for text in TEXTS]
+SAMPLING = {"n": 3, "seed": 11, "temperature": 1.0, "top_p": 0.95, "max_new_tokens": 12}
+
+
+def solver(policy: Path, keep: Path, batch_size: int = 6) -> Solver:
+    keep.mkdir(exist_ok=True)
+    opened = opening(
+        identity("transformers"),
+        policy,
+        dtype="float32",
+        batch_size=batch_size,
+        log=keep / "log",
+    )
+    return Solver(policy, opened, keep)
+
+
+def answers(policy: Path, keep: Path, batch_size: int = 6, **other: Any) -> list:
+    with solver(policy, keep, batch_size) as solving:
+        return solving.answer(CONVERSATIONS, **{**SAMPLING, **other})
+
+
+def engine(policy: Path, batch_size: int) -> tuple[TransformersEngine, Renderer]:
+    renderer = Renderer(policy)
+    model = from_folder(AutoModelForCausalLM, policy).eval()
+    return TransformersEngine(model, renderer, batch_size), renderer
+
+
+def test_batching_changes_no_answer(policy_path: Path, tmp_path: Path) -> None:
+    together = answers(policy_path, tmp_path / "a", 256)
+    assert answers(policy_path, tmp_path / "b", 1) == together
+    assert answers(policy_path, tmp_path / "c", 7) == together
+    assert len({sample.text for own in together for sample in own}) > len(TEXTS)
+
+
+def test_greedy_answers_are_those_of_transformers_generate(
+    policy_path: Path, tmp_path: Path
+) -> None:
+    [[answer], *_] = answers(policy_path, tmp_path / "a", n=1, temperature=0.0)
+    model, renderer = from_folder(AutoModelForCausalLM, policy_path), Renderer(policy_path)
+    [asked, *_] = renderer.asked(CONVERSATIONS, n=1, seed=0, max_new_tokens=12)
+    output = model.generate(
+        torch.tensor([asked.tokens]), max_new_tokens=12, do_sample=False, eos_token_id=[1, 5]
+    )[0, len(asked.tokens) :].tolist()
+    assert answer.tokens == tuple(token for token in output if token not in (1, 5))
+
+
+def test_a_batch_that_does_not_fit_is_halved_and_changes_no_answer(
+    policy_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory for five answers: 24 are tried, then 12, 6 and 3, and from then on never above 3."""
+    expected = answers(policy_path, tmp_path / "a", 256)
+    tried = limited_memory(monkeypatch, 5)
+    assert answers(policy_path, tmp_path / "b", 256) == expected
+    assert tried[:4] == [24, 12, 6, 3]
+    assert max(tried[3:]) <= 3
+
+
+def test_one_prompts_answers_are_divided_where_they_do_not_fit(
+    policy_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = answers(policy_path, tmp_path / "a", 3)
+    tried = limited_memory(monkeypatch, 1)
+    assert answers(policy_path, tmp_path / "b", 3) == expected
+    assert tried[:2] == [3, 1]
+
+
+def test_a_single_answer_that_does_not_fit_is_one_sentence(
+    policy_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited_memory(monkeypatch, 0)
+    with pytest.raises(HarnessError, match="a single answer to a prompt of 7 tokens does not fit"):
+        answers(policy_path, tmp_path / "a")
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_answers(
+    policy_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped in its third batch of two prompts, with half of its last line on the disk."""
+    undisturbed = answers(policy_path, tmp_path / "a")
+    whole = transformers_engine.decode
+    calls: list[int] = []
+
+    def stops(*arguments: Any, **keywords: Any) -> Any:
+        calls.append(len(arguments[1]))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return whole(*arguments, **keywords)
+
+    monkeypatch.setattr(transformers_engine, "decode", stops)
+    with pytest.raises(KeyboardInterrupt):
+        answers(policy_path, tmp_path / "b")
+    file = tmp_path / "b" / "answers.jsonl"
+    assert len(file.read_bytes().splitlines()) == 1 + 4
+    file.write_bytes(file.read_bytes()[:-20])
+    del calls[:]
+    monkeypatch.setattr(
+        transformers_engine, "decode", lambda *a, **k: (calls.append(len(a[1])), whole(*a, **k))[1]
+    )
+    assert answers(policy_path, tmp_path / "b") == undisturbed
+    assert calls == [2, 2, 2], "the batch that lacks a prompt is answered whole"
+
+
+def test_log_probabilities_are_those_of_the_model_as_it_is(policy_path: Path) -> None:
+    """Sampled at temperature 2 from a nucleus, yet told under the plain softmax."""
+    solving, renderer = engine(policy_path, 6)
+    asked = renderer.asked(CONVERSATIONS, n=3, seed=1, max_new_tokens=12)
+    answered: Answered = {}
+    solving.answer(asked, Sampling(2.0, 0.9, renderer.stops, True), answered.update)
+    assert sum(len(s.tokens) for own in answered.values() for s in own) > 50
+    for one in asked:
+        for sample in answered[one.position]:
+            assert len(sample.tokens) == len(sample.log_probabilities) == sample.n_tokens
+            with torch.inference_mode():
+                ids = torch.tensor([[*one.tokens, *sample.tokens]])
+                logits = solving.model(ids).logits[0, len(one.tokens) - 1 : -1]
+            expected = logits.log_softmax(-1)[range(len(sample.tokens)), list(sample.tokens)]
+            assert sample.log_probabilities == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_a_prompt_longer_than_the_context_is_one_sentence(
+    policy_path: Path, tmp_path: Path
+) -> None:
+    """The model reads 128 tokens; six more than the words go to the turns and the BOS."""
+    long = [[{"role": "user", "content": " ".join(["a"] * 122)}]]
+    with (
+        solver(policy_path, tmp_path / "a") as solving,
+        pytest.raises(UserError, match="a prompt of 128 tokens is longer than the 128 that"),
+    ):
+        solving.answer(long, **SAMPLING)
+
+
+def test_an_answer_ends_where_the_context_does_and_that_is_counted(
+    policy_path: Path, tmp_path: Path
+) -> None:
+    """A prompt of 125 tokens leaves room for three."""
+    near = [[{"role": "user", "content": " ".join(["a"] * 119)}], *CONVERSATIONS]
+    with solver(policy_path, tmp_path / "a") as solving:
+        first, *_ = solving.answer(near, **SAMPLING)
+        assert (solving.asked, solving.shortened) == (9, 1)
+    assert max(sample.n_tokens for sample in first) <= 3
+
+
+def test_a_tokenizer_without_chat_template_is_one_sentence(
+    policy_path: Path, tmp_path: Path
+) -> None:
+    bare = Path(shutil.copytree(policy_path, tmp_path / "bare"))
+    (bare / "chat_template.jinja").unlink()
+    with pytest.raises(UserError, match="has no chat template"):
+        solver(bare, tmp_path / "a")
+
+
+def test_a_checkpoint_of_another_architecture_is_one_sentence(tmp_path: Path) -> None:
+    other = build_tiny_gemma(tmp_path / "rm", outputs=1)
+    with pytest.raises(UserError, match="Gemma2ForSequenceClassification, which writes no text"):
+        solver(other, tmp_path / "a")
+
+
+def test_a_configuration_without_architecture_is_one_sentence(
+    policy_path: Path, tmp_path: Path
+) -> None:
+    bare = Path(shutil.copytree(policy_path, tmp_path / "bare"))
+    config = json.loads((bare / "config.json").read_text())
+    del config["architectures"]
+    (bare / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match="the architecture none"):
+        solver(bare, tmp_path / "a")
+
+
+def limited_memory(monkeypatch: pytest.MonkeyPatch, answers_at_once: int) -> list[int]:
+    """Have sampling more answers at once run out of memory; return the numbers that were tried."""
+    whole = transformers_engine.decode
+    tried: list[int] = []
+
+    def decode(model: Any, ids: torch.Tensor, *rest: Any, n: int, **keywords: Any) -> Any:
+        tried.append(n * len(ids))
+        if n * len(ids) > answers_at_once:
+            raise torch.OutOfMemoryError("the GPU is full")
+        return whole(model, ids, *rest, n=n, **keywords)
+
+    monkeypatch.setattr(transformers_engine, "decode", decode)
+    return tried

@@ -1,0 +1,132 @@
+"""Plans and schedules, without processes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy_stages import toy
+
+from harness.runtime import (
+    Plan,
+    Stage,
+    StageFailed,
+    StageFinished,
+    StageSkipped,
+    StageStarted,
+    Store,
+    Tally,
+)
+from harness.runtime.plan import Schedule
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> list[Stage]:
+    """Draw up to 12 stages, each with inputs among those before it."""
+    stages: list[Stage] = []
+    for number in range(draw(st.integers(1, 12))):
+        chosen = draw(st.lists(st.sampled_from(stages), max_size=3)) if stages else []
+        stages.append(toy(draw(st.sampled_from(["draw", "total"])), *chosen, number=number))
+    return stages
+
+
+@settings(deadline=None)
+@given(graphs())
+def test_a_plan_has_each_stage_once_and_inputs_first(stages: list[Stage]) -> None:
+    plan = Plan(reversed(stages))
+    position = {stage.fingerprint: place for place, stage in enumerate(plan)}
+    assert len(plan) == len(position) == len(set(stages))
+    for stage in plan:
+        for needed in stage.inputs.values():
+            assert position[needed.fingerprint] < position[stage.fingerprint]
+
+
+@settings(deadline=None)
+@given(graphs(), st.data())
+def test_a_schedule_starts_a_stage_only_after_its_inputs(
+    stages: list[Stage], data: st.DataObject
+) -> None:
+    plan = Plan(stages)
+    schedule = Schedule(plan, plan.stages, {"draw": 1.0, "total": 2.0})
+    settled: set[Stage] = set()
+    failed: set[Stage] = set()
+    while schedule.ready:
+        stage = schedule.take()
+        assert stage not in settled
+        assert all(needed in settled - failed for needed in stage.inputs.values())
+        settled.add(stage)
+        if data.draw(st.booleans()):
+            schedule.finish(stage)
+        else:
+            lost = {stage, *schedule.fail(stage)}
+            failed |= lost
+            settled |= lost
+    assert settled == set(plan)
+
+
+def test_two_equal_stages_are_one_whatever_their_labels() -> None:
+    assert len(Plan([toy("draw", label="a"), toy("draw", label="b")])) == 1
+
+
+def test_the_longest_chain_goes_first() -> None:
+    """Chains: short draw 1 s; `a` 1 s then a total of 5 s, so 6 s; `a` before the draw."""
+    short, a = toy("draw", number=1), toy("draw", number=2)
+    plan = Plan([short, toy("total", a)])
+    durations = {"draw": 1.0, "total": 5.0}
+    assert plan.chains(plan, durations)[a.fingerprint] == 6.0
+    assert Schedule(plan, plan.stages, durations).take() == a
+
+
+def test_the_estimate_is_the_median_recorded_time_or_the_callers(tmp_path: Path) -> None:
+    """One draw is done, taking w s; left are two draws of w s and a total of 9 s by the table.
+
+    On one worker 2w + 9; on many, the chain of one draw and the total, w + 9.
+    """
+    store = Store(tmp_path)
+    draws = [toy("draw", number=number) for number in range(3)]
+    plan = Plan([*draws, toy("total", draws[2])])
+    with store.writing(draws[0]):
+        pass
+    w = store.manifest(draws[0].fingerprint)["wall_s"]
+    assert plan.durations(store, {"total": 9.0, "draw": 100.0}) == {"draw": w, "total": 9.0}
+    assert plan.remaining_s(store, 1, {"total": 9.0}) == pytest.approx(2 * w + 9)
+    assert plan.remaining_s(store, 8, {"total": 9.0}) == pytest.approx(w + 9)
+    assert plan.count(store)["draw"] == {"done": 1, "missing": 2}
+
+
+def test_the_tally_follows_the_events(tmp_path: Path) -> None:
+    """Draws are expected to take 10 s; 4 s into the first, 6 + 10 + 10 s are left on one worker.
+
+    It took 8 s, so the other two count 8 s each; one fails and its dependant (1 s) is skipped.
+    """
+    now = [0.0]
+    draws = [toy("draw", number=number) for number in range(3)]
+    total = toy("total", draws[2])
+    plan = Plan([*draws, total])
+    tally = Tally(plan, Store(tmp_path), 1, {"draw": 10.0, "total": 1.0}, clock=lambda: now[0])
+    tally.observe(StageStarted(draws[0]))
+    now[0] = 4.0
+    assert tally.remaining_s() == pytest.approx(6 + 10 + 10 + 1)
+    now[0] = 8.0
+    tally.observe(StageFinished(draws[0], 8.0))
+    assert tally.remaining_s() == pytest.approx(8 + 8 + 1)
+    tally.observe(StageFailed(draws[2], "why"))
+    tally.observe(StageSkipped(total, "because"))
+    assert (tally.total, tally.done, tally.failed, tally.skipped) == (4, 1, 1, 1)
+    assert tally.remaining_s() == pytest.approx(8)
+    assert tally.running == {}
+
+
+def test_two_thousand_stages_are_planned_in_well_under_a_second(tmp_path: Path) -> None:
+    common = {f"setting{number}": number / 7 for number in range(30)}
+    started = time.process_time()
+    last = toy("draw", **common)
+    for number in range(2000):
+        last = toy("total", last, number=number, **common)
+    plan = Plan([last])
+    plan.pending(Store(tmp_path))
+    assert len(plan) == 2001
+    assert time.process_time() - started < 1.0

@@ -1,0 +1,482 @@
+"""The store: whole entries or none, and every fault in one sentence."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.runtime import Stage, StageContext, Store, StoreError, collect_provenance
+from harness.runtime import store as store_module
+from harness.runtime.manifest import sealed
+from harness.runtime.provenance import git_state
+from harness.runtime.stage import ProgressWriter
+
+STAGE = Stage("train", 1, {"seed": 0}, {}, "seed 0 · dpo-1 · train 1")
+FP = STAGE.fingerprint
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def write(store: Store, text: str = "weights", stage: Stage = STAGE) -> Path:
+    with store.writing(stage) as output:
+        (output / "model").mkdir()
+        (output / "model" / "weights.txt").write_text(text)
+    return store.path(stage.fingerprint)
+
+
+def leftovers(store: Store) -> list[Path]:
+    return list((store.root / "tmp").iterdir())
+
+
+def test_a_stage_is_missing_then_done_and_its_manifest_says_all(store: Store) -> None:
+    """The digest is sha256 of the seven bytes `weights`, from `printf weights | sha256sum`."""
+    assert store.status(FP) == "missing"
+    with pytest.raises(StoreError, match="is not in the store"):
+        store.path(FP)
+    entry = write(store)
+    assert store.status(FP) == "done"
+    assert entry == store.open(FP) == store.root / "stages" / FP[:2] / FP
+    manifest = store.manifest(FP)
+    assert manifest["settings"] == {"seed": 0}
+    assert (manifest["kind"], manifest["version"], manifest["label"]) == ("train", 1, STAGE.label)
+    assert manifest["files"] == {
+        "model/weights.txt": {
+            "sha256": "9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a13eafdf33b2c",
+            "bytes": 7,
+        }
+    }
+    assert manifest["wall_s"] >= 0
+    assert manifest["started"] <= manifest["finished"]
+    assert set(manifest["provenance"]["versions"]) >= {"torch", "trl", "numpy"}
+    assert [m["fingerprint"] for m in store.stages()] == [FP]
+    assert leftovers(store) == []
+
+
+def test_an_exception_leaves_nothing(store: Store) -> None:
+    def attempt() -> None:
+        with store.writing(STAGE) as output:
+            (output / "half.txt").write_text("half")
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        attempt()
+    assert store.status(FP) == "missing"
+    assert leftovers(store) == []
+
+
+ASKED: dict[str, Callable[[Store], object]] = {
+    "status": lambda store: store.status(FP),
+    "path": lambda store: store.path(FP),
+    "manifest": lambda store: store.manifest(FP),
+    "open": lambda store: store.open(FP),
+    "progress": lambda store: store.progress(FP),
+    "stages": lambda store: list(store.stages()),
+    "check": lambda store: store.check(),
+}
+"""Whatever is asked about an entry."""
+
+
+def broken(store: Store) -> str:
+    """Return the one sentence that whoever asks about the entry is told, which names it."""
+    said = set()
+    for ask in ASKED.values():
+        with pytest.raises(StoreError) as caught:
+            ask(Store(store.root))
+        said.add(str(caught.value))
+    (sentence,) = said
+    assert f"delete {store.root / 'stages' / FP[:2] / FP} and run" in sentence
+    assert FP[:12] in sentence
+    assert "\n" not in sentence
+    return sentence
+
+
+def crafted(entry: Path, **changes: object) -> None:
+    """Give an entry a manifest that somebody made, with the digest that it should have."""
+    fields = json.loads((entry / "stage.json").read_text()) | changes
+    del fields["digest"]
+    (entry / "stage.json").write_bytes(sealed(fields))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "cut off or is not JSON"),
+        ('{"kind": "train", "ver', "cut off or is not JSON"),
+        ("[]", "holds no JSON object"),
+        ("{}", "Field required"),
+        ("\x00\xff", "cut off or is not JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a":' * 70 + "1" + "}" * 70, "nested too deeply"),
+        ('{"version": NaN}', "cut off or is not JSON"),
+        ('{"version": ' + "9" * 5000 + "}", "cut off or is not JSON"),
+    ],
+)
+def test_a_broken_manifest_is_named_until_the_next_write_replaces_it(
+    store: Store, text: str, said: str
+) -> None:
+    entry = write(store)
+    (entry / "stage.json").write_text(text)
+    assert said in broken(store)
+    write(store, "second")
+    assert (store.open(FP) / "model" / "weights.txt").read_text() == "second"
+    assert leftovers(store) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"files": {"x": 5}},
+        {"files": {"x": {"sha256": "0" * 64, "bytes": -1}}},
+        {"files": {"x": {"sha256": "0" * 64, "bytes": True}}},
+        {"files": {"x": {"sha256": "0" * 63, "bytes": 1}}},
+        {"files": {"x": {"sha256": "0" * 64, "bytes": 1, "mode": 7}}},
+        {"files": {"x" * 5000: {"sha256": "0" * 64, "bytes": 1}}},
+        {"files": {"../../../secret": {"sha256": "0" * 64, "bytes": 1}}},
+        {"files": {"/etc/passwd": {"sha256": "0" * 64, "bytes": 1}}},
+        {"files": {"a\0b": {"sha256": "0" * 64, "bytes": 1}}},
+        {"files": []},
+        {"inputs": {"prompts": "../../x"}},
+        {"inputs": {"prompts": "a" * 5000}},
+        {"settings": {"seed": 1}},
+        {"settings": 7},
+        {"kind": None},
+        {"label": ["x"]},
+        {"version": "1"},
+        {"wall_s": "1"},
+        {"cpu_s": -1.0},
+        {"started": "yesterday"},
+        {"finished": "2024-01-01T00:00:00"},
+        {"provenance": {}},
+        {"unknown": 1},
+        {"fingerprint": "0" * 64},
+    ],
+)  # fmt: skip
+def test_a_crafted_manifest_is_one_sentence(store: Store, changes: dict[str, object]) -> None:
+    """Each is sealed as a manifest should be: what is wrong is its form alone."""
+    crafted(write(store), **changes)
+    assert "stage.json" in broken(store)
+
+
+def test_a_manifest_without_a_digest_is_read_as_it_was_before_there_was_one(store: Store) -> None:
+    """A store that was written earlier, here with other white space, gives the same manifest."""
+    path = write(store) / "stage.json"
+    before = store.manifest(FP)
+    fields = json.loads(path.read_text())
+    del fields["digest"]
+    path.write_text(json.dumps(fields))
+    later = Store(store.root)
+    assert later.manifest(FP) == before
+    assert "digest" not in before
+    assert later.check() == [FP]
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda entry: (entry / "stage.json").unlink(), "stage.json is missing"),
+        (lambda entry: (shutil.rmtree(entry), entry.mkdir()), "stage.json is missing"),
+        (lambda entry: (shutil.rmtree(entry), entry.write_text("x")), "stage.json is missing"),
+        (lambda entry: linked(entry), "it is a link"),
+        (lambda entry: linked(entry / "stage.json"), "stage.json is not a plain file"),
+        (
+            lambda entry: ((entry / "stage.json").unlink(), os.mkfifo(entry / "stage.json")),
+            "stage.json is not a plain file",
+        ),
+    ],
+)
+def test_an_entry_without_its_manifest_is_broken_and_is_replaced(
+    store: Store, damage: Callable[[Path], object], said: str
+) -> None:
+    damage(write(store))
+    assert said in broken(store)
+    write(store)
+    assert store.check() == [FP]
+
+
+def linked(path: Path) -> None:
+    """Move something out of the store and put a link to it in its place."""
+    store = next(parent for parent in path.parents if parent.name == "store")
+    path.symlink_to(path.rename(store.parent / "moved"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda file: file.unlink(), "is missing"),
+        (lambda file: file.write_text("weight"), "has 6 bytes instead of 7"),
+        (lambda file: file.write_text("wEights"), "digest differs"),
+    ],
+)
+def test_a_damaged_file_is_named_with_its_stage_and_what_to_do(
+    store: Store, damage: Callable[[Path], object], said: str
+) -> None:
+    entry = write(store)
+    store.open(FP)
+    damage(entry / "model" / "weights.txt")
+    with pytest.raises(StoreError, match=said) as caught:
+        store.open(FP)
+    for word in ("model/weights.txt", "dpo-1 · train 1", str(entry), "delete"):
+        assert word in str(caught.value)
+
+
+def test_a_manifest_of_another_stage_is_found_out(store: Store) -> None:
+    crafted(write(store), settings={"seed": 1})
+    assert "describes another stage" in broken(store)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda entry: (entry / "more.txt").write_text("x"), "more.txt was not written there"),
+        (lambda entry: (entry / "model" / ".x").write_text("x"), "model/.x was not written there"),
+        (lambda entry: (entry / "link").symlink_to("/etc"), "link was not written there"),
+        (lambda entry: os.mkfifo(entry / "pipe"), "pipe was not written there"),
+        (lambda entry: linked(entry / "model" / "weights.txt"), "is not a plain file"),
+        (lambda entry: linked(entry / "model"), "weights.txt is missing"),
+    ],
+)
+def test_what_was_not_written_is_refused(
+    store: Store, damage: Callable[[Path], object], said: str
+) -> None:
+    """A link to the same bytes is refused too: what it leads to can change unseen."""
+    damage(write(store))
+    for verify in (store.verify, lambda _: store.check()):
+        with pytest.raises(StoreError, match=said) as caught:
+            verify(FP)
+        assert "dpo-1 · train 1" in str(caught.value)
+
+
+def test_a_check_names_all_that_is_broken_and_all_that_is_not_of_the_store(store: Store) -> None:
+    others = [Stage("train", 1, {"seed": seed}, {}, f"seed {seed}") for seed in (1, 2, 3)]
+    for stage in others:
+        write(store, stage=stage)
+    write(store)
+    assert store.check() == sorted([FP, *(stage.fingerprint for stage in others)])
+    (store.path(others[0].fingerprint) / "stage.json").write_text("{")
+    (store.path(others[1].fingerprint) / "model" / "weights.txt").write_text("weighty")
+    (store.root / "failures").mkdir()
+    (store.root / "failures" / f"{FP}.json").write_bytes(b"\xff")
+    with pytest.raises(StoreError, match=r"^3 things in the store are broken:") as caught:
+        store.check()
+    for name in (others[0].fingerprint[:12], "'seed 2'", f"{FP}.json"):
+        assert name in str(caught.value)
+    assert "seed 3" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["stages/ab/x", "stages/x", "stages/ab/" + "c" * 64])
+def test_what_is_no_stage_among_the_stages_is_named(store: Store, name: str) -> None:
+    """An entry whose folder was renamed would otherwise be gone without a word."""
+    write(store)
+    path = store.root / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("x")
+    with pytest.raises(StoreError, match="is no stage of the store: move it away"):
+        store.check()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"reason": 1}', "[" * 100_000, "\ud800", "\x00", '{"at": 1e999}']
+)
+def test_a_broken_failure_record_is_one_sentence(store: Store, text: str) -> None:
+    store.record_failure(STAGE, "ValueError: x", "")
+    path = store.root / "failures" / f"{FP}.json"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(StoreError, match=f"{path} is broken, it .*: delete it$"):
+        store.failure(FP)
+
+
+def test_a_failure_with_text_that_cannot_be_written_is_kept_without_it(store: Store) -> None:
+    store.record_failure(STAGE, "no file \udcff.txt", "")
+    failure = store.failure(FP)
+    assert failure is not None
+    assert failure["reason"] == "no file ?.txt"
+
+
+def test_what_could_not_be_read_again_is_not_written(store: Store) -> None:
+    stage = Stage("train", 1, {"seed": 0}, {}, "x" * 2000)
+    with pytest.raises(StoreError, match=r"cannot be stored: stage\.json has another form"):
+        write(store, stage=stage)
+    assert store.status(stage.fingerprint) == "missing"
+    assert leftovers(store) == []
+
+
+def test_a_file_is_digested_once_until_it_changes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = write(store)
+    store.open(FP)
+    read: list[str] = []
+    real = Path.open
+    monkeypatch.setattr(
+        Path, "open", lambda self, *args, **kw: (read.append(self.name), real(self, *args, **kw))[1]
+    )
+    store.open(FP)
+    assert read == []
+    os.utime(entry / "model" / "weights.txt", ns=(1, 1))
+    store.open(FP)
+    assert read == ["weights.txt"]
+
+
+def test_of_two_writers_the_first_to_finish_wins(store: Store) -> None:
+    with store.writing(STAGE) as late:
+        (late / "who.txt").write_text("late")
+        with store.writing(STAGE) as early:
+            (early / "who.txt").write_text("early")
+        assert store.sweep() == 0, "a sweep must spare a live writer"
+    assert (store.open(FP) / "who.txt").read_text() == "early"
+    assert leftovers(store) == []
+
+
+def test_a_sweep_removes_what_dead_processes_left(store: Store) -> None:
+    """A child writes half an output and is gone without a word; its lock goes with it."""
+    child = os.fork()
+    if child == 0:
+        with store.writing(STAGE) as output:
+            (output / "half.txt").write_text("half")
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert len(leftovers(store)) == 2
+    assert store.sweep() == 1
+    assert leftovers(store) == []
+    assert store.status(FP) == "missing"
+
+
+@pytest.mark.parametrize("step", ["seal_files", "write_manifest", "flush_folder"])
+def test_a_full_disk_is_one_sentence_and_nothing_half_written_is_seen(
+    store: Store, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "somewhere")
+
+    monkeypatch.setattr(store_module, step, full)
+    with pytest.raises(StoreError, match=r"^the disk is full while storing 'seed 0"):
+        write(store)
+    assert store.status(FP) == "missing"
+    assert leftovers(store) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (OSError(errno.EDQUOT, "Quota"), "the disk quota is used up"),
+        (RuntimeError("I/O error: No space left on device (os error 28)"), "the disk is full"),
+        (PermissionError(errno.EACCES, "Permission denied", "/there/x"), "denied on /there/x"),
+        (OSError(errno.EROFS, "Read-only", "/there/x"), "read-only on /there/x"),
+    ],
+)
+def test_storage_faults_of_the_writing_code_are_sentences_too(
+    store: Store, fault: Exception, said: str
+) -> None:
+    def attempt() -> None:
+        with store.writing(STAGE):
+            raise fault
+
+    with pytest.raises(StoreError, match=said):
+        attempt()
+    assert leftovers(store) == []
+
+
+def test_a_failure_is_kept_until_cleared_or_until_the_stage_succeeds(store: Store) -> None:
+    store.record_failure(STAGE, "ValueError: x", "Traceback ...")
+    assert store.status(FP) == "failed"
+    failure = store.failure(FP)
+    assert failure is not None
+    assert (failure["reason"], failure["traceback"]) == ("ValueError: x", "Traceback ...")
+    store.clear_failure(FP)
+    assert (store.status(FP), store.failure(FP)) == ("missing", None)
+    store.record_failure(STAGE, "again", "")
+    write(store)
+    assert (store.status(FP), store.failure(FP)) == ("done", None)
+    assert leftovers(store) == []
+
+
+def test_curves_are_read_as_they_were_reported(store: Store) -> None:
+    with store.writing(STAGE) as output:
+        context = StageContext({}, {}, output, 0, ProgressWriter(output).write)
+        context.report(1, {"loss": 0.1, "accuracy": 1})
+        context.report(2, {"loss": math.nan})
+    first, second = store.progress(FP)
+    assert (first.step, first.metrics) == (1, {"loss": 0.1, "accuracy": 1.0})
+    assert math.isnan(second.metrics["loss"])
+
+
+def test_a_stage_without_curves_has_none(store: Store) -> None:
+    write(store)
+    assert store.progress(FP) == []
+
+
+def test_a_link_or_a_manifest_in_an_output_is_refused(store: Store, tmp_path: Path) -> None:
+    def link() -> None:
+        with store.writing(STAGE) as output:
+            (output / "link").symlink_to(tmp_path)
+
+    def manifest() -> None:
+        with store.writing(STAGE) as output:
+            (output / "stage.json").write_text("{}")
+
+    with pytest.raises(StoreError, match="not a plain file"):
+        link()
+    with pytest.raises(StoreError, match="the store's own file"):
+        manifest()
+
+
+def test_a_folder_that_is_no_checkout_has_no_commit(tmp_path: Path) -> None:
+    assert git_state(tmp_path) == (None, None)
+    assert collect_provenance(threads=3, root=tmp_path)["threads"] == 3
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Return a checkout with one commit: code, a declaration, published results, a page."""
+    root = tmp_path / "checkout"
+    for name in ("harness/code.py", "experiments/table1.yaml", "results/report.md", "README.md"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("as committed\n", encoding="utf-8")
+    for arguments in (
+        ("init", "-q"),
+        ("add", "."),
+        ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "all"),
+    ):
+        subprocess.run(["git", "-C", str(root), *arguments], check=True, capture_output=True)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("file", "dirty"),
+    [
+        ("report.html", False),
+        ("harness/report.html", False),
+        ("results/report.md", False),
+        ("results/micro/new/report.md", False),
+        ("README.md", False),
+        ("harness/code.py", True),
+        ("harness/new/code.py", True),
+        ("experiments/table1.yaml", True),
+        ("ablations/table 4.yaml", True),
+    ],
+)
+def test_only_what_decides_numbers_makes_a_checkout_changed(
+    checkout: Path, file: str, dirty: bool
+) -> None:
+    """A report written into the checkout, or published, is no change of what computed it."""
+    commit, before = git_state(checkout)
+    assert (len(commit or ""), before) == (40, False)
+    (checkout / file).parent.mkdir(parents=True, exist_ok=True)
+    (checkout / file).write_text("written since\n", encoding="utf-8")
+    assert git_state(checkout) == (commit, dirty)
+
+
+def test_a_file_of_the_code_that_was_taken_away_makes_a_checkout_changed(checkout: Path) -> None:
+    (checkout / "harness" / "code.py").unlink()
+    assert git_state(checkout)[1] is True
