@@ -89,8 +89,8 @@ def evaluate(
         UserError: There is no such benchmark, or an option is wrong or missing.
         HarnessError: An endpoint failed, or the budget is used up.
     """
-    from harness.benchmarking import live, published
-    from harness.benchmarking.benchmarks import check_annotator, open_benchmark, score_file
+    from harness.benchmarking import live
+    from harness.benchmarking.benchmarks import check_annotator, kept, open_benchmark, score_file
     from harness.benchmarking.options import EvaluateOptions
     from harness.evaluation.benchmark_archive import FILE
 
@@ -99,7 +99,7 @@ def evaluate(
         file = Path(judgments)
         scored = score_file(benchmark, file, asked)
         if asked.track:
-            live.track(published.kept(scored, file), _ignore)
+            live.track(kept(scored, file), _ignore)
         return scored
     opened, own_judge = open_benchmark(benchmark, asked)
     chosen = check_annotator(annotator) if benchmark == "alpaca-eval" else ""

@@ -257,15 +257,15 @@ def validate() -> Validation:
 
 def _shipped() -> Iterator[tuple[Path, Callable[[], object]]]:
     """Yield each further file of YAML that ships with the package, and what reads it."""
-    from harness.cost import assumptions, hardware, shapes
+    from harness.cost import assumptions as cost
     from harness.endpoint.prices import SHIPPED, read_prices
     from harness.registry.training import configuration_file, shipped_configurations
     from harness.registry.yaml_reader import read_yaml
     from harness.worlds.real.templates import OWN_TEMPLATES, read_templates
 
-    yield assumptions.FILE, assumptions.assumptions
-    yield hardware.FILE, hardware.known_gpus
-    yield shapes.FILE, shapes.known_shapes
+    yield cost.ASSUMPTIONS, cost.assumptions
+    yield cost.GPUS, cost.known_gpus
+    yield cost.SHAPES, cost.known_shapes
     yield OWN_TEMPLATES, partial(read_templates, OWN_TEMPLATES)
     yield SHIPPED, read_prices
     for name in shipped_configurations():

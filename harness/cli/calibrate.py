@@ -149,7 +149,7 @@ def _calibrate(
 
 def _read(name: str, data: Path, published: Path) -> tuple[Benchmark, list[Evaluation]]:
     """Return a benchmark, and what was published of some outputs on it."""
-    from harness.benchmarking import published as files
+    from harness.benchmarking import benchmarks as files
     from harness.evaluation.benchmark_kinds import AlpacaEval, ArenaHard, MtBench
     from harness.evaluation.benchmark_length_control import LengthControl
 

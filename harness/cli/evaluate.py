@@ -67,16 +67,15 @@ def arena_hard(
     as_json: JsonOption = False,
 ) -> None:
     """Judge answers to 500 questions against gpt-4-0314, or score a file of verdicts."""
-    from harness.benchmarking import published
-    from harness.benchmarking.benchmarks import open_benchmark
+    from harness.benchmarking import benchmarks
 
     file = battles or judgments
     if file is not None:
         options.check_published("--battles" if battles is not None else "--judgments")
-        found = published.arena_hard(battles, judgments, options.judge, options.data)
+        found = benchmarks.arena_hard(battles, judgments, options.judge, options.data)
         show_published(found, file, track=options.track, as_json=as_json)
         return
-    _judge(*open_benchmark("arena-hard", options), options, as_json=as_json)
+    _judge(*benchmarks.open_benchmark("arena-hard", options), options, as_json=as_json)
 
 
 @group.command(

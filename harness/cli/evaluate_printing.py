@@ -124,13 +124,13 @@ def show_published(found: Sequence[Evaluation], file: Path, *, track: bool, as_j
 
     What cannot be kept or tracked is a warning: the scores are on the terminal.
     """
-    from harness.benchmarking import live, published
+    from harness.benchmarking import benchmarks, live
 
     show(found, as_json)
     if not track:
         return
     try:
-        paths = published.kept(found, file)
+        paths = benchmarks.kept(found, file)
     except HarnessError as error:
         warn(str(error))
         return

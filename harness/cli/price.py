@@ -94,7 +94,7 @@ def _print_kinds(out: Console, price: Price) -> None:
 
 
 def _print_calls(out: Console, price: Price) -> None:
-    from harness.cost.calls import price_of
+    from harness.cost.costing import price_of
     from harness.endpoint.prices import read_prices
 
     if not price.calls:

@@ -1,18 +1,75 @@
-"""What every kind of stage's cost is made of: lengths of texts, bytes, and timed work."""
+"""What the cost of every kind of stage is made of: requests, texts, bytes, and timed work.
+
+Requests are counted as they are when nothing fails; of rewrites a share is asked for again. Prices
+are those that a user gives for a role (`HARNESS_CREATOR_PRICE`), else the list's
+(`harness.endpoint.prices`). A model without a price has none, which is not zero.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness.cost.assumptions import Assumptions
-from harness.cost.calls import Calls, calls
+from harness.cost.assumptions import Assumptions, Hardware, Shape, shape_of
 from harness.cost.gpu_time import GpuTime
-from harness.cost.hardware import Hardware
-from harness.cost.shapes import Shape, shape_of
 from harness.cost.sizes import Prompts, Sizes, base_policy
+from harness.endpoint.prices import Price, parse_price, read_prices
 from harness.registry.profile import Profile
 from harness.runtime.stage import Stage
+from harness.worlds.real.access import Role
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Requests of one kind to one model.
+
+    Attributes:
+        role: whose requests they are.
+        model: who is asked.
+        requests: how many.
+        prompt_tokens: tokens of all prompts together.
+        completion_tokens: tokens of all replies together.
+    """
+
+    role: Role
+    model: str
+    requests: float
+    prompt_tokens: float
+    completion_tokens: float
+
+    @property
+    def usd(self) -> float | None:
+        """Their price in dollars; None where the model's price is not known."""
+        price = price_of(self.role, self.model)
+        if price is None:
+            return None
+        return price.of(round(self.prompt_tokens), round(self.completion_tokens))
+
+    def __add__(self, other: Calls) -> Calls:
+        return Calls(
+            self.role,
+            self.model,
+            self.requests + other.requests,
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+        )
+
+
+def calls(role: Role, model: str, requests: float, prompt: float, reply: float) -> Calls:
+    """Return requests with a mean length of prompt and reply, in tokens."""
+    return Calls(role, model, requests, requests * prompt, requests * reply)
+
+
+def price_of(role: Role, model: str) -> Price | None:
+    """Return the price of a role's model: the user's, else the list's; None if neither has one.
+
+    Raises:
+        UserError: the user's price cannot be read.
+    """
+    variable = f"HARNESS_{role}_PRICE"
+    text = os.environ.get(variable)
+    return parse_price(variable, text) if text else read_prices().of(model)
 
 
 @dataclass(frozen=True)

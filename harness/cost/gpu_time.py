@@ -18,9 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.cost.assumptions import GpuUse
-from harness.cost.hardware import Hardware
-from harness.cost.shapes import Shape
+from harness.cost.assumptions import GpuUse, Hardware, Shape
 
 
 @dataclass(frozen=True)

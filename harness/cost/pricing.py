@@ -1,18 +1,16 @@
-"""What a plan costs: the sum over its distinct stages that are not done."""
+"""What a plan costs, the sum over its distinct stages that are not done, and what it may cost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.cost.assumptions import Assumptions, assumptions, listed
-from harness.cost.calls import Calls, price_of
-from harness.cost.costing import Costing, StageCost
-from harness.cost.hardware import Hardware
-from harness.cost.shapes import shape_of
-from harness.cost.stage_cost import stage_cost
+from harness.cost.assumptions import Assumptions, Hardware, assumptions, listed, shape_of
+from harness.cost.costing import Calls, Costing, StageCost, price_of
+from harness.cost.stages import stage_cost
 from harness.endpoint.prices import Retirement, read_prices
+from harness.errors import UserError
 from harness.registry.profile import Profile
 from harness.runtime.stage import Stage
 from harness.worlds.real.access import Role
@@ -221,3 +219,64 @@ def _models(stages: Iterable[Stage], assumed: Assumptions) -> dict[str, float | 
                 size = None if shape is None else shape.parameters * float(assumed.disk.parameter)
                 found[identity.partition("@")[0]] = size
     return found
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What may be spent; None for no limit.
+
+    Attributes:
+        gpu_hours: GPU hours.
+        usd: dollars to sellers of models.
+
+    Raises:
+        UserError: a limit is below 0.
+    """
+
+    gpu_hours: float | None = None
+    usd: float | None = None
+
+    def __post_init__(self) -> None:
+        for option, value in (("--max-gpu-hours", self.gpu_hours), ("--budget-usd", self.usd)):
+            if value is not None and not 0.0 <= value < float("inf"):
+                raise UserError(f"`{option} {value:g}` is no limit; give a number, 0 or more")
+
+
+def over_limits(price: Price, limits: Limits) -> str | None:
+    """Return in a sentence which limits a price passes, or cannot be held against; None if none.
+
+    The estimate itself is compared, not its upper end; a price that equals a limit keeps it.
+    """
+    reasons = [*_over_hours(price, limits.gpu_hours), *_over_budget(price, limits.usd)]
+    return "; ".join(reasons) if reasons else None
+
+
+def _over_hours(price: Price, limit: float | None) -> Iterator[str]:
+    if limit is None:
+        return
+    if price.unknown:
+        yield (
+            f"--max-gpu-hours cannot be held, because {'; '.join(price.unknown)}; add its shape to "
+            "harness/cost/model_shapes.yaml or leave the limit out"
+        )
+    elif price.gpu_hours > limit:
+        yield (
+            f"the plan takes about {price.gpu_hours:,.1f} GPU hours and --max-gpu-hours is "
+            f"{limit:,g}; raise it, or ask for fewer rows or seeds"
+        )
+
+
+def _over_budget(price: Price, limit: float | None) -> Iterator[str]:
+    if limit is None:
+        return
+    for call in price.unpriced:
+        yield (
+            f"--budget-usd needs the price of {call.model}, which is not known; give it in "
+            f"HARNESS_{call.role}_PRICE, as dollars for a million tokens in and out (`1.25,5`; "
+            "`0,0` for a model of your own)"
+        )
+    if not price.unpriced and price.usd > limit:
+        yield (
+            f"the plan costs about ${price.usd:,.2f} and --budget-usd is {limit:,g}; raise it, or "
+            "ask for fewer rows or seeds"
+        )

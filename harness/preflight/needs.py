@@ -155,7 +155,7 @@ def _engine(engine: str) -> Need:
 
 def _gpus(profile: Profile, machine: Machine) -> Iterator[Need]:
     """Yield the GPUs that a profile is meant for, by number and memory."""
-    from harness.cost.hardware import hardware_of
+    from harness.cost.assumptions import hardware_of
 
     wanted = hardware_of(profile)
     if wanted is None:
@@ -257,8 +257,7 @@ def _model(model: str) -> Need:
 
 def _disk(profile: Profile, machine: Machine, lacking: list[str]) -> Need:
     """Return the disk for what is to be downloaded, and for one training of the policy."""
-    from harness.cost.assumptions import assumptions
-    from harness.cost.shapes import shape_of
+    from harness.cost.assumptions import assumptions, shape_of
 
     each = assumptions().disk
     sizes = [shape_of(model) for model in lacking]

@@ -10,7 +10,7 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from harness.cost.limits import Limits, over_limits
+from harness.cost.pricing import Limits, over_limits
 from harness.errors import HarnessError, UserError
 from harness.registry.profile import Profile
 from harness.runtime import (
@@ -203,7 +203,7 @@ class RunPlan:
                     "`--gpus`, `--max-gpu-hours` and `--budget-usd`"
                 )
             return None
-        from harness.cost.hardware import hardware_of
+        from harness.cost.assumptions import hardware_of
         from harness.cost.pricing import price
 
         hardware = hardware_of(profile, self.options.gpu, self.options.gpus)

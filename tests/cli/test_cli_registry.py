@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.cli.tables import profiles_in_short
-from harness.cost import assumptions, hardware, shapes
+from harness.cost import assumptions as cost
 from harness.project import PACKAGE, declaration_dirs
 from harness.registry import documents, yaml_reader
 from harness.registry.declared import all_profiles, all_tables
@@ -117,7 +117,7 @@ def test_validate_reads_every_declaration_there_is(
     real = yaml_reader.read_text
     for module in (yaml_reader, documents):
         monkeypatch.setattr(module, "read_text", lambda path: (read.add(path), real(path))[1])
-    for cached in (hardware.known_gpus, shapes.known_shapes, assumptions.assumptions):
+    for cached in (cost.known_gpus, cost.known_shapes, cost.assumptions):
         cached.cache_clear()
     assert says("validate", "validate")["ok"]
     places = [*declaration_dirs(), PACKAGE]
@@ -130,7 +130,7 @@ def test_validate_reads_every_declaration_there_is(
         "harness.sweep.declaration.FOLDER",
         "harness.registry.deviations.FILE",
         "harness.worlds.real.templates.OWN_TEMPLATES",
-        "harness.cost.shapes.FILE",
+        "harness.cost.assumptions.SHAPES",
     ],
 )
 def test_validate_names_the_problems_of_further_declarations(
@@ -138,7 +138,7 @@ def test_validate_names_the_problems_of_further_declarations(
 ) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("strange: 1\nstrange: 2\n", encoding="utf-8")
-    shapes.known_shapes.cache_clear()
+    cost.known_shapes.cache_clear()
     monkeypatch.setattr(target, tmp_path if target.endswith("FOLDER") else wrong)
     problems = says("validate", "validate", code=2)["problems"]
     assert {(p["file"], p["line"]) for p in problems} >= {(str(wrong), 1), (str(wrong), 2)}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.cost.assumptions import assumptions
+from harness.cost.assumptions import Hardware, assumptions, hardware_of
 from harness.cost.costing import Costing
-from harness.cost.hardware import Hardware, hardware_of
 from harness.registry.profile import Profile, load_profiles
 from harness.trainer.plan import Planner
 from harness.worlds.real.planning import RealWorld

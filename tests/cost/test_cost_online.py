@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.cost.assumptions import Hardware
 from harness.cost.costing import Costing
-from harness.cost.hardware import Hardware
-from harness.cost.online import count_steps
 from harness.cost.pricing import price
-from harness.cost.stage_cost import stage_cost
+from harness.cost.sizes import count_steps
+from harness.cost.stages import stage_cost
 from harness.eva.evolving import Prompt, Rewrite
 from harness.eva.minibatch import StreamSettings
 from harness.eva.stream import PromptStream

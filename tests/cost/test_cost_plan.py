@@ -6,12 +6,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from harness.cost.assumptions import listed
+from harness.cost.assumptions import Hardware, hardware_of, known_gpus, listed
 from harness.cost.costing import Costing
-from harness.cost.hardware import Hardware, hardware_of, known_gpus
-from harness.cost.limits import Limits, over_limits
-from harness.cost.pricing import Price, price
-from harness.cost.stage_cost import stage_cost
+from harness.cost.pricing import Limits, Price, over_limits, price
+from harness.cost.stages import stage_cost
 from harness.errors import UserError
 from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe

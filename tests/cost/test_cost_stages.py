@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.cost.assumptions import assumptions
+from harness.cost.assumptions import Hardware, assumptions, known_shapes, shape_of
 from harness.cost.costing import Costing
 from harness.cost.gpu_time import GpuTime
-from harness.cost.hardware import Hardware
-from harness.cost.shapes import known_shapes, shape_of
-from harness.cost.stage_cost import BY_KIND, stage_cost
+from harness.cost.stages import BY_KIND, stage_cost
 from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe
 from harness.registry.training import Hardware as Trained

@@ -122,7 +122,7 @@ HEAVY = (
     "harness.evaluation.benchmark_homes.fetch",
     "harness.endpoint.client.Client.ask",
     "harness.evaluation.lm_eval_run.measure",
-    "harness.benchmarking.local.answer",
+    "harness.benchmarking.live.answer_locally",
     "os.execve",
 )
 """What verbs do that takes long, or reaches out."""
