@@ -23,7 +23,9 @@ __all__ = [
     "RunPlan",
     "Selection",
     "UserError",
+    "benchmark",
     "evaluate",
+    "judge",
     "list_profiles",
     "list_tables",
     "load",
@@ -38,6 +40,8 @@ _HOMES = {
     "RunPlan": "harness.selection.planning",
     "Selection": "harness.selection.selection",
     "UserError": "harness.errors",
+    "benchmark": "harness.extensions",
+    "judge": "harness.extensions",
     "loss": "harness.extensions",
     "metric": "harness.extensions",
 }
@@ -46,7 +50,7 @@ _HOMES = {
 if TYPE_CHECKING:
     from harness.api import evaluate, list_profiles, list_tables, load, verify
     from harness.errors import HarnessError, UserError
-    from harness.extensions import loss, metric
+    from harness.extensions import benchmark, judge, loss, metric
     from harness.selection.planning import RunPlan
     from harness.selection.reporting import Report
     from harness.selection.selection import Selection

@@ -110,7 +110,7 @@ def test_mistakes_are_errors_of_the_harness() -> None:
 
 def test_published_judgments_are_scored(folder: Path) -> None:
     """Two ratings, 4 and 8: the mean of the first turn is 4, of both 6."""
-    from harness.evaluation.benchmark_result import Evaluation
+    from harness.evaluation.scores import Evaluation
 
     records = [_rating(1, 4), _rating(2, 8)]
     file = folder / "judgments.jsonl"

@@ -121,7 +121,7 @@ class Price:
                 "complete": not self.unpriced,
                 "calls": [_call_json(call) for call in self.calls],
                 "prices": read_prices().origin,
-                "retirements": [retirement.as_json() for retirement in self.retirements],
+                "retirements": [one.model_dump(mode="json") for one in self.retirements],
             },
             "disk_gb": {
                 "total": self.disk / GB,

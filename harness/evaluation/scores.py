@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from harness.errors import HarnessError, UserError
 from harness.statistics.intervals import mean_interval
+from harness.strict import Strict
 
 FloatArray = npt.NDArray[np.float64]
 Interval = tuple[float, float] | None
@@ -89,10 +90,8 @@ class BenchmarkScore:
         return float(values.std(ddof=1) / np.sqrt(len(values)))
 
 
-class Summary(BaseModel):
+class Summary(Strict):
     """One model's scores under one judge, as `harness evaluate --json` prints them."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     benchmark: str
     model: str
@@ -108,7 +107,7 @@ class Summary(BaseModel):
     intervals: dict[str, Interval]
     """Lower and upper end of the 95% interval of each score."""
     per_category: dict[str, float | None]
-    tasks: dict[str, dict[str, Any]] = {}
+    tasks: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Of lm-eval alone: the task behind each score (its metric, version, shots, documents)."""
 
     def as_json(self) -> dict[str, Any]:

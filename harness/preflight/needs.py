@@ -347,7 +347,7 @@ def retirements(profile: Profile) -> Iterator[Need]:
         if model not in known:
             continue
         variable = f"HARNESS_{role}_URL"
-        gone = known[model].is_past and not os.environ.get(variable)
+        gone = known[model].past and not os.environ.get(variable)
         yield Need(
             f"retirement of the {role.lower()} {model}",
             "missing" if gone and required else "advised",
@@ -374,7 +374,7 @@ def two_parts(sentence: str) -> tuple[str, str]:
 
 
 def _calibrations(profile: Profile) -> Iterator[Need]:
-    from harness.evaluation.calibration_record import candidates
+    from harness.evaluation.calibration import candidates
     from harness.project import calibrations_dir
 
     for one in candidates(profile, calibrations_dir()):

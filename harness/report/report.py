@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from harness.evaluation.calibration_record import Calibration
-from harness.evaluation.calibration_record import states as calibration_states
+from harness.evaluation.calibration import Calibration
+from harness.evaluation.calibration import states as calibration_states
 from harness.project import calibrations_dir
 from harness.registry.profile import Profile, benchmark_of
 from harness.registry.schema import Column, Row, Table

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.evaluation import benchmark_archive
+from harness.evaluation import archive
 from harness.tracking.database import chosen_uri, open_server, reached, write_lock
 from harness.tracking.notes import Notes
 from harness.tracking.patience import attempt
@@ -29,37 +29,37 @@ def evaluation_record(path: Path) -> Record:
     """Return what MLflow should hold of an evaluation.
 
     Args:
-        path: Its file, as `harness.evaluation.benchmark_archive` keeps it.
+        path: Its file, as `harness.evaluation.archive` keeps it.
 
     Raises:
         HarnessError: The file cannot be read.
     """
-    found = benchmark_archive.load(path)
-    source, finished = found["source"], milliseconds(found["finished"])
+    found = archive.load(path)
+    source, finished = found.source, milliseconds(found.finished)
     metrics = _metrics(found)
-    benchmark, judge = found["benchmark"], found["judge"] or "not said"
-    identity = ["evaluation", benchmark, found["model"], judge, *sorted(source.items())]
+    benchmark, judge = found.benchmark, found.judge or "not said"
+    identity = ["evaluation", benchmark, found.model, judge, *sorted(source.items())]
     return Record(
         experiment=f"evaluations/{benchmark}",
         note=NOTE.format(benchmark),
         identity=sha256([list(part) if isinstance(part, tuple) else part for part in identity]),
-        name=f"{found['model']} · {judge}",
+        name=f"{found.model} · {judge}",
         status="FINISHED",
         start_ms=finished,
         end_ms=finished,
         params={
             "benchmark": benchmark,
-            "model": found["model"],
+            "model": found.model,
             "judge": judge,
             **{f"source.{name}": join([value]) for name, value in source.items()},
-            **_task_params(found.get("tasks", {})),
+            **_task_params(found.tasks),
         },
         tags={
             "folder": str(path.parent),
             "replies": _replies(path.parent),
-            "n": str(found["n"]),
-            "n_missing": str(found["n_missing"]),
-            **{f"note.{name}": text[:LONGEST_TAG] for name, text in found["notes"].items()},
+            "n": str(found.n),
+            "n_missing": str(found.n_missing),
+            **{f"note.{name}": text[:LONGEST_TAG] for name, text in found.notes.items()},
         },
         scores_digest=sha256({name: repr(value) for name, value in metrics.items()}),
         read_scores=lambda: metrics,
@@ -100,7 +100,7 @@ class EvaluationTracker:
             TrackingError: MLflow cannot be reached, or refuses what is written.
             HarnessError: An evaluation cannot be read.
         """
-        files = benchmark_archive.all_kept(self._work_dir / "evaluations")
+        files = archive.all_kept(self._work_dir / "evaluations")
         return self._apply([evaluation_record(path) for path in files])
 
     def _apply(self, records: list[Record]) -> Counter[str]:
@@ -116,15 +116,15 @@ class EvaluationTracker:
         return changes
 
 
-def _metrics(found: Mapping[str, Any]) -> dict[str, float]:
+def _metrics(found: archive.Kept) -> dict[str, float]:
     """Return scores, intervals, categories and costs by metric name."""
     numbers: dict[str, float | None] = {}
-    for score, column in found["columns"].items():
-        numbers[column] = found["scores"][score]
-        low, high = found["intervals"].get(score) or (None, None)
+    for score, column in found.columns.items():
+        numbers[column] = found.scores[score]
+        low, high = found.intervals.get(score) or (None, None)
         numbers[f"{column}.ci_low"], numbers[f"{column}.ci_high"] = low, high
-    numbers |= {f"category/{name}": value for name, value in found["per_category"].items()}
-    numbers |= {f"cost/{name}": value for name, value in (found["cost"] or {}).items()}
+    numbers |= {f"category/{name}": value for name, value in found.per_category.items()}
+    numbers |= {f"cost/{name}": value for name, value in (found.cost or {}).items()}
     return {metric_name(n): float(value) for n, value in numbers.items() if value is not None}
 
 
@@ -138,5 +138,5 @@ def _task_params(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 def _replies(folder: Path) -> str:
     """Return the file that says where the raw replies are; `none` where nobody was asked."""
-    path = folder / benchmark_archive.REPLIES
+    path = folder / archive.REPLIES
     return str(path) if path.is_file() else "none"

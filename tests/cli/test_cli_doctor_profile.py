@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from harness.errors import HarnessError
-from harness.evaluation.calibration_record import Calibration, record_path
+from harness.evaluation.calibration import Calibration, record_path
 from harness.preflight import machine, needs
 from harness.registry.profile import load_profiles
 from harness.training import launch

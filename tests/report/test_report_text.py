@@ -15,7 +15,7 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 from toy_tables import DECLARATION, judge_of, toy_runs, write_all, write_prompts, write_scores
 
-from harness.evaluation.calibration_record import Calibration, expected_judge, record_path
+from harness.evaluation.calibration import Calibration, expected_judge, record_path
 from harness.report import view
 from harness.report.cells import build_cells
 from harness.report.render import as_json, as_markdown, as_text, escape, schema

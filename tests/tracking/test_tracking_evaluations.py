@@ -11,8 +11,8 @@ import pytest
 from mlflow import MlflowClient
 
 from harness.errors import HarnessError
-from harness.evaluation.benchmark_archive import all_kept, folder_of, keep, load, write
-from harness.evaluation.benchmark_result import evaluate_ratings
+from harness.evaluation.archive import all_kept, folder_of, keep, load, write
+from harness.evaluation.benchmarks.mt_bench import evaluate_ratings
 from harness.tracking import EvaluationTracker
 from harness.tracking.database import default_uri
 from harness.tracking.evaluations import evaluation_record

@@ -160,8 +160,8 @@ class ArenaHard(Benchmark):
             "0f6abc84de4600fde987d9db70f838f4ecdbd27a2f1f4058c12aa322a6f791b2",
         ),
         HomeFile(
-            # The digest of a stored copy of this revision; its prompts and settings are those of the
-            # copy that the tests read.
+            # The digest of a stored copy of this revision; its prompts and settings are those of
+            # the copy that the tests read.
             "judge_config.yaml",
             f"{_ARENA}/7f1b7f5dd6ce53e1f8530220ceb452b7019a8056/config/judge_config.yaml",
             "8f6e2a641676ae1453ae6be149b549d92b739564a23a8db27b86c50999fa607e",

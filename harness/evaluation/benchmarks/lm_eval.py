@@ -32,10 +32,12 @@ from typing import Any
 from scipy import stats
 
 from harness.errors import HarnessError, UserError
-from harness.evaluation.archive import write_json, write_lines
+from harness.evaluation.archive import write_lines
+from harness.evaluation.files import write_whole
 from harness.evaluation.scores import NOT_AVAILABLE, BenchmarkScore, Evaluation
 from harness.foreign import read_json, read_plain
 from harness.runtime.stage import Json, canonical_json, digest
+from harness.strict import Strict
 
 BENCHMARK = "lm-eval"
 SCORER = "lm-evaluation-harness"
@@ -79,6 +81,26 @@ class Task:
     def error_key(self) -> str:
         """The key of its standard error."""
         return f"{self.metric}_stderr,{self.filter}"
+
+
+class PlannedTask(Strict):
+    """A task that would be run."""
+
+    column: str
+    """The column of table 9."""
+    task: str
+    metric: str
+    documents: int
+    assumption: str | None
+    """What the paper leaves open, and the choice made."""
+
+
+class TaskPlan(Strict):
+    """What `harness evaluate lm-eval` would run."""
+
+    benchmark: str
+    model: str
+    tasks: tuple[PlannedTask, ...]
 
 
 _FILTER = "the paper names no filter; strict-match is the first of the task's two"
@@ -216,7 +238,7 @@ def keep_results(results: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     kept: dict[str, Any] = read_json(
         json.dumps({k: v for k, v in results.items() if k != "samples"}, default=_plain)
     )
-    write_json(folder / RESULTS, kept)
+    write_whole(folder / RESULTS, (json.dumps(kept, indent=1, ensure_ascii=False) + "\n").encode())
     for task, rows in samples.items() if isinstance(samples, Mapping) else ():
         lines = [read_json(json.dumps(row, default=_plain)) for row in rows]
         write_lines(folder / f"samples_{task}.jsonl", lines)

@@ -32,9 +32,9 @@ from harness.worlds.stage_io import (
 
 if TYPE_CHECKING:
     from harness.endpoint.client import Receipt
-    from harness.evaluation.benchmark_files import Answers
-    from harness.evaluation.benchmark_kinds import Benchmark
-    from harness.evaluation.benchmark_result import Evaluation
+    from harness.evaluation.benchmark import Benchmark
+    from harness.evaluation.files import Answers
+    from harness.evaluation.scores import Evaluation
 
 MODEL = "policy"
 """What the judged model is called in requests and judgments; no judge is told."""
@@ -68,7 +68,7 @@ def judge_answers(ctx: StageContext) -> None:
     if kind.name == "alpaca-eval" and ctx.settings.get("package") == NOT_INSTALLED:
         write_nothing(ctx.output, said, dict.fromkeys(kind.columns.values(), LACKING_PACKAGE))
         return
-    from harness.evaluation.benchmark_kinds import Judge
+    from harness.evaluation.benchmark import Judge
 
     access = access_to("JUDGE", model)
     client = access.client()
@@ -107,7 +107,7 @@ def cost_of(receipt: Receipt) -> dict[str, float | None]:
 
 def _answers(ctx: StageContext, benchmark: Benchmark) -> Answers:
     """Return the answers of the stage before, turns in order."""
-    from harness.evaluation.benchmark_files import Answer, Answers
+    from harness.evaluation.files import Answer, Answers
 
     turns: dict[str, dict[int, str]] = {}
     for row in read_rows(ctx.inputs["answers"] / "answers.parquet"):
@@ -130,7 +130,7 @@ def _scores(benchmark: Benchmark, found: Evaluation, columns: Mapping[str, str])
 
 
 def _summary(found: Evaluation, columns: Mapping[str, str]) -> dict[str, Any]:
-    from harness.evaluation.benchmark_result import NOT_AVAILABLE
+    from harness.evaluation.scores import NOT_AVAILABLE
 
     score = found.score
     notes = {columns[name]: note for name, note in score.notes.items()}

@@ -25,7 +25,7 @@ from harness.worlds.real.judging import write_nothing
 from harness.worlds.stage_io import SCORE_SCHEMA, Rows, read_rows, write_json, write_rows
 
 if TYPE_CHECKING:
-    from harness.evaluation.lm_eval_tasks import Task
+    from harness.evaluation.benchmarks.lm_eval import Task
 
 ANSWER_SCHEMA = pa.schema(
     [
@@ -55,7 +55,7 @@ def run_tasks(ctx: StageContext, policy: Callable[[], Path]) -> None:
     if str(ctx.settings["benchmark"]) == f"{LM_EVAL}@{NOT_INSTALLED}":
         write_rows(ctx.output / "answers.parquet", [], ANSWER_SCHEMA)
         return
-    from harness.evaluation.lm_eval_run import Measurement, keep_results, measure
+    from harness.evaluation.benchmarks.lm_eval import Measurement, keep_results, measure
     from harness.models.loading import fastest_device
 
     asked = Measurement(
@@ -77,8 +77,7 @@ def score_tasks(ctx: StageContext) -> None:
     Raises:
         HarnessError: the values of a task's documents do not give the package's score.
     """
-    from harness.evaluation.lm_eval_run import RESULTS
-    from harness.evaluation.lm_eval_tasks import TASKS, evaluate_results, read_results
+    from harness.evaluation.benchmarks.lm_eval import RESULTS, TASKS, evaluate_results, read_results
 
     said = {name: str(ctx.settings[name]) for name in ("benchmark", "judge")}
     file = ctx.inputs["answers"] / RESULTS

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UserError
-from harness.evaluation.published import read_records
+from harness.evaluation.files import read_records
 
 RUN = 13
 """Words in a row that make an overlap."""
