@@ -26,8 +26,8 @@ from harness.registry.load import find_table, load_tables
 from harness.registry.profile import find_profile, load_profiles
 from harness.runtime import StageContext
 from harness.trainer.online_steps import online_stage
+from harness.trainer.runs import plan_table
 from harness.trainer.steps import prompts_stage
-from harness.trainer.table_runs import plan_table
 
 
 def timed(function: Callable[..., Any], spent: list[float], sign: int = 1) -> Callable[..., Any]:

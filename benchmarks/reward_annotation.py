@@ -32,8 +32,7 @@ from transformers import (
 
 from harness.models import reader
 from harness.models.loading import fastest_device
-from harness.models.reward_loading import load_reward_model
-from harness.models.reward_model import score
+from harness.models.reward_model import load_reward_model, score
 from harness.quiet import silence
 
 SHAPES: dict[str, dict[str, int]] = {

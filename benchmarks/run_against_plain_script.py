@@ -36,7 +36,7 @@ from harness.trainer.plan import Planner
 from harness.trainer.steps import FUNCTIONS
 from harness.worlds.embedded.creator import EmbeddedCreator
 from harness.worlds.embedded.judge import JUDGES, Answer
-from harness.worlds.embedded.sources import read_items, read_prompts
+from harness.worlds.embedded.texts import read_items, read_prompts
 from harness.worlds.lookup import resolve, world_of
 
 PROFILE = load_profiles()["micro"]

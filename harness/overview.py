@@ -261,7 +261,7 @@ def _shipped() -> Iterator[tuple[Path, Callable[[], object]]]:
     from harness.endpoint.prices import SHIPPED, read_prices
     from harness.registry.training import configuration_file, shipped_configurations
     from harness.registry.yaml_reader import read_yaml
-    from harness.worlds.real.templates import OWN_TEMPLATES, read_templates
+    from harness.worlds.real.creator import OWN_TEMPLATES, read_templates
 
     yield cost.ASSUMPTIONS, cost.assumptions
     yield cost.GPUS, cost.known_gpus

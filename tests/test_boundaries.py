@@ -81,9 +81,8 @@ LIGHT_MODULES = (
     "harness.inference.environment",
     "harness.tracking",
     "harness.trainer.plan",
-    "harness.trainer.table_runs",
+    "harness.trainer.runs",
     "harness.worlds.mock.build",
-    "harness.worlds.mock.places",
     "harness.worlds.mock.server",
 )
 """Further modules of which the same holds."""

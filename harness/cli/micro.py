@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import AllowFewerOption, JobsOption, publishing
+from harness.cli.options import AllowFewerOption, JobsOption
 from harness.cli.output import console, note, writing
 from harness.errors import HarnessError, UserError
 from harness.project import PACKAGE, SHIPPED, work_dir
-from harness.selection.names import LARGEST_SEED, workers_of
+from harness.selection.names import LARGEST_SEED, publishing, workers_of
 
 if TYPE_CHECKING:
     from harness.runtime import Event, Store
-    from harness.trainer.acceptance_grids import Point
-    from harness.worlds.embedded.world import Card
+    from harness.trainer.acceptance import Point
+    from harness.worlds.embedded.files import Card
 
 group = typer.Typer(
     help="The embedded world that the profile `micro` runs in.",
@@ -44,9 +44,9 @@ def _recordable(write: bool) -> bool:
     Raises:
         UserError: It is.
     """
-    from harness.worlds.embedded import world
+    from harness.worlds.embedded import files
 
-    if write and world.folder().is_relative_to(PACKAGE) and SHIPPED.exists():
+    if write and files.folder().is_relative_to(PACKAGE) and SHIPPED.exists():
         raise UserError(
             "--write would change the world that came with the installed package; name a world "
             "of your own in HARNESS_WORLD"
@@ -98,7 +98,7 @@ def gates(jobs: JobsOption = None, write: WriteOption = False) -> None:
     Takes a few minutes; exit code 1 if a gate is not passed.
     """
     from harness.trainer.acceptance import measure
-    from harness.worlds.embedded.world import note_measured
+    from harness.worlds.embedded.files import note_measured
 
     out = console()
     measured = measure(*_gate_work(jobs), _say)
@@ -118,7 +118,7 @@ def offline_gates(jobs: JobsOption = None, write: WriteOption = False) -> None:
 
     Takes some ten minutes; exit code 1 if the profile's settings do not follow.
     """
-    from harness.trainer.acceptance_grids import failures_offline, measure_offline
+    from harness.trainer.acceptance import failures_offline, measure_offline
 
     _decide("offline_gates", measure_offline(*_gate_work(jobs), _say), failures_offline, write)
 
@@ -138,7 +138,7 @@ def online_gates(
     Takes some ten minutes; exit code 1 if the profile's settings do not follow.
     """
     from harness.report.over_optimisation import FOLDER, publish_pushed
-    from harness.trainer.acceptance_grids import (
+    from harness.trainer.acceptance import (
         failures_online,
         measure_online,
         measure_pushed,
@@ -169,7 +169,7 @@ def _decide(
     write: bool,
 ) -> None:
     """Print a grid's measurements, record them if asked, and fail where the profile differs."""
-    from harness.worlds.embedded.world import note_measured
+    from harness.worlds.embedded.files import note_measured
 
     for point in points:
         console().print(str(point), soft_wrap=True)
@@ -192,10 +192,10 @@ def _say(event: Event) -> None:
 
 def _compared(card: Card) -> str:
     """Return how a rebuilt world differs from the one in use."""
-    from harness.worlds.embedded import world
+    from harness.worlds.embedded import files
 
     try:
-        known = world.card().assets
+        known = files.card().assets
     except HarnessError:
         return "there is no other to compare it with"
     differing = [

@@ -1,12 +1,10 @@
-"""Options that several commands share, and what `--publish` asks for."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -83,56 +81,6 @@ AskedSeedsOption = Annotated[
         show_default="the most complete",
     ),
 ]
-
-
-@dataclass(frozen=True)
-class Publishing:
-    """Where to publish, and what may have less than it should.
-
-    Attributes:
-        results_dir: The folder of published results.
-        fewer: Names of what may be published though it is not whole, or has less than before.
-    """
-
-    results_dir: Path
-    fewer: frozenset[str] = frozenset()
-
-
-def publishing(
-    publish: bool, allow_fewer: str | None, names: Collection[str], profile: str
-) -> Publishing | None:
-    """Return where and how to publish, None where that is not asked for.
-
-    Args:
-        publish: Whether it is asked for.
-        allow_fewer: The text of `--allow-fewer`.
-        names: What is published.
-        profile: Name of the profile.
-
-    Raises:
-        UserError: There is no such profile or it consists of stand-ins, less is allowed of
-            something that is not published, or there is no checkout to publish in.
-    """
-    from harness.errors import UserError
-    from harness.project import publishing_dir
-    from harness.registry.declared import named_profile
-    from harness.registry.profile import MEANINGLESS
-    from harness.selection.names import parse_names
-
-    fewer = parse_names("--allow-fewer", allow_fewer) or ()
-    if not publish:
-        if fewer:
-            raise UserError("`--allow-fewer` goes with publishing; leave it out")
-        return None
-    for name in fewer:
-        if name not in names:
-            raise UserError(
-                f"`--allow-fewer {name}` names nothing that is published here; what is: "
-                f"{', '.join(names)}"
-            )
-    if named_profile(profile).stand_ins is not None:
-        raise UserError(f"at the profile `{profile}` {MEANINGLESS}; publish another profile's")
-    return Publishing(publishing_dir(), frozenset(fewer))
 
 
 def takes(options: type[BaseModel]) -> Callable[[Callable[..., None]], Callable[..., None]]:

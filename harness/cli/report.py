@@ -17,11 +17,10 @@ from harness.cli.options import (
     ProfileOption,
     PublishOption,
     RowsOption,
-    publishing,
 )
 from harness.cli.output import console, grid, note, print_json, save, warn
 from harness.errors import HarnessError, UserError
-from harness.selection.names import DEFAULT_PROFILE, Format, parse_names, parse_seeds
+from harness.selection.names import DEFAULT_PROFILE, Format, parse_names, parse_seeds, publishing
 from harness.words import counted
 
 if TYPE_CHECKING:

@@ -12,12 +12,11 @@ from harness.cli.options import (
     JsonOption,
     ProfileOption,
     PublishOption,
-    publishing,
 )
 from harness.cli.output import console, grid, note, print_json, warn
 from harness.errors import UserError
 from harness.project import store_dir, work_dir
-from harness.selection.names import DEFAULT_PROFILE, workers_of
+from harness.selection.names import DEFAULT_PROFILE, publishing, workers_of
 from harness.words import counted
 
 if TYPE_CHECKING:

@@ -52,7 +52,8 @@ def _print_list(listed: Listed) -> None:
     )
     out.print()
     out.print(grid(("figure", "kind", "rows", "runs on", "title"), figures, right="2"))
-    if not all(item.runnable for item in (*listed.tables, *listed.figures)):
+    runnable = [item.runnable for item in listed.tables] + [f.runnable for f in listed.figures]
+    if not all(runnable):
         out.print("\nnot yet: no profile can run it; `harness run TABLE` says what is missing.")
 
 
@@ -84,7 +85,8 @@ def show(name: TableArgument, as_json: JsonOption = False) -> None:
 
     if is_figure(name):
         figure = find_figure(all_figures(), name)
-        print_json(ShownFigure(figure=figure)) if as_json else _print_figure(figure)
+        shown = ShownFigure.model_validate({"figure": figure})
+        print_json(shown) if as_json else _print_figure(figure)
         return
     table, _ = named_table(name)
     print_json(show_table(table)) if as_json else _print_table(table)

@@ -17,7 +17,7 @@ from harness.cost.sizes import Prompts, Sizes, base_policy
 from harness.endpoint.prices import Price, parse_price, read_prices
 from harness.registry.profile import Profile
 from harness.runtime.stage import Stage
-from harness.worlds.real.access import Role
+from harness.worlds.real.asking import Role
 
 
 @dataclass(frozen=True)

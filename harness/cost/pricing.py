@@ -13,8 +13,8 @@ from harness.endpoint.prices import Retirement, read_prices
 from harness.errors import UserError
 from harness.registry.profile import Profile
 from harness.runtime.stage import Stage
-from harness.worlds.real.access import Role
-from harness.worlds.real.planning import MODELS
+from harness.worlds.real.asking import Role
+from harness.worlds.real.world import MODELS
 
 HOUR = 3600.0
 GB = 1e9

@@ -14,7 +14,7 @@ from harness.registry.schema import Table
 from harness.runtime.stage import Stage
 from harness.runtime.store import Store
 from harness.trainer.plan import Planner, Run
-from harness.trainer.table_runs import cells_served
+from harness.trainer.runs import cells_served
 from harness.worlds.lookup import world_of
 from harness.worlds.protocol import World
 

@@ -17,8 +17,13 @@ from typing import Any, Protocol
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from harness.errors import UserError
-from harness.models.loading import Conversation, load_tokenizer, stop_token_ids, tokenize
-from harness.models.strict_loading import read_config
+from harness.models.loading import (
+    Conversation,
+    load_tokenizer,
+    read_config,
+    stop_token_ids,
+    tokenize,
+)
 
 
 @dataclass(frozen=True)

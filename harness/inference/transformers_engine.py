@@ -24,8 +24,8 @@ from transformers import AutoModelForCausalLM
 
 from harness.errors import HarnessError
 from harness.inference.request import Answered, Asked, Renderer, Sample, Sampling
-from harness.models.decoding import decode
 from harness.models.loading import batches_by_length, fastest_device, from_folder, pad
+from harness.models.policy import decode
 
 
 @contextmanager

@@ -29,10 +29,8 @@ from torch import nn
 from transformers import LlamaConfig, LlamaModel, LlamaPreTrainedModel, PreTrainedTokenizerBase
 
 from harness.errors import HarnessError, UserError
-from harness.models.chat import Chat
-from harness.models.loading import Conversation, load_tokenizer
-from harness.models.reader import Encoded, RewardModel, last_tokens
-from harness.models.strict_loading import load_strictly
+from harness.models.loading import Conversation, load_strictly, load_tokenizer
+from harness.models.reader import Chat, Encoded, RewardModel, last_tokens
 
 ARCHITECTURE = "LlamaForRewardModelWithGating"
 """Name of the architecture in the published `config.json`."""

@@ -30,10 +30,10 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from harness.errors import HarnessError, UserError
-from harness.models.chat import Chat
-from harness.models.loading import Conversation, load_tokenizer
+from harness.models.loading import Conversation, load_strictly, load_tokenizer
 from harness.models.reader import (
     Average,
+    Chat,
     Comparison,
     Encoded,
     PairModel,
@@ -42,7 +42,6 @@ from harness.models.reader import (
     spellings,
     without,
 )
-from harness.models.strict_loading import load_strictly
 
 ARCHITECTURE = "LlamaForCausalLM"
 """Name of the architecture in the published `config.json`."""

@@ -35,7 +35,7 @@ from transformers import (
 )
 
 from harness.errors import HarnessError, UserError
-from harness.models.loading import load_tokenizer
+from harness.models.loading import load_strictly, load_tokenizer
 from harness.models.reader import (
     Average,
     Comparison,
@@ -46,7 +46,6 @@ from harness.models.reader import (
     spellings,
     without,
 )
-from harness.models.strict_loading import load_strictly
 
 ARCHITECTURE = "DebertaV2PairRM"
 """Name of the architecture in the published `config.json`."""

@@ -1,31 +1,163 @@
-"""Pointwise rewards: one number for a conversation that ends with an answer.
+"""Reward models of every kind: how one is found and loaded, and what it says of answers.
 
-The model. A reward model (`harness.models.reward_loading` lists the kinds) reads the whole
-conversation; its output is the reward, in the model's own units, never normalised.
+*Loading.* A role asks for a model that reads one answer or two. The architecture in the folder's
+`config.json` decides which reader that is; what fits no reader, or reads another number of answers
+than the role asks for, is an error. No code from a model's folder is ever run.
 
+| architecture                    | reads one answer         | reads two answers             |
+|---------------------------------|--------------------------|-------------------------------|
+| `*ForSequenceClassification`    | `SequenceClassifier`     | `TwoTurnClassifier`, if its   |
+|                                 |                          | output is `FIRST_IS_BETTER`   |
+| `LlamaForRewardModelWithGating` | `Armo`                   |                               |
+| `DebertaV2PairRM`               |                          | `PairRM`                      |
+| `LlamaForCausalLM`              |                          | `PairPreferenceLLM`           |
+
+*One answer* (`score`). The reward is the model's output in its own units, never normalised.
 Conversations that render to the same tokens are scored once, so equal answers have exactly equal
 rewards. Scored in different batches they would differ in the last digits, a tied prompt would seem
 to have a reward spread, and min-max weights would act on it.
 
-Sequences are padded on the right with an attention mask, so that a score does not depend on the
+*Two answers* (`win_probabilities`). A model reads a conversation and two answers to it, a and b;
+its output is a logit l(a, b) for "the first is the better one". A reader has a leaning towards a
+position, so both orders are read. What is averaged is each model's own affair, the logits or the
+probabilities:
+
+    p(a, b) = sigmoid((l(a, b) - l(b, a)) / 2)    or    (sigmoid(l(a, b)) + sigmoid(-l(b, a))) / 2
+
+Then p(a, b) + p(b, a) is exactly 1, whatever the model, and p(a, a) is exactly 1/2; answers that
+render to the same tokens are the same answer and are never read against each other.
+
+Sequences are padded on the right with an attention mask, so that an outcome does not depend on the
 batch (beyond rounding, below 1e-5). The authors score without a mask, which is harmless on the
 right and wrong on the left, where Gemma's tokenizer pads by default.
 
-Source: paper appendix A (ArmoRM), section 4.2.3 and appendix G (Skywork); authors' code
-(`src/reward_hf.py`).
+*Verified.* The readers were written from descriptions and are tested on small random checkpoints of
+the same form. That a published model is read rightly is known only once its own files have loaded
+strictly and given its card's reference values. Until then it is `unverified`, and whatever is
+scored with it says so.
+
+Source: paper appendix A (ArmoRM), section 4.2.3 and appendix G (Skywork; PairRM, in both orders as
+its authors do); authors' code (`src/reward_hf.py`); SPPO (Wu et al., 2024), section 4, for the mean
+over all samples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import permutations
 from pathlib import Path
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, RootModel
+from scipy.special import expit
 
-from harness.models.loading import Conversation
-from harness.models.reader import BATCH_TOKENS, OnProgress, RewardModel, read_all
-from harness.models.reward_loading import load_reward_model
+from harness.errors import HarnessError, UserError
+from harness.models import armo, pair_preference_llm, pairrm
+from harness.models.loading import FIRST_IS_BETTER, Conversation, local_folder, read_config, stamp
+from harness.models.reader import (
+    BATCH_TOKENS,
+    Average,
+    Comparison,
+    OnProgress,
+    PairModel,
+    RewardModel,
+    read_all,
+)
+from harness.models.sequence_classifier import SequenceClassifier, TwoTurnClassifier
+
+Reads = Literal["one answer", "two answers"]
+
+KINDS: dict[str, type[Any]] = {
+    armo.ARCHITECTURE: armo.Armo,
+    pairrm.ARCHITECTURE: pairrm.PairRM,
+    pair_preference_llm.ARCHITECTURE: pair_preference_llm.PairPreferenceLLM,
+}
+"""The reader of each architecture that is no sequence classifier."""
+
+
+@overload
+def load_reward_model(
+    path: Path | str,
+    reads: Literal["one answer"] = ...,
+    *,
+    device: str = ...,
+    dtype: str = ...,
+) -> RewardModel: ...
+
+
+@overload
+def load_reward_model(
+    path: Path | str, reads: Literal["two answers"], *, device: str = ..., dtype: str = ...
+) -> PairModel: ...
+
+
+def load_reward_model(
+    path: Path | str,
+    reads: Reads = "one answer",
+    *,
+    device: str = "cpu",
+    dtype: str = "float32",
+) -> RewardModel | PairModel:
+    """Load a reward model of any kind, or return it from the process's cache.
+
+    Args:
+        path: folder with `config.json`, safetensors weights and a tokenizer, or the name of a
+            model that the hub's cache holds.
+        reads: whether it has to score one answer or compare two.
+        device: torch device to run on.
+        dtype: number format to run in, `float32` or `bfloat16`.
+
+    Returns:
+        A model whose tensors are exactly those in the files.
+
+    Raises:
+        HarnessError: there is no model at `path`, its files are incomplete, pickled or another
+            model's, it has no chat template, or it is of the wrong kind.
+    """
+    folder = local_folder(path)
+    return _load(str(folder.resolve()), stamp(folder), reads, device, dtype)
+
+
+@lru_cache(maxsize=2)  # online, one rewards and another ranks
+def _load(
+    path: str, stamp: tuple[Any, ...], reads: Reads, device: str, dtype: str
+) -> RewardModel | PairModel:
+    del stamp  # part of the key only
+    config = read_config(Path(path))
+    model: RewardModel | PairModel = _kind(path, config, reads).load(
+        Path(path), config, device, dtype
+    )
+    return model
+
+
+def _kind(path: str, config: dict[str, Any], reads: Reads) -> type[Any]:
+    """Return the reader for a checkpoint."""
+    architecture = str((config.get("architectures") or ["nameless model"])[0])
+    if architecture.endswith("ForSequenceClassification"):
+        pairwise = FIRST_IS_BETTER in (config.get("id2label") or {}).values()
+        kind: type[Any] | None = TwoTurnClassifier if pairwise else SequenceClassifier
+    else:
+        kind = KINDS.get(architecture)
+    if kind is None or (architecture == pair_preference_llm.ARCHITECTURE and reads == "one answer"):
+        raise UserError(
+            f"the model at {path} is a {architecture}, which is no reward model that can be read "
+            f"here: give a sequence classifier with one output, or one of {', '.join(KINDS)} (the "
+            "last in a pairwise role)."
+        )
+    if reads == "one answer" and issubclass(kind, PairModel):
+        raise HarnessError(
+            f"the model at {path} compares two answers and cannot score one: give it a pairwise "
+            "role in the profile."
+        )
+    if reads == "two answers" and not issubclass(kind, PairModel):
+        raise HarnessError(
+            f"the model at {path} is no pairwise reward model, it scores one answer: give it a "
+            "pointwise role in the profile."
+        )
+    return kind
 
 
 def score(
@@ -68,3 +200,140 @@ def score(
     )
     place = {tokens: i for i, tokens in enumerate(distinct)}
     return np.asarray(rewards[[place[e.tokens] for e in encoded]])
+
+
+def win_probabilities(
+    pair_model: PairModel | Path,
+    conversations: Sequence[Conversation],
+    answers: Sequence[Sequence[str]],
+    *,
+    batch_size: int,
+    batch_tokens: int = BATCH_TOKENS,
+    on_progress: OnProgress | None = None,
+    on_cut: Callable[[int], None] | None = None,
+) -> NDArray[np.float64]:
+    """Compare the answers to each conversation with one another.
+
+    Args:
+        pair_model: a loaded pairwise reward model, or the folder of one.
+        conversations: P conversations, each ending with the user's turn to be answered.
+        answers: K answers to each of them.
+        batch_size: most sequences read together.
+        batch_tokens: most tokens read together, padding counted.
+        on_progress: called with distinct sequences done and in all, after each batch.
+        on_cut: called once with how many of the pairs read were too long and were cut.
+
+    Returns:
+        P x K x K probabilities in [0, 1]; [p, i, j] that answer i to conversation p is better
+        than answer j. An element and its mirror image sum to exactly 1; the diagonal is 1/2.
+
+    Raises:
+        HarnessError: no usable checkpoint at the given path, answers not K to a conversation, or a
+            prompt that fills the model's context.
+    """
+    p, k = len(conversations), len(answers[0]) if answers else 0
+    if len(answers) != p or any(len(own) != k for own in answers):
+        raise HarnessError(
+            f"win probabilities need equally many answers to each of {p} conversations; "
+            f"got {sorted({len(own) for own in answers})} answers to {len(answers)}"
+        )
+    if isinstance(pair_model, Path):
+        pair_model = load_reward_model(pair_model, "two answers")
+    asked = [c for c, own in zip(conversations, answers, strict=True) for _ in own]
+    answered = [a for own in answers for a in own]
+    # An answer is known by what is read of it against itself; of equal ones the first stands for
+    # all.
+    single = pair_model.encode_pairs(
+        [Comparison(c, a, a) for c, a in zip(asked, answered, strict=True)]
+    )
+    first = {e.tokens: position for position, e in reversed(list(enumerate(single)))}
+    stands = np.array([first[e.tokens] for e in single], dtype=int).reshape(p, k)
+    rows = stands.tolist()
+    pairs = list(dict.fromkeys(pair for row in rows for pair in permutations(sorted(set(row)), 2)))
+    both = pair_model.encode_pairs(
+        [Comparison(asked[a], answered[a], answered[b]) for a, b in pairs]
+    )
+    if on_cut is not None:
+        on_cut(sum(e.cut for e in both))
+    logits = read_all(
+        pair_model,
+        [e.tokens for e in both],
+        batch_size=batch_size,
+        batch_tokens=batch_tokens,
+        on_progress=on_progress,
+    )
+    logit = dict(zip(pairs, logits.tolist(), strict=True))
+    read = [[[0.0 if a == b else logit[a, b] for b in row] for a in row] for row in rows]
+    return _both_orders(np.array(read, dtype=np.float64).reshape(p, k, k), pair_model.averages)
+
+
+def _both_orders(logits: NDArray[np.float64], averages: Average) -> NDArray[np.float64]:
+    """Return probabilities from P x K x K logits of which [p, i, j] is of i in the first place."""
+    mirrored = logits.transpose(0, 2, 1)
+    # From the side that leads, since 1 - p is exact there and sigmoid(-x) rounds otherwise.
+    high, low = np.maximum(logits, mirrored), np.minimum(logits, mirrored)
+    winning = _leads(high, low, averages)
+    return np.where(high == low, 0.5, np.where(logits == high, winning, 1.0 - winning))
+
+
+def _leads(
+    high: NDArray[np.float64], low: NDArray[np.float64], averages: Average
+) -> NDArray[np.float64]:
+    """Return the probability that an answer wins which has the higher logit in its order."""
+    if averages == "logits":
+        return np.asarray(expit((high - low) / 2))
+    return np.asarray((expit(high) + expit(-low)) / 2)
+
+
+def mean_win_probabilities(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return each answer's mean probability of winning, over all K answers and itself.
+
+    Args:
+        probabilities: P x K x K, from `win_probabilities`.
+
+    Returns:
+        P x K means in [0, 1]; their mean over a prompt's answers is 1/2. Equal answers have
+        exactly equal means.
+
+    Source: the authors' code of SPPO, which averages over all samples, the diagonal included.
+    """
+    means: NDArray[np.float64] = probabilities.mean(axis=-1)
+    return means
+
+
+TABLE = Path(__file__).with_name("verified_reward_models.json")
+"""The models that were loaded: name on the hub -> revision and date. Nothing is in it yet."""
+
+UNVERIFIED = "unverified"
+
+
+class Verified(BaseModel):
+    """When which files of a model were loaded strictly, and gave its reference values."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    revision: str
+    """Commit of the model's repository."""
+    date: str
+    """Day, as 2026-01-31."""
+
+
+class _Table(RootModel[dict[str, Verified]]):
+    pass
+
+
+def verification(identity: str, table: Path = TABLE) -> str:
+    """Return whether a model's real files have been loaded, and which.
+
+    Args:
+        identity: the model's name on the hub, with its revision after an `@` if known.
+        table: file of the models that were.
+
+    Returns:
+        `unverified`, or `verified on <date> at revision <commit>`.
+    """
+    name, _, revision = identity.partition("@")
+    known = _Table.model_validate_json(table.read_text(encoding="utf-8")).root.get(name)
+    if known is None or revision != known.revision:
+        return UNVERIFIED
+    return f"verified on {known.date} at revision {known.revision}"

@@ -22,10 +22,10 @@ from transformers import PreTrainedTokenizerBase
 from transformers.modeling_layers import GenericForSequenceClassification
 
 from harness.errors import UserError
-from harness.models.chat import Chat
-from harness.models.loading import Conversation, load_tokenizer
+from harness.models.loading import Conversation, load_strictly, load_tokenizer
 from harness.models.reader import (
     Average,
+    Chat,
     Comparison,
     Encoded,
     PairModel,
@@ -33,7 +33,6 @@ from harness.models.reader import (
     RewardModel,
     last_tokens,
 )
-from harness.models.strict_loading import load_strictly
 
 MAX_LENGTH = 16_384
 """Longest conversation, in tokens, where the model's own limit is not lower: what the longest of

@@ -118,8 +118,7 @@ def check_prompts(
         UserError: A file is not there, or is not what it must be.
     """
     from harness.worlds.lookup import world_of
-    from harness.worlds.real.repeats import duplicates, overlaps, read_questions
-    from harness.worlds.real.sources import read_local
+    from harness.worlds.real.prompts import duplicates, overlaps, read_local, read_questions
 
     questions = {name: read_questions(path) for name, path in against}
     if source is not None:
@@ -139,7 +138,7 @@ def check_prompts(
 
 def _pieces(size: int, profile: Profile) -> tuple[list[int], str | None]:
     """Return the sizes of a profile's pieces, and what is wrong if there are none."""
-    from harness.worlds.real.sources import piece_bounds
+    from harness.worlds.real.prompts import piece_bounds
 
     try:
         bounds = piece_bounds(size, profile.x, profile.prompts.available)

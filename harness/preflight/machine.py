@@ -147,14 +147,14 @@ def _gpus() -> list[Gpu]:
 
 
 def _world() -> WorldFiles:
-    from harness.worlds.embedded import world
+    from harness.worlds.embedded import files
 
     problem = None
     try:
-        world.check()
+        files.check()
     except HarnessError as error:
         problem = str(error)
-    return WorldFiles(version=world.VERSION, problem=problem)
+    return WorldFiles(version=files.VERSION, problem=problem)
 
 
 def package(name: str, why: str, extra: str | None = None) -> Need:

@@ -21,7 +21,7 @@ from harness.registry.profile import Profile, table_unsupported
 from harness.strict import Output, Strict
 
 if TYPE_CHECKING:
-    from harness.worlds.real.access import Role
+    from harness.worlds.real.asking import Role
 
 CORE = ("torch", "transformers", "trl")
 """Packages that every profile needs."""
@@ -320,7 +320,7 @@ def _benchmarks(profile: Profile) -> Iterator[Need]:
 def _endpoint(role: Role, model: str, *, required: bool) -> Need:
     """Return whether a model can be asked, as far as can be told without asking it."""
     from harness.endpoint.connection import Endpoint
-    from harness.worlds.real.access import access_to
+    from harness.worlds.real.asking import access_to
 
     what = f"{role.lower()} {model}"
     try:
@@ -428,7 +428,7 @@ def _on_the_hub(model: str) -> Need:
 def _at_its_endpoint(role: Role, model: str, *, required: bool) -> Need:
     """Return whether an endpoint can be reached, takes the key and has the model."""
     from harness.endpoint.connection import Endpoint
-    from harness.worlds.real.access import access_to
+    from harness.worlds.real.asking import access_to
 
     what = f"endpoint of the {role.lower()} {model}"
     lacking: State = "missing" if required else "advised"

@@ -14,7 +14,7 @@ import itertools
 import os
 import re
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin
@@ -171,6 +171,34 @@ def checked(
     except ValidationError as error:
         problems += explain(error, model, document, [()])
         return None
+
+
+def read_files(
+    files: Iterable[Path], model: type[Declared], problems: list[Problem], what: str
+) -> Iterator[tuple[Document, Declared]]:
+    """Yield what each of some files declares, under the file's name; problems are added.
+
+    Args:
+        files: The files.
+        model: What each declares; its `id` or `name` must be that of the file.
+        problems: The problems so far.
+        what: The same in words: "a table".
+    """
+    for path in files:
+        document = read_document(path)
+        found = checked(document, model, problems, what)
+        if found is not None:
+            problems += misnamed(document, "id" if "id" in model.model_fields else "name", found)
+            yield document, found
+
+
+def misnamed(document: Document, key: str, found: BaseModel) -> list[Problem]:
+    """Return the problem that a declaration has another name than its file, if it has."""
+    name = getattr(found, key)
+    if name == document.path.stem:
+        return []
+    text = f"{key}: `{name}` differs from the name of the file; rename one"
+    return [document.problem((key,), text)]
 
 
 def read_declared(path: Path, model: type[Declared], what: str) -> tuple[Declared, Document]:

@@ -31,6 +31,7 @@ from harness.registry.documents import (
     at_least_one,
     checked,
     few,
+    misnamed,
     nearest,
     read_document,
     yaml_files,
@@ -334,9 +335,7 @@ def load_figures(
         if figure is None:
             continue
         figures.append(figure)
-        if figure.id != path.stem:
-            message = f"id: `{figure.id}` differs from the name of the file; rename one"
-            problems.append(document.problem(("id",), message))
+        problems += misnamed(document, "id", figure)
         if tables is not None:
             problems += few(reference_problems(document, figure, tables))
     if problems:

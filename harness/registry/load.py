@@ -25,11 +25,10 @@ from harness.registry.documents import (
     Problem,
     RegistryError,
     at_least_one,
-    checked,
     explain,
     few,
     nearest,
-    read_document,
+    read_files,
     yaml_files,
 )
 from harness.registry.recipe import Recipe
@@ -65,12 +64,10 @@ def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) ->
     declared: list[Declared] = []
     folders = declaration_dirs() if dirs is None else dirs
     files = at_least_one(table_files(folders), folders, "table")
-    for path in files if more is None or more in files else [*files, more]:
-        document = read_document(path)
-        table = checked(document, Table, problems, "a table")
-        if table is not None:
-            problems += few(_references(document, table))
-            declared.append((document, table))
+    files += [] if more is None or more in files else [more]
+    for document, table in read_files(files, Table, problems, "a table"):
+        problems += few(_references(document, table))
+        declared.append((document, table))
     cells = [cell for pair in declared for cell in _cells(*pair, problems)]
     problems += _repeated_tables(declared)
     problems += _repeated_claims(declared)
@@ -111,10 +108,6 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 def _references(document: Document, table: Table) -> Iterator[Problem]:
     """Yield what is wrong with a table's ids and with the names that point at them."""
-    if table.id != document.path.stem:
-        yield document.problem(
-            ("id",), f"id: `{table.id}` differs from the name of the file; rename one"
-        )
     kind = _FOLDERS.get(document.path.parent.name, table.kind)
     if kind != table.kind:
         yield document.problem(

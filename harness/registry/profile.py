@@ -22,10 +22,9 @@ from harness.registry.documents import (
     Problem,
     RegistryError,
     at_least_one,
-    checked,
     display_path,
     nearest,
-    read_document,
+    read_files,
     yaml_files,
 )
 from harness.registry.recipe import (
@@ -425,16 +424,9 @@ def load_profiles(place: Path | None = None) -> dict[str, Profile]:
     problems: list[Problem] = []
     place = profiles_dir() if place is None else place
     files = [place] if place.is_file() else at_least_one(yaml_files(place), [place], "profile")
-    for path in files:
-        document = read_document(path)
-        profile = checked(document, Profile, problems, "a profile")
-        if profile is None:
-            continue
-        if profile.name != path.stem:
-            text = f"name: `{profile.name}` differs from the name of the file; rename one"
-            problems.append(document.problem(("name",), text))
-        if path != profile.file:  # a shipped one is where its name says
-            profile._file = path
+    for document, profile in read_files(files, Profile, problems, "a profile"):
+        if document.path != profile.file:  # a shipped one is where its name says
+            profile._file = document.path
         profiles[profile.name] = profile
     if problems:
         raise RegistryError(problems)

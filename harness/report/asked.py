@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from harness.registry.profile import Profile
     from harness.registry.schema import Table
     from harness.runtime import Store
-    from harness.trainer.figure_runs import FigureRuns
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import FigureRuns, TableRuns
 
 
 def remember(work_dir: Path, table: str, profile: str, seeds: Sequence[int]) -> None:
@@ -112,7 +111,7 @@ def shown_seeds(
         StoreError: The store cannot be read.
     """
     from harness.report.claims import lacking_rows
-    from harness.trainer.table_runs import plan_table
+    from harness.trainer.runs import plan_table
 
     asked = ever_asked(work_dir, table.id, profile.name)
     if rows is None:

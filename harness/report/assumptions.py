@@ -16,7 +16,7 @@ from harness.registry.profile import benchmark_of, roles_of, sources
 from harness.registry.recipe import Online
 
 if TYPE_CHECKING:
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 GROUPS: Mapping[str, str] = {
     "paper": "From the paper",

@@ -29,7 +29,7 @@ from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:
     from harness.trainer.plan import Run
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 State = Literal["ok", "partial", "not_run", "failed", "not_available"]
 STATES: tuple[State, ...] = get_args(State)

@@ -25,7 +25,7 @@ from harness.report.view import probability
 from harness.runtime import Store
 
 if TYPE_CHECKING:
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 
 WORDS: tuple[VerdictWord, ...] = get_args(VerdictWord)

@@ -17,7 +17,7 @@ from harness.runtime import Store
 
 if TYPE_CHECKING:
     from harness.trainer.plan import Run
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 WINDOW = 25
 """Steps of the running mean."""

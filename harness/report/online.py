@@ -17,7 +17,7 @@ from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:
     from harness.trainer.plan import Run
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 COSTS = ("rollouts", "tokens", "gradient_steps", "creator_calls")
 

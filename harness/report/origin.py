@@ -16,9 +16,8 @@ from harness.runtime import Manifest, Stage, Store
 from harness.trainer.rewards import reward_models_named
 
 if TYPE_CHECKING:
-    from harness.trainer.figure_runs import FigureRuns
     from harness.trainer.plan import Run
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import FigureRuns, TableRuns
 
 
 @dataclass(frozen=True)

@@ -248,6 +248,6 @@ def as_json(cells: Sequence[Cell]) -> str:
 
 
 def schema(name: str = "report") -> dict[str, Any]:
-    """Return a packaged JSON Schema: `report`, `published` or `figure`."""
+    """Return a packaged JSON Schema: `report` or `published`."""
     found: dict[str, Any] = json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
     return found

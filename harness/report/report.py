@@ -26,7 +26,7 @@ from harness.runtime import Store
 
 if TYPE_CHECKING:
     from harness.statistics import Scores
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 
 @dataclass(frozen=True)

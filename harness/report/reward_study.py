@@ -33,7 +33,7 @@ from harness.worlds.protocol import ACCURACY, BEST_OF_N
 if TYPE_CHECKING:
     from harness.statistics import ScoreMatrix
     from harness.statistics.rank_correlation import RankCorrelation
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 MEASURES = ("accuracy", "best_of_n", "gain")
 WithInterval = tuple[float, float, float]

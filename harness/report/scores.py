@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from harness.statistics import Scores
     from harness.trainer.plan import Run
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 
 Key = tuple[str, int, str]

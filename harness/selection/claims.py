@@ -17,7 +17,7 @@ from harness.report.publish import read_published
 from harness.report.verdicts import Verdict, judge_without
 from harness.runtime import Store
 from harness.selection.selection import select
-from harness.trainer.table_runs import plan_table
+from harness.trainer.runs import plan_table
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,15 @@
-"""Seeds, rows and formats as text, turned into values and back."""
+"""Seeds, rows, formats and what to publish as text, turned into values and back."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from harness.errors import UserError
+from harness.project import publishing_dir
 
 DEFAULT_PROFILE = "micro"
 DEFAULT_SEEDS = "0-2"
@@ -125,3 +128,50 @@ def again(name: str, profile: str, seeds: Sequence[int] = (), rows: Sequence[str
     words += ["--rows", ",".join(rows)] if rows else []
     text = seeds_text(seeds) if seeds else DEFAULT_SEEDS
     return " ".join(words + ([] if text == DEFAULT_SEEDS else ["--seeds", text]))
+
+
+@dataclass(frozen=True)
+class Publishing:
+    """Where to publish, and what may have less than it should.
+
+    Attributes:
+        results_dir: The folder of published results.
+        fewer: Names of what may be published though it is not whole, or has less than before.
+    """
+
+    results_dir: Path
+    fewer: frozenset[str] = frozenset()
+
+
+def publishing(
+    publish: bool, allow_fewer: str | None, names: Collection[str], profile: str
+) -> Publishing | None:
+    """Return where and how to publish, None where that is not asked for.
+
+    Args:
+        publish: Whether it is asked for.
+        allow_fewer: The text of `--allow-fewer`.
+        names: What is published.
+        profile: Name of the profile.
+
+    Raises:
+        UserError: There is no such profile or it consists of stand-ins, less is allowed of
+            something that is not published, or there is no checkout to publish in.
+    """
+    from harness.registry.declared import named_profile
+    from harness.registry.profile import MEANINGLESS
+
+    fewer = parse_names("--allow-fewer", allow_fewer) or ()
+    if not publish:
+        if fewer:
+            raise UserError("`--allow-fewer` goes with publishing; leave it out")
+        return None
+    for name in fewer:
+        if name not in names:
+            raise UserError(
+                f"`--allow-fewer {name}` names nothing that is published here; what is: "
+                f"{', '.join(names)}"
+            )
+    if named_profile(profile).stand_ins is not None:
+        raise UserError(f"at the profile `{profile}` {MEANINGLESS}; publish another profile's")
+    return Publishing(publishing_dir(), frozenset(fewer))

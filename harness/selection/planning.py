@@ -28,8 +28,7 @@ from harness.selection.names import again
 from harness.selection.work import GroupRuns, Work, parts_of
 from harness.strict import Output, Strict
 from harness.trainer import execution
-from harness.trainer.figure_runs import FigureRuns
-from harness.trainer.table_runs import TableRuns
+from harness.trainer.runs import FigureRuns, TableRuns
 from harness.words import counted, duration
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from harness.report.publish import publish as publish_table
 from harness.runtime import Store
 from harness.selection.reporting import FigureReport, TableReport
 from harness.selection.work import sorted_out
-from harness.trainer.table_runs import plan_table
+from harness.trainer.runs import plan_table
 
 
 def publish(report: TableReport | FigureReport, results_dir: Path, *, allow_fewer: bool) -> Path:

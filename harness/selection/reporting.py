@@ -14,8 +14,7 @@ from harness.report.render import as_json
 from harness.runtime import Store
 from harness.selection.names import Format
 from harness.selection.work import Work
-from harness.trainer.figure_runs import FigureRuns
-from harness.trainer.table_runs import TableRuns
+from harness.trainer.runs import FigureRuns, TableRuns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -157,17 +156,17 @@ class FigureReport(Report):
 
     def to_frame(self) -> pd.DataFrame:
         """Return the points, a line for each."""
-        return _frame(point.as_json() for point in self.details.points)
+        return _frame(point.model_dump() for point in self.details.points)
 
     def text(self, form: Format, *, details: bool = True) -> str:
         """Return the report as text; `details` changes nothing."""
-        from harness.report.figures.page import as_markdown
+        from harness.report.figures.report import as_markdown
 
         return self.details.json_text() if form is Format.json else as_markdown(self.details)
 
     def show(self, console: Console, *, details: bool = True) -> None:
         """Print the report; `details` changes nothing."""
-        from harness.report.figures.page import print_figure
+        from harness.report.figures.report import print_figure
 
         print_figure(self.details, console)
 

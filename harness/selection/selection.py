@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from harness.selection.reporting import Report
     from harness.selection.why import Explanation
     from harness.selection.work import Work
-    from harness.trainer.figure_runs import FigureRuns
+    from harness.trainer.runs import FigureRuns
 
 Seeds = str | int | Iterable[int] | None
 """Seeds: a text such as `0-4`, numbers, or None for those that suit."""
@@ -205,7 +205,7 @@ class Selection:
         """
         from harness.report.page.from_store import runnable
         from harness.selection.reporting import FigureReport, GroupReport, TableReport
-        from harness.trainer.table_runs import plan_table
+        from harness.trainer.runs import plan_table
 
         note, store = on_note or _ignore, Store(store_dir())
         if self.figure is not None:
@@ -330,7 +330,7 @@ class Selection:
             UserError: The profile cannot run it, or a row does not exist.
         """
         from harness.selection.work import plan_group
-        from harness.trainer.table_runs import plan_table
+        from harness.trainer.runs import plan_table
 
         if self.figure is not None:
             runs = self._figure_runs(self.figure, seeds)
@@ -389,7 +389,7 @@ class Selection:
         return most_complete(runs, Store(store_dir()), last).seeds
 
     def _figure_runs(self, figure: Figure, seeds: Sequence[int]) -> FigureRuns:
-        from harness.trainer.figure_runs import plan_figure
+        from harness.trainer.runs import plan_figure
 
         return plan_figure(figure, self.declared, self.profile, seeds)
 

@@ -14,8 +14,7 @@ from harness.runtime import Store
 from harness.selection.reporting import FigureReport, Report
 from harness.selection.work import Work, parts_of
 from harness.tracking import TableState, Tracker
-from harness.trainer.figure_runs import plan_figure
-from harness.trainer.table_runs import TableRuns, cells_served, plan_table
+from harness.trainer.runs import TableRuns, cells_served, plan_figure, plan_table
 
 
 def tracker_of(store: Store, warn: Callable[[str], None]) -> Tracker:

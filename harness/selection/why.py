@@ -20,7 +20,7 @@ from harness.runtime import Plan, Stage, State, Store
 from harness.runtime.manifest import record_of
 from harness.strict import Output, Strict
 from harness.trainer.plan import Run
-from harness.trainer.table_runs import plan_table
+from harness.trainer.runs import plan_table
 
 ABSENT = "(none)"
 """Stands for a setting or an input that one of the two stages does not have."""

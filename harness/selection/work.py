@@ -15,9 +15,8 @@ from harness.registry import declared
 from harness.registry.profile import Profile, table_unsupported
 from harness.registry.schema import Table
 from harness.runtime import Stage
-from harness.trainer.figure_runs import FigureRuns
 from harness.trainer.plan import Run
-from harness.trainer.table_runs import TableRuns, plan_table
+from harness.trainer.runs import FigureRuns, TableRuns, plan_table
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,10 @@ from harness.registry.documents import (
     Problem,
     RegistryError,
     at_least_one,
-    checked,
     explain,
     few,
     nearest,
-    read_document,
+    read_files,
     yaml_files,
 )
 from harness.registry.recipe import Recipe
@@ -234,11 +233,8 @@ def load_sweeps(folder: Path | None = None) -> dict[str, Sweep]:
     sweeps: dict[str, Sweep] = {}
     problems: list[Problem] = []
     searched = FOLDER if folder is None else folder
-    for path in at_least_one(yaml_files(searched), [searched], "sweep"):
-        document = read_document(path)
-        sweep = checked(document, Sweep, problems, "a sweep")
-        if sweep is None:
-            continue
+    files = at_least_one(yaml_files(searched), [searched], "sweep")
+    for document, sweep in read_files(files, Sweep, problems, "a sweep"):
         problems += few(_wrong(sweep, document))
         sweeps[sweep.name] = sweep
     if problems:
@@ -278,9 +274,6 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 def _wrong(sweep: Sweep, document: Document) -> Iterator[Problem]:
     """Yield what is wrong with names that pydantic does not know of."""
-    if sweep.name != document.path.stem:
-        text = f"name: `{sweep.name}` differs from the name of the file; rename one"
-        yield document.problem(("name",), text)
     known = recipe_settings()
     for path in sweep.space:
         if path.startswith("profile.") or path in known:

@@ -18,7 +18,7 @@ from harness.tracking.runs import LONGEST_TAG, run_record
 
 if TYPE_CHECKING:
     from harness.registry.schema import Row
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 _INHERITED = ("policy", "reward_model", "creator", "judge", "benchmarks", "commit", "dirty")
 

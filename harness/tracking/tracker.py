@@ -26,12 +26,12 @@ from harness.tracking.patience import PATIENCE_S, attempt
 from harness.tracking.record import Record
 from harness.tracking.rows import CellLike, table_records
 from harness.tracking.writer import LiveWriter
-from harness.trainer.table_runs import asked_together
+from harness.trainer.runs import asked_together
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 _LOG = logging.getLogger(__name__)
 

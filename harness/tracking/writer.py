@@ -14,7 +14,7 @@ from harness.runtime import Stage, Store
 from harness.tracking.marks import Marks
 from harness.tracking.record import Status
 from harness.tracking.runs import run_identity, run_record, trained_in, upstream
-from harness.trainer.table_runs import asked_together
+from harness.trainer.runs import asked_together
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from harness.registry.profile import Profile
     from harness.tracking.server import Server
     from harness.trainer.plan import Run
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,40 @@
-"""Acceptance criteria of the embedded world, measured before any eva run on validation prompts.
+"""Acceptance criteria of the embedded world, measured on validation prompts before any eva run.
 
-They look at θ0 and at the first DPO iteration only, so that nothing about the world, its sizes or
-its hyperparameters can be chosen by how the paper's comparisons come out:
+They look at θ0 and at first iterations only, so that nothing about the world, its sizes or its
+hyperparameters can be chosen by how the paper's comparisons come out.
+
+*The world.*
 
 1. the learned reward model's best of six recovers at least 40% of the gain that the oracle's best
    of six brings over the mean answer;
 2. one iteration of DPO on the learned reward beats θ0 by at least 3 standard errors over 7 seeds,
    both answering anew for each seed, so that the sampling noise of both is in the error;
 3. the share of training prompts whose six rewards are all equal lies between 10% and 60%.
+
+*Its trainers*, over small grids. Each setting of a trainer is run over seeds that no table uses,
+and its gain in mean oracle score over the base policy, answering with the same seeds, is measured.
+Of the settings that gain within one standard error of the best, the most careful one is taken.
+
+- SPPO, SimPO and ORPO (offline): the smallest learning rate, then the first constants, which are
+  the paper's. Those belong to completions of hundreds of tokens; those of the embedded world have
+  some eight. SPPO's targets are (P - 1/2) / beta nats, which only a long completion can move by,
+  and the grid therefore tries the paper's constants and milder ones.
+- RLOO (online): the largest KL coefficient, then the smallest learning rate, of RLOO on x human
+  prompts.
+
+*Over-optimisation.* A learned reward can be pushed beyond what it knows. One run shows it on
+purpose: RLOO without a KL penalty at a large learning rate on all human prompts. At each x of
+prompts the policy answers the validation prompts six times, and both the reward model and the
+oracle score the answers: the first goes on rising where the second falls.
+
+Source: paper appendix A names neither number of RLOO's; Gao et al. 2023 on over-optimisation.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,13 +44,14 @@ from numpy.typing import NDArray
 
 from harness.errors import HarnessError
 from harness.registry.profile import Profile, find_profile, load_profiles
-from harness.registry.recipe import Recipe
+from harness.registry.recipe import Online, Recipe
 from harness.runtime import Json, LocalEngine, Plan, Stage, Store
 from harness.runtime.events import Event
 from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS
-from harness.worlds.embedded.oracle import score as oracle_score
+from harness.worlds.embedded.language import score as oracle_score
 from harness.worlds.lookup import world_of
+from harness.worlds.stage_io import read_prompts
 
 Floats = NDArray[np.float64]
 OnEvent = Callable[[Event], None]
@@ -204,3 +225,235 @@ def _no_spread(store: Store, run: Run) -> float:
     pairs = store.open(run.iterations[0].pairs.fingerprint)
     summary = json.loads((pairs / "summary.json").read_text(encoding="utf-8"))
     return float(summary["ties"]) / float(summary["pairs"])
+
+
+GRID_SEEDS = (100, 101, 102)
+"""Seeds of the grids; no table's defaults are among them."""
+
+Changes = Mapping[str, float]
+"""Hyperparameters by name, as the profile has them under the algorithm."""
+
+LEARNING_RATES = (3e-5, 1e-4, 3e-4)
+
+CONSTANTS: Mapping[str, tuple[Changes, ...]] = {
+    "sppo": ({"beta": 0.001}, {"beta": 0.1}),
+    "simpo": ({"beta": 10.0, "gamma": 5.0}, {"beta": 2.0, "gamma": 1.0}),
+    "orpo": ({"odds_weight": 0.5}, {"odds_weight": 0.1}),
+}
+"""The paper's constants first."""
+
+GRIDS: Mapping[str, tuple[Changes, ...]] = {
+    algorithm: tuple({"learning_rate": lr, **more} for lr in LEARNING_RATES for more in constants)
+    for algorithm, constants in CONSTANTS.items()
+}
+
+RECIPES: Mapping[str, Recipe] = {
+    "sppo": Recipe(algorithm="sppo", chain=("human",), reward_model="pairwise"),
+    "simpo": Recipe(algorithm="simpo", chain=("human",)),
+    "orpo": Recipe(algorithm="orpo", chain=("human",)),
+}
+"""What is run over the grid: the first rows of table 2."""
+
+BETAS = (0.05, 0.2)
+PUSHED_LEARNING_RATE, PUSHED_SIZE, PUSHED_SEED = 3e-4, 6, 100
+
+
+@dataclass(frozen=True)
+class Point:
+    """One setting: what it changes, its mean gain in oracle score, and that in standard errors."""
+
+    algorithm: str
+    changes: Changes
+    gain: float
+    standard_errors: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the measurements, rounded for the card."""
+        found = {"gain": self.gain, "standard_errors": self.standard_errors}
+        rounded = {name: round(value, 6) for name, value in found.items()}
+        return {"algorithm": self.algorithm, **self.changes, **rounded}
+
+    def __str__(self) -> str:
+        return (
+            f"{named(self.algorithm, self.changes)}: gain {self.gain:+.4f} "
+            f"({self.standard_errors:.1f} standard errors)"
+        )
+
+
+def with_training(profile: Profile, algorithm: str, changes: Changes) -> Profile:
+    """Return a profile with some hyperparameters of an algorithm changed."""
+    hyper = profile.training.of(algorithm).model_copy(update=dict(changes))
+    training = profile.training.model_copy(update={algorithm: hyper})
+    return profile.model_copy(update={"training": training})
+
+
+def measure_grid(
+    recipes: Mapping[str, Recipe],
+    grids: Mapping[str, Sequence[Changes]],
+    store: Store,
+    jobs: int,
+    on_event: OnEvent,
+) -> list[Point]:
+    """Run every setting of every algorithm's grid and measure it.
+
+    Args:
+        recipes: what each algorithm is run on.
+        grids: the settings of each algorithm.
+        store: where the stages go.
+        jobs: worker processes.
+        on_event: told of every stage.
+
+    Raises:
+        HarnessError: a stage failed.
+    """
+    profile = validation_profile()
+    planner = Planner(world_of(profile))
+    bases = [planner.run("base", Recipe(), seed) for seed in GRID_SEEDS]
+    tried: list[tuple[str, Changes, list[Run]]] = []
+    for algorithm, grid in grids.items():
+        for changes in grid:
+            other = Planner(world_of(with_training(profile, algorithm, changes)))
+            name, recipe = named(algorithm, changes), recipes[algorithm]
+            tried.append((algorithm, changes, [other.run(name, recipe, s) for s in GRID_SEEDS]))
+    runs = [*bases, *(run for _, _, several in tried for run in several)]
+    compute([stage for run in runs for stage in run.targets], store, jobs, on_event)
+    before = [validation_score(store, base) for base in bases]
+    points = []
+    for algorithm, changes, several in tried:
+        points.append(Point(algorithm, changes, *gain_over(before, several, store)))
+    return points
+
+
+def unlike(algorithm: str, best: Point) -> list[str]:
+    """Return, as a sentence, where the profile trains otherwise than with a grid's best setting."""
+    hyper = validation_profile().training.of(algorithm)
+    used = {name: getattr(hyper, name) for name in best.changes}
+    if used == dict(best.changes):
+        return []
+    return [
+        f"`micro` trains with {named(algorithm, used)}, and the gate takes "
+        f"{named(best.algorithm, best.changes)}"
+    ]
+
+
+def named(algorithm: str, changes: Changes) -> str:
+    """Return an algorithm and what is changed of it in a line."""
+    return f"{algorithm} {' '.join(f'{name} {value:g}' for name, value in changes.items())}"
+
+
+def as_good_as_the_best(points: Sequence[Point]) -> list[Point]:
+    """Return the settings that gain within one standard error of the best one's gain."""
+    best = max(points, key=lambda point: point.gain)
+    least = best.gain - (best.gain / best.standard_errors if best.standard_errors else 0.0)
+    return [point for point in points if point.gain >= least]
+
+
+def measure_offline(store: Store, jobs: int, on_event: OnEvent) -> list[Point]:
+    """Run the first iteration of each algorithm over its grid and measure it.
+
+    Raises:
+        HarnessError: a stage failed.
+    """
+    return measure_grid(RECIPES, GRIDS, store, jobs, on_event)
+
+
+def chosen_offline(points: Sequence[Point], algorithm: str) -> Point:
+    """Return the most careful setting of an algorithm that gains as much as its best."""
+    near = as_good_as_the_best([point for point in points if point.algorithm == algorithm])
+    order = list(GRIDS[algorithm])
+    return min(near, key=lambda point: order.index(point.changes))
+
+
+def failures_offline(points: Sequence[Point]) -> list[str]:
+    """Return where the profile's settings do not follow from the gate, each as a sentence."""
+    return [line for name in GRIDS for line in unlike(name, chosen_offline(points, name))]
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """The over-optimised policy after some multiples of x: mean reward and mean oracle score."""
+
+    size: int
+    reward: float
+    oracle: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the measurements, rounded for the card."""
+        return {name: round(value, 6) for name, value in asdict(self).items()}
+
+
+def rloo(size: int) -> Recipe:
+    """Return RLOO on human prompts."""
+    return Recipe(algorithm="rloo", online=Online(prompts="human", size=size))
+
+
+def measure_online(store: Store, jobs: int, on_event: OnEvent) -> list[Point]:
+    """Run RLOO 1x over the grid and measure it; the best pair first.
+
+    Raises:
+        HarnessError: a stage failed.
+    """
+    grid = [{"learning_rate": lr, "beta": beta} for lr in LEARNING_RATES for beta in BETAS]
+    points = measure_grid({"rloo": rloo(1)}, {"rloo": grid}, store, jobs, on_event)
+    return sorted(points, key=lambda point: -point.gain)
+
+
+def chosen_online(points: Sequence[Point]) -> Point:
+    """Return the most careful pair that gains within one standard error of the best."""
+    near = as_good_as_the_best(points)
+    return min(near, key=lambda point: (-point.changes["beta"], point.changes["learning_rate"]))
+
+
+def failures_online(points: Sequence[Point]) -> list[str]:
+    """Return where the profile's settings do not follow from the gate, each as a sentence."""
+    best = chosen_online(points)
+    return [line for name in ("rloo", "oaif") for line in unlike(name, best)]
+
+
+def measure_pushed(
+    store: Store, jobs: int, on_event: OnEvent
+) -> tuple[list[Pushed], dict[str, Any]]:
+    """Over-optimise a policy and measure it at each multiple of x, from 0.
+
+    Returns:
+        The measurements, and what they are of: settings, reward model, commit and stages.
+
+    Raises:
+        HarnessError: a stage failed.
+    """
+    changes = {"learning_rate": PUSHED_LEARNING_RATE, "beta": 0.0}
+    profile = with_training(validation_profile(), "rloo", changes)
+    planner = Planner(world_of(profile))
+    run = planner.run("rloo pushed", rloo(PUSHED_SIZE), PUSHED_SEED)
+    items: dict[str, Json] = {"benchmark": planner.world.benchmark("validation")}
+    prompts = planner.stage("prompts", items, {}, "validation")
+    policies: list[Stage | None] = [None, *run.training]
+    sampled = [
+        planner.rollouts(f"pushed {size}x", policy, prompts, "pointwise")
+        for size, policy in enumerate(policies)
+    ]
+    compute([stage for pair in sampled for stage in pair], store, jobs, on_event)
+    points = [Pushed(size, *_mean_scores(store, *pair)) for size, pair in enumerate(sampled)]
+    commits = {
+        store.manifest(stage.fingerprint)["provenance"]["commit"] or "unknown"
+        for pair in sampled
+        for stage in pair
+    }
+    return points, {
+        **changes,
+        "seed": PUSHED_SEED,
+        "prompts": len(read_prompts(store.open(prompts.fingerprint))),
+        "n": profile.generation.n,
+        "reward_model": str(sampled[0][1].settings["reward_model"]),
+        "commit": ", ".join(sorted(commit[:12] for commit in commits)),
+        "stages": {f"{size}x": rewards.fingerprint for size, (_, rewards) in enumerate(sampled)},
+    }
+
+
+def _mean_scores(store: Store, completions: Stage, rewards: Stage) -> tuple[float, float]:
+    """Return the mean reward and the mean oracle score of the same answers."""
+    given = pq.read_table(store.open(rewards.fingerprint) / "rewards.parquet").column("reward")
+    answers = pq.read_table(store.open(completions.fingerprint) / "completions.parquet")
+    texts = (answers.column(name).to_pylist() for name in ("prompt", "completion"))
+    scores = [oracle_score(prompt, answer) for prompt, answer in zip(*texts, strict=True)]
+    return float(np.mean(given.to_numpy())), float(np.mean(scores))

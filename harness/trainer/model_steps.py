@@ -93,7 +93,7 @@ def annotate_stage(ctx: StageContext) -> None:
 
 def reader_of(ctx: StageContext, reads: Literal["one answer", "two answers"]) -> Any:
     """Load a stage's reward model: one that a stage trained, or one that a file holds."""
-    from harness.models.reward_loading import load_reward_model
+    from harness.models.reward_model import load_reward_model
 
     if "reward_model" in ctx.inputs:
         return load_reward_model(reward_model_folder(ctx), reads, device="cpu", dtype="float32")
@@ -113,7 +113,7 @@ def load_reader(
         settings: the stage's; `dtype` is the number format, float32 if not given.
         reads: what its role asks for.
     """
-    from harness.models.reward_loading import load_reward_model
+    from harness.models.reward_model import load_reward_model
 
     runtime = runtime_of(identity)
     return load_reward_model(
@@ -135,7 +135,7 @@ def _rewards(model: Any, rows: Rows, on_cut: Callable[[int], None] | None = None
 
 def _win_probabilities(model: Any, rows: Rows, on_cut: Callable[[int], None]) -> list[float]:
     """Return each completion's mean win probability over the completions of its prompt."""
-    from harness.models.pair_preference import mean_win_probabilities, win_probabilities
+    from harness.models.reward_model import mean_win_probabilities, win_probabilities
 
     n = 1 + max(row["sample"] for row in rows)
     asked = [user(row["prompt"]) for row in rows[::n]]

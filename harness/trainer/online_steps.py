@@ -1,39 +1,57 @@
 """The stage of online eva: one segment of a continual run.
 
-Here the prompts' stream, the rewards, the policy and the trainer meet. The stage writes what a
-continuation needs (`model/`, `optimizer.safetensors`, `stream.json`), what was trained on
-(`trained.parquet`), and what it cost since the run began (`summary.json`).
+Here the prompts' stream, the rewards, the policy and the trainer meet. A `Source` is what the
+trainer asks for the prompts of each step and tells of their rollouts: it rewards them, lets the
+stream evolve the informative ones, rolls the rewrites out with the policy as it is, and counts what
+everything costs. The stage writes what a continuation needs (`model/`, `optimizer.safetensors`,
+`stream.json`), what was trained on (`trained.parquet`), and what it cost since the run began
+(`summary.json`).
 
 It is trained in this process; where the profile has hardware of several devices, by a process for
-each under `accelerate`, of which only the first has the stream, the reward models and the creator
-(`Source`), and writes what the stage leaves. A segment is short and has no checkpoints within: one
-that was killed starts again from the end of the one before.
+each under `accelerate`, of which only the first has the stream, the reward models and the creator,
+and writes what the stage leaves. A segment is short and has no checkpoints within: one that was
+killed starts again from the end of the one before.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from harness.errors import HarnessError
+from harness.eva.evolving import Prompt
+from harness.eva.minibatch import Fed, MiniBatch
+from harness.eva.stream import PromptStream
+from harness.models.loading import Checkpoint
+from harness.models.policy import generate
+from harness.models.reader import RewardModel
+from harness.models.reward_model import score
+from harness.registry.recipe import Online
 from harness.registry.training import Hardware
 from harness.runtime.files import held
 from harness.runtime.stage import StageContext
-from harness.trainer.online_source import STREAM, Source
+from harness.trainer.model_steps import SCORING_BATCH, assistant, load_reader, user
+from harness.trainer.online_plan import stream_settings
 from harness.training.checkpoints import append_point
+from harness.training.distributed import SharedPolicy
 from harness.training.launch import Job, configuration, launch
+from harness.training.offline import Metrics
 from harness.training.online import OPTIMIZER, PLAIN, OnlineHyperparameters, train_segment
 from harness.training.placement import PATIENCE_S, OnlinePlacement, Server, one_device
 from harness.training.steps import Segment
-from harness.worlds.lookup import resolve
-from harness.worlds.stage_io import PROMPT_SCHEMA, write_json, write_rows
+from harness.worlds.lookup import resolve, runtime_of
+from harness.worlds.stage_io import PROMPT_SCHEMA, Rows, read_prompts, write_json, write_rows
 
 TRAINED_SCHEMA = pa.schema(
     [
@@ -231,3 +249,206 @@ def _algorithm(name: str) -> Any:
     from harness.training import rloo
 
     return rloo
+
+
+STREAM = "stream.json"
+"""The stream's state and the costs so far, written at the end of each segment."""
+
+COSTS = ("rollouts", "tokens", "gradient_steps", "creator_calls")
+"""What a run has cost since it began: rollouts and their tokens (those of rewrites and of buffer
+scoring included), optimiser steps, calls of the creator."""
+
+
+class Source:
+    """Prompts from the stream, rewards from the reward models (a `PromptSource`).
+
+    Attributes:
+        stream: draws and evolves the prompts.
+        trained: what was trained on in this segment, one row a prompt.
+        costs: what the run has cost since it began, by the names in `COSTS`.
+        seed: root of all draws of the run.
+    """
+
+    def __init__(self, ctx: StageContext, hyper: OnlineHyperparameters) -> None:
+        """Begin a segment where the one before ended.
+
+        Args:
+            ctx: the stage's settings and inputs.
+            hyper: how rollouts are sampled.
+        """
+        s = ctx.settings
+        self.trained: Rows = []
+        self.seed = cast(int, s["seed"])
+        self._hyper = hyper
+        self._prompt_metrics = runtime_of(str(s["policy"])).prompt_metrics()
+        self._penalty = cast(float, s["missing_eos_penalty"])
+        self._reward_model = load_reader(str(s["reward_model"]), s, "one answer")
+        self._ranker = load_reader(str(s["ranker"]), s, "one answer") if s["ranker"] else None
+        human = [
+            Prompt(**{name: row[name] for name in PROMPT_SCHEMA.names})
+            for row in read_prompts(ctx.inputs["prompts"])
+        ]
+        creating = runtime_of(str(s["creator"])) if s["creator"] else None
+        evolver = creating.evolver(s) if creating else None
+        self.stream = PromptStream(
+            stream_settings(
+                Online.model_validate(s["online"]), cast(int, s["x"]), cast(int, s["retries"])
+            ),
+            human,
+            evolver.creator if evolver else None,
+            self.seed,
+            quality=creating.tree_score(s) if creating else None,
+            over=evolver.over if evolver else map,
+        )
+        self.costs = dict.fromkeys(COSTS, 0)
+        if "before" in ctx.inputs:
+            self._restore(ctx.inputs["before"], new_prompts=cast(bool, s["new_prompts"]))
+        self._batch: MiniBatch | None = None
+        self._children = self._dropped = self._unusable = 0
+
+    def _restore(self, before: Path, *, new_prompts: bool) -> None:
+        state = json.loads((before / STREAM).read_text(encoding="utf-8"))
+        self.costs = state["costs"]
+        # A run on human prompts goes on with the next x of them, from their first.
+        self.stream.restore(state | ({"used": 0} if new_prompts else {}))
+
+    def draw(self) -> Sequence[str]:
+        """Begin a step and return the texts of its prompts."""
+        self._batch = self.stream.draw()
+        return [prompt.prompt for prompt in self._batch.prompts]
+
+    def reward(
+        self, completions: Sequence[Sequence[str]], ended: NDArray[np.bool_], tokens: int
+    ) -> NDArray[np.float64]:
+        """Return the P x N rewards of the step's rollouts."""
+        assert self._batch is not None
+        self._count(ended.size, tokens)
+        texts = [prompt.prompt for prompt in self._batch.prompts]
+        rewards = self._scored(self._reward_model, texts, completions, ended)
+        ranks = rewards
+        if self._ranker is not None:
+            ranks = self._scored(self._ranker, texts, completions, ended)
+        self._step = _Step(rewards, ranks, tokens / ended.size, float(ended.mean()))
+        return rewards
+
+    def finish(self, policy: Checkpoint | SharedPolicy) -> Metrics:
+        """End the step: evolve, fill the buffer, and say what happened."""
+        assert self._batch is not None
+        batch, step = self._batch, self._step
+        fed = self.stream.feed(step.ranks, lambda prompts: self._rolled_out(policy, prompts))
+        self.costs["gradient_steps"] += 1
+        self.costs["creator_calls"] += fed.calls
+        self._children += len(fed.children)
+        self._dropped += fed.dropped
+        self._unusable += sum(fed.unusable.values())
+        for i, prompt in enumerate(batch.prompts):
+            row = {
+                **vars(prompt),
+                "step": batch.step,
+                "phase": batch.phase,
+                "informativeness": float(fed.informativeness[i]),
+                "reward_mean": float(step.rewards[i].mean()),
+                "reward_best": float(step.rewards[i].max()),
+            }
+            self.trained.append(row)
+        return self._metrics(batch, step, fed)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what the run has cost since it began, and how this segment's rewrites fared."""
+        phases = [row["phase"] for row in self.trained]
+        return {
+            **self.costs,
+            "children": self._children,
+            "dropped": self._dropped,
+            "unusable": self._unusable,
+            "phases": {phase: phases.count(phase) for phase in dict.fromkeys(phases)},
+            "evolved_share": float(np.mean([row["generation"] > 0 for row in self.trained])),
+            "buffer": len(self.stream.buffer),
+        }
+
+    def _metrics(self, batch: MiniBatch, step: _Step, fed: Fed) -> Metrics:
+        prompts = batch.prompts
+        buffer = self.stream.buffer.entries
+        metrics = {
+            "reward": float(step.rewards.mean()),
+            "gap": float((step.rewards.max(axis=1) - step.rewards.mean(axis=1)).mean()),
+            "without_spread": float((np.ptp(step.rewards, axis=1) == 0).mean()),
+            "completion_length": step.length,
+            "ended": step.ended,
+            "evolved_share": float(np.mean([p.generation > 0 for p in prompts])),
+            "rollouts": float(self.costs["rollouts"]),
+            "tokens": float(self.costs["tokens"]),
+        }
+        for name, metric in self._prompt_metrics.items():
+            metrics[name] = float(np.mean([metric(p.prompt) for p in prompts]))
+        if batch.phase != "human":
+            metrics |= {
+                f"phase/{name}": float(batch.phase == name)
+                for name in ("warm-up", "mix-up", "bootstrap")
+            }
+            metrics |= {
+                "buffer/size": float(len(buffer)),
+                "buffer/children": float(len(fed.children)),
+                "buffer/evicted": float(fed.evicted),
+                "buffer/dropped": float(fed.dropped),
+            }
+        if buffer:
+            metrics |= {
+                "buffer/informativeness": float(np.mean([e.informativeness for e in buffer])),
+                "buffer/generation": float(np.mean([e.prompt.generation for e in buffer])),
+                "buffer/age": float(np.mean([batch.step - e.entered for e in buffer])),
+            }
+        return metrics
+
+    def _rolled_out(
+        self, policy: Checkpoint | SharedPolicy, prompts: Sequence[Prompt]
+    ) -> NDArray[np.float64]:
+        """Roll prompts out with the policy as it is, and return the rewards that rank them."""
+        h, step = self._hyper, self.stream.step
+        texts = [prompt.prompt for prompt in prompts]
+        if isinstance(policy, SharedPolicy):
+            roll_out = policy.generate
+        else:
+            roll_out = partial(generate, policy)
+        completions = roll_out(
+            [user(text) for text in texts],
+            n=h.rollouts,
+            temperature=h.temperature,
+            top_p=h.top_p,
+            max_new_tokens=h.max_new_tokens,
+            batch_size=SCORING_BATCH,
+            seed=int(np.random.SeedSequence([self.seed, step, 2]).generate_state(1)[0]),
+        )
+        ended = np.array([[c.n_tokens < h.max_new_tokens for c in row] for row in completions])
+        self._count(ended.size, sum(c.n_tokens for row in completions for c in row) + ended.sum())
+        answers = [[c.text for c in row] for row in completions]
+        return self._scored(self._ranker or self._reward_model, texts, answers, ended)
+
+    def _scored(
+        self,
+        model: RewardModel,
+        prompts: Sequence[str],
+        completions: Sequence[Sequence[str]],
+        ended: NDArray[np.bool_],
+    ) -> NDArray[np.float64]:
+        conversations = [
+            [*user(prompt), assistant(text)]
+            for prompt, row in zip(prompts, completions, strict=True)
+            for text in row
+        ]
+        rewards = score(model, conversations, batch_size=SCORING_BATCH).reshape(ended.shape)
+        return np.asarray(rewards - self._penalty * ~ended)
+
+    def _count(self, rollouts: int, tokens: int) -> None:
+        self.costs["rollouts"] += int(rollouts)
+        self.costs["tokens"] += int(tokens)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What the rollouts of one step gave: rewards, those that rank prompts, and their lengths."""
+
+    rewards: NDArray[np.float64]
+    ranks: NDArray[np.float64]
+    length: float
+    ended: float

@@ -27,7 +27,7 @@ are:
     prompts -> rate                 for each judge of prompts, where prompts are what is scored
 
 Every benchmark of the profile that fits the run is planned; which of them are wanted is up to the
-tables (`harness.trainer.table_runs`). Nothing here runs a model: the result is a graph, and equal
+tables (`harness.trainer.runs`). Nothing here runs a model: the result is a graph, and equal
 steps of different rows are one node of it.
 
 Source: paper, Algorithm 1 and appendix A; the order of rollouts follows the authors' scripts

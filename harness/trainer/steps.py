@@ -41,9 +41,9 @@ FUNCTIONS: Mapping[str, str] = {
         for k in ("generate", "annotate", "rewrite", "train", "answer", "judge")
     },
     "online": "harness.trainer.online_steps:online_stage",
-    "topics": "harness.worlds.real.scorer:topics_stage",
+    "topics": "harness.worlds.real.scoring:topics_stage",
     **{
-        k: f"harness.worlds.embedded.reward_stages:{k}_stage"
+        k: f"harness.worlds.embedded.reward:{k}_stage"
         for k in ("reward_model", "held_out", "best_of_n")
     },
 }

@@ -26,9 +26,8 @@ from numpy.typing import NDArray
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from trl.models.utils import unwrap_model_for_generation
 
-from harness.models.decoding import next_tokens
 from harness.models.loading import Conversation, pad, stop_token_ids, tokenize
-from harness.models.policy import Completion
+from harness.models.policy import Completion, next_tokens
 
 Row = TypeVar("Row")
 

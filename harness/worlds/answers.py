@@ -23,7 +23,7 @@ from harness.errors import UserError
 from harness.runtime import Json, StageContext
 from harness.runtime.files import held
 from harness.worlds.lookup import resolve
-from harness.worlds.real.access import access_to
+from harness.worlds.real.asking import access_to
 from harness.worlds.stage_io import progress_callback, write_json
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from pathlib import Path
 from harness.registry.profile import WORLD, Profile
 from harness.registry.recipe import Online
 from harness.runtime.stage import Json, Stage
-from harness.worlds.embedded import world as files
-from harness.worlds.embedded.planning import EmbeddedWorld
-from harness.worlds.mock.planning import MockWorld
+from harness.worlds.embedded import files
+from harness.worlds.embedded.world import EmbeddedWorld
+from harness.worlds.mock.world import MockWorld
 from harness.worlds.protocol import Runtime, Topics, World
-from harness.worlds.real.planning import RealWorld, read_pools
+from harness.worlds.real.world import RealWorld, read_pools
 
 
 def world_of(profile: Profile) -> World:
@@ -27,10 +27,10 @@ def runtime_of(identity: str) -> Runtime:
     """Return what answers for an identity in a stage's settings."""
     # Imported here, because planning loads no judge and nothing that reads files of stages.
     if files.has(identity):
-        from harness.worlds.embedded.running import EmbeddedRuntime
+        from harness.worlds.embedded.world import EmbeddedRuntime
 
         return EmbeddedRuntime()
-    from harness.worlds.real.running import RealRuntime
+    from harness.worlds.real.world import RealRuntime
 
     return RealRuntime()
 

@@ -20,6 +20,7 @@ import harness.report
 from harness.cli.main import app
 from harness.cli.output import OUTPUTS, json_schema
 from harness.registry import declared
+from harness.report.figures.report import FigureReport
 from harness.tracking import TableState
 
 HERE = Path(__file__).resolve().parent
@@ -117,6 +118,15 @@ def says(call: Callable[..., Any]) -> Callable[..., Any]:
         return found
 
     return run
+
+
+def _schema(name: str) -> dict[str, Any]:
+    """Return the schema of a command's JSON."""
+    if name == "figure":
+        return FigureReport.model_json_schema(mode="serialization")
+    folder = Path(harness.report.__file__ if name == "report" else harness.cli.__file__).parent
+    found: dict[str, Any] = json.loads((folder / "schemas" / f"{name}.json").read_text("utf-8"))
+    return found
 
 
 @pytest.fixture

@@ -69,13 +69,13 @@ def test_a_rebuilt_world_is_compared_with_the_one_in_use(
 ) -> None:
     import toy_world
 
-    from harness.worlds.embedded import world
+    from harness.worlds.embedded import files
 
-    def build(output: Path, seed: int, on_event: Callable[[str], None]) -> world.Card:
+    def build(output: Path, seed: int, on_event: Callable[[str], None]) -> files.Card:
         on_event("prompts and benchmarks")
         toy_world.write_world(output)
         (output / "prompts.parquet").write_text(f"other prompts {seed}")
-        return world.write_card(output, {})
+        return files.write_card(output, {})
 
     monkeypatch.setattr("harness.worlds.embedded.build.build", build)
     result = call("micro", "build", "--output", str(tmp_path / "new"))

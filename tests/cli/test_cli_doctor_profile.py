@@ -313,7 +313,7 @@ def test_a_need_is_met_or_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> No
     def check() -> None:
         raise HarnessError("theta0 is not what it was")
 
-    monkeypatch.setattr("harness.worlds.embedded.world.check", check)
+    monkeypatch.setattr("harness.worlds.embedded.files.check", check)
     profile = load_profiles()["micro"]
     missing = {n.what: n for n in needs.needs_of(profile, found) if n.state != "met"}
     assert set(missing) == {"embedded world", "disk"}

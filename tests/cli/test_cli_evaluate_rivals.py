@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.worlds.mock.replies import completion
-from harness.worlds.mock.server import StandIn
+from harness.worlds.mock.server import StandIn, completion
 
 ROOT = Path(__file__).resolve().parents[2]
 

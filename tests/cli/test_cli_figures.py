@@ -11,7 +11,6 @@ import pytest
 from harness.registry.declared import all_figures
 from harness.registry.profile import load_profiles
 from harness.report.asked import remember
-from harness.report.figures.report import FigureReport
 
 NAMES = [f"figure{n}" for n in (3, 4, 5, 6, 7, 9, 10, 12)]
 SMALL = ("figure10", "--seeds", "0,2", "--jobs", "1")
@@ -118,7 +117,9 @@ def test_publishing_writes_a_folder_that_verifies(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setattr("harness.project.results_dir", lambda: tmp_path / "results")
-    monkeypatch.setattr(FigureReport, "draw", lambda self, path: path.write_text("<svg/>"))
+    monkeypatch.setattr(
+        "harness.report.figures.publish.draw_figure", lambda _, path: path.write_text("<svg/>")
+    )
     assert call("run", *SMALL).exit_code == 0
     result = call("report", "figure10", "--publish")
     assert result.exit_code == 0

@@ -129,7 +129,7 @@ def test_validate_reads_every_declaration_there_is(
     [
         "harness.sweep.declaration.FOLDER",
         "harness.registry.deviations.FILE",
-        "harness.worlds.real.templates.OWN_TEMPLATES",
+        "harness.worlds.real.creator.OWN_TEMPLATES",
         "harness.cost.assumptions.SHAPES",
     ],
 )

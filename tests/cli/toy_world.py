@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from harness.errors import HarnessError
 from harness.runtime import StageContext
 from harness.selection.selection import select
-from harness.worlds.embedded import world
+from harness.worlds.embedded import files
 
 KINDS = [
     "prompts",
@@ -69,14 +69,14 @@ def planned(
 
 def write_world(folder: Path) -> Path:
     """Write a world whose digests are right; return its folder."""
-    for path in map(folder.joinpath, world.ASSETS.values()):
+    for path in map(folder.joinpath, files.ASSETS.values()):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix:
             path.write_text(path.name)
         else:
             path.mkdir()
             (path / "config.json").write_text(json.dumps(path.name))
-    world.write_card(folder, {})
+    files.write_card(folder, {})
     return folder
 
 

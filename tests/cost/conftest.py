@@ -8,7 +8,7 @@ from harness.cost.assumptions import Hardware, assumptions, hardware_of
 from harness.cost.costing import Costing
 from harness.registry.profile import Profile, load_profiles
 from harness.trainer.plan import Planner
-from harness.worlds.real.planning import RealWorld
+from harness.worlds.real.world import RealWorld
 
 
 class NamedWorld(RealWorld):

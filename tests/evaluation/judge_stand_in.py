@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from harness.worlds.mock.replies import Body, answer, completion, digest
-from harness.worlds.mock.server import StandIn, main
+from harness.worlds.mock.server import Body, StandIn, answer, completion, digest, main
 
 judge = answer
 

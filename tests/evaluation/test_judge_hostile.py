@@ -29,7 +29,7 @@ from harness.evaluation.benchmarks.own_annotator import preference
 from harness.evaluation.files import read_answers, read_records
 from harness.worlds.real.asking import Judge as Asked
 from harness.worlds.real.asking import ask, only_field
-from harness.worlds.real.generator import EndpointGenerator
+from harness.worlds.real.creator import EndpointGenerator
 from harness.worlds.real.scoring import COMPLEXITY
 
 PRICE = Price(10.0, 30.0)

@@ -117,7 +117,7 @@ HEAVY = (
     "harness.sweep.conduct.run_sweep",
     "harness.worlds.embedded.build.build_policy",
     "harness.report.error_rates.measure",
-    "harness.worlds.real.sources.read_pool",
+    "harness.worlds.real.prompts.read_pool",
     "harness.preflight.checks.check_engine",
     "harness.evaluation.files.fetch",
     "harness.endpoint.client.Client.ask",

@@ -25,7 +25,7 @@ from harness.registry.load import load_tables
 from harness.registry.profile import load_profiles
 from harness.registry.yaml_reader import YamlFault, load, parse_yaml
 from harness.sweep.declaration import FOLDER, load_sweeps
-from harness.worlds.real.templates import OWN_TEMPLATES, read_templates
+from harness.worlds.real.creator import OWN_TEMPLATES, read_templates
 
 EXPERIMENTS, ABLATIONS = declaration_dirs()
 

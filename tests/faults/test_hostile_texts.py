@@ -24,7 +24,7 @@ from harness.report.render import CSV_HEAD, as_csv, as_json, as_markdown, as_tex
 from harness.report.report import Report, assemble
 from harness.runtime import Store
 from harness.tracking.rows import Asked, table_records
-from harness.trainer.table_runs import TableRuns
+from harness.trainer.runs import TableRuns
 
 PIECES = (
     "<script>alert(1)</script>", "\"'><img src=x onerror=alert(2)>", "</td></table></style></div>",

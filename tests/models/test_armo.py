@@ -13,8 +13,7 @@ from small_checkpoints import LLAMA_TEMPLATE, llama_tokenizer, tensors_of, write
 
 from harness.errors import HarnessError, UserError
 from harness.models.armo import Armo
-from harness.models.reward_loading import load_reward_model
-from harness.models.reward_model import score
+from harness.models.reward_model import load_reward_model, score
 
 ANSWERS = ["three", "four five six", "", "seven\n\neight " * 5]
 FOLLOWS = "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"

@@ -12,8 +12,7 @@ from tiny_gemma import tiny_tokenizer
 from transformers import PreTrainedTokenizerBase
 
 from harness.errors import UserError
-from harness.models.chat import Chat
-from harness.models.reader import spellings, without
+from harness.models.reader import Chat, spellings, without
 
 HERE = Path("model")
 GEMMA = gemma_tokenizer()

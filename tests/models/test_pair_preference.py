@@ -17,9 +17,8 @@ from tiny_gemma import build_tiny_gemma, tiny_tokenizer
 
 from harness.errors import HarnessError
 from harness.models.loading import FIRST_IS_BETTER, tokenize
-from harness.models.pair_preference import mean_win_probabilities, win_probabilities
 from harness.models.reader import Average, Comparison, Encoded, PairModel
-from harness.models.reward_loading import load_reward_model
+from harness.models.reward_model import load_reward_model, mean_win_probabilities, win_probabilities
 
 ANSWERS = [["a", "b c d e f g h", "c d", "a"], ["d", "", "e f g h i j k l m n o p", "b"]]
 CONVERSATIONS = [[{"role": "user", "content": text}] for text in ("a b c", "p o n m l k j")]

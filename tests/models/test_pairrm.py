@@ -13,10 +13,9 @@ from small_checkpoints import PAIRRM_MARKS, pairrm_tokenizer, tensors_of, write_
 from transformers import DebertaV2Config, DebertaV2Model, DebertaV2Tokenizer
 
 from harness.errors import HarnessError, UserError
-from harness.models.pair_preference import win_probabilities
 from harness.models.pairrm import MAX_LENGTH, MAX_SOURCE, PairRM
 from harness.models.reader import Comparison
-from harness.models.reward_loading import load_reward_model
+from harness.models.reward_model import load_reward_model, win_probabilities
 
 PROMPT = [{"role": "user", "content": "one two three"}]
 ANSWERS = ["four", "five six seven, eight", ""]

@@ -10,9 +10,8 @@ import torch
 from tiny_gemma import build_tiny_gemma
 
 from harness.errors import HarnessError
-from harness.models.decoding import next_tokens
 from harness.models.loading import pad, tokenize
-from harness.models.policy import Completion, generate, load_policy
+from harness.models.policy import Completion, generate, load_policy, next_tokens
 
 TEXTS = ["a b c", "d", "e f g h i j k l", "m n", "a b c d e f"]
 CONVERSATIONS = [[{"role": "user", "content": text}] for text in TEXTS]

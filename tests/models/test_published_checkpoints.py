@@ -19,11 +19,9 @@ import pytest
 import torch
 
 from harness.models.armo import Armo
-from harness.models.pair_preference import win_probabilities
 from harness.models.pairrm import PairRM
 from harness.models.reader import Comparison
-from harness.models.reward_loading import load_reward_model
-from harness.models.reward_model import score
+from harness.models.reward_model import load_reward_model, score, win_probabilities
 
 pytestmark = pytest.mark.slow
 

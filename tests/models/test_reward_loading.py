@@ -15,14 +15,17 @@ from small_checkpoints import tensors_of, write_armo, write_pair_llm, write_pair
 from tiny_gemma import build_tiny_gemma
 
 from harness.errors import HarnessError, UserError
-from harness.models import hub
-from harness.models.loading import FIRST_IS_BETTER, pad
-from harness.models.pair_preference import win_probabilities
+from harness.models import loading
+from harness.models.loading import FIRST_IS_BETTER, pad, tensor_shapes
 from harness.models.reader import Comparison, Encoded, PairModel, Reader
-from harness.models.reward_loading import load_reward_model
-from harness.models.reward_model import score
-from harness.models.strict_loading import tensor_shapes
-from harness.models.verification import TABLE, UNVERIFIED, verification
+from harness.models.reward_model import (
+    TABLE,
+    UNVERIFIED,
+    load_reward_model,
+    score,
+    verification,
+    win_probabilities,
+)
 
 PROMPT = [{"role": "user", "content": "one two"}]
 ANSWERS = ["three", "four five six", "", "seven eight " * 5, "ten?"]
@@ -275,10 +278,10 @@ def test_a_broken_configuration_or_index_is_one_clear_error(content: str, tmp_pa
 def test_a_name_that_is_not_in_the_cache_says_what_to_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "snapshot_download", _cache_of(tmp_path))
+    monkeypatch.setattr(loading, "snapshot_download", _cache_of(tmp_path))
     words = r"type `hf download a/b --revision 9f`.*gated.*https://huggingface.co/a/b"
     with pytest.raises(UserError, match=words):
-        hub.local_folder("a/b", "9f")
+        loading.local_folder("a/b", "9f")
     with pytest.raises(UserError, match="neither a folder nor a downloaded model `no such name!`"):
         load_reward_model("no such name!")
 
@@ -291,14 +294,14 @@ def test_a_name_in_the_cache_and_a_folder_are_found(
     path = write_armo(cached / "snapshots" / "9f")
     (cached / "refs").mkdir()
     (cached / "refs" / "main").write_text("9f", encoding="utf-8")
-    monkeypatch.setattr(hub, "snapshot_download", _cache_of(tmp_path))
-    assert hub.local_folder("a/b") == path
+    monkeypatch.setattr(loading, "snapshot_download", _cache_of(tmp_path))
+    assert loading.local_folder("a/b") == path
     assert load_reward_model("a/b") is load_reward_model(str(path))
 
 
 def _cache_of(folder: Path) -> Callable[..., str]:
     """Return the hub's own look-up, in a cache of the test's."""
-    original = hub.snapshot_download
+    original = loading.snapshot_download
     return lambda *args, **kwargs: str(original(*args, **kwargs, cache_dir=folder))
 
 

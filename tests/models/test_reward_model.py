@@ -12,8 +12,7 @@ from tiny_gemma import build_tiny_gemma
 from harness.errors import HarnessError
 from harness.models.loading import FIRST_IS_BETTER, tokenize
 from harness.models.policy import load_policy
-from harness.models.reward_loading import load_reward_model
-from harness.models.reward_model import score
+from harness.models.reward_model import load_reward_model, score
 
 ANSWERS = ["a", "b c d e f g h", "c d", "", "d e f g h i j k l m n o p", "a", "c d"]
 CONVERSATIONS = [

@@ -30,8 +30,7 @@ from transformers import (
 )
 
 from harness.errors import UserError
-from harness.models.reward_loading import load_reward_model
-from harness.models.reward_model import score
+from harness.models.reward_model import load_reward_model, score
 from harness.models.sequence_classifier import SequenceClassifier
 
 ANSWERS = ["three", "four five six", "", "seven eight " * 9, "<pad>"]

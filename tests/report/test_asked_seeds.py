@@ -12,7 +12,7 @@ from harness.registry.load import load_tables
 from harness.registry.profile import load_profiles
 from harness.report.asked import Shown, ever_asked, recall, remember, shown_seeds
 from harness.runtime import Store
-from harness.trainer.table_runs import plan_table
+from harness.trainer.runs import plan_table
 
 
 def test_the_last_seeds_asked_for_are_recalled(tmp_path: Path) -> None:

@@ -18,21 +18,20 @@ from toy_figures import (
 from toy_tables import PROVENANCE, ToyWorld
 
 from harness.report.cells import build_cells
-from harness.report.figures.point import Point
+from harness.report.figures.points import Point
+from harness.report.figures.prompts import RewardData, ShareData
 from harness.report.figures.report import FigureReport, assemble_figure
-from harness.report.figures.rewards import read_reward_data
 from harness.report.figures.scores import ScoreData
-from harness.report.figures.shares import read_share_data
 from harness.report.scores import read_rows, read_scores
 from harness.runtime import Stage, Store, StoreError
-from harness.trainer.figure_runs import plan_figure
-from harness.worlds.embedded.operations import CATEGORIES, OPERATIONS
+from harness.trainer.runs import plan_figure
+from harness.worlds.embedded.language import CATEGORIES, OPERATIONS
 from harness.worlds.stage_io import write_rows
 
 
 @pytest.fixture(autouse=True)
 def _toy_world(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.trainer.table_runs.world_of", ToyWorld)
+    monkeypatch.setattr("harness.trainer.runs.world_of", ToyWorld)
 
 
 def states(report: FigureReport) -> Counter[str]:
@@ -85,7 +84,7 @@ def test_the_accuracy_of_a_reward_model_is_named_where_its_card_says_it(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "harness.worlds.embedded.planning.EmbeddedWorld.reward_model_accuracy",
+        "harness.worlds.embedded.world.EmbeddedWorld.reward_model_accuracy",
         lambda world, role: 0.9 if role == "pairwise" else None,
     )
     report = assemble_figure(toy_figure("figure4"), store)
@@ -179,7 +178,7 @@ def test_rewards_of_a_selection_without_evolving_are_those_it_selects_by(store: 
 def test_rewards_and_topics_are_read_prompt_by_prompt(store: Store) -> None:
     runs = toy_figure("figure12")
     write_stages(store, runs, ["generate", "annotate"])
-    data = read_reward_data(runs, store)
+    data = RewardData.stored(runs, store)
     assert data.found.state == "ok"
     assert data.topics == CATEGORIES
     part = data.by_seed[1]
@@ -193,7 +192,7 @@ def test_rewards_and_topics_are_read_prompt_by_prompt(store: Store) -> None:
 def test_topics_are_left_out_where_they_are_not_shown(store: Store) -> None:
     runs = toy_figure("figure10")
     write_stages(store, runs, ["annotate"])
-    data = read_reward_data(runs, store)
+    data = RewardData.stored(runs, store)
     assert (data.found.state, data.topics, data.by_seed[0].topics) == ("ok", (), ())
 
 
@@ -222,7 +221,7 @@ def test_each_iteration_s_prompts_are_missing_for_themselves(store: Store) -> No
     for seed in (0, 1):
         write_stage(store, runs.runs["dpo-eva-round3", seed].iterations[0].pairs)
     write_stage(store, runs.runs["dpo-eva-round3", 0].iterations[1].pairs)
-    data = read_share_data(runs, store)
+    data = ShareData.stored(runs, store)
     assert [data.found[i].state for i in (1, 2, 3, 4)] == ["ok", "partial", "not_run", "not_run"]
 
 
@@ -260,7 +259,7 @@ def test_topics_told_by_a_model_are_of_the_prompts_and_need_the_rewards_beside_t
         write_rows(output / "topics.parquet", topics)
     assert states(assemble_figure(runs, store)) == {"not_run": 27}
     write_stages(store, runs, ["annotate"])
-    data = read_reward_data(runs, store)
+    data = RewardData.stored(runs, store)
     assert set(data.by_seed[0].topics) == {"math"}
     (behind,) = data.stages.values()
     assert store.manifest(behind["annotate 1"])["kind"] == "annotate"
@@ -285,7 +284,8 @@ def test_data_are_the_same_after_writing_and_reading(
     write_judges(store, runs, "arena_hard", "mt_bench", seeds=(0,))
     report = assemble_figure(runs, store)
     report.data.write(tmp_path / "data.parquet")
-    again = type(report.data).load(report.data.head(), tmp_path / "data.parquet")
+    head = report.data.model_validate(report.data.model_dump(mode="json"))
+    again = head.read(tmp_path / "data.parquet")
     points = report.kind.points(report.figure, again)
     assert [(p.value, p.low, p.high) for p in points] == [
         (p.value, p.low, p.high) for p in report.points

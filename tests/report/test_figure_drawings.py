@@ -9,8 +9,9 @@ import pytest
 from toy_figures import declared, toy_figure, write_judges, write_stages
 from toy_tables import ToyWorld
 
-from harness.report.figures.drawing import INK, MUTED, OURS, PAPERS, STYLES
+from harness.report.figures.drawing import draw_figure, picture
 from harness.report.figures.report import FigureReport, assemble_figure
+from harness.report.plots import INK, MUTED, OURS, PAPERS, STYLES
 from harness.runtime import Store
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -20,7 +21,7 @@ FIGURES = ("figure3", "figure4", "figure5", "figure6", "figure7", "figure9", "fi
 
 @pytest.fixture(autouse=True)
 def _toy_world(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.trainer.table_runs.world_of", ToyWorld)
+    monkeypatch.setattr("harness.trainer.runs.world_of", ToyWorld)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FigureReport]:
     store = Store(tmp_path_factory.mktemp("whole") / "store")
     reports = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("harness.trainer.table_runs.world_of", ToyWorld)
+        patch.setattr("harness.trainer.runs.world_of", ToyWorld)
         patch.setattr("os.fsync", lambda _: None)
         for name in FIGURES:
             runs = toy_figure(name)
@@ -41,7 +42,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, FigureReport]:
 
 def drawn(report: FigureReport, path: Path) -> ElementTree.Element:
     """Draw a report and return the drawing's root element."""
-    report.draw(path)
+    draw_figure(report, path)
     return ElementTree.parse(path).getroot()
 
 
@@ -62,8 +63,7 @@ def test_a_whole_figure_is_drawn_the_same_twice(
     assert title is not None
     assert title.text == report.figure.title
     assert report.alt.split(":")[0] in (tmp_path / "a.svg").read_text(encoding="utf-8")
-    report.draw(tmp_path / "b.svg")
-    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    assert (tmp_path / "a.svg").read_bytes() == picture(report).svg()
 
 
 @pytest.mark.parametrize("name", FIGURES)

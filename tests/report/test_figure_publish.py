@@ -18,15 +18,19 @@ from toy_figures import declared, toy_figure, toy_profile, write_judges, write_s
 from toy_tables import ToyWorld
 
 from harness.errors import HarnessError
-from harness.report.figures.page import as_markdown, print_figure
-from harness.report.figures.publish import check_figure, publish_figure
-from harness.report.figures.report import FigureReport, assemble_figure
+from harness.report.figures.publish import check_figure, publish_figure, read_figure
+from harness.report.figures.report import (
+    FigureReport,
+    as_markdown,
+    assemble_figure,
+    print_figure,
+)
 from harness.report.page.from_results import from_results
 from harness.report.page.from_store import from_store
 from harness.report.page.page import as_html
+from harness.report.plots import Target
 from harness.report.publication import Refused, sha256
 from harness.report.publish import published_folders
-from harness.report.render import schema
 from harness.report.verify import verify
 from harness.runtime import Store
 
@@ -35,7 +39,7 @@ NAMES = ("figure4", "figure5", "figure6", "figure7", "figure9", "figure10", "fig
 
 @pytest.fixture(autouse=True)
 def _toy_world(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.trainer.table_runs.world_of", ToyWorld)
+    monkeypatch.setattr("harness.trainer.runs.world_of", ToyWorld)
 
 
 @pytest.fixture
@@ -48,7 +52,14 @@ def report_of(store: Store, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fi
         write_stages(store, runs, ["generate", "annotate", "pair", "mix"])
         return assemble_figure(runs, store)
 
-    monkeypatch.setattr(FigureReport, "draw", lambda self, path: path.write_text("<svg/>"))
+    def draw(report: FigureReport, target: Target) -> None:
+        if isinstance(target, Path):
+            target.write_text("<svg/>")
+        else:
+            target.write(b"<svg/>")
+
+    for module in ("publish", "drawing"):
+        monkeypatch.setattr(f"harness.report.figures.{module}.draw_figure", draw)
     return report
 
 
@@ -83,10 +94,12 @@ def test_a_published_figure_follows_from_its_data(
     folder = publish_figure(report, tmp_path)
     assert folder == tmp_path / "micro" / name
     files = {path.name for path in folder.iterdir()}
-    assert files == {"figure.svg", "report.md", "report.json", report.data.FILE, "digests.json"}
+    assert files == {"figure.svg", "report.md", "report.json", report.data.file, "digests.json"}
     assert check_figure(folder) == sum(p.value is not None for p in report.points) > 0
     held = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    jsonschema.Draft202012Validator(schema("figure")).validate(held)
+    schema = FigureReport.model_json_schema(mode="serialization")
+    jsonschema.Draft202012Validator(schema).validate(held)
+    assert read_figure(folder).model_dump(mode="json") == held
     page = (folder / "report.md").read_text(encoding="utf-8")
     assert "](figure.svg)" in page
     assert "scale: toy" in page.splitlines()[0]
@@ -162,11 +175,11 @@ def test_a_changed_value_of_a_prompt_is_named_with_the_first_number_it_changes(
 ) -> None:
     report = report_of(name)
     folder = publish_figure(report, tmp_path)
-    change_column(folder / report.data.FILE, column, 50.0)
+    change_column(folder / report.data.file, column, 50.0)
     with pytest.raises(HarnessError, match="is not what was published") as caught:
         check_figure(folder)
     assert f"the first number that changes is the {number}" in str(caught.value)
-    seal(folder, report.data.FILE)
+    seal(folder, report.data.file)
     with pytest.raises(HarnessError, match="does not follow from"):
         check_figure(folder)
 
@@ -297,9 +310,9 @@ def test_nothing_from_data_to_publishing_imports_a_model_library_or_pandas(
 import sys
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-import harness.trainer.table_runs
+import harness.trainer.runs
 from toy_tables import ToyWorld
-harness.trainer.table_runs.world_of = ToyWorld
+harness.trainer.runs.world_of = ToyWorld
 from toy_figures import toy_figure
 from harness.report.figures.publish import check_figure, publish_figure
 from harness.report.figures.report import assemble_figure

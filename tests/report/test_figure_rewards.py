@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from harness.eva.informativeness import informativeness
 from harness.registry.figures import (
     CorrelationFigure,
     DensitiesFigure,
@@ -15,21 +16,27 @@ from harness.registry.figures import (
     TopicsFigure,
     load_figures,
 )
-from harness.report.figures.correlation import (
+from harness.report.figures.numbers import (
     ALL,
+    HISTOGRAM,
+    MEAN,
+    NAMES,
     PROMPTS,
     RHO,
+    SHARE,
     SPREAD,
+    SUMMARY,
     correlation_findings,
     correlation_points,
+    density_points,
+    scaled,
+    topic_findings,
+    topic_points,
     variance_bounds,
     xy,
 )
-from harness.report.figures.densities import HISTOGRAM, SUMMARY, density_points
-from harness.report.figures.metrics import NAMES, scaled, values_of
-from harness.report.figures.point import Found, Point
-from harness.report.figures.rewards import PromptRewards, RewardData
-from harness.report.figures.topics import MEAN, SHARE, topic_findings, topic_points
+from harness.report.figures.points import Found, Point
+from harness.report.figures.prompts import PromptRewards, RewardData
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +53,9 @@ def data(*seeds: list[list[float]], topics: tuple[str, ...] = (), asked: int = 0
     count = asked or len(seeds)
     state = "ok" if count == len(seeds) else "partial"
     found = Found(state, len(seeds))  # type: ignore[arg-type]
-    return RewardData(tuple(range(count)), found, by_seed, tuple(dict.fromkeys(topics)), {})
+    return RewardData(
+        seeds=tuple(range(count)), topics=tuple(dict.fromkeys(topics)), found=found, by_seed=by_seed
+    )
 
 
 def by_place(points: list[Point]) -> dict[tuple[str, str, str], Point]:
@@ -55,11 +64,6 @@ def by_place(points: list[Point]) -> dict[tuple[str, str, str], Point]:
 
 FOUR = [[0.0, 0.0], [0.0, 1.0], [0.0, 2.0], [1.0, 5.0]]
 """Gaps 0, 1, 2, 4; variances 0, 0.25, 1, 4; means 0, 0.5, 1, 3."""
-
-
-def test_metrics_are_those_of_the_method() -> None:
-    assert values_of(np.array(FOUR), "a_min").tolist() == [0.0, 1.0, 2.0, 4.0]
-    assert values_of(np.array(FOUR), "var").tolist() == [0.0, 0.25, 1.0, 4.0]
 
 
 def test_values_are_scaled_from_0_to_1_and_equal_ones_to_0() -> None:
@@ -183,7 +187,7 @@ def test_the_bounds_of_a_variance_by_hand() -> None:
                elements=st.floats(-100, 100))
 )  # fmt: skip
 def test_every_variance_lies_within_its_bounds(rewards: np.ndarray) -> None:
-    gap, var = values_of(rewards, "a_min"), values_of(rewards, "var")
+    gap, var = informativeness(rewards, "a_min"), informativeness(rewards, "var")
     low, high = variance_bounds(gap, rewards.shape[1])
     assert (var >= low - 1e-6).all()
     assert (var <= high + 1e-6).all()
@@ -220,7 +224,7 @@ def test_a_topic_that_a_seed_lacks_has_a_share_of_0_and_no_mean(
     assert isinstance(figure, TopicsFigure)
     found = data(FOUR, FOUR, topics=("math", "math", "coding", "coding"))
     other = PromptRewards(found.by_seed[1].prompt_ids, found.by_seed[1].rewards, ("math",) * 4)
-    lacking = RewardData(found.seeds, found.found, {**found.by_seed, 1: other}, found.topics, {})
+    lacking = found.model_copy(update={"by_seed": {**found.by_seed, 1: other}})
     points = by_place(topic_points(figure, lacking))
     assert points[SHARE, SHARE, "coding"].value == 0.25
     mean = points[MEAN, MEAN, "coding"]

@@ -28,7 +28,7 @@ from harness.report.verdicts import Evidence, judge
 from harness.report.view import label_parts
 from harness.report.view_details import cost_block
 from harness.runtime import Store
-from harness.trainer.table_runs import TableRuns
+from harness.trainer.runs import TableRuns
 
 CLAIM: dict[str, Any] = {
     "id": "it",

@@ -27,7 +27,7 @@ from harness.report.report import assemble
 from harness.report.summary import Summary
 from harness.report.view import facts, summary_block
 from harness.runtime import Store, StoreError
-from harness.trainer.table_runs import TableRuns
+from harness.trainer.runs import TableRuns
 
 T_1 = math.tan(math.pi * 0.475)
 """97.5% quantile of t with one degree of freedom (a Cauchy distribution): 12.7062."""

@@ -17,7 +17,7 @@ from harness.report.render import as_markdown, as_text
 from harness.report.report import Report, assemble
 from harness.report.view_details import creation_block
 from harness.runtime import Store
-from harness.trainer.table_runs import TableRuns
+from harness.trainer.runs import TableRuns
 
 SELECT = {"selected": 4, "without_weight": 1, "without_spread": 0.25}
 EVOLVE = {"calls": 20, "dropped": 2, "unusable": {"leftover": 1, "unchanged": 4}}

@@ -40,7 +40,7 @@ from harness.report.view_details import detail_blocks
 from harness.runtime import Store
 from harness.tracking.marks import Asked
 from harness.tracking.rows import table_records
-from harness.trainer.table_runs import TableRuns, plan_table
+from harness.trainer.runs import TableRuns, plan_table
 
 UNKNOWN = Asked({}, frozenset(), ())
 """A work folder that knows of no run."""

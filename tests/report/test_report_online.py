@@ -21,7 +21,7 @@ from harness.report.report import assemble
 from harness.report.view_details import detail_blocks
 from harness.runtime import Stage, Store
 from harness.runtime.stage import ProgressWriter
-from harness.trainer.table_runs import TableRuns
+from harness.trainer.runs import TableRuns
 
 STEPS = 125
 DECLARATION: dict[str, Any] = {

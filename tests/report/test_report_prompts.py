@@ -27,7 +27,7 @@ from harness.report.view import column_blocks, facts
 from harness.report.view_details import distance_block
 from harness.runtime import Store
 from harness.trainer.plan import Planner
-from harness.trainer.table_runs import TableRuns
+from harness.trainer.runs import TableRuns
 
 TABLE = load_tables()["table7"]
 MICRO = load_profiles()["micro"]

@@ -23,7 +23,7 @@ from harness.report.report import Report, assemble
 from harness.report.view import blocks, column_blocks, facts, signed, summary_block
 from harness.report.view_details import creation_block, distance_block
 from harness.runtime import Store
-from harness.trainer.table_runs import TableRuns
+from harness.trainer.runs import TableRuns
 
 
 def full(store: Store, scale: str = "toy") -> Report:

@@ -30,8 +30,8 @@ from harness.report.reward_study import Agreement, Study, study_of
 from harness.report.view_study import study_blocks
 from harness.runtime import Stage, Store
 from harness.trainer.plan import Planner
-from harness.trainer.reward_plan import plan_study
-from harness.trainer.table_runs import TableRuns
+from harness.trainer.rewards import plan_study
+from harness.trainer.runs import TableRuns
 
 ROLES = ("pointwise_brief_1", "pointwise_noisy_1", "pointwise", "pairwise", "pointwise_large")
 """The reward models; in this order their gains rise, and best of n with them."""

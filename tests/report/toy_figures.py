@@ -20,9 +20,8 @@ from harness.registry.profile import Profile, load_profiles
 from harness.registry.schema import Table
 from harness.report.origin import behind
 from harness.runtime import Stage, Store
-from harness.trainer.figure_runs import FigureRuns, plan_figure
-from harness.worlds.embedded.language import Task, render
-from harness.worlds.embedded.operations import CATEGORIES, OPERATIONS
+from harness.trainer.runs import FigureRuns, plan_figure
+from harness.worlds.embedded.language import CATEGORIES, OPERATIONS, Task, render
 
 ITEMS = tuple("123abc")
 

@@ -22,7 +22,7 @@ from harness.report.scores import read_scores
 from harness.report.verdicts import Evidence, Verdict, judge
 from harness.report.view import failures
 from harness.runtime import Stage, Store
-from harness.trainer.table_runs import TableRuns
+from harness.trainer.runs import TableRuns
 
 RUN = "dpo-eva-a_min"
 """The run whose prompts are shown: that of the only row with a creator whose stages are written."""

@@ -16,8 +16,8 @@ from harness.report.cells import Cell
 from harness.report.origin import behind
 from harness.runtime import Json, Provenance, Stage, Store
 from harness.trainer.plan import Planner, Run
-from harness.trainer.table_runs import TableRuns
-from harness.worlds.embedded.planning import EmbeddedWorld
+from harness.trainer.runs import TableRuns
+from harness.worlds.embedded.world import EmbeddedWorld
 
 PROVENANCE: Provenance = {
     "commit": "0123456789abcdef0123456789abcdef01234567",

@@ -25,7 +25,7 @@ from harness.sweep.declaration import Sweep
 from harness.sweep.study import study_name
 from harness.sweep.work import Order
 from harness.trainer.factory import VERSIONS
-from harness.worlds.embedded import world
+from harness.worlds.embedded import files
 
 FUNCTIONS = dict.fromkeys(VERSIONS, "toy_sweep:stage") | {
     kind: f"toy_sweep:{kind}_stage" for kind in ("prompts", "mix", "train", "answer", "judge")
@@ -134,14 +134,14 @@ PROVENANCE: Any = {
 
 def write_world(folder: Path) -> Path:
     """Write a world whose digests are right; return its folder."""
-    for path in map(folder.joinpath, world.ASSETS.values()):
+    for path in map(folder.joinpath, files.ASSETS.values()):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix:
             path.write_text(path.name)
         else:
             path.mkdir()
             (path / "config.json").write_text(json.dumps(path.name))
-    world.write_card(folder, {})
+    files.write_card(folder, {})
     return folder
 
 

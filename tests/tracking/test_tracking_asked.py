@@ -13,7 +13,7 @@ from harness.tracking import TableState, Tracker
 from harness.tracking.marks import Marks
 from harness.tracking.runs import run_identity
 from harness.tracking.writer import LiveWriter
-from harness.trainer.table_runs import TableRuns
+from harness.trainer.runs import TableRuns
 
 NewWorkDir = Callable[[str], Path]
 HARD, RATED = ("arena_hard",), ("mt_bench",)

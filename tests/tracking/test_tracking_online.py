@@ -14,7 +14,7 @@ from harness.runtime import Stage, Store
 from harness.runtime.stage import ProgressWriter
 from harness.tracking import TableState, Tracker
 from harness.trainer.plan import Planner
-from harness.trainer.table_runs import TableRuns
+from harness.trainer.runs import TableRuns
 
 NewWorkDir = Callable[[str], Path]
 SERVED = {"rloo-eva-2x": ["table1/rloo-eva-2x"]}

@@ -19,7 +19,7 @@ from harness.tracking import TableState, Tracker, ui_command
 from harness.tracking.database import default_uri
 from harness.tracking.marks import Marks
 from harness.tracking.record import FOLDER, ID, SEEN
-from harness.trainer.table_runs import TableRuns
+from harness.trainer.runs import TableRuns
 
 NewWorkDir = Callable[[str], Path]
 RUNS = toy_runs((0,))

@@ -21,8 +21,8 @@ from harness.tracking.marks import Mark, Marks
 from harness.tracking.record import FOLDER, SEEN
 from harness.tracking.runs import run_identity
 from harness.trainer.plan import Planner
-from harness.trainer.table_runs import TableRuns
-from harness.worlds.embedded.planning import EmbeddedWorld
+from harness.trainer.runs import TableRuns
+from harness.worlds.embedded.world import EmbeddedWorld
 
 ROWS = ("dpo-1", "eva-a_min")
 SERVED = {"dpo-h1": ["table4/dpo-1", "table5/dpo-1"], "dpo-eva-a_min": ["table4/eva-a_min"]}

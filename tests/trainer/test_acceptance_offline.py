@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from harness.trainer.acceptance import validation_profile
-from harness.trainer.acceptance_grids import (
+from harness.trainer.acceptance import (
     CONSTANTS,
     GRIDS,
     RECIPES,
     Point,
     chosen_offline,
     failures_offline,
+    validation_profile,
 )
 
 

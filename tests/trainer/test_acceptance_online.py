@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from harness.trainer.acceptance import validation_profile
-from harness.trainer.acceptance_grids import (
+from harness.trainer.acceptance import (
     Point,
     chosen_online,
     failures_online,
     rloo,
+    validation_profile,
     with_training,
 )
 

@@ -16,8 +16,8 @@ from harness.registry.load import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.runtime import Json, LocalEngine, Plan, Stage, StageContext, Store
 from harness.trainer.plan import Run
+from harness.trainer.runs import TableRuns, plan_table
 from harness.trainer.steps import FUNCTIONS, select_stage
-from harness.trainer.table_runs import TableRuns, plan_table
 from harness.worlds.stage_io import PROMPT_SCHEMA, Rows, read_rewards, read_rows, write_rows
 
 X = 16

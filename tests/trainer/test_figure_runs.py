@@ -10,10 +10,10 @@ from harness.registry.load import load_tables
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.schema import Table
 from harness.runtime import Plan
-from harness.trainer.figure_runs import plan_figure
-from harness.worlds.embedded import world
-from harness.worlds.embedded.operations import CATEGORIES
-from harness.worlds.embedded.planning import category_of_first_operation
+from harness.trainer.runs import plan_figure
+from harness.worlds.embedded import files
+from harness.worlds.embedded.language import CATEGORIES
+from harness.worlds.embedded.world import category_of_first_operation
 from harness.worlds.lookup import world_of
 from harness.worlds.protocol import NO_TOPIC
 
@@ -107,7 +107,7 @@ def test_only_the_embedded_world_has_cards() -> None:
 
 
 def test_accuracy_is_what_the_card_says(micro: Profile) -> None:
-    noted = world.card().notes["rm_pointwise"]["held_out_accuracy"]
+    noted = files.card().notes["rm_pointwise"]["held_out_accuracy"]
     assert world_of(micro).reward_model_accuracy("pointwise") == noted
     assert 0.5 < noted < 1.0
     offered = micro.model_copy(update={"reward_models": {}})

@@ -27,8 +27,7 @@ from harness.runtime import Plan, Stage
 from harness.sweep.declaration import load_sweeps
 from harness.sweep.objective import validation_runs
 from harness.sweep.space import candidate, points
-from harness.trainer.figure_runs import plan_figure
-from harness.trainer.table_runs import plan_table
+from harness.trainer.runs import plan_figure, plan_table
 from harness.worlds.mock import build
 from harness.worlds.real import benchmarks
 

@@ -23,17 +23,17 @@ from harness.runtime import Json, Plan, StageContext
 from harness.trainer.factory import TRAINING
 from harness.trainer.model_steps import annotate_stage, assistant, user
 from harness.trainer.plan import Planner
-from harness.trainer.reward_plan import plan_study
-from harness.trainer.rewards import reward_models_named
-from harness.trainer.table_runs import plan_table
-from harness.worlds.embedded import world
-from harness.worlds.embedded.planning import EmbeddedWorld
-from harness.worlds.embedded.reward import REWARD_MODELS, held_out_accuracy
-from harness.worlds.embedded.reward_stages import (
+from harness.trainer.rewards import plan_study, reward_models_named
+from harness.trainer.runs import plan_table
+from harness.worlds.embedded import files
+from harness.worlds.embedded.reward import (
+    REWARD_MODELS,
     best_of_n_stage,
+    held_out_accuracy,
     held_out_stage,
     reward_model_stage,
 )
+from harness.worlds.embedded.world import EmbeddedWorld
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import read_rewards, read_rows, write_rows
 
@@ -81,7 +81,7 @@ def test_a_graded_reward_model_is_an_input_of_what_it_annotates(planner: Planner
     assert model.inputs == {}
     assert model.settings == {
         **TRAINING,
-        "policy": world.card().identity("theta0"),
+        "policy": files.card().identity("theta0"),
         "steps": 60,
         "flipped": 0.1,
         "warmup_steps": 6,
@@ -164,7 +164,7 @@ def test_reward_models_are_named_by_their_identity_or_by_how_they_are_trained(
     runs = [planner.run(role, dpo(role), 0) for role in ("pointwise", "pointwise_noisy_2")]
     stages = list(Plan([stage for run in runs for stage in run.targets]))
     [trained] = [stage for stage in stages if stage.kind == "reward_model"]
-    card = world.card()
+    card = files.card()
     assert reward_models_named(stages) == [
         card.identity("rm_pointwise"),
         f"trained from {card.identity('theta0')} in 250 steps on labels 25% of which are wrong "
@@ -220,7 +220,7 @@ def settings(**changes: Any) -> dict[str, Json]:
         **TRAINING,
         "batch_size": 4,
         "pool_batches": 2,
-        "policy": world.card().identity("theta0"),
+        "policy": files.card().identity("theta0"),
         "steps": 3,
         "flipped": 0.1,
         "warmup_steps": 1,
@@ -280,7 +280,7 @@ def test_a_shipped_reward_model_is_right_more_often_than_not(tmp_path: Path) -> 
         "reads": "one answer",
         "held_out": 128,
         "seed": 0,
-        "reward_model": world.card().identity("rm_pointwise"),
+        "reward_model": files.card().identity("rm_pointwise"),
     }
     out = run_stage(held_out_stage, tmp_path / "shipped", given, {})
     assert np.mean([row["value"] for row in read_rows(out / "scores.parquet")]) > 0.75
@@ -316,7 +316,7 @@ def test_the_best_of_n_is_the_answer_of_highest_reward(
     all six is 0.5, of the best 0.8 and 0.9 it is 0.85.
     """
     monkeypatch.setattr(
-        "harness.worlds.embedded.oracle.score", lambda prompt, answer: float(answer)
+        "harness.worlds.embedded.language.score", lambda prompt, answer: float(answer)
     )
     completions, rewards = tmp_path / "completions", tmp_path / "rewards"
     completions.mkdir(), rewards.mkdir()

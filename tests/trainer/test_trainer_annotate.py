@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 from small_checkpoints import write_armo, write_pair_llm, write_pairrm
 
-from harness.models.pair_preference import win_probabilities
-from harness.models.reward_loading import load_reward_model
-from harness.models.reward_model import score
+from harness.models.reward_model import load_reward_model, score, win_probabilities
 from harness.runtime import StageContext
 from harness.trainer import model_steps
 from harness.trainer.model_steps import annotate_stage, assistant, user
-from harness.worlds.embedded import world
+from harness.worlds.embedded import files
 from harness.worlds.stage_io import read_rewards, write_rows
 
 ANSWERS = {"one two": ["three", "four five", "three"], "six": ["seven eight", "nine ten?", ""]}
@@ -115,7 +113,7 @@ def test_answers_that_were_cut_are_counted(
 def test_the_embedded_world_s_model_says_that_it_is_embedded(
     tmp_path: Path, completions: Path
 ) -> None:
-    identity = world.card().identity("rm_pointwise")
+    identity = files.card().identity("rm_pointwise")
     out = tmp_path / "out"
     out.mkdir()
     annotate_stage(StageContext({"reward_model": identity}, {"completions": completions}, out, 0))

@@ -24,12 +24,12 @@ from harness.registry.recipe import Recipe
 from harness.runtime import LocalEngine, Outcome, Plan, Stage, Store
 from harness.trainer.plan import Planner, Run
 from harness.trainer.steps import FUNCTIONS
-from harness.worlds.embedded import world
+from harness.worlds.embedded import files
 from harness.worlds.embedded.creator import EmbeddedCreator
-from harness.worlds.embedded.sources import read_prompts
+from harness.worlds.embedded.texts import read_prompts
 from harness.worlds.lookup import runtime_of, world_of
-from harness.worlds.real.running import RealRuntime
-from harness.worlds.real.templates import Scheme, load_scheme
+from harness.worlds.real.creator import Scheme, load_scheme
+from harness.worlds.real.world import RealRuntime
 from harness.worlds.stage_io import Rows, read_rows
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "evaluation"))
@@ -65,7 +65,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def profile(work: Path) -> Profile:
     """The embedded profile with prompts from a file and a creator at an endpoint."""
     micro = find_profile(load_profiles(), "micro")
-    pool = read_prompts(world.resolve(world.card().identity("prompts")))[:POOL]
+    pool = read_prompts(files.resolve(files.card().identity("prompts")))[:POOL]
     path = work.parent / "prompts.jsonl"
     path.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in pool))
     creator = {
@@ -200,7 +200,7 @@ def test_words_that_cannot_be_used_stop_the_planning(profile: Profile, tmp_path:
 def test_the_embedded_world_is_planned_as_before() -> None:
     micro = find_profile(load_profiles(), "micro")
     evolve, prompts = (stage_of(planned(micro), kind) for kind in ("evolve", "prompts"))
-    assert evolve.settings["creator"] == f"{world.card().version}/evol_instruct"
+    assert evolve.settings["creator"] == f"{files.card().version}/evol_instruct"
     assert "rewriting" not in evolve.settings
     assert set(prompts.settings) == {"source", "seed", "first", "count"}
 

@@ -18,7 +18,7 @@ from harness.trainer.online_steps import placed
 from harness.trainer.plan import Planner
 from harness.training.online import PLAIN
 from harness.training.placement import OnlinePlacement
-from harness.worlds.embedded.planning import EmbeddedWorld
+from harness.worlds.embedded.world import EmbeddedWorld
 
 DPO = Recipe(algorithm="dpo", chain=("human",))
 RLOO = Recipe(algorithm="rloo", online=Online(prompts="human", method="independent"))

@@ -20,8 +20,8 @@ from harness.registry.schema import Table
 from harness.runtime import Plan, Stage, StageContext
 from harness.trainer.model_steps import answer_stage, judge_stage
 from harness.trainer.plan import Planner
+from harness.trainer.runs import plan_table
 from harness.trainer.steps import rate_stage
-from harness.trainer.table_runs import plan_table
 from harness.worlds.embedded import downstream
 from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.stage_io import Rows, read_rows, write_rows

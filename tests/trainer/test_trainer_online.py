@@ -16,8 +16,8 @@ from harness.registry.recipe import Online, Recipe
 from harness.runtime import LocalEngine, Plan, Stage, Store
 from harness.trainer.online_plan import training_settings
 from harness.trainer.plan import Planner, Run
+from harness.trainer.runs import plan_table
 from harness.trainer.steps import FUNCTIONS
-from harness.trainer.table_runs import plan_table
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import Rows, read_rows
 

@@ -9,14 +9,14 @@ import pytest
 from tiny_gemma import build_tiny_gemma
 
 from harness.models.loading import FIRST_IS_BETTER
-from harness.models.pair_preference import win_probabilities
+from harness.models.reward_model import win_probabilities
 from harness.registry.profile import find_profile, load_profiles
 from harness.registry.recipe import Recipe
 from harness.runtime import StageContext
 from harness.trainer import model_steps
 from harness.trainer.model_steps import annotate_stage, user
 from harness.trainer.plan import Planner
-from harness.worlds.real.planning import RealWorld
+from harness.worlds.real.world import RealWorld
 from harness.worlds.stage_io import read_rewards, write_rows
 
 ANSWERS = {"a b": ["a", "b c", "a"], "c": ["d e", "f", "g h"]}

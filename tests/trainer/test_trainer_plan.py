@@ -21,10 +21,10 @@ from harness.registry.schema import Table
 from harness.runtime import Plan, Stage, StageContext
 from harness.trainer.factory import VERSIONS
 from harness.trainer.plan import Planner, Run
+from harness.trainer.runs import TableRuns, cells_served, plan_table
 from harness.trainer.steps import FUNCTIONS, prompts_stage
-from harness.trainer.table_runs import TableRuns, cells_served, plan_table
-from harness.worlds.embedded import world
-from harness.worlds.embedded.sources import human_prompts, write_prompts
+from harness.worlds.embedded import files
+from harness.worlds.embedded.texts import human_prompts, write_prompts
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import read_rows
 
@@ -44,7 +44,7 @@ EVA_ROWS = (
 def fill(folder: Path) -> Path:
     """Write a world whose models and benchmarks are a few bytes, with real human prompts."""
     folder.mkdir(exist_ok=True)
-    for name, path in world.ASSETS.items():
+    for name, path in files.ASSETS.items():
         if name == "prompts":
             write_prompts(human_prompts(0, 200), folder / path)
         elif path.endswith(".parquet"):
@@ -52,7 +52,7 @@ def fill(folder: Path) -> Path:
         else:
             (folder / path).mkdir()
             (folder / path / "model.safetensors").write_bytes(name.encode())
-    world.write_card(folder, {})
+    files.write_card(folder, {})
     return folder
 
 
@@ -294,7 +294,7 @@ def test_a_human_iteration_starts_from_the_policy_before_it(planner: Planner) ->
     assert answers.inputs == {"prompts": second.prompts, "policy": first.policy}
     assert second.policy.inputs == {"pairs": second.pairs, "policy": first.policy}
     assert "policy" not in first.policy.inputs
-    assert first.policy.settings["policy"] == world.card().identity("theta0")
+    assert first.policy.settings["policy"] == files.card().identity("theta0")
 
 
 def test_a_second_evolution_starts_from_the_mix_of_the_first(planner: Planner) -> None:
@@ -412,7 +412,7 @@ def test_a_changed_policy_makes_everything_new_but_the_prompts(
     before = distinct(plan_table(table4, micro, (0,)))
     other = fill(tmp_path / "other")
     (other / "theta0" / "model.safetensors").write_bytes(b"other weights")
-    world.write_card(other, {})
+    files.write_card(other, {})
     monkeypatch.setenv("HARNESS_WORLD", str(other))
     after = distinct(plan_table(table4, micro, (0,)))
     assert {before[f].kind for f in before.keys() & after.keys()} == {"prompts"}

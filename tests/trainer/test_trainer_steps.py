@@ -41,14 +41,14 @@ from harness.runtime import (
     Store,
 )
 from harness.trainer.plan import Iteration, Planner, Run
+from harness.trainer.runs import TableRuns, plan_table
 from harness.trainer.steps import FUNCTIONS, pair_stage, select_stage
-from harness.trainer.table_runs import TableRuns, plan_table
-from harness.worlds.embedded import build, world
+from harness.worlds.embedded import build, files
 from harness.worlds.embedded.creator import METHODS
 from harness.worlds.embedded.language import parse
 from harness.worlds.embedded.pretrain import PretrainConfig
 from harness.worlds.embedded.reward import REWARD_MODELS, RewardConfig
-from harness.worlds.embedded.sources import GENERAL, HARD, read_items, read_prompts
+from harness.worlds.embedded.texts import GENERAL, HARD, read_items, read_prompts
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import COMPLETION_SCHEMA, PROMPT_SCHEMA, Rows, read_rows, write_rows
 
@@ -70,7 +70,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list
         patch.setattr(build, "PER_CATEGORY", 1)
         patch.setattr(build, "PretrainConfig", _short_pretraining)
         patch.setattr(build, "REWARD_MODELS", _short_reward_training())
-        patch.setattr("harness.worlds.embedded.model_card.PROMPTS", 2)
+        patch.setattr("harness.worlds.embedded.build.PROMPTS", 2)
         # Without a C++ compiler nothing is compiled, which would take longer than all else here.
         patch.setattr("harness.worlds.embedded.pretrain.shutil.which", lambda name: None)
         build.build(folder, seed=1, on_event=said.append)
@@ -189,9 +189,9 @@ def stages(finished: Finished, kind: str) -> list[Stage]:
 
 def test_a_build_makes_every_asset_and_a_card_that_names_it(built: tuple[Path, list[str]]) -> None:
     folder, said = built
-    card = world.card()
-    for name, path in world.ASSETS.items():
-        assert world.resolve(card.identity(name)) == folder / path
+    card = files.card()
+    for name, path in files.ASSETS.items():
+        assert files.resolve(card.identity(name)) == folder / path
     assert card.notes["seed"] == 1
     assert card.notes["theta0"]["settings"]["steps"] == 50
     assert {kind: len(rows) for kind, rows in card.notes["theta0"]["competence"].items()} == {
@@ -224,15 +224,15 @@ def test_built_models_are_bfloat16_checkpoints_with_a_tokenizer_and_a_model_card
         assert 400_000 < parameters < 1_400_000
         assert len(load_tokenizer(folder / name)) == config["vocab_size"]
         card = (folder / name / "README.md").read_text(encoding="utf-8")
-        assert f"{title} of the embedded world {world.VERSION}" in card
+        assert f"{title} of the embedded world {files.VERSION}" in card
         assert f"{parameters:,} parameters" in card
-        assert f"digest: {world.digest(folder / name)}" in card
+        assert f"digest: {files.digest(folder / name)}" in card
         assert (folder / name / "model.safetensors").stat().st_size < 2 * 1.4e6
 
 
 def test_a_little_training_brings_the_loss_below_a_guess(built: tuple[Path, list[str]]) -> None:
     """A guess over the vocabulary of about 150 words costs log 150 = 5 nats."""
-    assert world.card().notes["theta0"]["loss"] < 4.5
+    assert files.card().notes["theta0"]["loss"] < 4.5
 
 
 # What stages hand to one another.
@@ -607,8 +607,8 @@ def test_summaries_say_what_was_judged_and_by_whom(finished: Finished) -> None:
     assert set(judged) == {"arena_hard", "alpaca_eval", "mt_bench"}
     for name, stage in judged.items():
         summary = finished.json(stage, "summary")
-        assert summary["benchmark"] == world.card().identity(name)
-        assert summary["judge"] == f"{world.VERSION}/oracle"
+        assert summary["benchmark"] == files.card().identity(name)
+        assert summary["judge"] == f"{files.VERSION}/oracle"
         assert summary["n_missing"] == 0
         judgments = finished.rows(stage, "judgments")
         assert all(0 <= row["oracle"] <= 1 for row in judgments)

@@ -11,16 +11,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
-from harness.registry.figures import figure_from_json
-from harness.report.figures.kinds import KINDS
-from harness.report.figures.page import as_markdown
-from harness.report.figures.point import Point
-from harness.report.figures.report import FILE, FigureReport
+from harness.report.figures.drawing import draw_figure
+from harness.report.figures.points import Point
+from harness.report.figures.report import FILE, FigureReport, as_markdown
 from harness.report.publication import (
     PAGE,
     REPORT,
@@ -33,6 +31,8 @@ from harness.report.publication import (
     same,
     without_numbers,
 )
+
+_PLACE = ("panel", "series", "at", "quantity")
 
 _NUMBERS = ("value", "low", "high")
 
@@ -54,8 +54,8 @@ def publish_figure(report: FigureReport, results_dir: Path, *, allow_fewer: bool
     """
 
     def write(draft: Path) -> None:
-        report.draw(draft / FILE)
-        report.data.write(draft / report.data.FILE)
+        draw_figure(report, draft / FILE)
+        report.data.write(draft / report.data.file)
         (draft / PAGE).write_text(as_markdown(report, drawn=True), encoding="utf-8")
         (draft / REPORT).write_text(report.json_text(), encoding="utf-8")
 
@@ -63,17 +63,22 @@ def publish_figure(report: FigureReport, results_dir: Path, *, allow_fewer: bool
     return publish_folder(FIGURE, place, results_dir, write, stages=stages, allow_fewer=allow_fewer)
 
 
-def figure_extent(report: Mapping[str, Any]) -> Extent:
-    """Return how much a published figure has; its rows are the series of its panels."""
-    points = report["points"]
-    return Extent(
-        rows=tuple(dict.fromkeys(_named(p["panel"], p["series"]) for p in points)),
-        seeds=tuple(report["seeds"]),
-        counts={"numbers": sum(p["value"] is not None for p in points)},
-        lacking=without_numbers(
-            (_named(p["panel"], p["series"], p["at"]), p["state"]) for p in points
-        ),
-    )
+def read_figure(folder: Path) -> FigureReport:
+    """Return a published figure without the values of single prompts.
+
+    Raises:
+        HarnessError: Its report is missing, or is not what was published.
+    """
+    report = read_json(folder / REPORT, "figure")
+    try:
+        return FigureReport.model_validate(
+            {name: value for name, value in report.items() if name not in _COMPUTED}
+        )
+    except ValueError as error:
+        raise changed_file(folder / REPORT, "figure") from error
+
+
+_COMPUTED = frozenset(FigureReport.model_computed_fields)
 
 
 def check_figure(folder: Path) -> int:
@@ -86,16 +91,16 @@ def check_figure(folder: Path) -> int:
         HarnessError: A file is missing or changed, or a number does not follow from the data; the
             message names the first number that differs.
     """
-    report = read_json(folder / REPORT, "figure")
+    report = read_figure(folder)
+    data_file = report.data.file
+    files = (data_file, REPORT, PAGE, FILE)
     try:
-        data_file = str(report["data"]["file"])
-        before = [Point.from_json(point) for point in report["points"]]
-        again = _recompute(folder, report)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise changed_file(folder / REPORT, "figure") from error
-    difference = _first_difference(before, again)
+        difference = _first_difference(report.points, _points_again(folder, report))
+    except HarnessError:
+        check_files(folder, files, "figure")
+        raise
     try:
-        check_files(folder, (data_file, REPORT, PAGE, FILE), "figure")
+        check_files(folder, files, "figure")
     except HarnessError as error:
         if difference is None:
             raise
@@ -105,45 +110,45 @@ def check_figure(folder: Path) -> int:
             f"{folder / REPORT}: the {difference} does not follow from {data_file}; publish the "
             "figure again"
         )
-    return sum(point.value is not None for point in before)
+    return sum(point.value is not None for point in report.points)
 
 
-def _recompute(folder: Path, report: dict[str, Any]) -> list[Point]:
+def figure_extent(report: Mapping[str, Any]) -> Extent:
+    """Return how much a published figure has; its rows are the series of its panels."""
+    points = [Point.model_validate(point) for point in report["points"]]
+    return Extent(
+        rows=tuple(dict.fromkeys(" / ".join(filter(None, (p.panel, p.series))) for p in points)),
+        seeds=tuple(report["seeds"]),
+        counts={"numbers": sum(point.value is not None for point in points)},
+        lacking=without_numbers((point.name, point.state) for point in points),
+    )
+
+
+def _points_again(folder: Path, report: FigureReport) -> list[Point]:
     """Return the points computed again from the published data."""
-    import pyarrow as pa
-
-    figure = figure_from_json(report["figure"])
-    kind = KINDS[figure.kind]
-    path = folder / kind.data.FILE
+    path = folder / report.data.file
     if not path.is_file():
         raise HarnessError(f"{path} is missing; publish the figure again")
     try:
-        data = kind.data.load(report["data"], path)
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        data = report.data.read(path)
+    except (KeyError, ValueError) as error:
         raise changed_file(path, "figure") from error
-    return kind.points(figure, data)
+    return report.kind.points(report.figure, data)
 
 
-def _first_difference(before: list[Point], again: list[Point]) -> str | None:
+def _first_difference(before: Sequence[Point], again: Sequence[Point]) -> str | None:
     """Return which published number does not follow from the data, None where all do."""
     if len(before) != len(again):
         return f"number of points ({len(before)}, and {len(again)} follow from the data)"
     for was, now in zip(before, again, strict=True):
-        place = _named(was.panel, was.series, was.at)
-        if (was.panel, was.series, was.at, was.quantity) != (
-            now.panel, now.series, now.at, now.quantity,
-        ):  # fmt: skip
-            return f"place `{place}`"
+        if any(getattr(was, part) != getattr(now, part) for part in _PLACE):
+            return f"place `{was.name}`"
         for name in _NUMBERS:
             if not same(getattr(was, name), getattr(now, name)):
-                return f"{name} of `{place}`"
+                return f"{name} of `{was.name}`"
         if (was.state == "ok") != (now.state == "ok"):
-            return f"state of `{place}`"
+            return f"state of `{was.name}`"
     return None
-
-
-def _named(*parts: str | None) -> str:
-    return " / ".join(filter(None, parts))
 
 
 FIGURE = Kind("figure", "figure", figure_extent, check_figure)

@@ -1,62 +1,147 @@
-"""Everything a report says about a figure: points, words, and where the numbers come from."""
+"""Everything a report says about a figure: points, words, and where the numbers come from.
+
+A report is one model: what was computed, `report.json` of a published figure and what is read back
+from it. The words follow from it; every place holds text, and what is missing says what it is
+(`not run`, `1/3 seeds`, `not available`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from harness.registry.figures import Figure, RewardsFigure, SharesFigure
+from pydantic import Field, computed_field
+
+from harness.registry.figures import AnyFigure
 from harness.registry.profile import MEANINGLESS, benchmark_of
-from harness.report.figures.drawing import Drawing
-from harness.report.figures.kinds import KINDS, Data, Kind, shown
-from harness.report.figures.point import Point
-from harness.report.figures.scores import ScoreData
-from harness.report.figures.text import blocks, counted, missing
+from harness.report.figures import numbers
+from harness.report.figures.points import Point
+from harness.report.figures.prompts import RewardData, ShareData
+from harness.report.figures.scores import ScoreData, score_points
 from harness.report.origin import Origin, origin_of
 from harness.report.publication import dumps
-from harness.report.view import Block, plain
+from harness.report.render import WIDEST, block_lines, names_and_texts, template
+from harness.report.view import APPLIES_NOT, Block, plain, signed, state_words
 from harness.runtime import Store
+from harness.strict import Strict
+from harness.words import counted
 
 if TYPE_CHECKING:
-    from harness.trainer.figure_runs import FigureRuns
+    from rich.console import Console, RenderableType
+
+    from harness.trainer.runs import FigureRuns
 
 FILE = "figure.svg"
 """The drawing, beside a published report."""
 
-_COMPARED = {
-    "toy": "toy: only signs and orders are compared with the paper's, never values",
-    "reduced": "reduced: only signs and orders are compared with the paper's, never values",
-    "paper": "paper",
-}
+DECIMALS: Mapping[str, int] = {
+    "level": 2, "reward": 2, "rank correlation": 3, "count": 0
+}  # fmt: skip
+"""Decimals of quantities that have the same in every unit."""
+
+_HEAD_WIDTH = 14
+"""Widest word of a heading before it goes on in a new line."""
+
+Axis = Literal["panel", "series", "at"]
+
+Data = ScoreData | RewardData | ShareData
+"""The values of single prompts behind a figure."""
 
 
 @dataclass(frozen=True)
-class FigureReport:
-    """A figure at one profile: its points and all that is said beside them.
+class Kind:
+    """What is done for a kind of figure.
 
     Attributes:
-        figure: The figure.
-        profile: Name of the profile.
-        scale: Its scale.
-        seeds: Root seeds asked for.
-        stand_in: Whether the profile has other benchmarks in the places of the paper's.
-        meaning: What the numbers mean, where that is nothing; None elsewhere.
-        data: The values of single prompts behind it.
-        points: Its numbers, computed from the data.
-        origin: Where the data come from.
+        data: Reads its data from a store or from a published file.
+        points: Computes its points from the figure's declaration and its data.
+        block: What of a point has a small table of its own; None for one table.
+        row: What has a row there.
+        column: What has a column.
+        only: The one panel that is written down, where the others are drawn only.
+        findings: Says what was found, in sentences computed from the points.
     """
 
-    figure: Figure
+    data: type[Data]
+    points: Callable[[Any, Any], list[Point]]
+    block: Axis | None
+    row: Axis
+    column: Axis
+    only: str | None = None
+    findings: Callable[[Any, Sequence[Point]], list[str]] = lambda figure, points: []
+
+
+KINDS: Mapping[str, Kind] = {
+    "gains": Kind(ScoreData, score_points, "series", "at", "panel"),
+    "iterations": Kind(ScoreData, score_points, "panel", "series", "at"),
+    "ratings": Kind(ScoreData, score_points, None, "at", "series"),
+    "shares": Kind(ShareData, numbers.share_points, None, "panel", "at"),
+    "densities": Kind(
+        RewardData, numbers.density_points, None, "series", "at", only=numbers.SUMMARY
+    ),
+    "correlation": Kind(
+        RewardData, numbers.correlation_points, None, "series", "at",
+        findings=numbers.correlation_findings,
+    ),
+    "topics": Kind(
+        RewardData, numbers.topic_points, None, "at", "panel", findings=numbers.topic_findings
+    ),
+}  # fmt: skip
+"""The kinds of figures."""
+
+
+class FigureReport(Strict):
+    """A figure at one profile: its points and all that is said beside them."""
+
+    figure: Annotated[AnyFigure, Field(discriminator="kind")]
+    """The declaration."""
     profile: str
-    scale: str
+    """Name of the profile."""
+    scale: Literal["toy", "reduced", "paper"]
+    """Its scale."""
     seeds: tuple[int, ...]
+    """Root seeds asked for."""
     stand_in: bool
-    meaning: str | None
-    data: Data
+    """Whether the profile has other benchmarks in the places of the paper's."""
+    meaning: str | None = Field(default=None, exclude=True)
+    """What the numbers mean, where that is nothing; None elsewhere."""
     points: tuple[Point, ...]
+    """Its numbers, computed from the data."""
+    data: Annotated[Data, Field(discriminator="file")]
+    """The values of single prompts behind it; the file names them, the values lie in it."""
     origin: Origin
+    """Where the data come from."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def findings(self) -> list[str]:
+        """What was found, in sentences."""
+        return [plain(said) for said in self.kind.findings(self.figure, self.points)]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def missing(self) -> list[str]:
+        """Why points have no number, each reason once with the state it explains."""
+        reasons: dict[str, str] = {}
+        for point in self.points:
+            if point.reason is not None:
+                words = "undefined" if point.state == "ok" else self._state(point)
+                reasons.setdefault(point.reason, words)
+        return [plain(f"{words}: {reason}") for reason, words in reasons.items()]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def alt(self) -> str:
+        """Text for who does not see the figure."""
+        told = self.figure.alt.format(
+            profile=self.profile,
+            scale=self.scale,
+            seeds=self.seed_count,
+            numbers=self.numbers,
+        )
+        return plain(" ".join([told, *self.findings]))
 
     @property
     def kind(self) -> Kind:
@@ -70,31 +155,15 @@ class FigureReport:
         return plain(f"Figure {number}: {title} ({self.profile}, scale: {self.scale})")
 
     @property
+    def seed_count(self) -> str:
+        """How many seeds were asked for, in words."""
+        return counted(len(self.seeds), "seed")
+
+    @property
     def numbers(self) -> str:
         """How many of our numbers are there."""
         done = sum(point.value is not None for point in self.points)
         return f"{done} of {len(self.points)}"
-
-    @property
-    def alt(self) -> str:
-        """Text for who does not see the figure."""
-        told = self.figure.alt.format(
-            profile=self.profile,
-            scale=self.scale,
-            seeds=counted(self.seeds),
-            numbers=self.numbers,
-        )
-        return plain(" ".join([told, *self.findings]))
-
-    @property
-    def findings(self) -> list[str]:
-        """What was found, in sentences."""
-        return [plain(said) for said in self.kind.findings(self.figure, list(self.points))]
-
-    @property
-    def missing(self) -> list[str]:
-        """Why numbers are missing, where more is known than the state says."""
-        return missing(self.points, len(self.seeds))
 
     @property
     def notes(self) -> list[str]:
@@ -103,10 +172,19 @@ class FigureReport:
 
     @property
     def blocks(self) -> list[Block]:
-        """The numbers as small tables."""
-        layout = self.kind.layout
-        places = layout.block, layout.row, layout.column
-        return blocks(shown(self.points, layout), places, len(self.seeds))
+        """The numbers as small tables; the paper's stand below ours."""
+        kind = self.kind
+        shown = [point for point in self.points if kind.only in (None, point.panel)]
+        parts: dict[str, list[Point]] = {}
+        for point in shown:
+            parts.setdefault(getattr(point, kind.block) if kind.block else "", []).append(point)
+        return [self._block(title, points) for title, points in parts.items()]
+
+    @property
+    def lists(self) -> list[tuple[str, list[str]]]:
+        """The lists at the end of the report that are not empty, by their titles."""
+        lists = [("Found", self.findings), ("Missing", self.missing), ("Notes", self.notes)]
+        return [(title, texts) for title, texts in lists if texts]
 
     @property
     def facts(self) -> list[tuple[str, str]]:
@@ -133,6 +211,43 @@ class FigureReport:
         ]
         return [(name, plain(text)) for name, text in found]
 
+    def text_of(self, point: Point) -> str:
+        """Return our number with half the width of its interval, or why there is none."""
+        if point.value is None:
+            return "undefined" if point.state == "ok" else self._state(point)
+        if point.high is None:
+            return number_text(point.value, point)
+        half = number_text(point.high - point.value, point).lstrip("+")
+        return f"{number_text(point.value, point)} ±{half}"
+
+    def why_missing(self, point: Point) -> str:
+        """Return in words why a point has no number."""
+        return point.reason or "undefined" if point.state == "ok" else self._state(point)
+
+    def json_text(self) -> str:
+        """Return everything the report says as JSON."""
+        return dumps(self.model_dump(mode="json"))
+
+    def _state(self, point: Point) -> str:
+        return state_words(point.state, point.done, len(self.seeds))
+
+    def _block(self, title: str, points: Sequence[Point]) -> Block:
+        """Return points as a small table."""
+        places = {
+            (getattr(point, self.kind.row), getattr(point, self.kind.column)): point
+            for point in points
+        }
+        columns = list(dict.fromkeys(column for _, column in places))
+        rows: list[tuple[str, ...]] = []
+        for name in dict.fromkeys(row for row, _ in places):
+            cells = [places.get((name, column)) for column in columns]
+            ours = (APPLIES_NOT if point is None else self.text_of(point) for point in cells)
+            rows.append((plain(name), *ours))
+            if any(point is not None and point.paper is not None for point in cells):
+                rows.append(("  the paper's", *map(_papers, cells)))
+        head = ("\n".join(textwrap.wrap(plain(c), _HEAD_WIDTH)) or " " for c in columns)
+        return Block(plain(title), (), ("", *head), tuple(rows))
+
     def _benchmarks(self) -> str:
         names = ", ".join(self.origin.judges)
         if not names:
@@ -149,40 +264,12 @@ class FigureReport:
             return "95%, over seeds and prompts, which are crossed; gains are paired by both"
         return "95%, over seeds, each with training prompts of its own"
 
-    def draw(self, path: Path) -> None:
-        """Draw the figure as an SVG file."""
-        below = f"{self.profile} · scale: {self.scale} · {counted(self.seeds)} · intervals: 95%"
-        drawing = Drawing(
-            figure=self.figure,
-            points=self.points,
-            data=self.data,
-            heading=self.heading,
-            below=below,
-            alt=self.alt,
-            seeds=len(self.seeds),
-            stand_in=self.stand_in,
-        )
-        self.kind.draw(drawing, path)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return everything the report says as JSON data (`schemas/figure.json`)."""
-        return {
-            "figure": self.figure.model_dump(mode="json"),
-            "profile": self.profile,
-            "scale": self.scale,
-            "seeds": list(self.seeds),
-            "stand_in": self.stand_in,
-            "points": [point.as_json() for point in self.points],
-            "findings": self.findings,
-            "missing": self.missing,
-            "alt": self.alt,
-            "data": {"file": self.data.FILE, **self.data.head()},
-            "origin": self.origin.as_json(),
-        }
-
-    def json_text(self) -> str:
-        """Return `as_json` as text."""
-        return dumps(self.as_json())
+_COMPARED = {
+    "toy": "toy: only signs and orders are compared with the paper's, never values",
+    "reduced": "reduced: only signs and orders are compared with the paper's, never values",
+    "paper": "paper",
+}
 
 
 def assemble_figure(runs: FigureRuns, store: Store) -> FigureReport:
@@ -192,9 +279,9 @@ def assemble_figure(runs: FigureRuns, store: Store) -> FigureReport:
         StoreError: A stored file is not what was written.
     """
     figure, profile = runs.figure, runs.profile
+    assert isinstance(figure, AnyFigure)
     kind = KINDS[figure.kind]
-    data = kind.read(runs, store)
-    points = tuple(kind.points(figure, data))
+    data = kind.data.stored(runs, store)
     return FigureReport(
         figure=figure,
         profile=profile.name,
@@ -203,16 +290,56 @@ def assemble_figure(runs: FigureRuns, store: Store) -> FigureReport:
         stand_in=profile.own_benchmarks,
         meaning=None if profile.stand_ins is None else f"none: {MEANINGLESS}",
         data=data,
-        points=points,
+        points=tuple(kind.points(figure, data)),
         origin=origin_of(runs, store, _benchmarks(runs, data)),
     )
 
 
 def _benchmarks(runs: FigureRuns, data: Data) -> list[str]:
     """Return the benchmarks whose scores a figure shows."""
-    if isinstance(runs.figure, RewardsFigure | SharesFigure) or not runs.runs:
+    if not isinstance(data, ScoreData) or not runs.runs:
         return []
-    assert isinstance(data, ScoreData)
-    scores: Mapping[str, None] = dict.fromkeys(i.score.partition("/")[0] for i in data.items)
+    scores = dict.fromkeys(item.score.partition("/")[0] for item in data.items)
     found = (benchmark_of(runs.profile, score) for score in scores)
     return list(dict.fromkeys(name for name in found if name is not None))
+
+
+def number_text(value: float, point: Point) -> str:
+    """Return a number of a point's quantity and unit."""
+    if point.quantity == "share":
+        return f"{100 * value:.1f}%"
+    decimals = DECIMALS.get(point.quantity, 1 if point.unit == "%" else 2)
+    return signed(value, decimals) if point.quantity == "gain" else f"{value:.{decimals}f}"
+
+
+def as_markdown(report: FigureReport, *, drawn: bool = False) -> str:
+    """Return a figure's report as GitHub-flavoured Markdown.
+
+    Args:
+        report: The report.
+        drawn: Show the drawing, which lies beside the page.
+    """
+    return template("figure.md.j2").render(report=report, file=FILE if drawn else None)
+
+
+def print_figure(report: FigureReport, console: Console) -> None:
+    """Print a figure's report."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    width = min(console.width, WIDEST)
+    parts: list[RenderableType] = [Text(report.heading, style="bold")]
+    parts.append(names_and_texts(report.facts))
+    for block in report.blocks:
+        parts += block_lines(block)
+    for title, texts in report.lists:
+        parts.append(Text(f"\n{title}", style="bold"))
+        parts += [Padding(Text(text), (0, 0, 0, 2)) for text in texts]
+    for part in parts:
+        console.print(part, width=width, highlight=False)
+
+
+def _papers(point: Point | None) -> str:
+    if point is None:
+        return APPLIES_NOT
+    return "not printed" if point.paper is None else point.paper_printed or ""

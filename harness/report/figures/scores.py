@@ -1,137 +1,252 @@
-"""Points that are scores of rows: gains over baselines, means over iterations, means by category.
+"""Figures of scores: gains over baselines, means over iterations, means by category.
 
-An item (`score_items`) says where a number stands and which runs it is computed from; the numbers
-are those of `harness.report.scores.numbers`, as in a table. A score of one category of a
-benchmark's prompts is kept under the score's name with the category behind it (`mt_avg/coding`).
+An item says where a number stands and which runs it is computed from, by the declaration alone;
+the numbers are those of `harness.report.scores.numbers`, as in a table. A score of one category of
+a benchmark's prompts is kept under the score's name with the category behind it (`mt_avg/coding`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
 
 from harness.registry.figures import Figure, GainsFigure, IterationsFigure, RatingsFigure
 from harness.registry.profile import benchmark_of
+from harness.registry.schema import Row, Table
 from harness.report.cells import Failures, state_of
-from harness.report.figures.point import Found, Point
-from harness.report.figures.score_items import Item, gain_items, iteration_items, rating_items
+from harness.report.figures.points import Found, Point, Spot
 from harness.report.scores import (
     Measured,
     Numbers,
-    grouped,
     numbers,
     read_rows,
+    read_score_file,
     read_wanted,
     write_scores,
 )
+from harness.report.view import signed
 from harness.runtime import Store
+from harness.strict import Strict
 
 if TYPE_CHECKING:
-    from harness.trainer.figure_runs import FigureRuns
+    from harness.trainer.runs import FigureRuns
+
+ALL = "all categories"
+"""Stands for the categories while no run has been judged and none is known."""
+
+UNIT_OF_RATINGS = "1-10"
 
 
-@dataclass(frozen=True)
-class ScoreData:
-    """The per-prompt scores behind a figure.
+class Item(Spot):
+    """Where a number stands, and what it is computed from."""
 
-    Attributes:
-        seeds: Root seeds asked for.
-        items: What is shown, in order.
-        measured: The scores that are there.
-        stages: Fingerprints of the stages they come from, by run and by what the stage does.
-    """
+    run: str | None
+    """The run behind it; None where no table declares its row."""
+    baseline: str | None = None
+    """The run that a gain is over."""
+    score: str
+    """The per-prompt score."""
 
-    FILE: ClassVar[str] = "scores.parquet"
+    def point(self, found: Numbers) -> Point:
+        """Return the point that has the item's numbers."""
+        value, low, high = found.mean, found.ci_low, found.ci_high
+        if self.quantity == "gain":
+            value, low, high = found.gain, found.gain_ci_low, found.gain_ci_high
+        shown = self.model_dump(include=set(Spot.model_fields))
+        # Whether a number is whole follows from the scores; why another is not does not.
+        whole = value is not None
+        shown["state"] = "ok" if whole else self.state if self.state != "ok" else "not_run"
+        return Point(**shown, value=value, low=low, high=high)
 
+
+Placed = Iterator[tuple[str, Item]]
+"""Items with the reference of their row, by which it is known whether the row can run."""
+
+
+class ScoreData(Strict):
+    """The per-prompt scores behind a figure."""
+
+    file: Literal["scores.parquet"] = "scores.parquet"
+    """The file that holds the scores."""
     seeds: tuple[int, ...]
+    """Root seeds asked for."""
     items: tuple[Item, ...]
-    measured: Measured
-    stages: Mapping[str, Mapping[str, str]]
-
-    def head(self) -> dict[str, Any]:
-        """Return what is needed beside the file to compute the points again, as JSON data."""
-        return {"seeds": list(self.seeds), "items": [asdict(item) for item in self.items]}
+    """What is shown, in order."""
+    measured: Measured = Field(default_factory=dict, exclude=True)
+    """The scores that are there."""
+    stages: dict[str, dict[str, str]] = Field(default_factory=dict, exclude=True)
+    """Fingerprints of the stages they come from, by run and by what the stage does."""
 
     def write(self, path: Path) -> None:
         """Write the scores as Parquet: run_id, seed, column, prompt_id, value."""
         write_scores(self.measured, path)
 
+    def read(self, path: Path) -> ScoreData:
+        """Return the data with the scores that `write` kept."""
+        return self.model_copy(update={"measured": read_score_file(path)})
+
     @classmethod
-    def load(cls, head: Mapping[str, Any], path: Path) -> ScoreData:
-        """Return the data that `head` and `write` kept."""
-        rows = read_rows(path, "run_id", "seed", "column", "prompt_id", "value")
-        measured = grouped([((run, seed, score), p, value) for run, seed, score, p, value in rows])
-        items = tuple(Item(**item) for item in head["items"])
-        return cls(tuple(head["seeds"]), items, measured, {})
+    def stored(cls, runs: FigureRuns, store: Store) -> ScoreData:
+        """Return what a figure of scores shows, as a store has it.
+
+        Raises:
+            StoreError: A stored file is not what was written.
+        """
+        categories = _categories(runs, store)
+        placed = list(_items(runs, categories))
+        wanted = [
+            (run_id, seed, item.score.partition("/")[0])
+            for ref, item in placed
+            for run_id in (item.run, item.baseline)
+            for seed in runs.seeds
+            if run_id is not None and ref not in runs.lacking
+        ]
+        measured = read_wanted(runs.runs, wanted, runs.profile, store)
+        if categories:
+            measured = _by_category(measured, categories)
+        failures = Failures(store)
+        items = (
+            item.model_copy(update=_found(ref, item, runs, measured, failures)._asdict())
+            for ref, item in placed
+        )
+        # The scores are as they were read; to check every one of them again would take time.
+        return cls(seeds=runs.seeds, items=tuple(items)).model_copy(
+            update={"measured": measured, "stages": _stages(runs, measured)}
+        )
 
 
-def score_points(figure: Figure, data: ScoreData) -> list[Point]:
+def score_points(_: Figure, data: ScoreData) -> list[Point]:
     """Return a point for each item."""
-    return [_point(item, data) for item in data.items]
-
-
-def _point(item: Item, data: ScoreData) -> Point:
-    shown = {name: getattr(item, name) for name in Point.__dataclass_fields__
-             if name not in ("value", "low", "high")}  # fmt: skip
-    found = Numbers()
-    if item.run is not None:
-        found = numbers(data.measured, item.run, item.baseline, data.seeds, item.score)
-    gain = item.quantity == "gain"
-    value, low, high = (
-        (found.gain, found.gain_ci_low, found.gain_ci_high)
-        if gain
-        else (found.mean, found.ci_low, found.ci_high)
-    )
-    whole = value is not None
-    # Whether a number is whole follows from the scores; why another is not does not.
-    shown["state"] = "ok" if whole else item.state if item.state != "ok" else "not_run"
-    return Point(**shown, value=value, low=low, high=high)
-
-
-def read_score_data(runs: FigureRuns, store: Store) -> ScoreData:
-    """Read what a figure of scores shows from the store.
-
-    Raises:
-        StoreError: A stored file is not what was written.
-    """
-    figure, categories = runs.figure, {}
-    if isinstance(figure, GainsFigure):
-        placed = list(gain_items(figure, runs))
-    elif isinstance(figure, IterationsFigure):
-        placed = list(iteration_items(figure, runs))
-    else:
-        assert isinstance(figure, RatingsFigure)
-        categories = _categories(figure, runs, store)
-        placed = list(rating_items(figure, runs, categories))
-    wanted = [
-        (run_id, seed, item.score.partition("/")[0])
-        for ref, item in placed
-        for run_id in (item.run, item.baseline)
-        for seed in runs.seeds
-        if run_id is not None and ref not in runs.lacking
+    return [
+        item.point(
+            Numbers()
+            if item.run is None
+            else numbers(data.measured, item.run, item.baseline, data.seeds, item.score)
+        )
+        for item in data.items
     ]
-    measured = read_wanted(runs.runs, wanted, runs.profile, store)
-    if categories:
-        measured = _by_category(measured, categories)
-    failures = Failures(store)
-    items = []
-    for ref, item in placed:
-        found = _found(ref, item, runs, measured, failures)
-        items.append(replace(item, state=found.state, done=found.done, reason=found.reason))
-    return ScoreData(runs.seeds, tuple(items), measured, _stages(runs, measured))
 
 
-def _categories(figure: RatingsFigure, runs: FigureRuns, store: Store) -> dict[str, str]:
+def _items(runs: FigureRuns, categories: Mapping[str, str]) -> Placed:
+    figure = runs.figure
+    if isinstance(figure, GainsFigure):
+        return _gain_items(figure, runs)
+    if isinstance(figure, IterationsFigure):
+        return _iteration_items(figure, runs)
+    assert isinstance(figure, RatingsFigure)
+    return _rating_items(figure, runs, list(dict.fromkeys(categories.values())))
+
+
+def _gain_items(figure: GainsFigure, runs: FigureRuns) -> Placed:
+    """Yield the items of bars: a gain in each column."""
+    for group in figure.groups:
+        for bar in group.bars:
+            for name in figure.columns:
+                label = bar.label
+                if figure.reward_model_accuracy:
+                    label += _accuracy(bar.row, runs)
+                item = Item(
+                    panel=_heading(name, runs), series=group.title, at=label,
+                    quantity="gain", unit="", run=None, score=name,
+                )  # fmt: skip
+                if bar.row in runs.places:
+                    item = _gain_of(item, *runs.places[bar.row], name)
+                yield bar.row, item
+
+
+def _accuracy(ref: str, runs: FigureRuns) -> str:
+    """Return how good a row's reward model is, in words to put behind its name."""
+    from harness.worlds.lookup import world_of
+
+    if ref not in runs.places:
+        return ""
+    table, row = runs.places[ref]
+    role = table.recipe_of(row, table.columns[0]).reward_model
+    found = world_of(runs.profile).reward_model_accuracy(role)
+    return "" if found is None else f" (accuracy {found:.3f})"
+
+
+def _heading(name: str, runs: FigureRuns) -> str:
+    """Return the heading of a column, its name where no declared row has it."""
+    for table, _ in runs.places.values():
+        for column in table.columns:
+            if column.id == name:
+                return f"{column.benchmark} · {column.metric.partition(' against ')[0]}"
+    return name
+
+
+def _gain_of(item: Item, table: Table, row: Row, name: str) -> Item:
+    column = table.column(name)
+    base = table.row(row.baseline or row.id)
+    gain = table.paper_gain(row, column)
+    values = [r.values[name] for r in (row, base) if name in r.values]
+    decimals = max((value.decimals for value in values), default=0)
+    return item.model_copy(
+        update={
+            "unit": column.unit,
+            "run": row.run_id(column),
+            "baseline": base.run_id(column),
+            "score": column.reads,
+            "paper": gain,
+            "paper_printed": None if gain is None else signed(gain, decimals),
+        }
+    )
+
+
+def _iteration_items(figure: IterationsFigure, runs: FigureRuns) -> Placed:
+    """Yield the items of lines: a mean after each iteration."""
+    for panel in figure.panels:
+        for line in panel.lines:
+            for iteration, ref in sorted(line.rows.items()):
+                item = Item(
+                    panel=panel.title, series=line.label, at=str(iteration),
+                    quantity="mean", unit="", run=None, score=figure.column,
+                )  # fmt: skip
+                if ref in runs.places:
+                    item = _mean_of(item, *runs.places[ref], figure.column)
+                yield ref, item
+
+
+def _mean_of(item: Item, table: Table, row: Row, name: str) -> Item:
+    column = table.column(name)
+    printed = row.values.get(name)
+    return item.model_copy(
+        update={
+            "unit": column.unit,
+            "run": row.run_id(column),
+            "score": column.reads,
+            "paper": None if printed is None else printed.value,
+            "paper_printed": None if printed is None else printed.printed,
+        }
+    )
+
+
+def _rating_items(figure: RatingsFigure, runs: FigureRuns, categories: list[str]) -> Placed:
+    """Yield the items of polygons: a mean in each category, in the benchmark's order."""
+    for polygon in figure.polygons:
+        run = runs.places[polygon.row][1].run if polygon.row in runs.places else None
+        for name in categories or [ALL]:
+            yield polygon.row, Item(
+                panel="", series=polygon.label, at=name, quantity="mean", unit=UNIT_OF_RATINGS,
+                run=run, score=f"{figure.score}/{name}" if categories else figure.score,
+            )  # fmt: skip
+
+
+def _categories(runs: FigureRuns, store: Store) -> dict[str, str]:
     """Return the category of each prompt, from the first judge that is done.
 
     The judgments are in the benchmark's order, so that the categories are as well; empty where no
-    judge is done or the benchmark has no categories.
+    judge is done, the benchmark has no categories or the figure shows none.
     """
     import pyarrow.parquet as pq
 
-    benchmark = benchmark_of(runs.profile, figure.score)
+    figure = runs.figure
+    benchmark = None
+    if isinstance(figure, RatingsFigure):
+        benchmark = benchmark_of(runs.profile, figure.score)
     if benchmark is None:
         return {}
     for run in runs.runs.values():

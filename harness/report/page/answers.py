@@ -18,7 +18,7 @@ from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:
     from harness.trainer.plan import Run
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 RULE = (
     "Of each benchmark the first, the middle and the last item in the order of their names, from "

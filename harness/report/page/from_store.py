@@ -27,7 +27,7 @@ from harness.report.verdicts import judge_without
 from harness.runtime import Store
 
 if TYPE_CHECKING:
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 Example = TypeVar("Example")
 
@@ -100,7 +100,7 @@ def _drawn_figures(
     store: Store,
 ) -> Iterator[Picture]:
     """Yield the figures that the store has any numbers of, drawn now."""
-    from harness.trainer.figure_runs import plan_figure
+    from harness.trainer.runs import plan_figure
 
     tables = {name: table for name, (table, _) in shown.items()}
     for figure in figures:
@@ -123,7 +123,7 @@ def runnable(
     Returns:
         Their runs, None where there is no such row; and why the other rows cannot run.
     """
-    from harness.trainer.table_runs import plan_table
+    from harness.trainer.runs import plan_table
 
     lacking = lacking_rows(table, profile)
     rows = [row.id for row in table.rows if row.id not in lacking]

@@ -21,8 +21,8 @@ from pathlib import Path
 from harness import foreign
 from harness.report import view
 from harness.report.curves import draw_curves
-from harness.report.figures.report import FILE, FigureReport
-from harness.report.figures.text import counted
+from harness.report.figures.drawing import picture
+from harness.report.figures.report import FigureReport
 from harness.report.publication import PAGE, REPORT
 from harness.report.publish import is_table
 from harness.report.report import Report
@@ -73,11 +73,8 @@ def drawn(report: Report) -> list[Picture]:
 
 def drawn_figure(report: FigureReport) -> Picture:
     """Return a figure of the paper, drawn now."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / FILE
-        report.draw(path)
-        svg = path.read_bytes()
-    origin = f"drawn from the store, {counted(report.seeds)}"
+    svg = picture(report).svg()
+    origin = f"drawn from the store, {report.seed_count}"
     return Picture(report.heading, report.alt, svg, origin, tuple(report.findings))
 
 

@@ -19,7 +19,7 @@ from harness.runtime import Store
 
 if TYPE_CHECKING:
     from harness.trainer.plan import Run
-    from harness.trainer.table_runs import TableRuns
+    from harness.trainer.runs import TableRuns
 
 SHORT = 12
 """Digits of a fingerprint that are shown; they are enough to find the folder."""

@@ -30,8 +30,17 @@ import numpy as np
 
 from harness.errors import HarnessError
 from harness.eva.evolving import Rewrite
-from harness.worlds.embedded.language import BENCHMARK_FRAME, Task, draw_items, parse, render
-from harness.worlds.embedded.operations import BENCHMARK_PHRASE, BY_NAME, ITEMS, NAMES
+from harness.worlds.embedded.language import (
+    BENCHMARK_FRAME,
+    BENCHMARK_PHRASE,
+    BY_NAME,
+    ITEMS,
+    NAMES,
+    Task,
+    draw_items,
+    parse,
+    render,
+)
 
 Method = Callable[[Task, random.Random], Task]
 

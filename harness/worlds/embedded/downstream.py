@@ -25,9 +25,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from harness.errors import HarnessError
-from harness.worlds.embedded import world
-from harness.worlds.embedded.language import draw_items, write_list
-from harness.worlds.embedded.operations import DIGITS, ITEMS
+from harness.worlds.embedded import files
+from harness.worlds.embedded.language import DIGITS, ITEMS, draw_items, write_list
 from harness.worlds.protocol import Item
 
 
@@ -89,13 +88,6 @@ TASKS: dict[str, Draw] = {
 }
 """One generator for each column of table 9 that it stands for."""
 
-VOCABULARY = frozenset(
-    "does contain this : yes no how many items has which item is third in larger or make plus "
-    "comes earlier".split()
-)
-"""Words that occur in these questions and perhaps nowhere else."""
-
-
 NAME = "downstream"
 """The benchmark's name in profiles."""
 
@@ -152,7 +144,7 @@ def identity() -> str:
     """Return the identity of the items."""
     lines = (json.dumps([i.item_id, i.turn_1, i.reference]) for i in items())
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-    return f"{world.VERSION}/{NAME}@{digest[: world.DIGITS]}"
+    return f"{files.VERSION}/{NAME}@{digest[: files.DIGITS]}"
 
 
 def items_of(wanted: str) -> tuple[Item, ...]:

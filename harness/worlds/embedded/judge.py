@@ -1,28 +1,39 @@
-"""The embedded judge: marks answers with the oracle and speaks as a real judge does.
+"""The judges of the embedded world: the oracle's of answers, exact match, and rules for prompts.
 
-For the hard benchmark it writes an Arena-Hard verdict for both orders of the two answers, for the
-general one a preference between 1 and 2, for the two-turn one a rating from 1 to 10. The scorers
-that read these know nothing of where they came from.
+*The oracle's judge* marks answers with the oracle and speaks as a real judge does. For the hard
+benchmark it writes an Arena-Hard verdict for both orders of the two answers, for the general one a
+preference between 1 and 2, for the two-turn one a rating from 1 to 10. The scorers that read these
+know nothing of where they came from. Like real judges it likes longer answers a little, on the
+general benchmark; that is what length control is there to remove. Everything is a function of the
+answers alone.
 
-Like real judges it likes longer answers a little, on the general benchmark; that is what length
-control is there to remove. Everything is a function of the answers alone.
+*Exact match.* An answer to a downstream question is right if it is the one right answer. The score
+is a task's accuracy in percent, so that a right answer is worth 100 and any other 0.
 
-An answer to a downstream question is right if it is the one right answer. The score is a task's
-accuracy in percent, so that a right answer is worth 100 and any other 0.
+*Rules* read complexity and quality of a prompt from its text and from nothing else. They stand for
+the two questions that the paper puts to a language model about each prompt (table 7), on the same
+scale of 1 to 5. Complexity counts what is asked: the operations, and whether the list is long.
+Since most of the creator's methods add operations, that evolved prompts are more complex is true
+here by construction. Quality counts what speaks for a prompt as a question: that it can be read,
+that its list gives every operation something to do, that it does not say the same thing twice, and
+that its answer is not simply what was given.
+
+Source: paper section 4.2.5, table 7 and appendix E.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from harness.evaluation.benchmarks.alpaca_eval import Preference, score_preferences
 from harness.evaluation.benchmarks.arena_hard import Battle, battle, parse_verdict, score_battles
 from harness.evaluation.benchmarks.mt_bench import Rating, parse_rating, score_ratings
 from harness.evaluation.scores import BenchmarkScore
-from harness.worlds.embedded.oracle import score
+from harness.worlds.embedded.language import compute, parse, score
 from harness.worlds.protocol import Item
 
 JUDGE = "oracle"
@@ -200,3 +211,39 @@ def judge_downstream(items: Sequence[Item], answers: Answers) -> list[Judgment]:
         }
         for item in items
     ]
+
+
+RULES = "rules"
+"""The judge's name in profiles."""
+
+LONG_LIST = 7
+"""Items from which on a list makes a task more complex."""
+
+
+def complexity(prompt: str) -> float:
+    """Return how much a prompt asks for, from 1 to 5; 1 where it cannot be read."""
+    task = parse(prompt)
+    if task is None:
+        return 1.0
+    return float(min(5, len(task.operations) + (len(task.items or ()) >= LONG_LIST)))
+
+
+def quality(prompt: str) -> float:
+    """Return how good a question a prompt is, from 1 to 5; 1 where it cannot be read."""
+    task = parse(prompt)
+    if task is None or task.items is None:
+        return 1.0
+    steps = [task.items]
+    for name in task.operations:
+        steps.append(compute((name,), steps[-1]))
+    return 2.0 + sum(
+        (
+            all(before != after for before, after in pairwise(steps)),
+            all(first != second for first, second in pairwise(task.operations)),
+            bool(steps[-1]) and steps[-1] != task.items,
+        )
+    )
+
+
+SCORERS: Mapping[str, Callable[[str], float]] = {"complexity": complexity, "quality": quality}
+"""Each score by the column of the catalogue that reads it."""

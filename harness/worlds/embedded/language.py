@@ -1,17 +1,169 @@
-"""The language of instructions: tasks, how they are put into words, and how words are read back.
+"""The language of the embedded world: its skills, how they are put into words, and what is right.
 
-A task is a list of items and one to four operations on it. `render` writes it as a sentence in
-one of five frames, `parse` reads any such sentence. A follow-up ("now reverse it") has operations
-and no list of its own. Parsing is what lets the creator rewrite *text* and lets the oracle mark
-answers to prompts that nobody stored a solution for.
+*Skills.* Twelve operations on a list of letters and digits. Each is a total function on tuples of
+items, belongs to one of MT-Bench's eight categories (which it stands for), and has four phrasings.
+The first two are everyday wordings, the third is one the creator adds to them, and the fourth
+occurs in benchmarks only.
+
+*Sentences.* A task is a list of items and one to four operations on it. `render` writes it as a
+sentence in one of five frames, `parse` reads any such sentence. A follow-up ("now reverse it") has
+operations and no list of its own. Parsing is what lets the creator rewrite *text* and lets the
+oracle mark answers to prompts that nobody stored a solution for.
+
+*The oracle.* How right an answer is, in [0, 1]: 1 minus the edit distance between the answer and
+the correct list, divided by the longer of the two; 0 for what is not a list of the language. In a
+run only the judge consults it. It also labelled the pairs that the reward models were trained on, a
+tenth of them wrongly.
+
+*Tokens.* One token a word, with a Gemma-style chat template: an ordinary Hugging Face tokenizer on
+disk, of which nothing else in the harness knows that its vocabulary is small.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from harness.worlds.embedded.operations import ITEMS, OPERATIONS, Sequence, compute
+from harness.errors import HarnessError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+
+LETTERS = tuple("abcdefghij")
+DIGITS = tuple("0123456789")
+ITEMS = DIGITS + LETTERS
+"""All items, in the order that sorting uses: digits before letters."""
+
+CATEGORIES = (
+    "writing",
+    "roleplay",
+    "extraction",
+    "reasoning",
+    "math",
+    "coding",
+    "stem",
+    "humanities",
+)
+"""The eight categories of MT-Bench, in its order."""
+
+BENCHMARK_PHRASE = 3
+"""Index of the phrasing that only benchmarks (and demonstrations) use: the last."""
+
+_RANK = {item: rank for rank, item in enumerate(ITEMS)}
+_NEXT = {
+    **dict(zip(DIGITS, DIGITS[1:] + DIGITS[:1], strict=True)),
+    **dict(zip(LETTERS, LETTERS[1:] + LETTERS[:1], strict=True)),
+}
+
+Items = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One skill: what it does to a list and how it is asked for."""
+
+    name: str
+    category: str
+    apply: Callable[[Items], Items]
+    phrases: tuple[str, str, str, str]
+
+
+def _swap_ends(items: Items) -> Items:
+    return items if len(items) < 2 else (items[-1], *items[1:-1], items[0])
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "double_last",
+        "writing",
+        lambda s: s + s[-1:],
+        ("repeat the last item", "double the ending", "echo the tail", "say the end twice"),
+    ),
+    Operation(
+        "swap",
+        "roleplay",
+        _swap_ends,
+        ("swap the ends", "exchange both ends", "switch the outer items", "trade first and last"),
+    ),
+    Operation(
+        "keep_letters",
+        "extraction",
+        lambda s: tuple(i for i in s if i in LETTERS),
+        ("keep the letters", "drop the digits", "retain only letters", "let letters remain"),
+    ),
+    Operation(
+        "keep_digits",
+        "extraction",
+        lambda s: tuple(i for i in s if i in DIGITS),
+        ("keep the digits", "drop the letters", "retain only digits", "let digits remain"),
+    ),
+    Operation(
+        "sort_up",
+        "reasoning",
+        lambda s: tuple(sorted(s, key=_RANK.__getitem__)),
+        ("sort it", "put it in order", "arrange it ascending", "rank it upwards"),
+    ),
+    Operation(
+        "sort_down",
+        "reasoning",
+        lambda s: tuple(sorted(s, key=_RANK.__getitem__, reverse=True)),
+        ("sort it backwards", "put it in falling order", "arrange it descending", "rank it down"),
+    ),
+    Operation(
+        "successor",
+        "math",
+        lambda s: tuple(_NEXT[i] for i in s),
+        ("advance each item", "add one to each", "replace each by its successor", "bump it all"),
+    ),
+    Operation(
+        "reverse",
+        "coding",
+        lambda s: s[::-1],
+        ("reverse it", "flip it", "turn it around", "mirror the order"),
+    ),
+    Operation(
+        "rotate",
+        "coding",
+        lambda s: s[1:] + s[:1],
+        ("rotate it", "move the first item last", "cycle it once", "shift it left"),
+    ),
+    Operation(
+        "every_other",
+        "stem",
+        lambda s: s[::2],
+        ("take every other item", "keep odd places", "skip alternate items", "thin it out"),
+    ),
+    Operation(
+        "drop_first",
+        "humanities",
+        lambda s: s[1:],
+        ("drop the first item", "remove the head", "cut the front", "lose the start"),
+    ),
+    Operation(
+        "first_three",
+        "humanities",
+        lambda s: s[:3],
+        ("keep the first three", "take three items", "shorten it to three", "cap it at three"),
+    ),
+)
+
+BY_NAME = {operation.name: operation for operation in OPERATIONS}
+NAMES = tuple(BY_NAME)
+
+
+def compute(names: tuple[str, ...], items: Items) -> Items:
+    """Apply the named operations to `items`, first to last.
+
+    Raises:
+        KeyError: if a name is not an operation.
+    """
+    for name in names:
+        items = BY_NAME[name].apply(items)
+    return items
+
 
 MAX_DEPTH = 4
 """Most operations in one task."""
@@ -46,10 +198,10 @@ _FILLERS = frozenset(
 class Task:
     """What a prompt asks for: `operations` (by name, in order) on `items` (None in a follow-up)."""
 
-    items: Sequence | None
+    items: Items | None
     operations: tuple[str, ...]
 
-    def answer(self, previous: Sequence = ()) -> Sequence:
+    def answer(self, previous: Items = ()) -> Items:
         """Return the correct list; a follow-up works on `previous`, the answer before it."""
         return compute(self.operations, self.items if self.items is not None else previous)
 
@@ -70,12 +222,12 @@ _LONGEST = max(map(len, _PHRASES))
 _ITEM_SET = frozenset(ITEMS)
 
 
-def write_list(items: Sequence) -> str:
+def write_list(items: Items) -> str:
     """Write a list of items as text (`nothing` when it is empty)."""
     return " ".join(items) if items else EMPTY
 
 
-def read_list(text: str) -> Sequence | None:
+def read_list(text: str) -> Items | None:
     """Read a list of items, or None when the text is anything else."""
     words = tuple(text.split())
     if words == (EMPTY,):
@@ -130,7 +282,7 @@ def parse(prompt: str, max_depth: int = MAX_DEPTH) -> Task | None:
     return Task(tuple(items) if items else None, tuple(operations))
 
 
-def draw_items(rng: random.Random, shortest: int, longest: int) -> Sequence:
+def draw_items(rng: random.Random, shortest: int, longest: int) -> Items:
     """Draw a list of `shortest` to `longest` items, each uniform over letters and digits."""
     return tuple(rng.choices(ITEMS, k=rng.randint(shortest, longest)))
 
@@ -141,3 +293,97 @@ def vocabulary() -> list[str]:
     for phrase in _PHRASES:
         words.update(phrase)
     return sorted(words)
+
+
+def edit_distance(a: Items, b: Items) -> int:
+    """Return the Levenshtein distance between two lists of items."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        diagonal, row[0] = row[0], i
+        for j, y in enumerate(b, 1):
+            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (x != y))
+    return row[-1]
+
+
+def partial_credit(answer: str, correct: Items) -> float:
+    """Return the score of an answer (text) against the correct list."""
+    given = read_list(answer)
+    if given is None:
+        return 0.0
+    longer = max(len(given), len(correct))
+    return 1.0 if longer == 0 else 1.0 - edit_distance(given, correct) / longer
+
+
+def score(prompt: str, answer: str, previous: str = "") -> float:
+    """Return how right `answer` is for `prompt`.
+
+    Args:
+        prompt: the user's turn.
+        answer: the model's turn.
+        previous: the model's turn before it, which a follow-up refers to. If that was no list,
+            its items are taken in order.
+
+    Raises:
+        HarnessError: if the prompt is not a sentence of the language.
+    """
+    task = parse(prompt)
+    if task is None:
+        raise HarnessError(f"the oracle cannot read the prompt {prompt!r}")
+    before = read_list(previous)
+    if before is None:
+        before = tuple(w for w in previous.split() if read_list(w) not in (None, ()))
+    return partial_credit(answer, task.answer(before))
+
+
+PAD, BOS, UNK = "<pad>", "<bos>", "<unk>"
+START, END = "<start_of_turn>", "<end_of_turn>"
+USER, MODEL = "user", "model"
+
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}"
+    "{{ '<start_of_turn>' + ('model' if message['role'] == 'assistant' else message['role'])"
+    " + ' ' + message['content'] + ' <end_of_turn>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<start_of_turn>model' }}{% endif %}"
+)
+"""Gemma's template without newlines, so that a completion is its words and `<end_of_turn>`."""
+
+
+QUESTION_WORDS = frozenset(
+    "does contain this : yes no how many items has which item is third in larger or make plus "
+    "comes earlier".split()
+)
+"""Words of the downstream questions, which the language itself may not have."""
+
+
+def words() -> list[str]:
+    """Return the vocabulary in the order of its ids."""
+    special = [PAD, BOS, UNK, START, END]
+    return special + sorted({USER, MODEL, *vocabulary(), *QUESTION_WORDS})
+
+
+def token_ids() -> dict[str, int]:
+    """Return the id of each word."""
+    return {word: index for index, word in enumerate(words())}
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """Build the tokenizer."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+    from transformers import PreTrainedTokenizerFast
+
+    raw = Tokenizer(WordLevel(token_ids(), unk_token=UNK))
+    raw.pre_tokenizer = WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=raw,
+        bos_token=BOS,
+        eos_token=END,
+        pad_token=PAD,
+        unk_token=UNK,
+        additional_special_tokens=[START],
+        model_max_length=256,
+        clean_up_tokenization_spaces=False,
+    )
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer

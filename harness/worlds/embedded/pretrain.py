@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.worlds.embedded.demonstrations import Mix, Turn, demonstrate
-from harness.worlds.embedded.tokenizer import (
+from harness.worlds.embedded.language import (
     BOS,
     END,
     MODEL,
@@ -29,6 +28,7 @@ from harness.worlds.embedded.tokenizer import (
     build_tokenizer,
     token_ids,
 )
+from harness.worlds.embedded.texts import Mix, Turn, demonstrate
 
 if TYPE_CHECKING:
     import torch

@@ -1,13 +1,22 @@
-"""Training the world's reward models on noisy preferences over demonstrations.
+"""The world's reward models: training them on noisy preferences, and measuring how good they are.
 
-A reward model is θ0's body, cut or grown to a number of layers, with a scalar head. It learns
-from pairs of attempts by the fallible demonstrator, labelled by the oracle with a tenth of the
-labels flipped, as human preferences are. It is therefore neither the oracle nor blind: how good it
-is, is measured on held-out pairs and written in its card.
+A reward model is θ0's body, cut or grown to a number of layers, with a scalar head. It learns from
+pairs of attempts by the fallible demonstrator at one task, ordered by the oracle with a tenth of
+the labels flipped, as some human preferences are. It is therefore neither the oracle nor blind: how
+good it is, is measured on held-out pairs and written in its card.
 
 A pointwise model gives each answer a reward of its own and learns that the chosen one's is the
-higher; a pairwise model reads both answers at once and learns which of them is the chosen one.
-Both minimise -log sigmoid(margin), where the margin is the difference of the rewards or the logit.
+higher; a pairwise model reads both answers at once and learns which of them is the chosen one. Both
+minimise -log sigmoid(margin), where the margin is the difference of the rewards or the logit. A
+pairwise model reads one conversation: the prompt, then both answers as two model turns in a row,
+
+    <bos> <start_of_turn> user P <end_of_turn> <start_of_turn> model A <end_of_turn>
+    <start_of_turn> model B <end_of_turn>
+
+which is what the chat template makes of it; from the last token, which has seen everything, the
+head says how much better A is than B. In training the better answer is put first or second by a
+fair coin, so that place carries no information. When the model is used both orders are read
+(`harness.models.reward_model`).
 
 *Layers.* A trained model is made shallower or deeper without training it from scratch. A shallower
 model keeps the first layers. A deeper one gets copies of layers, evenly spread, each right behind
@@ -32,19 +41,103 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from harness.worlds.embedded.pairwise import (
-    Preference,
-    draw_preference,
-    pair_margins,
-    pairs_in_order,
+import numpy as np
+
+from harness.runtime.stage import StageContext
+from harness.worlds.embedded import files
+from harness.worlds.embedded.language import (
+    END,
+    MODEL,
+    PAD,
+    START,
+    build_tokenizer,
+    partial_credit,
+    token_ids,
+    write_list,
 )
 from harness.worlds.embedded.pretrain import descent, encode, padded, reproducible
-from harness.worlds.embedded.tokenizer import PAD, build_tokenizer, token_ids
+from harness.worlds.embedded.texts import Mix, attempt, draw_task, word
+from harness.worlds.protocol import ACCURACY, BEST_OF_N
+from harness.worlds.stage_io import read_rewards, read_rows, write_json, write_rows
 
 if TYPE_CHECKING:
     import torch
+
+
+@dataclass(frozen=True)
+class Preference:
+    """A prompt with a better and a worse answer (by the label, which may be wrong)."""
+
+    prompt: str
+    chosen: str
+    rejected: str
+
+
+def draw_preference(rng: random.Random, flipped: float) -> Preference:
+    """Draw a pair of unequally good attempts at one task.
+
+    Args:
+        rng: source of everything drawn.
+        flipped: probability that the label is wrong.
+    """
+    while True:
+        task = draw_task(rng, Mix())
+        assert task.items is not None
+        answers = [write_list(attempt(task.operations, task.items, rng)) for _ in range(2)]
+        first, second = (partial_credit(answer, task.answer()) for answer in answers)
+        if first == second:
+            continue
+        if (first < second) != (rng.random() < flipped):
+            answers.reverse()
+        return Preference(word(task, rng), *answers)
+
+
+SCORING_BATCH = 256
+"""Sequences read at a time when accuracy is measured."""
+
+
+def encode_pair(prompt: str, first: str, second: str, ids: dict[str, int]) -> list[int]:
+    """Return the token ids of a prompt with two answers to it."""
+    tokens, _ = encode([(prompt, first)], ids)
+    return [*tokens, ids[START], ids[MODEL], *(ids[w] for w in second.split()), ids[END]]
+
+
+def pair_margins(
+    model: torch.nn.Module, pairs: list[Preference], device: str, rng: random.Random
+) -> torch.Tensor:
+    """Return by how much the model puts each chosen answer first, in logits, shape (pairs,).
+
+    Args:
+        model: transformer with a scalar head.
+        pairs: preferences.
+        device: torch device.
+        rng: source of the order in which each pair's answers are shown.
+    """
+    import torch
+
+    ids = token_ids()
+    chosen_first = [rng.random() < 0.5 for _ in pairs]
+    rows = [
+        encode_pair(p.prompt, *((p.chosen, p.rejected) if first else (p.rejected, p.chosen)), ids)
+        for p, first in zip(pairs, chosen_first, strict=True)
+    ]
+    tokens, mask = (part.to(device) for part in padded(rows, ids[PAD]))
+    logits: torch.Tensor = model(input_ids=tokens, attention_mask=mask).logits
+    sign = torch.tensor([1.0 if first else -1.0 for first in chosen_first], device=device)
+    return logits[:, 0].float() * sign
+
+
+def pairs_in_order(folder: Path, pairs: list[Preference]) -> list[bool]:
+    """Return of each pair whether a saved model, reading both orders, agrees with its label."""
+    from harness.models.reward_model import win_probabilities
+
+    conversations = [[{"role": "user", "content": p.prompt}] for p in pairs]
+    answers = [[p.chosen, p.rejected] for p in pairs]
+    wins = win_probabilities(folder, conversations, answers, batch_size=SCORING_BATCH)
+    return [bool(right) for right in wins[:, 0, 1] > 0.5]
+
 
 SILENCED = ("post_attention_layernorm.weight", "post_feedforward_layernorm.weight")
 """Parameters of a copied layer that start at -1."""
@@ -299,3 +392,75 @@ def reward_margins(model: torch.nn.Module, pairs: list[Preference], device: str)
     logits: torch.Tensor = model(input_ids=tokens, attention_mask=mask).logits
     chosen, rejected = logits[:, 0].float().chunk(2)
     return chosen - rejected
+
+
+def reward_model_stage(ctx: StageContext) -> None:
+    """Train a reward model on noisy preferences; writes `model/` and `log.json`."""
+    from harness.worlds.embedded.reward import RewardConfig, fit_reward_model
+
+    fields: dict[str, Any] = {k: v for k, v in ctx.settings.items() if k != "policy"}
+    # As everywhere in a worker: one thread, and nothing that depends on a compiler being there.
+    config = RewardConfig(**fields, threads=1, compiled=False)
+    history: list[dict[str, float]] = []
+
+    def on_step(step: int, loss: float) -> None:
+        history.append({"step": step, "loss": loss})
+        ctx.report(step, {"loss": loss})
+
+    policy = files.resolve(str(ctx.settings["policy"]))
+    fit_reward_model(config, policy, ctx.output / "model", on_step)
+    summary = {"steps": config.steps, "loss_last": history[-1]["loss"]}
+    write_json(ctx.output / "log.json", {"history": history, "summary": summary})
+
+
+def held_out_stage(ctx: StageContext) -> None:
+    """Let a reward model order held-out pairs; writes `scores.parquet`: 1 where it is right."""
+    from harness.worlds.embedded.reward import RewardConfig, held_out_in_order
+
+    s = ctx.settings
+    config = RewardConfig(
+        seed=cast(int, s["seed"]), held_out=cast(int, s["held_out"]), reads=cast(Any, s["reads"])
+    )
+    if "reward_model" in ctx.inputs:
+        model = ctx.inputs["reward_model"] / "model"
+    else:
+        model = files.resolve(str(s["reward_model"]))
+    right = held_out_in_order(model, config)
+    rows = [
+        {"prompt_id": f"pair{i:05d}", "column": ACCURACY, "value": float(is_right)}
+        for i, is_right in enumerate(right)
+    ]
+    write_rows(ctx.output / "scores.parquet", rows)
+    write_json(ctx.output / "summary.json", {"pairs": len(right), "right": sum(right)})
+
+
+def best_of_n_stage(ctx: StageContext) -> None:
+    """Score each prompt's best answer by the rewards; writes `scores.parquet` and `summary.json`.
+
+    The judge scores it, and of equal rewards the first counts. The summary also has the mean score
+    of all answers and of the judge's own best ones, between which the choice lies.
+    """
+    from harness.worlds.embedded.judge import JUDGE
+    from harness.worlds.embedded.language import score
+
+    judge = str(ctx.settings["judge"])
+    if judge.partition("/")[2] != JUDGE:
+        raise ValueError(f"the embedded world has no judge `{judge}`; use `{JUDGE}`")
+    answers = read_rows(ctx.inputs["completions"] / "completions.parquet")
+    ids, rewards = read_rewards(ctx.inputs["rewards"])
+    scores = np.array([score(row["prompt"], row["completion"]) for row in answers])
+    scores = scores.reshape(rewards.shape)
+    chosen = scores[np.arange(len(scores)), rewards.argmax(axis=1)]
+    rows = [
+        {"prompt_id": prompt_id, "column": BEST_OF_N, "value": float(value)}
+        for prompt_id, value in zip(ids, chosen, strict=True)
+    ]
+    write_rows(ctx.output / "scores.parquet", rows)
+    summary = {
+        "n": rewards.shape[1],
+        "judge": judge,
+        "chosen": float(chosen.mean()),
+        "mean_answer": float(scores.mean()),
+        "best_by_judge": float(scores.max(axis=1).mean()),
+    }
+    write_json(ctx.output / "summary.json", summary)

@@ -1,188 +1,247 @@
-"""The files of the embedded world that ship with the package, and their digests.
-
-`card.json` names every asset (a file, or a folder for a model) with its digest. An identity is
-`<version>/<asset>@<digest>`; resolving one checks that the bytes on disk are the bytes it means.
-"""
+"""What the embedded world answers: by its card while runs are planned, then by its files."""
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import json
-import os
-import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from harness.errors import HarnessError
-from harness.project import PACKAGE
-
-VERSION = "micro-2"
-"""Version of the world; a change of any file or of the language is a new one (an added file is
-not: no stage that ran before can have read it)."""
-
-_IDENTITY = re.compile(r"micro-\d+/")
-"""How an identity of any version begins."""
-
-SHIPPED = PACKAGE / "worlds" / "embedded" / "world"
-"""Where the shipped files lie."""
-
-ASSETS = {
-    "theta0": "theta0",
-    "rm_pointwise": "rm_pointwise",
-    "rm_pointwise_large": "rm_pointwise_large",
-    "rm_pairwise": "rm_pairwise",
-    "rm_pairwise_large": "rm_pairwise_large",
-    "prompts": "prompts.parquet",
-    "arena_hard": "arena_hard.parquet",
-    "alpaca_eval": "alpaca_eval.parquet",
-    "mt_bench": "mt_bench.parquet",
-    "validation": "validation.parquet",
-}
-"""Path of each asset in the world's folder."""
-
-DIGITS = 16
-"""Hexadecimal digits of a digest that an identity carries."""
+from harness.inference.environment import identity
+from harness.registry.profile import WORLD
+from harness.registry.recipe import RewardRole
+from harness.runtime.stage import Json, StageContext
+from harness.worlds.embedded import downstream, files
+from harness.worlds.embedded.creator import embedded_creator
+from harness.worlds.embedded.judge import (
+    COLUMNS,
+    EXACT_MATCH,
+    JUDGE,
+    JUDGES,
+    RULES,
+    SCORERS,
+    Answer,
+    Answers,
+    complexity,
+    judge_downstream,
+    quality,
+)
+from harness.worlds.embedded.language import BY_NAME, CATEGORIES, parse
+from harness.worlds.embedded.texts import read_items, read_prompts
+from harness.worlds.protocol import NO_TOPIC, Evolver, FileCheck, HumanPrompts, Item, Topics, World
+from harness.worlds.stage_io import Rows, read_rows, write_json, write_rows
+from harness.worlds.stage_io import read_prompts as prompts_of_stage
 
 
-@dataclass(frozen=True)
-class Card:
-    """What the world consists of: version, and for each asset its path and digest."""
+class EmbeddedWorld(World):
+    """The embedded world's parts, each by version, name and digest."""
 
-    version: str
-    assets: dict[str, dict[str, str]]
-    notes: dict[str, Any]
+    has_validation_prompts = True
 
-    def identity(self, name: str) -> str:
-        """Return the identity of an asset.
+    def policy(self) -> str:
+        """Return θ0's identity."""
+        return files.card().identity("theta0")
 
-        Raises:
-            HarnessError: the world has no such asset.
-        """
-        if name not in self.assets:
-            raise HarnessError(f"the embedded world {self.version} has no asset `{name}`")
-        return f"{self.version}/{name}@{self.assets[name]['sha256'][:DIGITS]}"
+    def reward_model(self, role: str) -> str:
+        """Return the identity of the embedded reward model of a role."""
+        return files.card().identity(f"rm_{role}")
 
+    def prompts(self) -> dict[str, Json]:
+        """Return the identity of the pool of human prompts."""
+        return {"source": files.card().identity("prompts")}
 
-def folder() -> Path:
-    """Return the world's folder: the shipped one, or a rebuilt one named by `HARNESS_WORLD`."""
-    override = os.environ.get("HARNESS_WORLD")
-    return Path(override).expanduser().resolve() if override else SHIPPED
+    def creator(self, scheme: str) -> dict[str, Json]:
+        """Return the identity of the embedded creator: world version and scheme."""
+        return {"creator": f"{files.card().version}/{scheme}"}
 
+    def engine(self) -> dict[str, Json]:
+        """Return nothing for policies that answer in the stage's own process."""
+        if self.profile.engine == "transformers":
+            return {}
+        return {"engine": identity(self.profile.engine), "dtype": self.profile.dtype}
 
-def digest(path: Path) -> str:
-    """Return the sha256 of a file, or of a folder's weights, configuration and tokenizer."""
-    if path.is_file():
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    total = hashlib.sha256()
-    for file in sorted(path.rglob("*")):
-        if file.suffix in {".safetensors", ".json", ".jinja"}:
-            total.update(f"{file.relative_to(path)}\0{digest(file)}\n".encode())
-    return total.hexdigest()
+    def rewriter(self) -> dict[str, Json]:
+        """Return nothing: the embedded policy knows one sentence (`language.REVISE`)."""
+        return {}
 
+    def benchmark(self, name: str) -> str:
+        """Return the identity of a benchmark's items: a file's, or those made anew."""
+        if name == downstream.NAME:
+            return downstream.identity()
+        return files.card().identity(name)
 
-def card() -> Card:
-    """Read the world's card.
+    def judge(self, name: str) -> str:
+        """Return the identity of the embedded judge."""
+        return f"{files.card().version}/{name}"
 
-    Raises:
-        HarnessError: the card is missing or unreadable.
-    """
-    return _read_card(folder())
+    def topics(self) -> Topics | None:
+        """Return what reads a prompt's topic from its text: its first operation's category."""
+        return Topics(CATEGORIES, None, _read_topics)
 
+    def reward_model_accuracy(self, role: RewardRole) -> float | None:
+        """Return the accuracy in the world's card."""
+        if self.profile.reward_models.get(role) != WORLD:
+            return None
+        noted = files.card().notes.get(f"rm_{role}")
+        found = noted.get("held_out_accuracy") if isinstance(noted, dict) else None
+        return None if found is None else float(found)
 
-def has(identity: str) -> bool:
-    """Return whether an identity is of the embedded world, in whatever version."""
-    return _IDENTITY.match(identity) is not None
+    def prompt_pool(self) -> tuple[list[str], str]:
+        """Return every human prompt, and the identity of their file."""
+        from harness.worlds.embedded.texts import read_prompts
 
+        source = files.card().identity("prompts")
+        return read_prompts(files.resolve(source)), source
 
-def name_of(identity: str) -> str:
-    """Return the asset's name in an identity, `<version>/<name>@<digest>`."""
-    return identity.partition("/")[2].partition("@")[0]
+    def shown_word(self, word: str) -> str:
+        """Mask single characters, which are items of lists here and ordinary words elsewhere."""
+        from harness.statistics.distance import mask_items
 
+        return mask_items(word)
 
-def resolve(identity: str) -> Path:
-    """Return the path of an asset by its identity, after checking its digest.
-
-    Raises:
-        HarnessError: the asset is missing or its bytes are not those the identity means.
-    """
-    return _resolve(identity, folder())
-
-
-def check() -> None:
-    """Check the digest of every asset.
-
-    Raises:
-        HarnessError: the card cannot be read, or an asset is missing or is another.
-    """
-    for name in card().assets:
-        resolve(card().identity(name))
-
-
-def read_card(where: Path) -> Card:
-    """Read the card of the world in a folder, as it is now.
-
-    Raises:
-        HarnessError: the card is missing or unreadable.
-    """
-    _read_card.cache_clear()
-    return _read_card(where)
+    def check_files(self) -> FileCheck:
+        """Check the digest of every file of the world."""
+        what = "embedded world"
+        try:
+            files.check()
+        except HarnessError as error:
+            return FileCheck(what, False, str(error), "type `harness micro build`")
+        return FileCheck(what, True, f"{files.VERSION}: all digests are right")
 
 
-def write_card(target: Path, notes: dict[str, Any], names: Iterable[str] = tuple(ASSETS)) -> Card:
-    """Write the card of the world in a folder: its assets' digests, and what was measured.
-
-    Args:
-        target: folder of the world.
-        notes: what was measured.
-        names: assets it has; all, unless some are still to be made.
-
-    Raises:
-        HarnessError: one of them is not there.
-    """
-    paths = {name: path for name, path in ASSETS.items() if name in set(names)}
-    for name, path in paths.items():
-        if not (target / path).exists():
-            raise HarnessError(f"the asset `{name}` of the world in {target} is missing")
-    assets = {name: {"path": path, "sha256": digest(target / path)} for name, path in paths.items()}
-    text = json.dumps({"version": VERSION, "assets": assets, "notes": notes}, indent=1)
-    (target / "card.json").write_text(text + "\n", encoding="utf-8")
-    _read_card.cache_clear()
-    return Card(VERSION, assets, notes)
+def category_of_first_operation(prompt: str) -> str:
+    """Return the topic of one of the embedded world's prompts."""
+    task = parse(prompt)
+    return NO_TOPIC if task is None else BY_NAME[task.operations[0]].category
 
 
-def note_measured(name: str, found: Any) -> None:
-    """Write what was measured, as JSON data under a name, into the card of the world in use."""
-    where = folder()
-    known = read_card(where)
-    write_card(where, {**known.notes, name: found}, known.assets)
+def _read_topics(folder: Path) -> list[tuple[str, str]]:
+    from harness.worlds.stage_io import read_prompts, read_rows
+
+    answered = folder / "completions.parquet"
+    rows = read_rows(answered) if answered.exists() else read_prompts(folder)
+    return [(row["prompt_id"], category_of_first_operation(row["prompt"])) for row in rows]
 
 
-@functools.cache
-def _read_card(where: Path) -> Card:
-    path = where / "card.json"
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        return Card(data["version"], data["assets"], data["notes"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise HarnessError(
-            f"the embedded world's card {path} cannot be read ({error}); restore it from version "
-            "control, or name another world, made by `harness micro build`, in HARNESS_WORLD"
-        ) from error
+class EmbeddedRuntime:
+    """Loads, rewrites and judges what is the embedded world's (a `Runtime`)."""
 
+    def resolve(self, identity: str) -> Path:
+        """Return where the files of an asset lie, after checking their digest."""
+        return files.resolve(identity)
 
-@functools.cache
-def _resolve(identity: str, where: Path) -> Path:
-    name, _, expected = identity.partition("/")[2].partition("@")
-    known = _read_card(where).assets.get(name)
-    path = where / known["path"] if known else where / name
-    if known is None or not path.exists():
-        raise HarnessError(f"the embedded world's asset `{name}` is missing at {path}")
-    if not digest(path).startswith(expected):
-        raise HarnessError(
-            f"the digest of {path} is not the one its card names; restore it from version "
-            "control, or name another world, made by `harness micro build`, in HARNESS_WORLD"
+    def reader_device(self) -> str:
+        """Return the processor wherever it is, so that a GPU changes no number."""
+        return "cpu"
+
+    def weights(self, identity: str) -> str:
+        """Return that they are embedded."""
+        return "embedded"
+
+    def human_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
+        """Return prompts of the shipped pool; it is as large as a profile says."""
+        seed, first, count = (cast(int, settings[name]) for name in ("seed", "first", "count"))
+        pool = read_prompts(files.resolve(str(settings["source"])))
+        order = np.random.default_rng(seed).permutation(len(pool))
+        positions = [int(i) for i in order[first : first + count]]
+        if len(positions) < count:
+            raise ValueError(f"prompts {first} to {first + count} of a pool of {len(pool)}")
+        return HumanPrompts(pool, positions)
+
+    def evolver(
+        self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
+    ) -> Evolver:
+        """Return the embedded creator; it rewrites at once, so nobody is told how far it is."""
+        return Evolver(embedded_creator(str(settings["creator"])))
+
+    def tree_score(self, settings: Mapping[str, Json]) -> Callable[[str], float]:
+        """Return the quality that is read from a prompt's text."""
+        return quality
+
+    def prompt_metrics(self) -> Mapping[str, Callable[[str], float]]:
+        """Return how much a prompt asks for, as far as the embedded language goes."""
+        return {"complexity": complexity}
+
+    def questions(self, identity: str) -> Sequence[Item]:
+        """Return the items of a benchmark: a file's, or those made anew."""
+        if files.name_of(identity) == downstream.NAME:
+            return downstream.items_of(identity)
+        return read_items(files.resolve(identity))
+
+    def own_answering(self, identity: str) -> None:
+        """Return nothing: every question is asked here."""
+        return
+
+    def judge(self, ctx: StageContext) -> None:
+        """Judge answers by the oracle, those to downstream questions by exact match."""
+        identity, judge = str(ctx.settings["benchmark"]), str(ctx.settings["judge"])
+        name = files.name_of(identity)
+        by_match = name == downstream.NAME
+        expected = EXACT_MATCH if by_match else JUDGE
+        if judge.partition("/")[2] != expected:
+            raise HarnessError(
+                f"the embedded world's benchmark `{name}` has no judge `{judge}`; use `{expected}`"
+            )
+        items = self.questions(identity)
+        answers = {
+            (row["prompt_id"], row["turn"]): Answer(row["completion"], row["n_tokens"])
+            for row in read_rows(ctx.inputs["answers"] / "answers.parquet")
+        }
+        judgments, scores, summary = (
+            _exactly(items, answers) if by_match else _by_oracle(name, items, answers)
         )
-    return path
+        write_rows(ctx.output / "judgments.parquet", judgments)
+        write_rows(ctx.output / "scores.parquet", scores)
+        write_json(ctx.output / "summary.json", {"benchmark": identity, "judge": judge, **summary})
+
+    def rate(self, ctx: StageContext) -> None:
+        """Score prompts from their text."""
+        judge = str(ctx.settings["judge"])
+        if judge.partition("/")[2] != RULES:
+            raise HarnessError(
+                f"the embedded world has no judge of prompts `{judge}`; use `{RULES}`"
+            )
+        prompts = prompts_of_stage(ctx.inputs["prompts"])
+        rows = [
+            {"prompt_id": row["prompt_id"], "column": column, "value": score(row["prompt"])}
+            for column, score in SCORERS.items()
+            for row in prompts
+        ]
+        write_rows(ctx.output / "scores.parquet", rows)
+        write_json(ctx.output / "summary.json", {"judge": judge, "n": len(prompts)})
+
+
+def _by_oracle(
+    name: str, items: Sequence[Item], answers: Answers
+) -> tuple[Rows, Rows, dict[str, Any]]:
+    """Return judgments, per-prompt values and summary of a benchmark that the oracle judges."""
+    judgments, result = JUDGES[name](items, answers)
+    columns = {score: COLUMNS[score][name] for score in result.scores}
+    scores = [
+        {"prompt_id": prompt_id, "column": columns[score], "value": float(value)}
+        for prompt_id, score, value in result.rows()
+    ]
+    summary = {
+        "scores": {columns[score]: value for score, value in result.scores.items()},
+        "n": result.n,
+        "n_missing": result.n_missing,
+        "per_category": dict(result.per_category),
+        "notes": {columns[score]: note for score, note in result.notes.items()},
+    }
+    return judgments, scores, summary
+
+
+def _exactly(items: Sequence[Item], answers: Answers) -> tuple[Rows, Rows, dict[str, Any]]:
+    """Return judgments, per-prompt values and summary of the downstream tasks."""
+    judgments = judge_downstream(items, answers)
+    scores = [
+        {"prompt_id": j["prompt_id"], "column": j["category"], "value": j["value"]}
+        for j in judgments
+    ]
+    by_task: dict[str, list[float]] = {}
+    for row in scores:
+        by_task.setdefault(row["column"], []).append(row["value"])
+    means = {task: sum(values) / len(values) for task, values in by_task.items()}
+    return judgments, scores, {"scores": means, "n": len(scores), "n_missing": 0}

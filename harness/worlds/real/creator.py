@@ -1,27 +1,403 @@
-"""A creator that has a language model rewrite prompts by the methods of a scheme.
+"""A creator that has a language model rewrite prompts, in the words of an evolving scheme.
 
-For each rewrite one of the scheme's methods is drawn, and a sample number; the model is told what
-the scheme's templates say, and its reply is read and looked at (`unusable`). Both draws come from
-the chain's own generator, so the same chain asks for the same texts whatever else is evolved beside
-it, and a retry asks for another one.
+*Schemes.* An evolving scheme is a set of methods; one is drawn uniformly for each rewrite. What a
+method tells the model is a template, read from a YAML file whose format is described at the head of
+`templates.yaml`, this project's own templates. Another file takes the place of the schemes it has,
+word for word. All mistakes of a file are found before anything is sent, each with its line: an
+unknown scheme, method, frame or placeholder, or a missing one. What is left of a file is a
+`Scheme`: for each method one message with one placeholder. It can be written as JSON and read back,
+so that it travels in a stage's settings, and its digest says which words a rewrite is due to,
+whatever the file was called. The schemes of table 12:
 
-Source: paper section 3.3, appendices A and F.
+- `evol_instruct`: four methods in depth, which make a prompt ask for more, and one in breadth,
+  which leaves it for another of the same kind;
+- `evol_complexity`: the four methods in depth alone;
+- `evol_quality`: five ways to better a prompt as a question. The published method rewrites
+  *answers* along these five; here they are turned to prompts;
+- `self_instruct`: a new prompt that the old one only sets the example for.
+
+And the one of online eva, `appendix_f`: five methods in breadth and five in depth, meant for trees
+of which the best is rewritten on.
+
+*Writing.* A `TextGenerator` is given a conversation and a sample number, and returns what was
+written. An endpoint's is here; an engine of this machine is another class with the same method. A
+generator may be called from many threads, and gives the same text for the same conversation and
+sample: an endpoint's replies are kept on disk for that, so a stage that was killed finds those it
+had.
+
+*Rewriting.* For each rewrite one of the scheme's methods is drawn, and a sample number; the model's
+reply is read and looked at (`unusable`). Both draws come from the chain's own generator, so the
+same chain asks for the same texts whatever else is evolved beside it, and a retry asks for another
+one.
+
+Source: paper sections 3.3 and H.1, table 12, appendices A and F; distilabel 1.3.2 for the methods
+of the first four.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
 import numpy as np
+from pydantic import model_validator
 
-from harness.endpoint.client import Client, work_through
-from harness.endpoint.request import Message
-from harness.errors import HarnessError
+from harness.endpoint.budget import tokens_of
+from harness.endpoint.client import PATIENCE, Client, UnansweredError, work_through
+from harness.endpoint.request import ChatRequest, Message, Reply
+from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Evolution, Grow, Over, Prompt, Rewrite
-from harness.worlds.real.generator import TextGenerator, Written
-from harness.worlds.real.templates import PROMPT, Scheme
+from harness.registry.documents import (
+    Document,
+    Problem,
+    RegistryError,
+    few,
+    nearest,
+    read_declared,
+)
+from harness.registry.yaml_reader import Loc
+from harness.runtime.stage import Json, canonical_json, digest
+from harness.strict import Strict
 from harness.worlds.real.unusable import LIMITS, Limits, why_unusable
+
+IN_DEPTH = ("constraints", "deepening", "concretizing", "reasoning")
+
+METHODS: Mapping[str, Mapping[str, str]] = {
+    "evol_instruct": {
+        "constraints": "add a requirement",
+        "deepening": "ask further and wider",
+        "concretizing": "replace general notions by particular ones",
+        "reasoning": "ask for several steps of reasoning",
+        "breadth": "another prompt of the same field, rarer than this one",
+    },
+    "evol_complexity": {
+        "constraints": "add a requirement",
+        "deepening": "ask further and wider",
+        "concretizing": "replace general notions by particular ones",
+        "reasoning": "ask for several steps of reasoning",
+    },
+    "evol_quality": {
+        "helpfulness": "say what the answer is for, so that it can be of more use",
+        "relevance": "leave out what does not matter and say what does",
+        "deepening": "ask for the reasons and the fine points",
+        "creativity": "ask for something that is not the obvious",
+        "details": "give and ask for particulars",
+    },
+    "self_instruct": {
+        "new": "a new task of another kind",
+    },
+    "appendix_f": {
+        "persona": "as another kind of person would ask it",
+        "shift-in": "the same idea in another part of the same field",
+        "shift-out": "the same idea about something else altogether",
+        "mix": "the idea joined with something of another field",
+        "abstract": "the principle behind the particular case",
+        "constraints": "add a requirement that changes the answer",
+        "deepening": "ask further and wider",
+        "concretizing": "replace general notions by particular ones",
+        "reasoning": "ask for several steps, and for why each holds",
+        "expansion": "add viewpoints, cases or fields to be compared",
+    },
+}
+"""The methods of each scheme by name, and what each does to a prompt."""
+
+
+OWN_TEMPLATES = Path(__file__).resolve().parent / "templates.yaml"
+"""This project's own templates."""
+
+PROMPT, INSTRUCTION = "{prompt}", "{instruction}"
+
+_PLACEHOLDER = re.compile(r"\{[A-Za-z_]\w*\}")
+
+
+class ReplyFormat(Strict):
+    """Where in a reply the rewrite stands; with neither, it is the whole reply."""
+
+    tag: str | None = None
+    """Name of the tags around it."""
+    after: str | None = None
+    """A mark that it follows, the last one where there are several."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> ReplyFormat:
+        if self.tag is not None and self.after is not None:
+            raise ValueError("a reply is read by `tag` or by `after`, not by both")
+        if self.tag is not None and not re.fullmatch(r"[A-Za-z][\w-]*", self.tag):
+            raise ValueError(f"`{self.tag}` is no name of a tag; give letters, as in `new_prompt`")
+        if self.after is not None and not self.after.strip():
+            raise ValueError("the mark that a rewrite follows is empty")
+        return self
+
+    def read(self, text: str) -> str:
+        """Return the rewrite in a reply, stripped; the whole reply where it is not marked."""
+        if self.tag is not None:
+            found = re.findall(rf"<{self.tag}>(.*?)</{self.tag}>", text, re.DOTALL)
+            text = found[-1] if found else text
+        elif self.after is not None:
+            text = text.rpartition(self.after)[2]
+        return text.strip()
+
+
+class _Method(Strict):
+    frame: str
+    instruction: str
+
+
+class _Scheme(Strict):
+    system: str | None = None
+    reply: ReplyFormat = ReplyFormat()
+    frames: dict[str, str]
+    methods: dict[str, _Method]
+
+
+class _File(Strict):
+    version: Literal[1]
+    schemes: dict[str, _Scheme]
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """An evolving scheme in the words of some file.
+
+    Attributes:
+        name: The scheme, as in `METHODS`.
+        messages: The user message of each method, with `{prompt}` where the prompt goes.
+        reply: Where the rewrite stands in a reply.
+        system: The system message, if any.
+    """
+
+    name: str
+    messages: Mapping[str, str]
+    reply: ReplyFormat = field(default_factory=ReplyFormat)
+    system: str | None = None
+
+    @cached_property
+    def methods(self) -> tuple[str, ...]:
+        """The methods, in an order that does not depend on the file's."""
+        return tuple(sorted(self.messages))
+
+    @cached_property
+    def digest(self) -> str:
+        """The sha256 of everything a model is told, and of how its reply is read."""
+        return digest(canonical_json(self.as_json(), "templates"))
+
+    def message(self, method: str, prompt: str) -> str:
+        """Return what a model is told to rewrite a prompt by a method.
+
+        Placeholders in the prompt itself stay as they are.
+        """
+        return self.messages[method].replace(PROMPT, prompt)
+
+    def as_json(self) -> dict[str, Json]:
+        """Return the scheme as JSON data."""
+        return {
+            "name": self.name,
+            "system": self.system,
+            "reply": self.reply.model_dump(),
+            "messages": dict(self.messages),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Scheme:
+        """Return the scheme that `as_json` wrote."""
+        reply = ReplyFormat.model_validate(data["reply"])
+        return cls(data["name"], dict(data["messages"]), reply, data["system"])
+
+
+def load_scheme(name: str, path: Path | None = None) -> Scheme:
+    """Return a scheme in the words of a file, or in this project's where the file lacks it.
+
+    Args:
+        name: The scheme.
+        path: A templates file; None for this project's own.
+
+    Raises:
+        UserError: There is no such scheme.
+        RegistryError: Anything is wrong in the file; it carries every problem found.
+    """
+    if name not in METHODS:
+        raise UserError(f"there is no evolving scheme `{name}`{nearest(name, METHODS)}")
+    if path is not None and name in (given := read_templates(path)):
+        return given[name]
+    return read_templates(OWN_TEMPLATES)[name]
+
+
+def read_templates(path: Path) -> dict[str, Scheme]:
+    """Read and check a templates file.
+
+    Raises:
+        RegistryError: Anything is wrong in it; it carries every problem found.
+    """
+    file, document = read_declared(path, _File, "`version` and `schemes`")
+    problems = few(p for name, s in file.schemes.items() for p in _problems(document, name, s))
+    if problems:
+        raise RegistryError(problems)
+    return {name: _composed(name, scheme) for name, scheme in file.schemes.items()}
+
+
+def _composed(name: str, scheme: _Scheme) -> Scheme:
+    messages = {
+        method: scheme.frames[given.frame].replace(INSTRUCTION, given.instruction.strip()).strip()
+        for method, given in scheme.methods.items()
+    }
+    return Scheme(name, messages, scheme.reply, scheme.system)
+
+
+def _problems(document: Document, name: str, scheme: _Scheme) -> Iterator[Problem]:
+    """Yield what is wrong in a scheme that has the right form."""
+    here: Loc = ("schemes", name)
+    if name not in METHODS:
+        text = f"there is no evolving scheme `{name}`{nearest(name, METHODS)}"
+        yield document.problem(here, text)
+        return
+    if not scheme.methods:
+        yield document.problem((*here, "methods"), f"`{name}` has no method; give one at least")
+    yield from _unknown(document, (*here, "system"), "the system message", scheme.system or "", ())
+    for frame, text in scheme.frames.items():
+        place = (*here, "frames", frame)
+        known = (PROMPT, INSTRUCTION)
+        yield from _unknown(document, place, f"the frame `{frame}`", text, known)
+        if INSTRUCTION not in text:
+            message = f"the frame `{frame}` lacks {INSTRUCTION}, where a method's words go"
+            yield document.problem(place, message)
+    for method, given in scheme.methods.items():
+        place = (*here, "methods", method)
+        if method not in METHODS[name]:
+            message = f"`{name}` has no method `{method}`{nearest(method, METHODS[name])}"
+            yield document.problem(place, message)
+        told, where = given.instruction, (*place, "instruction")
+        yield from _unknown(document, where, f"the instruction of `{method}`", told, (PROMPT,))
+        framed = scheme.frames.get(given.frame)
+        if framed is None:
+            message = f"there is no frame `{given.frame}`{nearest(given.frame, scheme.frames)}"
+            yield document.problem((*place, "frame"), message)
+        elif PROMPT not in framed + given.instruction:
+            message = f"neither `{method}` nor its frame has {PROMPT}, where the prompt goes"
+            yield document.problem(place, message)
+
+
+def _unknown(
+    document: Document, place: Loc, what: str, text: str, known: tuple[str, ...]
+) -> Iterator[Problem]:
+    """Yield the placeholders in a text that nothing would fill in."""
+    for found in sorted(set(_PLACEHOLDER.findall(text)) - set(known)):
+        filled = f"only {' and '.join(known)} can stand there" if known else "none can stand there"
+        yield document.problem(place, f"{what} has the placeholder {found}; {filled}")
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a generator wrote.
+
+    Attributes:
+        text: The text; empty where nothing was written.
+        cut: Whether it ended at the longest length allowed instead of by itself.
+        refused: Whether the endpoint itself says that it was refused or filtered.
+    """
+
+    text: str
+    cut: bool = False
+    refused: bool = False
+
+
+class TextGenerator(Protocol):
+    """Writes text; may be called from many threads."""
+
+    def write(self, messages: Sequence[Message], sample: int, label: str) -> Written:
+        """Return what a model writes.
+
+        Args:
+            messages: The conversation so far.
+            sample: Another number draws another text for the same conversation.
+            label: What it is for, for people.
+        """
+        ...
+
+
+@dataclass
+class Tokens:
+    """Tokens of all conversations and replies, as far as the endpoint counted them.
+
+    Attributes:
+        prompt: Tokens of the conversations.
+        completion: Tokens of the replies.
+        uncounted: Replies that came without a count.
+    """
+
+    prompt: int = 0
+    completion: int = 0
+    uncounted: int = 0
+
+
+@dataclass
+class EndpointGenerator:
+    """Has a model at an OpenAI-compatible endpoint write (a `TextGenerator`).
+
+    Attributes:
+        client: The client of the endpoint.
+        model: The model's name there.
+        settings: Sampling: temperature, top_p, max_tokens.
+        tokens: What was written so far took; replies that were kept from before count as well.
+    """
+
+    client: Client
+    model: str
+    settings: Mapping[str, Json]
+    tokens: Tokens = field(default_factory=Tokens)
+    _guard: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _refused: int = 0
+    _answered: bool = False
+
+    def write(self, messages: Sequence[Message], sample: int, label: str) -> Written:
+        """Return what the model writes.
+
+        Raises:
+            HarnessError: The endpoint refuses everything, did not answer in all attempts, or the
+                budget is used up.
+        """
+        request = ChatRequest(label, self.model, tuple(messages), self.settings, sample)
+        try:
+            reply = self.client.ask(request)
+        except UnansweredError as error:
+            if not error.refused:
+                raise
+            self._note_refusal(error)
+            return Written("", refused=True)
+        self._count(self.client.worded(request), reply)
+        return _written(reply)
+
+    def _note_refusal(self, error: UnansweredError) -> None:
+        """Tell a prompt that is refused from an endpoint that refuses everything."""
+        with self._guard:
+            self._refused += 1
+            if not self._answered and self._refused >= PATIENCE:
+                raise HarnessError(
+                    f"The first {self._refused} requests were refused, the last because: {error}; "
+                    "correct the model or its settings and run the same command again."
+                ) from error
+
+    def _count(self, request: ChatRequest, reply: Reply) -> None:
+        with self._guard:
+            self._answered = True
+            if reply.usage is None:
+                self.tokens.uncounted += 1
+            else:
+                prompt, completion = tokens_of(request, reply)
+                self.tokens.prompt += prompt
+                self.tokens.completion += completion
+
+
+def _written(reply: Reply) -> Written:
+    finish = reply.choice.get("finish_reason")
+    message = reply.choice.get("message") or {}
+    refused = finish == "content_filter" or bool(message.get("refusal"))
+    return Written(reply.text, cut=finish == "length", refused=refused)
+
 
 SAMPLES = 2**31
 """Sample numbers there are; two retries of one prompt hardly ever share one."""

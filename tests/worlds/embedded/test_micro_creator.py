@@ -22,9 +22,16 @@ from harness.worlds.embedded.creator import (
     why_unusable,
 )
 from harness.worlds.embedded.creator import METHODS as SCHEMES
-from harness.worlds.embedded.language import FRAMES, Task, parse, render
-from harness.worlds.embedded.operations import BENCHMARK_PHRASE, NAMES, OPERATIONS
-from harness.worlds.embedded.sources import HARD, human_prompts, pairwise_items
+from harness.worlds.embedded.language import (
+    BENCHMARK_PHRASE,
+    FRAMES,
+    NAMES,
+    OPERATIONS,
+    Task,
+    parse,
+    render,
+)
+from harness.worlds.embedded.texts import HARD, human_prompts, pairwise_items
 
 DRAWS = 200
 METHODS = SCHEMES["evol_instruct"]

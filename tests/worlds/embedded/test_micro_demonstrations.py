@@ -14,7 +14,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.worlds.embedded.demonstrations import (
+from harness.worlds.embedded.downstream import TASKS
+from harness.worlds.embedded.language import (
+    BY_NAME,
+    ITEMS,
+    NAMES,
+    REVISE,
+    compute,
+    parse,
+    read_list,
+    score,
+)
+from harness.worlds.embedded.reward import draw_preference
+from harness.worlds.embedded.texts import (
     LEFT_OUT,
     MISTAKEN_FOR,
     RELIABILITY,
@@ -22,11 +34,6 @@ from harness.worlds.embedded.demonstrations import (
     attempt,
     demonstrate,
 )
-from harness.worlds.embedded.downstream import TASKS
-from harness.worlds.embedded.language import REVISE, parse, read_list
-from harness.worlds.embedded.operations import BY_NAME, ITEMS, NAMES, compute
-from harness.worlds.embedded.oracle import score
-from harness.worlds.embedded.pairwise import draw_preference
 
 DRAWS = 4000
 CLEAR = ("3", "a", "1", "b", "7")

@@ -9,16 +9,13 @@ from collections.abc import Iterator
 import pytest
 
 from harness.registry.profile import load_profiles
-from harness.worlds.embedded.demonstrations import demonstrate
 from harness.worlds.embedded.downstream import COUNTED, ITEMS_OF_TASKS, LONG, TASKS, identity, items
-from harness.worlds.embedded.judge import Answer, judge_downstream
-from harness.worlds.embedded.language import Task, render
-from harness.worlds.embedded.operations import DIGITS
-from harness.worlds.embedded.operations import ITEMS as SYMBOLS
+from harness.worlds.embedded.files import VERSION
+from harness.worlds.embedded.judge import SCORERS, Answer, complexity, judge_downstream, quality
+from harness.worlds.embedded.language import DIGITS, Task, render, token_ids
+from harness.worlds.embedded.language import ITEMS as SYMBOLS
 from harness.worlds.embedded.pretrain import PretrainConfig, curriculum
-from harness.worlds.embedded.prompt_scores import SCORERS, complexity, quality
-from harness.worlds.embedded.tokenizer import token_ids
-from harness.worlds.embedded.world import VERSION
+from harness.worlds.embedded.texts import demonstrate
 
 
 def prompt(items_text: str, *operations: str) -> str:
@@ -145,5 +142,5 @@ def test_quality_asks_whether_each_operation_has_something_to_do(
     assert quality(text) == expected
 
 
-def test_scores_are_those_of_the_registry() -> None:
+def test_scores_are_those_of_the_catalogue() -> None:
     assert set(SCORERS) == set(load_profiles()["micro"].benchmarks["prompt_judge"].columns)

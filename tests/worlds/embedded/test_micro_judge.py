@@ -21,7 +21,7 @@ from harness.worlds.embedded.judge import (
     rating,
     verdict,
 )
-from harness.worlds.embedded.sources import GENERAL, HARD, Item, pairwise_items, two_turn_items
+from harness.worlds.embedded.texts import GENERAL, HARD, Item, pairwise_items, two_turn_items
 
 MARKS = st.floats(0, 1)
 MIRRORED = {"A=B": "A=B", "A>B": "B>A", "B>A": "A>B", "A>>B": "B>>A", "B>>A": "A>>B"}

@@ -8,10 +8,14 @@ from hypothesis import strategies as st
 
 from harness.worlds.embedded.language import (
     BENCHMARK_FRAME,
+    BENCHMARK_PHRASE,
+    BY_NAME,
     EMPTY,
     FOLLOW_UPS,
     FRAMES,
+    ITEMS,
     MAX_DEPTH,
+    NAMES,
     REVISE,
     Task,
     parse,
@@ -20,7 +24,6 @@ from harness.worlds.embedded.language import (
     vocabulary,
     write_list,
 )
-from harness.worlds.embedded.operations import BENCHMARK_PHRASE, BY_NAME, ITEMS, NAMES
 
 LISTS = st.lists(st.sampled_from(ITEMS), max_size=9).map(tuple)
 OPERATIONS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=MAX_DEPTH).map(tuple)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.worlds.embedded.operations import (
+from harness.worlds.embedded.language import (
     BY_NAME,
     CATEGORIES,
     DIGITS,

@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import HarnessError
-from harness.worlds.embedded.language import write_list
-from harness.worlds.embedded.operations import ITEMS
-from harness.worlds.embedded.oracle import edit_distance, partial_credit, score
+from harness.worlds.embedded.language import ITEMS, edit_distance, partial_credit, score, write_list
 
 # Few different items, so that near misses and repeats are common.
 LISTS = st.lists(st.sampled_from(ITEMS[8:12]), max_size=7).map(tuple)

@@ -16,22 +16,25 @@ from transformers import AutoModelForSequenceClassification
 
 from harness.errors import HarnessError
 from harness.models.loading import tokenize
-from harness.models.reward_loading import load_reward_model
+from harness.models.reward_model import load_reward_model
 from harness.registry.profile import find_profile, load_profiles
 from harness.registry.recipe import RewardRole
-from harness.worlds.embedded import build, world
-from harness.worlds.embedded.pairwise import Preference, draw_preference, encode_pair, pair_margins
+from harness.worlds.embedded import build, files
+from harness.worlds.embedded.language import build_tokenizer, token_ids, words
 from harness.worlds.embedded.pretrain import PretrainConfig, pretrain
 from harness.worlds.embedded.reward import (
     REWARD_MODELS,
+    Preference,
     RewardConfig,
+    draw_preference,
+    encode_pair,
     held_out_accuracy,
     layer_sources,
+    pair_margins,
     train_reward_model,
     training_batches,
     with_layers,
 )
-from harness.worlds.embedded.tokenizer import build_tokenizer, token_ids, words
 
 torch.set_num_threads(1)
 
@@ -206,7 +209,7 @@ def test_a_model_of_the_right_depth_is_left_alone(body: Any) -> None:
 def test_there_is_a_reward_model_for_every_role_and_an_asset_for_every_reward_model() -> None:
     trained = set(find_profile(load_profiles(), "micro").trained_reward_models)
     assert set(ROLES) == set(get_args(RewardRole)) - trained
-    assert {name for name in world.ASSETS if name.startswith("rm_")} == {f"rm_{r}" for r in ROLES}
+    assert {name for name in files.ASSETS if name.startswith("rm_")} == {f"rm_{r}" for r in ROLES}
 
 
 def test_the_pointwise_models_settings_are_the_plain_ones() -> None:
@@ -222,7 +225,7 @@ def test_the_same_settings_give_the_same_bytes_and_the_accuracy_of_the_saved_wei
     config = replace(REWARD_MODELS[role], **SHORT)
     accuracies = [train_reward_model(config, theta0, tmp_path / name) for name in "ab"]
     assert accuracies == [held_out_accuracy(tmp_path / "a", config)] * 2
-    assert world.digest(tmp_path / "a") == world.digest(tmp_path / "b")
+    assert files.digest(tmp_path / "a") == files.digest(tmp_path / "b")
 
 
 @pytest.mark.slow
@@ -233,7 +236,7 @@ def test_a_compiled_training_repeats_to_the_last_bit(
     config = replace(REWARD_MODELS[role], steps=60, held_out=64)
     for name in "ab":
         train_reward_model(config, theta0, tmp_path / name)
-    assert world.digest(tmp_path / "a") == world.digest(tmp_path / "b")
+    assert files.digest(tmp_path / "a") == files.digest(tmp_path / "b")
 
 
 def test_a_pairwise_model_is_known_by_its_configuration(theta0: Path, tmp_path: Path) -> None:
@@ -249,16 +252,16 @@ def test_a_pairwise_model_is_known_by_its_configuration(theta0: Path, tmp_path: 
 # Adding models to a world that is there.
 
 
-def worldlet(folder: Path, names: set[str]) -> world.Card:
+def worldlet(folder: Path, names: set[str]) -> files.Card:
     """Write a world of a few bytes that has some of the assets."""
     for name in names:
-        path = folder / world.ASSETS[name]
+        path = folder / files.ASSETS[name]
         if path.suffix:
             path.write_bytes(name.encode())
         else:
             path.mkdir(parents=True)
             (path / "config.json").write_text(name, encoding="utf-8")
-    return world.write_card(folder, {"seed": 3, "theta0": {"loss": 1}}, names)
+    return files.write_card(folder, {"seed": 3, "theta0": {"loss": 1}}, names)
 
 
 @pytest.fixture
@@ -279,12 +282,12 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_the_missing_reward_models_are_added_and_nothing_else_changes(
     tmp_path: Path, trained: list[str]
 ) -> None:
-    have = set(world.ASSETS) - {"rm_pairwise", "rm_pairwise_large"}
+    have = set(files.ASSETS) - {"rm_pairwise", "rm_pairwise_large"}
     before = worldlet(tmp_path, have)
     after = build.add_reward_models(tmp_path, on_event=lambda line: None)
     assert trained == ["pairwise", "pairwise_large"]
-    assert after == world.read_card(tmp_path)
-    assert set(after.assets) == set(world.ASSETS)
+    assert after == files.read_card(tmp_path)
+    assert set(after.assets) == set(files.ASSETS)
     assert {name: after.assets[name] for name in have} == before.assets
     assert after.notes == before.notes | {
         "rm_pairwise": {"held_out_accuracy": 0.9},
@@ -293,7 +296,7 @@ def test_the_missing_reward_models_are_added_and_nothing_else_changes(
 
 
 def test_a_reward_model_named_is_trained_again(tmp_path: Path, trained: list[str]) -> None:
-    before = worldlet(tmp_path, set(world.ASSETS))
+    before = worldlet(tmp_path, set(files.ASSETS))
     after = build.add_reward_models(tmp_path, ["pairwise"], seed=5, on_event=lambda line: None)
     assert trained == ["pairwise"]
     changed = {name for name in after.assets if after.assets[name] != before.assets[name]}
@@ -305,7 +308,7 @@ def test_a_world_of_another_version_gets_no_models(
     tmp_path: Path, trained: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(world, "VERSION", "micro-0")
+        patch.setattr(files, "VERSION", "micro-0")
         worldlet(tmp_path, {"theta0"})
     with pytest.raises(HarnessError, match="is micro-0 and this code is that of"):
         build.add_reward_models(tmp_path)

@@ -8,18 +8,18 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from harness.worlds.embedded import build, world
+from harness.worlds.embedded import build, files
 from harness.worlds.embedded.creator import LONGEST_LIST, NEVER_ADDED
-from harness.worlds.embedded.language import parse
-from harness.worlds.embedded.operations import (
+from harness.worlds.embedded.language import (
     BENCHMARK_PHRASE,
     BY_NAME,
     CATEGORIES,
     NAMES,
     OPERATIONS,
+    parse,
+    score,
 )
-from harness.worlds.embedded.oracle import score
-from harness.worlds.embedded.sources import (
+from harness.worlds.embedded.texts import (
     GENERAL,
     HARD,
     HUMAN,
@@ -90,10 +90,10 @@ def test_writing_the_texts_again_gives_the_same_bytes(written: Path, tmp_path: P
 
 def test_the_shipped_texts_are_what_the_seed_gives(written: Path) -> None:
     """Contents rather than bytes: a Parquet file names the library version that wrote it."""
-    if not (world.SHIPPED / "card.json").exists():
+    if not (files.SHIPPED / "card.json").exists():
         pytest.skip("no world is shipped")
     for name in TEXTS:
-        shipped = pq.read_table(world.SHIPPED / f"{name}.parquet")
+        shipped = pq.read_table(files.SHIPPED / f"{name}.parquet")
         assert shipped.equals(pq.read_table(written / f"{name}.parquet")), name
 
 

@@ -10,17 +10,19 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from harness.models.loading import load_tokenizer, stop_token_ids
-from harness.worlds.embedded.demonstrations import Mix, Turn, demonstrate
-from harness.worlds.embedded.pairwise import draw_preference
+from harness.worlds.embedded.language import END, MODEL, PAD, START, UNK, build_tokenizer, words
 from harness.worlds.embedded.pretrain import IGNORED, PretrainConfig, batches, curriculum, encode
-from harness.worlds.embedded.sources import (
+from harness.worlds.embedded.reward import draw_preference
+from harness.worlds.embedded.texts import (
     GENERAL,
     HARD,
+    Mix,
+    Turn,
+    demonstrate,
     human_prompts,
     pairwise_items,
     two_turn_items,
 )
-from harness.worlds.embedded.tokenizer import END, MODEL, PAD, START, UNK, build_tokenizer, words
 
 torch.set_num_threads(1)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from harness.worlds.embedded.files import digest
 from harness.worlds.embedded.pretrain import PretrainConfig, pretrain, reproducible
 from harness.worlds.embedded.reward import RewardConfig, train_reward_model
-from harness.worlds.embedded.world import digest
 
 SHORT = PretrainConfig(steps=12, batch_size=16, warmup_steps=2, pool_batches=4, compiled=False)
 

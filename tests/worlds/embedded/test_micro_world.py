@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HarnessError
-from harness.worlds.embedded import world
+from harness.worlds.embedded import files
 
 
 def fill(folder: Path) -> Path:
     """Write a world of a few bytes with its card."""
     folder.mkdir(exist_ok=True)
-    for name, path in world.ASSETS.items():
+    for name, path in files.ASSETS.items():
         if path.endswith(".parquet"):
             (folder / path).write_bytes(name.encode())
         else:
@@ -23,7 +23,7 @@ def fill(folder: Path) -> Path:
             (folder / path / "model.safetensors").write_bytes(name.encode())
             (folder / path / "config.json").write_text("{}", encoding="utf-8")
             (folder / path / "README.md").write_text("a card for people", encoding="utf-8")
-    world.write_card(folder, {"seed": 0})
+    files.write_card(folder, {"seed": 0})
     return folder
 
 
@@ -36,27 +36,27 @@ def small_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_identity_is_version_asset_and_the_start_of_its_digest(small_world: Path) -> None:
-    card = world.card()
+    card = files.card()
     assert card.notes == {"seed": 0}
-    assert set(card.assets) == set(world.ASSETS)
-    for name, path in world.ASSETS.items():
-        digest = world.digest(small_world / path)
+    assert set(card.assets) == set(files.ASSETS)
+    for name, path in files.ASSETS.items():
+        digest = files.digest(small_world / path)
         assert len(digest) == 64
-        assert card.identity(name) == f"{world.VERSION}/{name}@{digest[:16]}"
+        assert card.identity(name) == f"{files.VERSION}/{name}@{digest[:16]}"
         assert str(small_world) not in card.identity(name)
 
 
 def test_an_identity_resolves_to_the_files_it_means(small_world: Path) -> None:
-    card = world.card()
-    for name, path in world.ASSETS.items():
-        assert world.resolve(card.identity(name)) == small_world / path
+    card = files.card()
+    for name, path in files.ASSETS.items():
+        assert files.resolve(card.identity(name)) == small_world / path
 
 
 def test_the_card_is_written_as_it_is_read(small_world: Path) -> None:
     data = json.loads((small_world / "card.json").read_text(encoding="utf-8"))
     assert data == {
-        "version": world.VERSION,
-        "assets": world.card().assets,
+        "version": files.VERSION,
+        "assets": files.card().assets,
         "notes": {"seed": 0},
     }
 
@@ -64,9 +64,9 @@ def test_the_card_is_written_as_it_is_read(small_world: Path) -> None:
 def test_identities_do_not_depend_on_where_the_world_lies(
     small_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = {name: world.card().identity(name) for name in world.ASSETS}
+    here = {name: files.card().identity(name) for name in files.ASSETS}
     monkeypatch.setenv("HARNESS_WORLD", str(fill(tmp_path / "elsewhere")))
-    assert {name: world.card().identity(name) for name in world.ASSETS} == here
+    assert {name: files.card().identity(name) for name in files.ASSETS} == here
 
 
 @pytest.mark.parametrize("name", ["theta0/model.safetensors", "theta0/config.json",
@@ -83,52 +83,52 @@ def test_a_changed_byte_is_noticed(
     monkeypatch.setenv("HARNESS_WORLD", str(copy))
     asset = name.partition("/")[0].removesuffix(".parquet")
     with pytest.raises(HarnessError, match=r"digest of .* is not the one its card names"):
-        world.resolve(world.card().identity(asset))
-    assert world.resolve(world.card().identity("arena_hard")).exists()
+        files.resolve(files.card().identity(asset))
+    assert files.resolve(files.card().identity("arena_hard")).exists()
 
 
 def test_a_folders_digest_covers_names_weights_and_settings_but_not_the_card_for_people(
     tmp_path: Path,
 ) -> None:
     model = fill(tmp_path / "world") / "theta0"
-    before = world.digest(model)
+    before = files.digest(model)
     (model / "README.md").write_text("another text", encoding="utf-8")
-    assert world.digest(model) == before
+    assert files.digest(model) == before
     (model / "chat_template.jinja").write_text("x", encoding="utf-8")
-    with_template = world.digest(model)
+    with_template = files.digest(model)
     assert with_template != before
     (model / "chat_template.jinja").rename(model / "template.jinja")
-    assert world.digest(model) not in {before, with_template}
+    assert files.digest(model) not in {before, with_template}
 
 
 def test_an_identity_of_other_bytes_does_not_resolve(small_world: Path) -> None:
     with pytest.raises(HarnessError, match="digest"):
-        world.resolve(f"{world.VERSION}/prompts@{'0' * 16}")
+        files.resolve(f"{files.VERSION}/prompts@{'0' * 16}")
 
 
 def test_a_missing_file_is_one_sentence_that_names_it(small_world: Path) -> None:
-    identity = world.card().identity("mt_bench")
+    identity = files.card().identity("mt_bench")
     (small_world / "mt_bench.parquet").unlink()
     with pytest.raises(HarnessError, match=r"asset `mt_bench` is missing at .*mt_bench\.parquet"):
-        world.resolve(identity)
+        files.resolve(identity)
 
 
 def test_an_asset_the_world_does_not_have_is_one_sentence(small_world: Path) -> None:
-    with pytest.raises(HarnessError, match=rf"{world.VERSION} has no asset `rm_huge`"):
-        world.card().identity("rm_huge")
+    with pytest.raises(HarnessError, match=rf"{files.VERSION} has no asset `rm_huge`"):
+        files.card().identity("rm_huge")
     with pytest.raises(HarnessError, match="asset `rm_huge` is missing"):
-        world.resolve(f"{world.VERSION}/rm_huge@0123456789abcdef")
+        files.resolve(f"{files.VERSION}/rm_huge@0123456789abcdef")
 
 
 def test_a_world_without_some_of_its_models_says_so_and_stays_so(small_world: Path) -> None:
     """What the gates measure is noted without inventing the asset or dropping another."""
     shutil.rmtree(small_world / "rm_pairwise")
     with pytest.raises(HarnessError, match=r"asset `rm_pairwise` of the world in .* is missing"):
-        world.write_card(small_world, {})
-    world.write_card(small_world, {"seed": 0}, set(world.ASSETS) - {"rm_pairwise"})
-    world.note_measured("gates", {"passed": True})
-    card = world.card()
-    assert set(card.assets) == set(world.ASSETS) - {"rm_pairwise"}
+        files.write_card(small_world, {})
+    files.write_card(small_world, {"seed": 0}, set(files.ASSETS) - {"rm_pairwise"})
+    files.note_measured("gates", {"passed": True})
+    card = files.card()
+    assert set(card.assets) == set(files.ASSETS) - {"rm_pairwise"}
     assert card.notes == {"seed": 0, "gates": {"passed": True}}
 
 
@@ -137,7 +137,7 @@ def test_a_missing_card_is_one_sentence_that_says_what_to_do(
 ) -> None:
     monkeypatch.setenv("HARNESS_WORLD", str(tmp_path / "nowhere"))
     with pytest.raises(HarnessError, match=r"card\.json cannot be read .*harness micro build") as e:
-        world.card()
+        files.card()
     assert "\n" not in str(e.value)
 
 
@@ -148,30 +148,30 @@ def test_a_broken_card_is_one_sentence_too(
     (tmp_path / "card.json").write_text(text, encoding="utf-8")
     monkeypatch.setenv("HARNESS_WORLD", str(tmp_path))
     with pytest.raises(HarnessError, match="cannot be read"):
-        world.card()
+        files.card()
 
 
 def test_without_an_override_the_shipped_world_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HARNESS_WORLD", raising=False)
-    assert world.folder() == world.SHIPPED
+    assert files.folder() == files.SHIPPED
     monkeypatch.setenv("HARNESS_WORLD", "")
-    assert world.folder() == world.SHIPPED
+    assert files.folder() == files.SHIPPED
 
 
 def test_the_shipped_files_are_those_their_card_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    if not (world.SHIPPED / "card.json").exists():
+    if not (files.SHIPPED / "card.json").exists():
         pytest.skip("no world is shipped")
     monkeypatch.delenv("HARNESS_WORLD", raising=False)
-    card = world.card()
-    assert card.version == world.VERSION
+    card = files.card()
+    assert card.version == files.VERSION
     for name in card.assets:
-        assert world.resolve(card.identity(name)).exists()
+        assert files.resolve(card.identity(name)).exists()
 
 
 def test_the_shipped_weights_stay_under_20_megabytes() -> None:
-    weights = world.SHIPPED.rglob("*.safetensors")
+    weights = files.SHIPPED.rglob("*.safetensors")
     assert sum(file.stat().st_size for file in weights) < 20e6
 
 
 def test_the_shipped_world_has_every_asset() -> None:
-    assert set(world.card().assets) == set(world.ASSETS)
+    assert set(files.card().assets) == set(files.ASSETS)

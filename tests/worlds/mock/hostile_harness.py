@@ -10,8 +10,7 @@ import os
 from typing import Any
 
 from harness.worlds.mock import server
-from harness.worlds.mock.replies import Body, answer
-from harness.worlds.mock.server import StandIn
+from harness.worlds.mock.server import Body, StandIn, answer
 
 
 class Hostile(StandIn):

@@ -11,13 +11,13 @@ from harness.evaluation.benchmarks.mt_bench import MtBench
 from harness.evaluation.benchmarks.own_annotator import OwnAnnotator
 from harness.registry.load import load_tables
 from harness.registry.profile import load_profiles, table_unsupported
-from harness.worlds.mock import places
+from harness.worlds.mock import build
 from harness.worlds.mock.texts import SUBJECTS, prompts, reply
-from harness.worlds.real.sources import pool_settings, read_pool
+from harness.worlds.real.prompts import pool_settings, read_pool
 
 
 def benchmarks() -> dict[str, Benchmark]:
-    folder = places.folders()
+    folder = build.folders()
     return {
         "arena_hard": ArenaHard.load(folder["arena-hard"]),
         "alpaca_eval": OwnAnnotator.load(folder["alpaca-eval"]),

@@ -10,15 +10,13 @@ import pytest
 from harness.errors import HarnessError
 from harness.models.armo import Armo
 from harness.models.loading import load_tokenizer, stop_token_ids, tokenize
-from harness.models.pair_preference import win_probabilities
 from harness.models.pair_preference_llm import PairPreferenceLLM
 from harness.models.pairrm import PairRM
 from harness.models.policy import generate
-from harness.models.reward_loading import load_reward_model
-from harness.models.reward_model import score
+from harness.models.reward_model import load_reward_model, score, win_probabilities
 from harness.models.sequence_classifier import SequenceClassifier
-from harness.worlds.mock import places
-from harness.worlds.mock.reward_models import WRITERS
+from harness.worlds.mock import build
+from harness.worlds.mock.models import WRITERS
 from harness.worlds.mock.texts import prompts
 
 ANSWERS = ("A rod throws a shadow on a plate.", "It shows no hour after dark.", "Heat sets it.")
@@ -30,12 +28,12 @@ def asked(text: str) -> list[dict[str, str]]:
 
 def test_there_is_a_model_for_the_policy_and_for_each_reward_model(work: Path) -> None:
     found = sorted(path.name for path in (work / "models" / "stand-in").iterdir())
-    assert found == sorted((places.POLICY, *places.REWARD_MODELS))
-    assert set(WRITERS) == set(places.REWARD_MODELS)
+    assert found == sorted((build.POLICY, *build.REWARD_MODELS))
+    assert set(WRITERS) == set(build.REWARD_MODELS)
 
 
 def test_a_prompt_begins_with_one_bos_and_a_turn_ends_as_gemmas_does(work: Path) -> None:
-    tokenizer = load_tokenizer(places.folders()[places.POLICY])
+    tokenizer = load_tokenizer(build.folders()[build.POLICY])
     [ids] = tokenize(tokenizer, [asked("Hi")], add_generation_prompt=True)
     text = tokenizer.decode(ids)
     assert text == "<bos><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n"
@@ -49,7 +47,7 @@ def test_the_policy_mostly_ends_its_turns(work: Path) -> None:
     """Random weights would nearly never: of a thousand tokens two end an answer."""
     few = [asked(prompt) for prompt in prompts()[::9]]
     answers = generate(
-        places.folders()[places.POLICY],
+        build.folders()[build.POLICY],
         few,
         n=2,
         temperature=0.7,
@@ -69,7 +67,7 @@ def test_the_policy_mostly_ends_its_turns(work: Path) -> None:
 def test_pointwise_ones_load_strictly_and_tell_answers_apart(
     work: Path, name: str, kind: type
 ) -> None:
-    model = load_reward_model(places.folders()[name], "one answer")
+    model = load_reward_model(build.folders()[name], "one answer")
     assert isinstance(model, kind)
     talks = [[*asked(prompts()[0]), {"role": "assistant", "content": a}] for a in ANSWERS]
     rewards = score(model, talks, batch_size=2)
@@ -81,7 +79,7 @@ def test_pointwise_ones_load_strictly_and_tell_answers_apart(
 )
 def test_pairwise_ones_load_strictly_and_prefer(work: Path, name: str, kind: type) -> None:
     """A probability and its opposite make one; equal answers are a toss-up."""
-    model = load_reward_model(places.folders()[name], "two answers")
+    model = load_reward_model(build.folders()[name], "two answers")
     assert isinstance(model, kind)
     [matrix] = win_probabilities(model, [asked(prompts()[0])], [list(ANSWERS)], batch_size=4)
     assert matrix + matrix.T == pytest.approx(1.0)
@@ -99,21 +97,21 @@ def test_a_seed_decides_the_weights(tmp_path: Path) -> None:
 
 def test_what_is_there_is_not_made_again(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {p: p.stat().st_mtime_ns for p in work.rglob("*") if p.is_file()}
-    places.make_ready(0)
+    build.make_ready(0)
     assert capsys.readouterr().err == ""
     assert {p: p.stat().st_mtime_ns for p in work.rglob("*") if p.is_file()} == before
-    assert places.missing(0) == []
-    assert set(places.missing(1)) == set(places.folders())
+    assert build.missing(0) == []
+    assert set(build.missing(1)) == set(build.folders())
 
 
 def test_a_changed_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "prompts.jsonl").write_text('{"prompt": "a"}\n')
-    places.write_card(tmp_path, 0, "made up")
-    places.check("prompts", tmp_path)
-    assert json.loads((tmp_path / places.CARD).read_text())["seed"] == 0
+    build.write_card(tmp_path, 0, "made up")
+    build.check("prompts", tmp_path)
+    assert json.loads((tmp_path / build.CARD).read_text())["seed"] == 0
     (tmp_path / "prompts.jsonl").write_text('{"prompt": "b"}\n')
     with pytest.raises(HarnessError, match="not those that were made there: delete the folder"):
-        places.check("prompts", tmp_path)
+        build.check("prompts", tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(
@@ -124,4 +122,4 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "file"))
     with pytest.raises(HarnessError, match=r"the stand-ins cannot be made in .*HARNESS_WORK"):
-        places.make_ready(0)
+        build.make_ready(0)

@@ -19,15 +19,12 @@ from harness.evaluation.benchmarks.arena_hard import ArenaHard, parse_verdict
 from harness.evaluation.benchmarks.mt_bench import MtBench
 from harness.evaluation.benchmarks.own_annotator import OwnAnnotator, preference
 from harness.evaluation.files import Answer, Answers
-from harness.worlds.mock import places
-from harness.worlds.mock.replies import VERDICTS, answer, completion
-from harness.worlds.mock.server import StandIn
+from harness.worlds.mock import build
+from harness.worlds.mock.server import VERDICTS, StandIn, answer, completion
 from harness.worlds.mock.texts import prompts
 from harness.worlds.real.asking import Judge, ask_about_all
-from harness.worlds.real.creator import ModelCreator
-from harness.worlds.real.generator import EndpointGenerator
+from harness.worlds.real.creator import METHODS, EndpointGenerator, ModelCreator, load_scheme
 from harness.worlds.real.scoring import SCORES, TOPIC, TOPICS
-from harness.worlds.real.templates import METHODS, load_scheme
 
 
 def client(server: StandIn, folder: Path) -> Client:
@@ -90,7 +87,7 @@ def test_prompts_get_scores_and_topics(tmp_path: Path) -> None:
 
 def test_all_three_benchmarks_are_judged_without_a_gap(work: Path, tmp_path: Path) -> None:
     """Verdicts of both games, a rating of both turns, a preference and its length control."""
-    folder = places.folders()
+    folder = build.folders()
     kinds: list[Benchmark] = [
         ArenaHard.load(folder["arena-hard"]),
         MtBench.load(folder["mt-bench"]),

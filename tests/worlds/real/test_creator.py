@@ -11,9 +11,7 @@ import pytest
 
 from harness.endpoint.request import Message
 from harness.eva.evolving import Evolution, Grow, Prompt, chain_rng, evolve
-from harness.worlds.real.creator import ModelCreator
-from harness.worlds.real.generator import Written
-from harness.worlds.real.templates import Reply, Scheme, load_scheme
+from harness.worlds.real.creator import ModelCreator, ReplyFormat, Scheme, Written, load_scheme
 
 PARENT = "How do I plant tomatoes on a small balcony?"
 GOOD = "How do I plant tomatoes on a small, shady balcony that carries at most 80 kg?"
@@ -58,7 +56,7 @@ def test_a_method_is_drawn_uniformly_and_a_new_sample_each_time() -> None:
 
 def test_the_model_is_told_the_method_and_the_prompt() -> None:
     writer = Writer(lambda message, sample: GOOD)
-    scheme = Scheme("self_instruct", {"new": "Other than {prompt}!"}, Reply(), "Be brief.")
+    scheme = Scheme("self_instruct", {"new": "Other than {prompt}!"}, ReplyFormat(), "Be brief.")
     rewrite = ModelCreator(writer, scheme).rewrite(PARENT, np.random.default_rng(0))
     assert writer.messages == [
         [Message("system", "Be brief."), Message("user", f"Other than {PARENT}!")]
@@ -105,7 +103,7 @@ def test_what_the_templates_say_is_a_leftover_but_what_the_prompt_says_is_not() 
 
 
 def test_what_was_written_is_kept_where_it_is_not_the_prompt() -> None:
-    scheme = Scheme("self_instruct", {"new": "{prompt}"}, Reply(tag="p"))
+    scheme = Scheme("self_instruct", {"new": "{prompt}"}, ReplyFormat(tag="p"))
     creator = ModelCreator(Writer(lambda message, sample: f"Sure: <p>{GOOD}</p>"), scheme)
     rewrite = creator.rewrite(PARENT, np.random.default_rng(0))
     assert (rewrite.prompt, rewrite.written) == (GOOD, f"Sure: <p>{GOOD}</p>")

@@ -21,16 +21,21 @@ from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import Price
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Evolution, Prompt, evolve
-from harness.worlds.real.access import access_to
-from harness.worlds.real.creator import ModelCreator, at_once
-from harness.worlds.real.generator import EndpointGenerator, Tokens
-from harness.worlds.real.templates import Reply, Scheme
+from harness.worlds.real.asking import access_to
+from harness.worlds.real.creator import (
+    EndpointGenerator,
+    ModelCreator,
+    ReplyFormat,
+    Scheme,
+    Tokens,
+    at_once,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 SCHEME = Scheme(
     "evol_instruct",
     {name: f"{name}: <prompt>{{prompt}}</prompt>" for name in ("breadth", "constraints")},
-    Reply(tag="new"),
+    ReplyFormat(tag="new"),
 )
 SAMPLING = {"temperature": 0.88, "top_p": 1.0, "max_tokens": 666}
 CHAINS, STEPS = 12, 3

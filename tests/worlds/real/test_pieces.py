@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UserError
-from harness.worlds.real.sources import SHORTEST, piece_bounds, positions
+from harness.worlds.real.prompts import SHORTEST, piece_bounds, positions
 
 
 def test_ultrafeedback_makes_six_nearly_equal_pieces() -> None:

@@ -23,12 +23,11 @@ from harness.registry.profile import Benchmark, Profile, find_profile, load_prof
 from harness.report.cells import build_cells
 from harness.runtime import Json, StageContext, Store, collect_provenance
 from harness.trainer import model_steps
+from harness.trainer.runs import plan_table
 from harness.trainer.steps import rate_stage
-from harness.trainer.table_runs import plan_table
 from harness.worlds.lookup import runtime_of
 from harness.worlds.real.benchmarks import benchmark_identity, judging_settings
-from harness.worlds.real.scorer import topics_stage
-from harness.worlds.real.scoring import rating_settings, topic_settings
+from harness.worlds.real.scoring import rating_settings, topic_settings, topics_stage
 from harness.worlds.stage_io import Rows, read_rows, write_rows
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "evaluation"))

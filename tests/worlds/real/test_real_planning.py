@@ -17,12 +17,11 @@ from harness.errors import UserError
 from harness.registry.load import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.runtime import Plan
-from harness.trainer.table_runs import plan_table
+from harness.trainer.runs import plan_table
 from harness.worlds.lookup import resolve, runtime_of, world_of
-from harness.worlds.real import planning
 from harness.worlds.real.benchmarks import benchmark_identity, has_own_annotator
 from harness.worlds.real.models import digest_of_folder, identity_of
-from harness.worlds.real.planning import INSTRUCTION
+from harness.worlds.real.world import INSTRUCTION, gaps
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "evaluation"))
 
@@ -262,8 +261,8 @@ def test_scores_that_will_not_be_there_are_named_before_a_run(
     def named(table: str) -> list[str]:
         plan = Plan(plan_table(find_table(load_tables(), table), paper, [0]).targets)
         # What lacks of the benchmarks' files and the models is another test's.
-        gaps = dict.fromkeys(gap for stage in plan for gap in planning.gaps(stage))
-        return [gap.partition(" will not be available")[0] for gap in gaps]
+        found = dict.fromkeys(gap for stage in plan for gap in gaps(stage))
+        return [gap.partition(" will not be available")[0] for gap in found]
 
     assert named("table4") == ["Arena-Hard's lengths in tokens", "AlpacaEval"]
     assert named("table9") == ["table 9's tasks"]

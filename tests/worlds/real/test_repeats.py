@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UserError
-from harness.worlds.real.repeats import (
+from harness.worlds.real.prompts import (
     Duplicates,
     Overlap,
     duplicates,

@@ -13,7 +13,7 @@ import pytest
 
 from harness.errors import HarnessError, UserError
 from harness.registry.profile import Prompts, load_profiles
-from harness.worlds.real.sources import pool_settings, read_local, read_pool
+from harness.worlds.real.prompts import pool_settings, read_local, read_pool
 
 TEXTS = ["Why?", "Sort 3 1 2.", "Was heißt „grün“?\nSag es.", "Why?"]
 REVISION = "0123456789abcdef0123456789abcdef01234567"

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 from harness.errors import UserError
 from harness.registry.documents import RegistryError
-from harness.worlds.real.repeats import words
-from harness.worlds.real.templates import (
+from harness.worlds.real.creator import (
     IN_DEPTH,
     METHODS,
     OWN_TEMPLATES,
     PROMPT,
-    Reply,
+    ReplyFormat,
     Scheme,
     load_scheme,
     read_templates,
 )
+from harness.worlds.real.prompts import words
 
 FILE = """\
 version: 1
@@ -81,7 +81,7 @@ def test_another_file_replaces_a_scheme_word_for_word(tmp_path: Path) -> None:
         "constraints": "Do this: add a rule To: {prompt}",
         "breadth": "Another than {prompt}",
     }
-    assert (scheme.system, scheme.reply) == ("Be brief.", Reply(after="Result:"))
+    assert (scheme.system, scheme.reply) == ("Be brief.", ReplyFormat(after="Result:"))
     assert scheme.methods == ("breadth", "constraints")
     assert scheme.message("constraints", "Hi") == "Do this: add a rule To: Hi"
 
@@ -108,10 +108,10 @@ def test_the_digest_is_that_of_the_words_and_of_nothing_else(tmp_path: Path) -> 
 @given(
     st.dictionaries(st.sampled_from(sorted(METHODS["appendix_f"])), st.text(), min_size=1),
     st.none() | st.text(),
-    st.sampled_from([Reply(), Reply(tag="x"), Reply(after="Now:")]),
+    st.sampled_from([ReplyFormat(), ReplyFormat(tag="x"), ReplyFormat(after="Now:")]),
 )
 def test_a_scheme_travels_as_json(
-    messages: dict[str, str], system: str | None, reply: Reply
+    messages: dict[str, str], system: str | None, reply: ReplyFormat
 ) -> None:
     scheme = Scheme("appendix_f", messages, reply, system)
     again = Scheme.from_json(scheme.as_json())
@@ -129,16 +129,16 @@ def test_a_prompt_is_put_in_as_it_is(prompt: str) -> None:
 @pytest.mark.parametrize(
     ("reply", "text", "read"),
     [
-        (Reply(), "  Sort it. \n", "Sort it."),
-        (Reply(tag="p"), "Sure! <p>\nSort it.\n</p> Enjoy.", "Sort it."),
-        (Reply(tag="p"), "<p>draft</p> no: <p>Sort it.</p>", "Sort it."),
-        (Reply(tag="p"), "Sort it.", "Sort it."),
-        (Reply(tag="p"), "<p>Sort", "<p>Sort"),
-        (Reply(after="Prompt#:"), "#Old Prompt#: a\n#New Prompt#: Sort it.", "Sort it."),
-        (Reply(after="Prompt#:"), "Sort it.", "Sort it."),
+        (ReplyFormat(), "  Sort it. \n", "Sort it."),
+        (ReplyFormat(tag="p"), "Sure! <p>\nSort it.\n</p> Enjoy.", "Sort it."),
+        (ReplyFormat(tag="p"), "<p>draft</p> no: <p>Sort it.</p>", "Sort it."),
+        (ReplyFormat(tag="p"), "Sort it.", "Sort it."),
+        (ReplyFormat(tag="p"), "<p>Sort", "<p>Sort"),
+        (ReplyFormat(after="Prompt#:"), "#Old Prompt#: a\n#New Prompt#: Sort it.", "Sort it."),
+        (ReplyFormat(after="Prompt#:"), "Sort it.", "Sort it."),
     ],
 )
-def test_a_reply_is_read_where_the_file_says(reply: Reply, text: str, read: str) -> None:
+def test_a_reply_is_read_where_the_file_says(reply: ReplyFormat, text: str, read: str) -> None:
     assert reply.read(text) == read
 
 

@@ -6,15 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.worlds.real.language import changed_language, language
-from harness.worlds.real.templates import OWN_TEMPLATES, PROMPT, read_templates
+from harness.worlds.real.creator import OWN_TEMPLATES, PROMPT, read_templates
 from harness.worlds.real.unusable import (
     LIMITS,
     REASONS,
     asks,
+    changed_language,
     has_leftover,
     is_answer,
     is_refusal,
+    language,
     normalised,
     why_unusable,
 )

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from harness.worlds.real.repeats import read_questions
-from harness.worlds.real.templates import OWN_TEMPLATES, PROMPT, read_templates
+from harness.worlds.real.creator import OWN_TEMPLATES, PROMPT, read_templates
+from harness.worlds.real.prompts import read_questions
 from harness.worlds.real.unusable import LIMITS, Limits, why_unusable
 
 ANY_LENGTH = Limits(times=1e9, share=0.0, fewest=0)

@@ -1,20 +1,27 @@
 """Pools of human prompts: a data set of the hub at a pinned commit, or a file of this machine.
 
-A pool is a list of texts in a fixed order. What identifies it is, for a data set of the hub, its
-name, commit and splits; for a file, the digest of the texts, so that neither its name nor its
-format matters. A file's texts are copied into the work folder under their digest when a run is
-planned; from there the run reads them, whatever becomes of the file.
+*Identity.* A pool is a list of texts in a fixed order. What identifies it is, for a data set of the
+hub, its name, commit and splits; for a file, the digest of the texts, so that neither its name nor
+its format matters. A file's texts are copied into the work folder under their digest when a run is
+planned; from there the run reads them, whatever becomes of the file. Every format has a column
+`prompt`: a `.jsonl` file one object in a line, a `.parquet` file, or the folder of a data set, of
+which the named splits are joined.
 
-Every format has a column `prompt`: a `.jsonl` file one object in a line, a `.parquet` file, or the
-folder of a data set, of which the named splits are joined.
+*Pieces.* A pool is cut into the pieces that iterations train on. It is shuffled once, by the run's
+seed alone, and cut into contiguous pieces of x prompts, so that the pieces of one seed never share
+a prompt. Where the pool is a little smaller than all its pieces (UltraFeedback's 59,720 prompts
+make six "10K" splits), the pieces are nearly equal instead: the same number, one more or less. The
+shuffle is that of `datasets.Dataset.shuffle(seed=...)`: with the authors' seed, 8964, the order is
+theirs.
 
-A pool is cut into the pieces that iterations train on. It is shuffled once, by the run's seed
-alone, and cut into contiguous pieces of x prompts, so that the pieces of one seed never share a
-prompt. Where the pool is a little smaller than all its pieces (UltraFeedback's 59,720 prompts make
-six "10K" splits), the pieces are nearly equal instead: the same number, one more or less.
-
-The shuffle is that of `datasets.Dataset.shuffle(seed=...)`: with the authors' seed, 8964, the order
-is theirs.
+*Repeats.* What prompts repeat of one another and of benchmarks' questions is measured, and nothing
+is removed: the paper's prompts were not cleaned of either. Texts are compared as words: letters and
+digits in lower case, compatible forms made one, punctuation and white space dropped. Two prompts
+are duplicates where they are the same text, or the same words. A prompt overlaps a question *whole*
+where it has the same words, or *in part* where 13 words in a row are in both; of a question of 8 to
+12 words, all of them in a row. Shorter questions ("What is Atlantis?") are common speech and
+overlap whole or not at all. Thirteen words in a row are the usual measure of contamination since
+GPT-3. It finds copies and quotations, and no paraphrases.
 
 Source: UltraFeedback's prompts as the authors take them, from three splits joined (paper section 4,
 and its footnote 5, authors' `shuffle_ds.py`).
@@ -24,19 +31,24 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from harness.errors import HarnessError, UserError
+from harness.evaluation.files import read_records
 from harness.foreign import ForeignTextError, read_json
 from harness.project import work_dir
 from harness.runtime.stage import Json, canonical_json, digest
 
 if TYPE_CHECKING:
     from harness.registry.profile import Prompts
+
 
 COLUMN = "prompt"
 DIGITS = 16
@@ -279,3 +291,154 @@ def positions(size: int, seed: int, x: int, pieces: int, first: int, count: int)
         )
     order = np.random.default_rng(seed).permutation(size)
     return [int(i) for i in order[bounds[first // x] : bounds[last]]]
+
+
+RUN = 13
+"""Words in a row that make an overlap."""
+
+SHORTEST_RUN = 8
+"""Words of the shortest question that can overlap in part."""
+
+_WORD = re.compile(r"[^\W_]+")
+
+Words = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """How many prompts repeat an earlier one.
+
+    Attributes:
+        prompts: Prompts in all.
+        same_text: Prompts whose text an earlier one has.
+        same_words: Prompts whose words an earlier one has; those of `same_text` among them.
+    """
+
+    prompts: int
+    same_text: int
+    same_words: int
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How far prompts overlap the questions of a benchmark.
+
+    Attributes:
+        questions: Questions in all.
+        whole: Prompts that are a question.
+        in_part: Further prompts that overlap one in part.
+        questions_met: Questions that some prompt overlaps, whole or in part.
+        examples: Positions of the first prompts that overlap.
+    """
+
+    questions: int
+    whole: int
+    in_part: int
+    questions_met: int
+    examples: tuple[int, ...]
+
+
+def words(text: str) -> Words:
+    """Return the words of a text, as texts are compared here."""
+    return tuple(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
+
+
+def duplicates(prompts: Sequence[str]) -> Duplicates:
+    """Count the prompts that repeat an earlier one."""
+    total = len(prompts)
+    by_words = len({words(prompt) for prompt in prompts})
+    return Duplicates(total, total - len(set(prompts)), total - by_words)
+
+
+def overlaps(
+    prompts: Sequence[str], benchmarks: Mapping[str, Sequence[str]], examples: int = 3
+) -> dict[str, Overlap]:
+    """Measure how far prompts overlap the questions of benchmarks.
+
+    Args:
+        prompts: The prompts.
+        benchmarks: The questions of each benchmark by its name, each turn a question.
+        examples: How many overlapping prompts to name.
+    """
+    indexes = {name: _Index(questions) for name, questions in benchmarks.items()}
+    whole: dict[str, list[int]] = defaultdict(list)
+    in_part: dict[str, list[int]] = defaultdict(list)
+    met: dict[str, set[int]] = defaultdict(set)
+    for position, prompt in enumerate(prompts):
+        mine = words(prompt)
+        for name, index in indexes.items():
+            same = index.whole.get(mine, set())
+            found = same | index.in_part(mine)
+            if found:
+                (whole if same else in_part)[name].append(position)
+                met[name] |= found
+    return {
+        name: Overlap(
+            questions=len(benchmarks[name]),
+            whole=len(whole[name]),
+            in_part=len(in_part[name]),
+            questions_met=len(met[name]),
+            examples=tuple(sorted(whole[name] + in_part[name])[:examples]),
+        )
+        for name in indexes
+    }
+
+
+class _Index:
+    """The questions of a benchmark, by their words and by runs of them."""
+
+    def __init__(self, questions: Sequence[str]) -> None:
+        self.whole: dict[Words, set[int]] = defaultdict(set)
+        self._runs: dict[int, dict[Words, set[int]]] = defaultdict(lambda: defaultdict(set))
+        for number, question in enumerate(questions):
+            mine = words(question)
+            if mine:
+                self.whole[mine].add(number)
+            length = min(RUN, len(mine))
+            if length >= SHORTEST_RUN:
+                for run in _runs(mine, length):
+                    self._runs[length][run].add(number)
+
+    def in_part(self, mine: Words) -> set[int]:
+        """Return the questions that share a run with some words."""
+        found: set[int] = set()
+        for length, known in self._runs.items():
+            for run in _runs(mine, length):
+                if run in known:
+                    found |= known[run]
+        return found
+
+
+def _runs(mine: Words, length: int) -> list[Words]:
+    return [mine[i : i + length] for i in range(len(mine) - length + 1)]
+
+
+FIELDS = ("turns", "prompt", "instruction")
+
+
+def read_questions(path: Path) -> list[str]:
+    """Return the questions in a file, in its order.
+
+    Raises:
+        UserError: The file cannot be read, or a record has none of the fields.
+    """
+    try:
+        records = read_records(path)
+    except UserError as error:
+        raise UserError(
+            f"{path} is no file of questions; give JSON lines or one JSON list of objects with "
+            f"{', '.join(FIELDS)}"
+        ) from error
+    return [
+        text for number, record in enumerate(records, 1) for text in _texts(record, number, path)
+    ]
+
+
+def _texts(record: dict[str, Any], number: int, path: Path) -> list[str]:
+    found = next((record[field] for field in FIELDS if field in record), None)
+    texts: list[Any] = found if isinstance(found, list) else [found]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise UserError(
+            f"question {number} of {path} has no text in {', '.join(FIELDS)}; repair it"
+        )
+    return texts

@@ -8,9 +8,9 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from harness.errors import HarnessError
-from harness.worlds.mock import places
+from harness.worlds.mock import build
 from harness.worlds.protocol import FileCheck
-from harness.worlds.real.planning import RealWorld
+from harness.worlds.real.world import RealWorld
 
 
 class MockWorld(RealWorld):
@@ -25,16 +25,16 @@ class MockWorld(RealWorld):
 
     def prepare(self) -> None:
         """Make what is not there, and check what is."""
-        places.make_ready(self._seed)
+        build.make_ready(self._seed)
 
     def check_files(self) -> FileCheck:
         """Check what is there; the rest is made when it is first needed."""
-        lacking = places.missing(self._seed)
+        lacking = build.missing(self._seed)
         if lacking:
             return FileCheck("stand-ins", True, f"{len(lacking)} are made when first needed")
         try:
-            for name, folder in places.folders().items():
-                places.check(name, folder)
+            for name, folder in build.folders().items():
+                build.check(name, folder)
         except HarnessError as error:
             return FileCheck("stand-ins", False, str(error), "delete it")
         return FileCheck("stand-ins", True, "made, and all digests are right")

@@ -1,11 +1,11 @@
-"""Real models while runs are planned: what is on this machine, and what is asked over HTTP.
+"""What real models answer: from this machine while runs are planned, then from the models.
 
 Identities say what lies on this machine, as `google/gemma-2-9b-it@<commit>`. On a bare machine they
 end in `not-downloaded`, so that a run can be planned and priced before anything is fetched;
 `RealWorld.preflight` then says what to type, before anything is computed.
 
 A model at an endpoint is known by its name there, and where it is served is no part of a run
-(`harness.worlds.real.access`). What a judge is told stands in the benchmark's own files and so in
+(`harness.worlds.real.asking`). What a judge is told stands in the benchmark's own files and so in
 the benchmark's identity. What a creator is told is spelled out in the settings: the model's name,
 how it samples, the scheme's messages word for word, and the number of the rules by which rewrites
 are unusable. So the templates file is read once, while a run is planned, and everything a rewrite
@@ -14,15 +14,26 @@ is due to is in the fingerprint.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any, cast
 
-from harness.errors import UserError
+from harness.errors import HarnessError, UserError
 from harness.inference.environment import identity as engine_identity
 from harness.registry.profile import WORLD, Profile
 from harness.registry.recipe import Online
-from harness.runtime.stage import Json, Stage
-from harness.worlds.protocol import NO_TOPIC, Topics, World
+from harness.runtime.stage import Json, Stage, StageContext
+from harness.worlds.protocol import (
+    NO_TOPIC,
+    Evolver,
+    HumanPrompts,
+    Item,
+    OwnAnswering,
+    Topics,
+    World,
+)
+from harness.worlds.real.asking import Judge, access_to
 from harness.worlds.real.benchmarks import (
     NOT_INSTALLED,
     benchmark_identity,
@@ -31,19 +42,35 @@ from harness.worlds.real.benchmarks import (
     is_lm_eval,
     judging_settings,
     kind_of,
+    questions_of,
     scorer_of,
     task_settings,
 )
+from harness.worlds.real.creator import (
+    EndpointGenerator,
+    ModelCreator,
+    Scheme,
+    at_once,
+    load_scheme,
+)
+from harness.worlds.real.judging import judge_answers, run_tasks, score_tasks
 from harness.worlds.real.models import (
     DIGITS,
     NOT_DOWNLOADED,
     download_line,
+    folder_of,
     identity_of,
     is_missing,
 )
-from harness.worlds.real.scoring import SCORES, TOPICS, rating_settings, topic_settings
-from harness.worlds.real.sources import pool_settings, read_pool
-from harness.worlds.real.templates import load_scheme
+from harness.worlds.real.prompts import duplicates, pool_settings, positions, read_pool
+from harness.worlds.real.scoring import (
+    SCORES,
+    TOPICS,
+    rate_prompts,
+    rating_settings,
+    topic_settings,
+    tree_score,
+)
 from harness.worlds.real.unusable import RULES_VERSION
 
 MODELS = ("policy", "reward_model", "ranker")
@@ -261,3 +288,86 @@ def _read_topics(folder: Path) -> list[tuple[str, str]]:
 
     rows = read_rows(folder / "topics.parquet")
     return [(row["prompt_id"], row["topic"] or NO_TOPIC) for row in rows]
+
+
+class RealRuntime:
+    """Loads models, and asks those behind endpoints (a `Runtime`)."""
+
+    def resolve(self, identity: str) -> Path:
+        """Return where the files of a model lie, after checking that they are those it means."""
+        return folder_of(identity)
+
+    def reader_device(self) -> str:
+        """Return the GPU if there is one."""
+        from harness.models.loading import fastest_device
+
+        return fastest_device()
+
+    def weights(self, identity: str) -> str:
+        """Return whether the published model's own files were ever checked."""
+        from harness.models.reward_model import verification
+
+        return verification(identity)
+
+    def human_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
+        """Return pieces of a pool, nearly equal ones where it is a little too small."""
+        seed, first, count = (cast(int, settings[name]) for name in ("seed", "first", "count"))
+        x, pieces = cast(int, settings["x"]), cast(int, settings["pieces"])
+        pool = read_pool(settings)
+        chosen = positions(len(pool), seed, x, pieces, first, count)
+        summary = {
+            "source": settings["source"],
+            "pool": asdict(duplicates(pool)),
+            "cut": asdict(duplicates([pool[i] for i in chosen])),
+        }
+        return HumanPrompts(pool, chosen, summary)
+
+    def evolver(
+        self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
+    ) -> Evolver:
+        """Return the model at an endpoint, told what the settings spell out."""
+        spelled = cast(dict[str, Any], settings["rewriting"])
+        if spelled["rules"] != RULES_VERSION:
+            raise HarnessError(
+                f"the stage asks for version {spelled['rules']} of the rules for unusable rewrites "
+                f"and this is version {RULES_VERSION}; plan the run again"
+            )
+        model = str(spelled["model"])
+        access = access_to("CREATOR", model)
+        client = access.client()
+        generator = EndpointGenerator(client, model, spelled["sampling"])
+        creator = ModelCreator(generator, Scheme.from_json(spelled["templates"]))
+        return Evolver(creator, at_once(client, access.concurrency, done), generator.tokens)
+
+    def tree_score(self, settings: Mapping[str, Json]) -> Callable[[str], float] | None:
+        """Return the model that scores prompts, if the settings name one."""
+        if "scorer" not in settings:
+            return None
+        scorer = cast(dict[str, Any], settings["scorer"])
+        model = str(scorer["model"])
+        if scorer["asked"] != [question.identity(model) for question in SCORES.values()]:
+            raise HarnessError(
+                "the stage asks a scorer other questions than this version has; plan the run again"
+            )
+        access = access_to("SCORER", model)
+        return tree_score(Judge(access.client(), model, access.concurrency))
+
+    def prompt_metrics(self) -> Mapping[str, Callable[[str], float]]:
+        """Return nothing: no rule reads ordinary prompts."""
+        return {}
+
+    def questions(self, identity: str) -> Sequence[Item]:
+        """Return a benchmark's questions in its order, with the answers it compares with."""
+        return questions_of(identity)
+
+    def own_answering(self, identity: str) -> OwnAnswering | None:
+        """Return what runs table 9's tasks, whose package asks the questions."""
+        return run_tasks if is_lm_eval(identity) else None
+
+    def judge(self, ctx: StageContext) -> None:
+        """Judge answers through the benchmark's own code, or read the package's scores."""
+        (score_tasks if is_lm_eval(str(ctx.settings["benchmark"])) else judge_answers)(ctx)
+
+    def rate(self, ctx: StageContext) -> None:
+        """Have a model score prompts."""
+        rate_prompts(ctx)

@@ -1,0 +1,141 @@
+"""Pictures: the one place where matplotlib is set up, and what a report hands over to be drawn.
+
+Colours are Okabe and Ito's, which people with any colour vision tell apart, and no line or bar is
+told by its colour alone. The background is opaque, so that a picture reads the same on a dark page.
+Files are SVG without time or random ids: the same numbers give the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, MUTED = "#1f1f1f", "#595959"
+"""Colours of text, and of what is said aside."""
+
+OURS, PAPERS = "#0072B2", "#7a5200"
+"""Colours of ours and of the paper's where nothing else is told apart."""
+
+GRID = "#dddddd"
+"""Colour of the lines behind what is drawn."""
+
+Dashes = Literal["-", "--", "-.", ":"] | tuple[float, Sequence[float]]
+
+STYLES: tuple[tuple[str, str, Dashes], ...] = (
+    ("#0072B2", "o", "-"),
+    ("#D55E00", "s", "--"),
+    ("#009E73", "^", "-."),
+    ("#CC79A7", "D", ":"),
+    ("#56B4E9", "v", (0, (5, 1))),
+    ("#E69F00", "P", (0, (3, 1, 1, 1))),
+    ("#595959", "X", (0, (1, 1))),
+)
+"""Colour, marker and dashes of each series, in order."""
+
+Target = Path | BinaryIO
+"""What a picture is written to."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture that belongs to a report.
+
+    Attributes:
+        title: Its title.
+        file: Its file beside a published report.
+        alt: What it shows, for those who do not see it.
+        draw: Draws it as SVG; None where only the published file has what is drawn.
+        findings: What it shows, in sentences.
+    """
+
+    title: str
+    file: str
+    alt: str
+    draw: Callable[[Target], None] | None = None
+    findings: tuple[str, ...] = ()
+
+    def svg(self) -> bytes:
+        """Return the picture, drawn now."""
+        assert self.draw is not None
+        held = io.BytesIO()
+        self.draw(held)
+        return held.getvalue()
+
+
+@contextmanager
+def canvas(
+    target: Target,
+    salt: str,
+    size: tuple[float, float],
+    rows: int = 1,
+    columns: int = 1,
+    *,
+    heading: str = "",
+    below: str = "",
+    described: tuple[str, str] | None = None,
+    **options: Any,
+) -> Iterator[tuple[Figure, Any]]:
+    """Yield a canvas and its panels, shape (rows, columns); write it as SVG when the block ends.
+
+    Args:
+        target: What to write to.
+        salt: What the ids of the file's elements are made from.
+        size: Width and height, in inches of 72 points.
+        rows: Rows of panels.
+        columns: Columns of panels.
+        heading: What stands above the panels.
+        below: What stands below them.
+        described: Title and description within the file.
+        options: Further options of `matplotlib.figure.Figure.subplots`.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    settings: dict[Any, Any] = {
+        "svg.hashsalt": salt,
+        "font.size": 9,
+        "axes.titlesize": 9,
+        "axes.edgecolor": MUTED,
+        "axes.labelcolor": INK,
+        "text.color": INK,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "hatch.linewidth": 0.6,
+    }
+    with matplotlib.rc_context(settings):
+        sheet = Figure(figsize=size, layout="constrained", facecolor="white")
+        panels = sheet.subplots(rows, columns, squeeze=False, **options)
+        if heading:
+            sheet.suptitle(heading, fontsize=10.5, fontweight="bold", x=0.01, ha="left")
+        yield sheet, panels
+        if below:
+            sheet.supxlabel(below, fontsize=7.5, color=MUTED, x=0.01, ha="left")
+        metadata: dict[str, Any] = {"Date": None}
+        if described is not None:
+            metadata |= {"Title": described[0], "Description": described[1]}
+        sheet.savefig(target, format="svg", metadata=metadata)
+
+
+def plain_frame(axes: Axes, *, grid: Literal["x", "y", "both"] | None = None) -> None:
+    """Take away the frame's upper and right side, and lay a faint grid behind what is drawn."""
+    axes.spines[["top", "right"]].set_visible(False)
+    if grid is not None:
+        axes.grid(axis=grid, color=GRID, linewidth=0.6)
+        axes.set_axisbelow(True)
+
+
+def note(axes: Axes, text: str) -> None:
+    """Write in the middle of an empty panel what it is."""
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=MUTED)
+    axes.set_xticks([])
+    axes.set_yticks([])

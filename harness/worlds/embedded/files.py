@@ -1,0 +1,188 @@
+"""The files of the embedded world that ship with the package, and their digests.
+
+`card.json` names every asset (a file, or a folder for a model) with its digest. An identity is
+`<version>/<asset>@<digest>`; resolving one checks that the bytes on disk are the bytes it means.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.errors import HarnessError
+from harness.project import PACKAGE
+
+VERSION = "micro-2"
+"""Version of the world; a change of any file or of the language is a new one (an added file is
+not: no stage that ran before can have read it)."""
+
+_IDENTITY = re.compile(r"micro-\d+/")
+"""How an identity of any version begins."""
+
+SHIPPED = PACKAGE / "worlds" / "embedded" / "world"
+"""Where the shipped files lie."""
+
+ASSETS = {
+    "theta0": "theta0",
+    "rm_pointwise": "rm_pointwise",
+    "rm_pointwise_large": "rm_pointwise_large",
+    "rm_pairwise": "rm_pairwise",
+    "rm_pairwise_large": "rm_pairwise_large",
+    "prompts": "prompts.parquet",
+    "arena_hard": "arena_hard.parquet",
+    "alpaca_eval": "alpaca_eval.parquet",
+    "mt_bench": "mt_bench.parquet",
+    "validation": "validation.parquet",
+}
+"""Path of each asset in the world's folder."""
+
+DIGITS = 16
+"""Hexadecimal digits of a digest that an identity carries."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """What the world consists of: version, and for each asset its path and digest."""
+
+    version: str
+    assets: dict[str, dict[str, str]]
+    notes: dict[str, Any]
+
+    def identity(self, name: str) -> str:
+        """Return the identity of an asset.
+
+        Raises:
+            HarnessError: the world has no such asset.
+        """
+        if name not in self.assets:
+            raise HarnessError(f"the embedded world {self.version} has no asset `{name}`")
+        return f"{self.version}/{name}@{self.assets[name]['sha256'][:DIGITS]}"
+
+
+def folder() -> Path:
+    """Return the world's folder: the shipped one, or a rebuilt one named by `HARNESS_WORLD`."""
+    override = os.environ.get("HARNESS_WORLD")
+    return Path(override).expanduser().resolve() if override else SHIPPED
+
+
+def digest(path: Path) -> str:
+    """Return the sha256 of a file, or of a folder's weights, configuration and tokenizer."""
+    if path.is_file():
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    total = hashlib.sha256()
+    for file in sorted(path.rglob("*")):
+        if file.suffix in {".safetensors", ".json", ".jinja"}:
+            total.update(f"{file.relative_to(path)}\0{digest(file)}\n".encode())
+    return total.hexdigest()
+
+
+def card() -> Card:
+    """Read the world's card.
+
+    Raises:
+        HarnessError: the card is missing or unreadable.
+    """
+    return _read_card(folder())
+
+
+def has(identity: str) -> bool:
+    """Return whether an identity is of the embedded world, in whatever version."""
+    return _IDENTITY.match(identity) is not None
+
+
+def name_of(identity: str) -> str:
+    """Return the asset's name in an identity, `<version>/<name>@<digest>`."""
+    return identity.partition("/")[2].partition("@")[0]
+
+
+def resolve(identity: str) -> Path:
+    """Return the path of an asset by its identity, after checking its digest.
+
+    Raises:
+        HarnessError: the asset is missing or its bytes are not those the identity means.
+    """
+    return _resolve(identity, folder())
+
+
+def check() -> None:
+    """Check the digest of every asset.
+
+    Raises:
+        HarnessError: the card cannot be read, or an asset is missing or is another.
+    """
+    for name in card().assets:
+        resolve(card().identity(name))
+
+
+def read_card(where: Path) -> Card:
+    """Read the card of the world in a folder, as it is now.
+
+    Raises:
+        HarnessError: the card is missing or unreadable.
+    """
+    _read_card.cache_clear()
+    return _read_card(where)
+
+
+def write_card(target: Path, notes: dict[str, Any], names: Iterable[str] = tuple(ASSETS)) -> Card:
+    """Write the card of the world in a folder: its assets' digests, and what was measured.
+
+    Args:
+        target: folder of the world.
+        notes: what was measured.
+        names: assets it has; all, unless some are still to be made.
+
+    Raises:
+        HarnessError: one of them is not there.
+    """
+    paths = {name: path for name, path in ASSETS.items() if name in set(names)}
+    for name, path in paths.items():
+        if not (target / path).exists():
+            raise HarnessError(f"the asset `{name}` of the world in {target} is missing")
+    assets = {name: {"path": path, "sha256": digest(target / path)} for name, path in paths.items()}
+    text = json.dumps({"version": VERSION, "assets": assets, "notes": notes}, indent=1)
+    (target / "card.json").write_text(text + "\n", encoding="utf-8")
+    _read_card.cache_clear()
+    return Card(VERSION, assets, notes)
+
+
+def note_measured(name: str, found: Any) -> None:
+    """Write what was measured, as JSON data under a name, into the card of the world in use."""
+    where = folder()
+    known = read_card(where)
+    write_card(where, {**known.notes, name: found}, known.assets)
+
+
+@functools.cache
+def _read_card(where: Path) -> Card:
+    path = where / "card.json"
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return Card(data["version"], data["assets"], data["notes"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise HarnessError(
+            f"the embedded world's card {path} cannot be read ({error}); restore it from version "
+            "control, or name another world, made by `harness micro build`, in HARNESS_WORLD"
+        ) from error
+
+
+@functools.cache
+def _resolve(identity: str, where: Path) -> Path:
+    name, _, expected = identity.partition("/")[2].partition("@")
+    known = _read_card(where).assets.get(name)
+    path = where / known["path"] if known else where / name
+    if known is None or not path.exists():
+        raise HarnessError(f"the embedded world's asset `{name}` is missing at {path}")
+    if not digest(path).startswith(expected):
+        raise HarnessError(
+            f"the digest of {path} is not the one its card names; restore it from version "
+            "control, or name another world, made by `harness micro build`, in HARNESS_WORLD"
+        )
+    return path
