@@ -112,8 +112,12 @@ class Benchmark(ABC):
 
     @property
     def digest(self) -> str:
-        """The sha256 of the benchmark's own inputs: questions, references, judge prompts."""
-        text = json.dumps(asdict(self.inputs), sort_keys=True)
+        """The sha256 of the benchmark's own inputs: questions, references, judge prompts.
+
+        That of a plug-in's benchmark has its version in it.
+        """
+        inputs = {**asdict(self.inputs), **BENCHMARKS.identity(self.name)}
+        text = json.dumps(inputs, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property

@@ -111,8 +111,7 @@ class Verdict:
 
     Attributes:
         label: One of the five labels, or None where the text holds none or more than one.
-        retry: Whether asking the judge to finish may help: true just when the text holds nothing
-            that looks like a verdict.
+        retry: Whether asking the judge to finish may help: nothing looks like a verdict.
     """
 
     label: str | None
@@ -256,7 +255,6 @@ class ArenaHard(Benchmark):
         tokens = answer_tokens(answers)
         (evaluation,) = evaluate_judgments(
             records,
-            BASELINE,
             [question.prompt_id for question in self.questions],
             None if tokens is None else {answers.model: tokens},
         )
@@ -272,8 +270,8 @@ class ArenaHard(Benchmark):
         records = read_records(file)
         if options.get("battles"):
             fought = battles_from_battles(records)
-            return evaluate_battles(fought, BASELINE, options.get("judge"), prompts)
-        return evaluate_judgments(records, BASELINE, prompts)
+            return evaluate_battles(fought, options.get("judge"), prompts)
+        return evaluate_judgments(records, prompts)
 
     def judge(self, answers: Answers, judge: Judge, concurrency: int, done: Done) -> Judged:
         """Judge both games of every question, unless the baseline would meet itself."""
@@ -287,31 +285,29 @@ class ArenaHard(Benchmark):
 
 def evaluate_judgments(
     records: Sequence[Record],
-    baseline: str,
     prompts: Sequence[str] | None = None,
     answer_tokens: Mapping[str, Mapping[str, int]] | None = None,
 ) -> list[Evaluation]:
     """Score judgments in the benchmark's form, one evaluation for each model and judge."""
     found = []
     for judge, rows in records_by(records, "judge").items():
-        battles = battles_from_judgments(rows, baseline)
-        found += evaluate_battles(battles, baseline, judge, prompts, answer_tokens)
+        battles = battles_from_judgments(rows, BASELINE)
+        found += evaluate_battles(battles, judge, prompts, answer_tokens)
     return found
 
 
 def evaluate_battles(
     battles: Sequence[Battle],
-    baseline: str,
     judge: str | None,
     prompts: Sequence[str] | None = None,
     answer_tokens: Mapping[str, Mapping[str, int]] | None = None,
 ) -> list[Evaluation]:
     """Score battles, one evaluation for each model; intervals resample questions."""
     found = []
-    for model, score in score_battles(battles, baseline, prompts, answer_tokens).items():
+    for model, score in score_battles(battles, BASELINE, prompts, answer_tokens).items():
         intervals: dict[str, Interval] = intervals_of(score)
         try:
-            intervals["win_rate"] = bootstrap_interval(battles, model, baseline, BOOTSTRAP_SEED)
+            intervals["win_rate"] = bootstrap_interval(battles, model, BASELINE, BOOTSTRAP_SEED)
         except HarnessError:
             intervals["win_rate"] = None  # one question alone has no interval
         found.append(Evaluation(score, judge, OWN_JUDGE, intervals))
@@ -486,9 +482,8 @@ def bootstrap_interval(
     baseline: str,
     seed: int,
     rounds: int = 1000,
-    confidence: float = 0.95,
 ) -> tuple[float, float]:
-    """Return the percentile bootstrap interval of a win rate, resampling questions.
+    """Return the 95% percentile bootstrap interval of a win rate, resampling questions.
 
     Against the baseline alone the Bradley-Terry win rate is the weighted share of wins, so each
     round is that share over the questions drawn. Questions without a readable verdict are not
@@ -500,7 +495,6 @@ def bootstrap_interval(
         baseline: The baseline model.
         seed: Seed of the resampling.
         rounds: Number of resamples.
-        confidence: Nominal coverage.
 
     Returns:
         Lower and upper end, in percent.
@@ -523,7 +517,7 @@ def bootstrap_interval(
     uniform = np.full(questions, 1.0 / questions)
     drawn = np.random.default_rng(seed).multinomial(questions, uniform, size=rounds)
     rates = 100.0 * (drawn @ won) / (drawn @ weight)
-    tail = (1.0 - confidence) / 2.0
+    tail = (1.0 - 0.95) / 2.0
     low, high = np.quantile(rates, [tail, 1.0 - tail])
     return float(low), float(high)
 
