@@ -24,6 +24,7 @@ __all__ = [
     "Selection",
     "UserError",
     "benchmark",
+    "creator",
     "evaluate",
     "judge",
     "list_profiles",
@@ -41,6 +42,7 @@ _HOMES = {
     "Selection": "harness.selection.selection",
     "UserError": "harness.errors",
     "benchmark": "harness.extensions",
+    "creator": "harness.extensions",
     "judge": "harness.extensions",
     "loss": "harness.extensions",
     "metric": "harness.extensions",
@@ -50,7 +52,7 @@ _HOMES = {
 if TYPE_CHECKING:
     from harness.api import evaluate, list_profiles, list_tables, load, verify
     from harness.errors import HarnessError, UserError
-    from harness.extensions import benchmark, judge, loss, metric
+    from harness.extensions import benchmark, creator, judge, loss, metric
     from harness.selection.planning import RunPlan
     from harness.selection.reporting import Report
     from harness.selection.selection import Selection

@@ -6,7 +6,7 @@ One model is memory, file and schema at once. What a command prints with `--json
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -24,3 +24,10 @@ class Output(Strict):
 
     schema_version: Literal[1] = 1
     """Changes when a field is taken away or means something else."""
+
+
+def models_in(annotation: Any) -> list[type[BaseModel]]:
+    """Return the models that an annotation speaks of: itself, or those of a union or container."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in models_in(part)]

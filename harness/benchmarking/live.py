@@ -44,7 +44,7 @@ from harness.evaluation.scores import Evaluation, Summary
 from harness.extensions import JUDGES
 from harness.project import benchmarks_dir, evaluations_dir, work_dir
 from harness.runtime.files import hold
-from harness.strict import Strict
+from harness.strict import Output
 from harness.words import counted
 
 SEED = 0
@@ -77,7 +77,7 @@ Summaries = list[Summary]
 """What `harness evaluate` prints: one model's scores under one judge, or several."""
 
 
-class EvaluationPlan(Strict):
+class EvaluationPlan(Output):
     """What a benchmark would ask."""
 
     benchmark: str

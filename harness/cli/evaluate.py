@@ -339,7 +339,8 @@ def _show(found: Sequence[Evaluation], as_json: bool) -> None:
     """Print scores, a row for each model, and why some are missing."""
     notes = sorted({f"{name}: {text}" for e in found for name, text in e.score.notes.items()})
     if as_json:
-        print_json([evaluation.summary.as_json() for evaluation in found])
+        summaries = [evaluation.summary for evaluation in found]
+        print_json([{"schema_version": s.schema_version, **s.as_json()} for s in summaries])
         for line in notes:
             note(line)
         return

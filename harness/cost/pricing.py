@@ -6,13 +6,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.cost.assumptions import Assumptions, Hardware, assumptions, listed, shape_of
+from harness.cost.assumptions import (
+    Assumptions,
+    Gpu,
+    Hardware,
+    Uncertainty,
+    assumptions,
+    listed,
+    shape_of,
+)
 from harness.cost.costing import Calls, Costing, StageCost, price_of
 from harness.cost.stages import stage_cost
 from harness.endpoint.prices import Retirement, read_prices
 from harness.errors import UserError
 from harness.registry.profile import Profile
 from harness.runtime.stage import Stage
+from harness.strict import Strict
 from harness.worlds.real.asking import Role
 from harness.worlds.real.world import MODELS
 
@@ -37,6 +46,96 @@ class KindCost:
     gpu_hours: float
     unknown: int
     kept: float
+
+
+class PricedHardware(Gpu):
+    """The GPUs a plan is priced for, with the data sheet of one."""
+
+    gpu: str
+    """Its name."""
+    gpus: int
+    """How many of them a stage holds."""
+
+
+class KindPrice(Strict):
+    """What the stages of one kind take together."""
+
+    stages: int
+    """How many are left to compute."""
+    gpu_hours: float
+    """Of those whose time is known."""
+    unknown: int
+    """Stages whose time is not."""
+    gb: float
+    """What they leave on disk."""
+
+
+class GpuHours(Strict):
+    """The GPU hours of what is left."""
+
+    known: float
+    complete: bool
+    """Whether the time of every stage is known."""
+    unknown: list[str]
+    """Why that of some is not, each reason once."""
+    wall_hours: float | None
+    """If one stage runs after the other, each on all GPUs; null without GPUs."""
+    by_kind: dict[str, KindPrice]
+
+
+class CallPrice(Strict):
+    """The requests to one model in one role."""
+
+    role: str
+    model: str
+    requests: int
+    prompt_tokens: int
+    completion_tokens: int
+    usd_per_million: tuple[float, float] | None
+    """Of prompt and completion tokens; null where the model has no price."""
+    usd: float | None
+
+
+class Dollars(Strict):
+    """The dollars of what is left."""
+
+    known: float
+    complete: bool
+    """Whether every model that is asked has a price."""
+    calls: list[CallPrice]
+    prices: str
+    """Where the prices come from."""
+    retirements: list[Retirement]
+
+
+class DiskGb(Strict):
+    """The disk that what is left needs, in GB of 10^9 bytes."""
+
+    total: float
+    kept: float
+    """What stages leave."""
+    in_passing: float
+    """The most that a stage needs besides while it runs."""
+    models: dict[str, float | None]
+    """Each model; null where its shape is not known."""
+
+
+class Assumed(Strict):
+    """One assumption."""
+
+    value: Any
+    source: str
+
+
+class PriceSummary(Strict):
+    """What is left of a plan costs: totals, their parts, and what they assume."""
+
+    hardware: PricedHardware | None
+    gpu_hours: GpuHours
+    usd: Dollars
+    disk_gb: DiskGb
+    uncertainty: Uncertainty
+    assumptions: dict[str, Assumed]
 
 
 @dataclass(frozen=True)
@@ -94,62 +193,63 @@ class Price:
         models = sum(size for size in self.models.values() if size is not None)
         return sum(kind.kept for kind in self.kinds) + models + self.passing
 
-    def as_json(self) -> dict[str, Any]:
-        """Return everything as JSON data: totals, their parts, and what they assume."""
+    @property
+    def summary(self) -> PriceSummary:
+        """Everything that is printed as JSON."""
         hardware = self.hardware
-        return {
-            "hardware": None
+        return PriceSummary(
+            hardware=None
             if hardware is None
-            else {"gpu": hardware.name, "gpus": hardware.count, **hardware.gpu.model_dump()},
-            "gpu_hours": {
-                "known": self.gpu_hours,
-                "complete": not self.unknown,
-                "unknown": list(self.unknown),
-                "wall_hours": self.wall_hours,
-                "by_kind": {
-                    kind.kind: {
-                        "stages": kind.stages,
-                        "gpu_hours": kind.gpu_hours,
-                        "unknown": kind.unknown,
-                        "gb": kind.kept / GB,
-                    }
+            else PricedHardware(
+                gpu=hardware.name, gpus=hardware.count, **hardware.gpu.model_dump()
+            ),
+            gpu_hours=GpuHours(
+                known=self.gpu_hours,
+                complete=not self.unknown,
+                unknown=list(self.unknown),
+                wall_hours=self.wall_hours,
+                by_kind={
+                    kind.kind: KindPrice(
+                        stages=kind.stages,
+                        gpu_hours=kind.gpu_hours,
+                        unknown=kind.unknown,
+                        gb=kind.kept / GB,
+                    )
                     for kind in self.kinds
                 },
-            },
-            "usd": {
-                "known": self.usd,
-                "complete": not self.unpriced,
-                "calls": [_call_json(call) for call in self.calls],
-                "prices": read_prices().origin,
-                "retirements": [one.model_dump(mode="json") for one in self.retirements],
-            },
-            "disk_gb": {
-                "total": self.disk / GB,
-                "kept": sum(kind.kept for kind in self.kinds) / GB,
-                "in_passing": self.passing / GB,
-                "models": {
-                    name: None if size is None else size / GB for name, size in self.models.items()
-                },
-            },
-            "uncertainty": self.assumed.uncertainty.model_dump(),
-            "assumptions": {
-                name: {"value": value, "source": source}
+            ),
+            usd=Dollars(
+                known=self.usd,
+                complete=not self.unpriced,
+                calls=[_summary(call) for call in self.calls],
+                prices=read_prices().origin,
+                retirements=list(self.retirements),
+            ),
+            disk_gb=DiskGb(
+                total=self.disk / GB,
+                kept=sum(kind.kept for kind in self.kinds) / GB,
+                in_passing=self.passing / GB,
+                models={n: None if size is None else size / GB for n, size in self.models.items()},
+            ),
+            uncertainty=self.assumed.uncertainty,
+            assumptions={
+                name: Assumed(value=value, source=source)
                 for name, (value, source) in listed().items()
             },
-        }
+        )
 
 
-def _call_json(call: Calls) -> dict[str, Any]:
+def _summary(call: Calls) -> CallPrice:
     price = price_of(call.role, call.model)
-    return {
-        "role": call.role.lower(),
-        "model": call.model,
-        "requests": round(call.requests),
-        "prompt_tokens": round(call.prompt_tokens),
-        "completion_tokens": round(call.completion_tokens),
-        "usd_per_million": None if price is None else [price.prompt, price.completion],
-        "usd": call.usd,
-    }
+    return CallPrice(
+        role=call.role.lower(),
+        model=call.model,
+        requests=round(call.requests),
+        prompt_tokens=round(call.prompt_tokens),
+        completion_tokens=round(call.completion_tokens),
+        usd_per_million=None if price is None else (price.prompt, price.completion),
+        usd=call.usd,
+    )
 
 
 def price(

@@ -29,7 +29,7 @@ from harness.foreign import read_json
 from harness.registry.profile import Profile
 from harness.runtime.manifest import utc_now
 from harness.statistics.intervals import paired_difference
-from harness.strict import Strict
+from harness.strict import Output, Strict
 
 if TYPE_CHECKING:
     from harness.evaluation.scores import Evaluation
@@ -99,7 +99,7 @@ def is_judged(profile: Profile) -> bool:
     return not profile.in_embedded_world
 
 
-class Candidate(Strict):
+class Candidate(Output):
     """A judge whose word counts for a profile's benchmark once it is calibrated."""
 
     benchmark: str

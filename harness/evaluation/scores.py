@@ -23,7 +23,7 @@ from pydantic import Field
 
 from harness.errors import HarnessError, UserError
 from harness.statistics.intervals import mean_interval
-from harness.strict import Strict
+from harness.strict import Output
 
 FloatArray = npt.NDArray[np.float64]
 Interval = tuple[float, float] | None
@@ -90,7 +90,7 @@ class BenchmarkScore:
         return float(values.std(ddof=1) / np.sqrt(len(values)))
 
 
-class Summary(Strict):
+class Summary(Output):
     """One model's scores under one judge, as `harness evaluate --json` prints them."""
 
     benchmark: str

@@ -381,13 +381,13 @@ def _calibrations(profile: Profile) -> Iterator[Need]:
         what, of = f"calibration of {one.benchmark}", ""
         if one.successor_of is not None:
             what, of = f"{what} by {one.model}", f" --judge {one.model}"
-        if one.held is not None and one.held.passed:
-            yield Need(what, "met", one.held.text)
+        if one.calibration is not None and one.calibration.passed:
+            yield Need(what, "met", one.calibration.text)
             continue
         yield Need(
             what, "advised",
-            "not done, so that scores are reported as not calibrated" if one.held is None
-            else one.held.text,
+            "not done, so that scores are reported as not calibrated" if one.calibration is None
+            else one.calibration.text,
             f"type `harness calibrate --profile {profile.name} --benchmark {one.benchmark}{of}` "
             "with --data, --answers and --published",
         )  # fmt: skip

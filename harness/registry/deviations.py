@@ -26,7 +26,7 @@ from harness.registry.documents import (
 from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe
 from harness.registry.yaml_reader import Loc
-from harness.strict import Strict
+from harness.strict import Strict, models_in
 
 FILE = Path("experiments") / "deviations.yaml"
 """The file, below the project's folder."""
@@ -119,7 +119,7 @@ def value_in(profile: Profile, setting: str) -> tuple[str, Any]:
 def _recipe_default(parts: list[str]) -> Any:
     model: type[BaseModel] = Recipe
     for part in parts[:-1]:
-        model = _inside(model.model_fields[part].annotation)[0]
+        model = models_in(model.model_fields[part].annotation)[0]
     return model.model_fields[parts[-1]].get_default(call_default_factory=True)
 
 
@@ -160,17 +160,8 @@ def _unknown(setting: str) -> str | None:
         if part not in fields:
             return f"there is no setting `{setting}`{nearest(part, fields)}"
         annotation = fields[part].annotation
-        anything = any(get_origin(a) in (dict, Mapping) for a in (annotation, *_parts(annotation)))
-        models = _inside(annotation)
+        anything = any(
+            get_origin(a) in (dict, Mapping) for a in (annotation, *get_args(annotation))
+        )
+        models = models_in(annotation)
     return None
-
-
-def _parts(annotation: Any) -> tuple[Any, ...]:
-    return get_args(annotation)
-
-
-def _inside(annotation: Any) -> list[type[BaseModel]]:
-    """Return the models that an annotation speaks of."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for part in _parts(annotation) for model in _inside(part)]

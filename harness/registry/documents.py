@@ -13,11 +13,10 @@ import difflib
 import itertools
 import os
 import re
-import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin
+from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -25,6 +24,7 @@ from harness.errors import UserError
 from harness.foreign import in_a_line
 from harness.project import project_root
 from harness.registry.yaml_reader import Loc, YamlFault, load, read_text
+from harness.strict import models_in
 
 Declared = TypeVar("Declared", bound=BaseModel)
 
@@ -286,25 +286,15 @@ def _short(value: Any) -> str:
 
 def _keys_at(model: type[BaseModel], loc: Loc) -> list[str]:
     """Return the keys allowed at a place below a model."""
-    current: Any = model
+    models = [model]
     for part in loc:
-        current = _unwrapped(current)
-        if isinstance(current, type) and issubclass(current, BaseModel):
-            fields = {field.alias or name: field for name, field in current.model_fields.items()}
-            current = fields[str(part)].annotation if part in fields else None
-        elif get_origin(current) in (dict, Mapping):
-            current = get_args(current)[1]
-        elif get_args(current):
-            current = get_args(current)[0]
-    current = _unwrapped(current)
-    if isinstance(current, type) and issubclass(current, BaseModel):
-        return [field.alias or name for name, field in current.model_fields.items()]
-    return []
-
-
-def _unwrapped(annotation: Any) -> Any:
-    """Return the one type that is left of an optional one."""
-    if get_origin(annotation) in (Union, types.UnionType):
-        rest = [arg for arg in get_args(annotation) if arg is not type(None)]
-        return rest[0]
-    return annotation
+        named = [
+            field.annotation
+            for model in models
+            for name, field in model.model_fields.items()
+            if part == (field.alias or name)
+        ]
+        # An index, a mapping's key and the kind of a union name no field: they stay at the model.
+        models = [model for found in named for model in models_in(found)] if named else models
+    keys = (f.alias or name for model in models for name, f in model.model_fields.items())
+    return list(dict.fromkeys(keys))

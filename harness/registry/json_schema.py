@@ -36,29 +36,16 @@ def table_schema() -> dict[str, Any]:
     return _titled(schema, "A table of the paper")
 
 
-def claims_schema() -> dict[str, Any]:
-    """Return the JSON Schema of the file of claims that belong to no table."""
-    return _titled(FigureClaims.model_json_schema(), "Claims of figures and of the text")
-
-
-def deviations_schema() -> dict[str, Any]:
-    """Return the JSON Schema of the file of deviations."""
-    return _titled(Deviations.model_json_schema(), "Deviations and ambiguities")
-
-
-def profile_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a profile file."""
-    return _titled(Profile.model_json_schema(by_alias=True), "A profile")
-
-
 def schemas() -> dict[str, str]:
     """Return the text of each schema file by its name."""
     made = {
         "table.json": table_schema(),
         "figure.json": _titled(figure_schema(), "A figure of the paper"),
-        "claims.json": claims_schema(),
-        "deviations.json": deviations_schema(),
-        "profile.json": profile_schema(),
+        "claims.json": _titled(
+            FigureClaims.model_json_schema(), "Claims of figures and of the text"
+        ),
+        "deviations.json": _titled(Deviations.model_json_schema(), "Deviations and ambiguities"),
+        "profile.json": _titled(Profile.model_json_schema(), "A profile"),
     }
     return {name: json.dumps(schema, indent=2) + "\n" for name, schema in made.items()}
 

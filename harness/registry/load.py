@@ -31,7 +31,7 @@ from harness.registry.documents import (
     read_files,
     yaml_files,
 )
-from harness.registry.recipe import Recipe
+from harness.registry.recipe import Recipe, leaves
 from harness.registry.schema import Column, Row, Table
 from harness.registry.yaml_reader import Loc
 
@@ -209,7 +209,7 @@ def _cells(document: Document, table: Table, problems: list[Problem]) -> list[Ce
                     )
                 )
             cells.append((document, table, i, row, column, recipe))
-            matters = set(_leaves(recipe.canonical()))
+            matters = set(leaves(recipe.canonical()))
             used |= {(*place, *leaf) for place in places[: 1 if recipe.is_base else 3]
                      for leaf in matters}  # fmt: skip
     if whole:
@@ -223,22 +223,12 @@ def _unused(document: Document, table: Table, used: set[Loc]) -> Iterator[Proble
     blocks += [(("columns", j, "recipe"), c.recipe) for j, c in enumerate(table.columns)]
     blocks += [(("rows", i, "recipe"), row.recipe) for i, row in enumerate(table.rows)]
     for place, settings in blocks:
-        for leaf, value in _leaves(settings).items():
+        for leaf, value in leaves(settings).items():
             if (*place, *leaf) not in used and value is not None:
-                name = ".".join(str(part) for part in leaf)
+                name = ".".join(leaf)
                 yield document.problem(
                     (*place, *leaf), f"`{name}` changes nothing in the recipes it is set for"
                 )
-
-
-def _leaves(settings: Mapping[str, Any], prefix: Loc = ()) -> dict[Loc, Any]:
-    found: dict[Loc, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            found |= _leaves(value, (*prefix, key))
-        else:
-            found[(*prefix, key)] = value
-    return found
 
 
 def _repeated_tables(declared: Iterable[Declared]) -> Iterator[Problem]:

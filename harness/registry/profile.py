@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import Field, PrivateAttr, model_validator
 
 from harness.errors import UserError
-from harness.extensions import LOSSES, load_plugins
+from harness.extensions import CREATORS, LOSSES, load_plugins
 from harness.project import profiles_dir
 from harness.registry.documents import (
     Document,
@@ -34,10 +34,10 @@ from harness.registry.recipe import (
     Recipe,
     RewardRole,
     TrainMode,
+    leaves,
 )
 from harness.registry.schema import PROMPT_SCORES, Column, Id, Row, ScoreId, Table
 from harness.registry.training import Count, Hardware, Positive, Share, Training
-from harness.registry.yaml_reader import Loc
 from harness.strict import Strict
 
 
@@ -340,7 +340,14 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
             for role in dict.fromkeys(roles_of(recipe))
             if role in trained
         ]
-    need("evolving method", _methods(recipe, profile), profile.creator.methods)
+    methods = _methods(recipe, profile)
+    own = {method: added for method in methods if (added := CREATORS.added(method)) is not None}
+    need("evolving method", methods, [*profile.creator.methods, *own])
+    reasons += [
+        f"{name} has no model for the evolving method `{method}` to ask"
+        for method, added in own.items()
+        if added.options["asks"] and profile.creator.source == WORLD
+    ]
     if not recipe.is_online:
         need("iterations of the kind", recipe.chain, profile.arms)
         need("training mode", [recipe.train], profile.train_modes)
@@ -449,15 +456,7 @@ def sources(document: Document) -> dict[str, tuple[Any, str]]:
 
     Keys are dotted, as in `training.dpo.beta`; the source is empty where there is no comment.
     """
-    found: dict[str, tuple[Any, str]] = {}
-
-    def walk(value: Any, loc: Loc) -> None:
-        if isinstance(value, Mapping):
-            for key, item in value.items():
-                walk(item, (*loc, key))
-        else:
-            comment = document.comments.get(document.line(loc), "")
-            found[".".join(str(part) for part in loc)] = (value, comment)
-
-    walk(document.data, ())
-    return found
+    return {
+        ".".join(keys): (value, document.comments.get(document.line(keys), ""))
+        for keys, value in leaves(document.data).items()
+    }

@@ -25,7 +25,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from harness.extensions import LOSSES, METRICS
+from harness.extensions import CREATORS, LOSSES, METRICS
 from harness.strict import Strict
 
 ONLINE_ALGORITHMS: Final[tuple[str, ...]] = ("rloo", "oaif")
@@ -70,7 +70,7 @@ RewardRole = Literal[
 trained briefly, or on noisier preferences."""
 Metric = Annotated[str, OneOf(METRICS)]
 Sampling = Literal["weighted", "greedy"]
-Method = Literal["evol_instruct", "evol_quality", "evol_complexity", "self_instruct", "appendix_f"]
+Method = Annotated[str, OneOf(CREATORS)]
 
 
 class Creator(Strict):
@@ -419,15 +419,20 @@ def in_short(recipe: Recipe) -> str:
     return ", ".join(words)
 
 
-def flattened(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings with dotted keys, as in `creator.metric`."""
-    found: dict[str, Any] = {}
+def leaves(settings: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
+    """Return what stands in nested settings, by the keys that lead to it."""
+    found: dict[tuple[str, ...], Any] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            found |= flattened(value, f"{prefix}{key}.")
+            found |= {(key, *rest): leaf for rest, leaf in leaves(value).items()}
         else:
-            found[f"{prefix}{key}"] = value
+            found[(key,)] = value
     return found
+
+
+def flattened(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings with dotted keys, as in `creator.metric`."""
+    return {".".join(keys): value for keys, value in leaves(settings).items()}
 
 
 def as_text(value: Any) -> str:

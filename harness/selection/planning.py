@@ -10,7 +10,7 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from harness.cost.pricing import Limits, over_limits
+from harness.cost.pricing import Limits, PriceSummary, over_limits
 from harness.errors import HarnessError, UserError
 from harness.registry.profile import Profile
 from harness.runtime import (
@@ -78,7 +78,7 @@ class Summary(Output):
     estimated_s: float | None
     """Expected seconds until all is done; null where there is a price instead."""
     failures: list[Failure]
-    price: dict[str, Any] | None
+    price: PriceSummary | None
     """What is left costs; null at a profile that costs nothing."""
 
 
@@ -313,7 +313,7 @@ class RunPlan:
             "jobs": self.jobs,
             "estimated_s": None if left_s is None else round(left_s, 1),
             "failures": [_failure(stage, store) for stage in failed],
-            "price": None if price is None else price.as_json(),
+            "price": None if price is None else price.summary,
         }
 
     def run(

@@ -28,7 +28,7 @@ from harness.registry.documents import (
 )
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Id
-from harness.strict import Strict
+from harness.strict import Strict, models_in
 
 Scalar = bool | int | float | str | None
 """The value of one setting."""
@@ -261,15 +261,9 @@ def recipe_settings() -> list[str]:
 def _leaves(model: type[BaseModel], prefix: str) -> list[str]:
     found: list[str] = []
     for name, field in model.model_fields.items():
-        inner = _model_in(field.annotation)
-        found += _leaves(inner, f"{prefix}.{name}") if inner else [f"{prefix}.{name}"]
+        inner, path = models_in(field.annotation), f"{prefix}.{name}"
+        found += _leaves(inner[0], path) if inner else [path]
     return found
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the model that an annotation is or may be, None where it is none."""
-    candidates = [annotation, *getattr(annotation, "__args__", ())]
-    return next((a for a in candidates if isinstance(a, type) and issubclass(a, BaseModel)), None)
 
 
 def _wrong(sweep: Sweep, document: Document) -> Iterator[Problem]:

@@ -113,7 +113,7 @@ def test_a_model_of_unknown_shape_is_unknown_and_not_zero(
     unknown = {kind.kind for kind in found.kinds if kind.unknown}
     assert unknown == {"generate", "train", "answer"}
     assert found.models["somebody/own-model"] is None
-    assert not found.as_json()["gpu_hours"]["complete"]
+    assert not found.summary.gpu_hours.complete
     assert "cannot be held" in str(over_limits(found, Limits(gpu_hours=1e9)))
 
 
@@ -164,7 +164,7 @@ def test_without_gpus_there_are_no_gpu_hours(planner: Planner, paper: Profile) -
     bare = paper.model_copy(update={"priced_for": None})
     found = price(stages(planner), bare, hardware_of(bare))
     assert found.gpu_hours == 0.0
-    assert found.as_json()["hardware"] is None
+    assert found.summary.hardware is None
     assert found.usd > 0
     with pytest.raises(UserError, match="h100-80gb"):
         hardware_of(bare, "h100-80g")

@@ -37,7 +37,7 @@ from harness.evaluation.files import write_whole
 from harness.evaluation.scores import NOT_AVAILABLE, BenchmarkScore, Evaluation
 from harness.foreign import read_json, read_plain
 from harness.runtime.stage import Json, canonical_json, digest
-from harness.strict import Strict
+from harness.strict import Output, Strict
 
 BENCHMARK = "lm-eval"
 SCORER = "lm-evaluation-harness"
@@ -95,7 +95,7 @@ class PlannedTask(Strict):
     """What the paper leaves open, and the choice made."""
 
 
-class TaskPlan(Strict):
+class TaskPlan(Output):
     """What `harness evaluate lm-eval` would run."""
 
     benchmark: str

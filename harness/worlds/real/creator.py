@@ -63,6 +63,7 @@ from harness.registry.documents import (
 from harness.registry.yaml_reader import Loc
 from harness.runtime.stage import Json, canonical_json, digest
 from harness.strict import Strict
+from harness.worlds.own_creator import NoReplyError
 from harness.worlds.real.unusable import LIMITS, Limits, why_unusable
 
 IN_DEPTH = ("constraints", "deepening", "concretizing", "reasoning")
@@ -453,6 +454,19 @@ class ModelCreator:
             return CUT
         told = self.scheme.messages[method].replace(PROMPT, "\n")
         return why_unusable(text, parent, (told,), self.limits)
+
+
+def replied(generator: TextGenerator, message: str, rng: np.random.Generator) -> str:
+    """Return a model's reply to a message of an evolving method of the user's own.
+
+    Raises:
+        NoReplyError: The model refused, or its reply was cut off.
+    """
+    sample = int(rng.integers(SAMPLES))
+    written = generator.write([Message("user", message)], sample, "a rewrite by a plug-in")
+    if written.refused or written.cut:
+        raise NoReplyError(REFUSED if written.refused else CUT)
+    return written.text
 
 
 def at_once(client: Client, concurrency: int, done: Callable[[int], None] | None = None) -> Over:
