@@ -132,7 +132,7 @@ def run(
 
     report = run_sweep(order, shared, jobs, say, warn)
     if as_json:
-        print_json(report.as_json())
+        print_json(report.model_dump(mode="json"))
     else:
         _print(report)
         out.print(f"\nMore: harness sweep show {name} --publish (plots), harness ui (trials)")
@@ -150,7 +150,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show what a sweep has found: best trials, importances, Pareto front, and the winner."""
-    from harness.report.sweep_publication import publish_sweep
+    from harness.report.sweep import publish_sweep
     from harness.runtime import Store
     from harness.sweep.conduct import stored_report
 
@@ -164,7 +164,7 @@ def show(
         folder = publish_sweep(report, to.results_dir, allow_fewer=bool(to.fewer))
         note(f"published in {folder}")
     if as_json:
-        print_json(report.as_json())
+        print_json(report.model_dump(mode="json"))
     else:
         _print(report)
 

@@ -26,7 +26,7 @@ from harness.sweep.storage import is_there, open_storage
 from harness.sweep.study import find_study, point_of, trials_of
 from harness.sweep.winner import Final, final_runs, final_scores, run_final
 from harness.sweep.work import Order, Say, Worker
-from harness.tracking.trials import TrialTracker
+from harness.tracking import TrialTracker
 
 
 def shared_stages(sweep: Sweep, profile: Profile) -> list[Stage]:

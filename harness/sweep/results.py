@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from harness.registry.profile import Profile
 from harness.report.scores import Measured
-from harness.report.sweep import SweepObjective, SweepReport, SweepTrial
+from harness.report.sweep import SweepObjective, SweepReport, SweepTrial, winner_scores
 from harness.sweep.claims import counted
 from harness.sweep.declaration import Sweep
 from harness.sweep.notes import (
@@ -58,9 +58,10 @@ def report_of(
         profile=profile.name,
         scale=profile.scale,
         study=name,
-        space={path: parameter.values() for path, parameter in sweep.space.items()},
+        space={path: tuple(parameter.values()) for path, parameter in sweep.space.items()},
         objectives=tuple(
-            SweepObjective(o.name, o.measure, o.direction, o.unit) for o in sweep.objectives
+            SweepObjective(name=o.name, measure=o.measure, direction=o.direction, unit=o.unit)
+            for o in sweep.objectives
         ),
         sampler=f"{sweep.sampler.kind}, seed {sweep.sampler.seed}",
         pruner=None if sweep.pruner is None else f"{sweep.pruner.kind}, after each seed",
@@ -74,7 +75,9 @@ def report_of(
         winner=winner_of(sweep, trials),
         pareto=front if len(sweep.objectives) > 1 else None,
         importances=importances(sweep, study),
-        scores=tuple(profile.scores),
+        benchmarks=winner_scores(
+            measured or {}, sweep.name, sweep.result.seeds, tuple(profile.scores)
+        ),
         measured=measured or {},
     )
 

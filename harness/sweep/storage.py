@@ -23,7 +23,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from harness.errors import UserError
 from harness.foreign import read_plain
 from harness.runtime.files import explained
-from harness.tracking.secrets import shown, without_secrets
+from harness.tracking.connection import shown, without_secrets
 
 SQLITE_WAIT_S = 60
 """Seconds a writer waits for another one's transaction."""

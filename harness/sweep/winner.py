@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from harness.errors import HarnessError
 from harness.registry.profile import Profile
 from harness.report.scores import Key, Measured, grouped, read_rows
-from harness.report.winner import base_run, winner_run
+from harness.report.sweep import base_run, winner_run
 from harness.runtime import LocalEngine, Plan, Store
 from harness.sweep.declaration import Point, Sweep
 from harness.sweep.space import Candidate, base_candidate, candidate

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ from harness.sweep.space import candidate, shown
 from harness.sweep.storage import open_storage, sweep_lock
 from harness.sweep.study import open_study, point_of
 from harness.sweep.warm import WarmEngine
-from harness.tracking.secrets import shown as shown_uri
-from harness.tracking.trials import StudyName, TrialTracker
+from harness.tracking import StudyName, TrialTracker
+from harness.tracking.connection import shown as shown_uri
 from harness.trainer.plan import Run
 
 Say = Callable[[str], None]
@@ -255,7 +255,9 @@ class Worker:
         values = None if work.values is None else dict(zip(names, work.values, strict=True))
         failed = work.state == TrialState.FAIL
         failure = trial.user_attrs.get(FAILURE) if failed else None
-        line = replace(line, state=work.state.name.lower(), values=values, failure=failure)
+        line = line.model_copy(
+            update={"state": work.state.name.lower(), "values": values, "failure": failure}
+        )
         run_id = self._tracker.write(line, work.runs, work.profile)
         if run_id is not None and line.mlflow_run != run_id:
             trial.set_user_attr(MLFLOW_RUN, run_id)
