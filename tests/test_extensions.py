@@ -340,10 +340,11 @@ def test_an_evolving_method_that_asks_needs_a_model(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "`micro` has no model for the evolving method `harder` to ask" in done.stderr
     code = (
-        "import json, os, harness\n"
+        "import json, os, sys, harness\n"
         "import numpy as np\n"
+        f"sys.path.insert(0, {str(ROOT / 'tests' / 'evaluation')!r})\n"
+        "from judge_stand_in import StandIn, completion\n"
         "from harness.worlds.lookup import runtime_of\n"
-        "from harness.worlds.mock.server import StandIn, completion\n"
         f"plan = harness.load({str(own)!r}, 'paper', seeds=[0]).plan()\n"
         "(s,) = [stage.settings for stage in plan.stages if stage.kind == 'evolve']\n"
         "replies = iter(['Prove that 2 and 2 are 4.', 'Sorry, I cannot help with this request.'])\n"

@@ -191,10 +191,8 @@ def _check_numbers(trials: int | None, jobs: int) -> None:
 def _order(sweep: Sweep, profile: Profile, trials: int | None, storage: str | None) -> Order:
     """Return what the processes of a sweep are to do."""
     from harness.runtime import Plan
-    from harness.sweep.objective import validation_runs
-    from harness.sweep.space import base_candidate
-    from harness.sweep.storage import default_storage
-    from harness.sweep.study import study_name
+    from harness.sweep.space import base_candidate, validation_runs
+    from harness.sweep.study import default_storage, study_name
     from harness.sweep.work import Order
     from harness.trainer.execution import EXPECTED_S, needed_modules
     from harness.trainer.steps import FUNCTIONS

@@ -153,7 +153,7 @@ class RealWorld(World):
         templates = load_scheme(scheme, Path(model.templates) if model.templates else None)
         return {
             "creator": f"{model.source}/{scheme}@{templates.digest[:DIGITS]}",
-            "rewriting": {**rewriting, "templates": templates.as_json()},
+            "rewriting": {**rewriting, "templates": templates.model_dump()},
         }
 
     def tree_scorer(self, online: Online) -> dict[str, Json]:
@@ -356,7 +356,7 @@ class RealRuntime:
         client = access.client()
         generator = EndpointGenerator(client, model, spelled["sampling"])
         creator = (
-            ModelCreator(generator, Scheme.from_json(spelled["templates"]))
+            ModelCreator(generator, Scheme.model_validate(spelled["templates"]))
             if own is None
             else OwnCreator(own, why_unusable, partial(replied, generator))
         )
