@@ -29,6 +29,9 @@ OUTPUTS = {
     "validate": ("harness.overview:Validation",),
     "plan": ("harness.selection.planning:PlanSummary", "harness.selection.planning:GroupSummary"),
     "why": ("harness.selection.why:Explanation",),
+    "report": ("harness.report.model:Cells", "harness.report.figures.report:FigureReport"),
+    "claims": ("harness.report.model:Verdicts",),
+    "verify": ("harness.report.verify:Verified", "harness.report.verify:Different"),
     "doctor": ("harness.preflight.needs:Doctor", "harness.preflight.needs:Readiness"),
     "prompts": ("harness.preflight.checks:PromptPool",),
     "evaluate": (

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.report import view
-from harness.report.cells import Cell
+from harness.report.model import Cell, Report
 from harness.report.publication import dumps
-from harness.report.report import Report
 from harness.report.view_details import detail_blocks
 from harness.report.view_study import study_blocks
 
@@ -71,7 +70,7 @@ def _parts(report: Report, details: bool) -> Iterator[RenderableType]:
     yield names_and_texts(view.facts(report))
     for block in [*view.blocks(report), *study_blocks(report)]:
         yield from block_lines(block)
-    reasons = view.failures(report)
+    reasons = report.failures
     if reasons:
         yield Text("\nMissing", style="bold")
         yield from (Padding(Text(reason, style="red"), (0, 0, 0, 2)) for reason in reasons)
@@ -141,7 +140,7 @@ def as_markdown(report: Report) -> str:
         heading=view.heading(report),
         facts=view.facts(report),
         blocks=[*view.blocks(report), *study_blocks(report)],
-        failures=view.failures(report),
+        failures=report.failures,
         details=detail_blocks(report),
         figures=view.figures(report),
         groups=view.assumption_groups(report),

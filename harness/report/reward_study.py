@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.registry.profile import benchmark_of
-from harness.report.cells import Failures, State
-from harness.report.creation import mean_if_whole
+from harness.report.cells import Failures
+from harness.report.model import Agreement, Correlation, State, StudiedModel, Study, WithInterval
 from harness.report.origin import stage_summary
+from harness.report.rows import mean_if_whole
 from harness.report.scores import (
     Measured,
     grouped,
@@ -32,13 +33,9 @@ from harness.worlds.protocol import ACCURACY, BEST_OF_N
 
 if TYPE_CHECKING:
     from harness.statistics import ScoreMatrix
-    from harness.statistics.rank_correlation import RankCorrelation
     from harness.trainer.runs import TableRuns
 
 MEASURES = ("accuracy", "best_of_n", "gain")
-WithInterval = tuple[float, float, float]
-"""A mean, and the lower and the upper end of its 95% interval."""
-
 PAIRS = (("accuracy", "gain"), ("accuracy", "best_of_n"), ("best_of_n", "gain"))
 """The measures that are correlated."""
 
@@ -58,98 +55,6 @@ class Place:
     model: str
     run: str
     baseline: str
-
-
-@dataclass(frozen=True)
-class StudiedModel:
-    """One reward model.
-
-    Attributes:
-        row: Id of the row whose policy was trained on it.
-        model: Its role.
-        run: Id of the row's run.
-        baseline: Id of the run that the gain is over.
-        state: As a cell's.
-        done: Seeds whose gain and best of n are there.
-        measures: Each of `MEASURES` with the ends of its 95% interval; None while any is missing.
-            The interval of the accuracy is over held-out pairs, those of the others are over seeds
-            and prompts. The gain is in the unit of the study's column.
-    """
-
-    row: str
-    model: str
-    run: str
-    baseline: str
-    state: State
-    done: int
-    measures: Mapping[str, WithInterval] | None = None
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """How alike two measures rank the reward models.
-
-    Attributes:
-        first: One of `MEASURES`.
-        second: Another one.
-        found: Their rank correlation; None where there is none.
-    """
-
-    first: str
-    second: str
-    found: RankCorrelation | None = None
-
-
-@dataclass(frozen=True)
-class Study:
-    """What a study of reward models found.
-
-    Attributes:
-        column: The column whose gains are ranked.
-        score: The per-prompt score it reads.
-        n: Answers that the best is chosen from.
-        seeds: Root seeds asked for.
-        models: The reward models, in order of the rows.
-        agreements: The rank correlations.
-        mean_answer: Mean oracle score of all answers, where a reward model that chooses blindly
-            would come out; None while it is not known.
-        best_by_oracle: Mean oracle score of the oracle's own best of n.
-    """
-
-    column: str
-    score: str
-    n: int
-    seeds: tuple[int, ...]
-    models: tuple[StudiedModel, ...]
-    agreements: tuple[Agreement, ...]
-    mean_answer: float | None
-    best_by_oracle: float | None
-
-    @property
-    def whole(self) -> bool:
-        """Whether every reward model has its numbers."""
-        return all(model.measures is not None for model in self.models)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the findings as JSON data."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Study:
-        """Return the study that `as_json` wrote.
-
-        Raises:
-            KeyError, TypeError: it was written in another form.
-        """
-        from harness.statistics.rank_correlation import RankCorrelation
-
-        models = (StudiedModel(**{**m, "measures": _tuples(m["measures"])}) for m in data["models"])
-        agreements = (
-            Agreement(a["first"], a["second"], a["found"] and RankCorrelation(**a["found"]))
-            for a in data["agreements"]
-        )
-        own = {"models": models, "agreements": agreements, "seeds": data["seeds"]}
-        return cls(**{**data, **{name: tuple(values) for name, values in own.items()}})
 
 
 def read_study(table_runs: TableRuns, store: Store) -> Measured:
@@ -260,20 +165,17 @@ def computed(
         for measure in MEASURES:
             matrices[measure].append(values[measure])
     if len(matrices["gain"]) < len(places) or len(seeds) == 1:
-        return tuple(models), tuple(Agreement(*pair) for pair in PAIRS)
+        nothing = (Agreement(first=first, second=second) for first, second in PAIRS)
+        return tuple(models), tuple(nothing)
     return tuple(models), tuple(_agreements(matrices))
 
 
-def recomputed(published: Mapping[str, Any], measured: Measured) -> dict[str, Any]:
+def recomputed(published: Study, measured: Measured) -> Study:
     """Return a published study with its numbers computed again from the published values."""
-    known = [Place(**{f: m[f] for f in Place.__dataclass_fields__}) for m in published["models"]]
-    states = {model["row"]: (model["state"], model["done"]) for model in published["models"]}
-    found = computed(measured, known, states, published["seeds"], published["score"])
-    return {
-        **published,
-        "models": [asdict(model) for model in found[0]],
-        "agreements": [asdict(agreement) for agreement in found[1]],
-    }
+    known = [Place(m.row, m.model, m.run, m.baseline) for m in published.models]
+    states = {model.row: (model.state, model.done) for model in published.models}
+    models, agreements = computed(measured, known, states, published.seeds, published.score)
+    return published.model_copy(update={"models": models, "agreements": agreements})
 
 
 def _matrices(
@@ -308,19 +210,15 @@ def _numbers(values: ScoreMatrix) -> WithInterval:
     return found.mean, found.low, found.high
 
 
-def _tuples(measures: Mapping[str, Sequence[float]] | None) -> dict[str, WithInterval] | None:
-    if measures is None:
-        return None
-    return {name: (mean, low, high) for name, (mean, low, high) in measures.items()}
-
-
 def _agreements(matrices: Mapping[str, Sequence[ScoreMatrix]]) -> list[Agreement]:
     from harness.statistics.rank_correlation import rank_correlation
 
-    return [
-        Agreement(first, second, rank_correlation(matrices[first], matrices[second]))
-        for first, second in PAIRS
-    ]
+    agreements = []
+    for first, second in PAIRS:
+        found = rank_correlation(matrices[first], matrices[second])
+        correlation = None if found is None else Correlation(**vars(found))
+        agreements.append(Agreement(first=first, second=second, found=correlation))
+    return agreements
 
 
 def _state(

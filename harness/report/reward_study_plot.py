@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.report.reward_study import PAIRS, Study
+from harness.report.model import Study
+from harness.report.reward_study import PAIRS
 
 _AXES = {"accuracy": "accuracy on held-out pairs", "best_of_n": "best of {n} (oracle score)"}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.report.report import Report
-from harness.report.reward_study import MEASURES, Study
+from harness.report.model import Report, Study
+from harness.report.reward_study import MEASURES
 from harness.report.view import (
     APPLIES_NOT,
     NO_COMPARISON,

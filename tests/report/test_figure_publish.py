@@ -128,7 +128,7 @@ def test_a_page_of_the_store_has_no_published_figure(
     Figures 9, 10 and 12 are drawn from rows of table 4, figure 3 from tables that are not here.
     """
     # The toy stages hold no prompts whose distances the table could show.
-    monkeypatch.setattr("harness.report.report.prompt_distances", lambda *_: ())
+    monkeypatch.setattr("harness.report.build.prompt_distances", lambda *_: ())
     report = report_of("figure10")
     publish_figure(report, tmp_path)
     tables, figures = declared()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,9 @@ from toy_page import RUN, write_judgments, write_lineage, write_training
 from toy_tables import DECLARATION, toy_runs, write_all
 
 from harness.registry.claims import Claim
-from harness.report.cells import Cell, build_cells
-from harness.report.costs import Costs
-from harness.report.creation import creator_stages
+from harness.report.build import build_report
+from harness.report.cells import build_cells
+from harness.report.model import Cell, Report
 from harness.report.page.answers import judged_answers
 from harness.report.page.claims import margins
 from harness.report.page.drawing import Axis, axis_of, draw
@@ -22,7 +21,7 @@ from harness.report.page.examples import offline_lineages
 from harness.report.page.finding import finding
 from harness.report.page.pictures import beside, published
 from harness.report.page.text import ticked_parts, visible
-from harness.report.report import Report, assemble
+from harness.report.rows import Costs, creator_stages
 from harness.report.scores import read_scores
 from harness.report.verdicts import Evidence, judge
 from harness.report.view import label_parts
@@ -51,7 +50,7 @@ def said_of(runs: TableRuns, store: Store) -> str:
     """Return the finding of a table."""
     measured = read_scores(runs, store)
     cells = build_cells(runs, store, measured)
-    report: Report = assemble(runs, cells, store)
+    report: Report = build_report(runs, store, cells=cells)
     return finding(report, judge(Evidence.of(runs.table, cells, measured)))
 
 
@@ -104,7 +103,7 @@ def test_a_finding_tells_better_from_worse_by_the_column(
     table = deepcopy(DECLARATION)
     table["columns"][0]["direction"] = direction
     runs = toy_runs(table=table)
-    report = assemble(runs, build_cells(runs, store), store)
+    report = build_report(runs, store)
     sign = -1 if direction == "lower" else 1
     gains = dict(zip(("base", "eva-uniform", "eva-a_min"), sides, strict=True))
     cells = []
@@ -112,11 +111,10 @@ def test_a_finding_tells_better_from_worse_by_the_column(
         side = gains.get(known.row)
         if known.column == "ah_wr" and side is not None:
             gain = 2.0 * side * sign
-            known = replace(
-                known, mean=50.0, gain=gain, gain_ci_low=gain - 1, gain_ci_high=gain + 1
-            )
+            numbers = {"gain": gain, "gain_ci_low": gain - 1, "gain_ci_high": gain + 1}
+            known = known.model_copy(update={"mean": 50.0, **numbers})
         cells.append(known)
-    found = finding(replace(report, cells=tuple(cells)), [])
+    found = finding(report.model_copy(update={"cells": tuple(cells)}), [])
     assert found == f"In Arena-Hard v0.1, WR (%), {said}"
 
 
@@ -164,10 +162,11 @@ def test_margins_are_counted_by_their_size_and_called_ours() -> None:
 
 
 def cell(gain: float | None = None, half: float = 0.0, paper: float | None = None) -> Cell:
-    nothing: dict[str, Any] = dict.fromkeys(Cell.__dataclass_fields__)
     low, high = (None, None) if gain is None else (gain - half, gain + half)
     fields = {"gain": gain, "gain_ci_low": low, "gain_ci_high": high, "paper_gain": paper}
-    return Cell(**nothing | fields)
+    return Cell(
+        table="t", row="r", column="c", profile="micro", scale="toy", seeds=(), state="ok", **fields
+    )
 
 
 def test_an_axis_holds_every_end_and_zero() -> None:
@@ -317,8 +316,11 @@ def test_a_row_costs_what_all_stages_behind_it_cost(store: Store) -> None:
 def test_costs_in_words(store: Store) -> None:
     runs = toy_runs(seeds=[0])
     write_training(store, runs)
-    costs = [replace(c, seconds=120.0) if c.state == "ok" else c for c in Costs(store).of(runs)]
-    report = assemble(runs, build_cells(runs, store), store)
+    costs = [
+        c.model_copy(update={"seconds": 120.0}) if c.state == "ok" else c
+        for c in Costs(store).of(runs)
+    ]
+    report = build_report(runs, store)
     rows = {row[0]: row[1:] for row in cost_block(report, costs).rows}
     assert rows["θ_0: SFT"] == ("not trained", "–", "–", "–", "–", "–")
     assert rows["θ_{0→1}: DPO"] == ("2.0 min", "–", "2", "18", "63", "0")

@@ -108,7 +108,7 @@ def test_one_recipe_under_two_names_is_dealt_from_every_published_table() -> Non
     """Measures of reward models, which a study publishes beside its scores, are none of them."""
     for folder in FOLDERS:
         published = read_published(folder)
-        seeds = published.report["seeds"]
+        seeds = published.report.seeds
         dealt = one_recipe_twice(published.measured, seeds, deals=1, root=0)
         assert bool(dealt) == (len(seeds) >= 4)
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from harness.registry.claims import Claim, Compare, Qualitative, places
 from harness.report import view
 from harness.report.claims import Line, line
+from harness.report.model import Report, Verdict
 from harness.report.page.contents import Contents
-from harness.report.report import Report
-from harness.report.verdicts import Verdict
 
 
 @dataclass(frozen=True)

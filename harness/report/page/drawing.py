@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.report.cells import Cell
+from harness.report.model import Cell
 from harness.report.view import signed
 
 MARGIN = 0.06

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.registry.claims import Qualitative, places
-from harness.report.creation import creator_stages
 from harness.report.origin import made_by
+from harness.report.rows import creator_stages
 from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from harness.registry.deviations import deviations
 from harness.registry.profile import Profile
 from harness.registry.schema import Table
 from harness.report import error_rates
+from harness.report.build import with_all_rows, without_runs
 from harness.report.claims import judge_figures, judge_published
-from harness.report.costs import RowCost
-from harness.report.page.contents import Contents, Section, with_all_rows, without_runs
+from harness.report.page.contents import Contents, Section
 from harness.report.page.pictures import beside, published
 from harness.report.page.provenance import Traces, trace_published
-from harness.report.publish import Published, read_published, restored
+from harness.report.publish import read_published
 from harness.report.verdicts import judge_without
 
 NOT_PUBLISHED = "not published at this profile"
@@ -58,22 +58,14 @@ def _section(table: Table, profile: Profile, folder: Path, traces: Traces) -> Se
     if not folder.is_dir():
         verdicts = tuple(judge_without(table, profile.scale, f"`{table.id}` is {NOT_PUBLISHED}"))
         absent = {row.id: NOT_PUBLISHED for row in table.rows}
-        return Section(without_runs(table, profile, ()), verdicts, absent, None, (), ())
+        return Section(without_runs(table, profile, ()), verdicts, absent, ())
     found = read_published(folder)
     trace_published(found, profile, traces)
-    report = restored(found, table, profile)
+    report = found.report.beside(table, profile)
     shown = {row.id for row in report.rows}
     return Section(
         report=with_all_rows(report),
         verdicts=tuple(judge_published(table, found)),
         absent={row.id: NOT_PUBLISHED for row in table.rows if row.id not in shown},
-        costs=_costs(found),
         pictures=tuple(beside(folder)),
-        failures=tuple(found.report["failures"]),
     )
-
-
-def _costs(found: Published) -> tuple[RowCost, ...] | None:
-    """Return what rows cost, None where that was not published."""
-    costs = found.report.get("costs")
-    return None if costs is None else tuple(RowCost(**cost) for cost in costs)

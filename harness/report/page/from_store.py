@@ -11,17 +11,17 @@ from harness.registry.deviations import deviations
 from harness.registry.figures import Figure
 from harness.registry.profile import Profile
 from harness.registry.schema import Table
-from harness.report import error_rates, view
+from harness.report import error_rates
+from harness.report.build import build_report, with_all_rows, without_runs
 from harness.report.cells import build_cells
 from harness.report.claims import judge_figures, judge_runs, lacking_rows
-from harness.report.costs import Costs
 from harness.report.figures.report import assemble_figure
 from harness.report.page.answers import judged_answers
-from harness.report.page.contents import Contents, Section, with_all_rows, without_runs
+from harness.report.page.contents import Contents, Section
 from harness.report.page.examples import offline_lineages, online_lineage
 from harness.report.page.pictures import Picture, drawn, drawn_figure
 from harness.report.page.provenance import Traces, trace_store
-from harness.report.report import assemble
+from harness.report.rows import Costs
 from harness.report.scores import read_scores
 from harness.report.verdicts import judge_without
 from harness.runtime import Store
@@ -133,14 +133,12 @@ def runnable(
 def _section(runs: TableRuns, store: Store, costs: Costs, lacking: dict[str, str]) -> Section:
     measured = read_scores(runs, store)
     cells = build_cells(runs, store, measured)
-    report = assemble(runs, cells, store, measured=measured)
+    report = build_report(runs, store, cells=cells, measured=measured, costs=costs)
     return Section(
         report=with_all_rows(report),
         verdicts=tuple(judge_runs(runs, store, lacking, cells, measured)),
         absent=lacking,
-        costs=tuple(costs.of(runs)),
         pictures=tuple(drawn(report)),
-        failures=tuple(view.failures(report)),
     )
 
 
@@ -149,7 +147,7 @@ def _unrunnable(
 ) -> Section:
     reason = lacking[table.rows[0].id]
     verdicts = tuple(judge_without(table, profile.scale, reason))
-    return Section(without_runs(table, profile, seeds), verdicts, lacking, None, (), ())
+    return Section(without_runs(table, profile, seeds), verdicts, lacking, ())
 
 
 def _first(found: Iterable[list[Example]]) -> tuple[Example, ...]:

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.registry.schema import Column, Row
+from harness.registry.schema import Column
 from harness.report import view
-from harness.report.cells import Cell
+from harness.report.model import Cell, Report, ReportRow
 from harness.report.page.contents import Section
 from harness.report.page.drawing import Axis, Drawing, axis_of, draw
 from harness.report.page.finding import finding
 from harness.report.page.provenance import SeedTrace, Traces
-from harness.report.report import Report
 from harness.report.view_details import cost_block, detail_blocks
 from harness.report.view_study import study_blocks
 
@@ -144,7 +143,7 @@ def table_layout(section: Section, traces: Traces) -> TableLayout:
         study=study_blocks(report),
         summary=view.summary_block(report),
         details=detail_blocks(report) if section.has_numbers else [],
-        cost=None if section.costs is None else cost_block(report, section.costs),
+        cost=None if report.costs is None else cost_block(report, report.costs),
         absent=_absent(section.absent),
         section=section,
     )
@@ -184,7 +183,7 @@ def _blocks(report: Report, traces: Traces) -> list[ColumnBlock]:
             Line(
                 row=row.id,
                 label=name,
-                reading=row.reading,
+                reading=report.table.row(row.id).reading,
                 figures=tuple(figures),
                 has_number=cell.mean is not None,
                 drawing=_drawing(cell, axis, decimals),
@@ -204,9 +203,9 @@ def _drawing(cell: Cell, axis: Axis | None, decimals: int) -> Drawing | None:
     return draw(cell, axis, decimals)
 
 
-def _card(report: Report, row: Row, column: Column, cell: Cell, traces: Traces) -> Card:
+def _card(report: Report, row: ReportRow, column: Column, cell: Cell, traces: Traces) -> Card:
     """Return where the numbers of a cell come from."""
-    run_id = row.run_id(column)
+    run_id = row.runs[column.id]
     trace = traces.get(run_id)
     facts = [("state", view.state(cell))]
     if cell.mean is not None:

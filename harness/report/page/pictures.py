@@ -23,9 +23,9 @@ from harness.report import view
 from harness.report.curves import draw_curves
 from harness.report.figures.drawing import picture
 from harness.report.figures.report import FigureReport
+from harness.report.model import Report
 from harness.report.publication import PAGE, REPORT
 from harness.report.publish import is_table
-from harness.report.report import Report
 from harness.report.reward_study_plot import draw_study
 
 _HEADING = re.compile(r"^# +(.+)$", re.MULTILINE)
