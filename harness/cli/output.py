@@ -29,8 +29,17 @@ OUTPUTS = {
     "validate": ("harness.overview:Validation",),
     "plan": ("harness.selection.planning:PlanSummary", "harness.selection.planning:GroupSummary"),
     "why": ("harness.selection.why:Explanation",),
+    "report": ("harness.report.model:Cells", "harness.report.figures.report:FigureReport"),
+    "claims": ("harness.report.model:Verdicts",),
+    "verify": ("harness.report.verify:Verified", "harness.report.verify:Different"),
     "doctor": ("harness.preflight.needs:Doctor", "harness.preflight.needs:Readiness"),
     "prompts": ("harness.preflight.checks:PromptPool",),
+    "evaluate": (
+        "harness.benchmarking.live:Summaries",
+        "harness.benchmarking.live:EvaluationPlan",
+        "harness.evaluation.benchmarks.lm_eval:TaskPlan",
+    ),
+    "calibrate": ("harness.evaluation.calibration:Candidates",),
     "engine check": ("harness.preflight.checks:EngineCheck",),
 }
 """The models of what each verb prints with `--json`, as `module:attribute`."""

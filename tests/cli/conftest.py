@@ -101,6 +101,23 @@ def call() -> Callable[..., Any]:
     return run
 
 
+MODELS: dict[str, Any] = {
+    "figure": FigureReport,
+    "sweep": SweepReport,
+    "sweep_list": list[ListedSweep],
+}
+"""What commands print that `harness --json-schema` does not name."""
+
+
+def _schema(name: str) -> Any:
+    if name in MODELS:
+        return TypeAdapter(MODELS[name]).json_schema(mode="serialization")
+    if name in OUTPUTS:
+        return json_schema(name)
+    folder = Path(harness.cli.__file__).parent
+    return json.loads((folder / "schemas" / f"{name}.json").read_text(encoding="utf-8"))
+
+
 @pytest.fixture
 def says(call: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that returns a command's JSON, held against its schema."""
@@ -113,25 +130,6 @@ def says(call: Callable[..., Any]) -> Callable[..., Any]:
         return found
 
     return run
-
-
-MODELS: dict[str, Any] = {
-    "figure": FigureReport,
-    "sweep": SweepReport,
-    "sweep_list": list[ListedSweep],
-}
-"""What commands print that `harness --json-schema` does not name."""
-
-
-def _schema(name: str) -> dict[str, Any]:
-    """Return the schema of a command's JSON, made from its model where it has one."""
-    if name in OUTPUTS:
-        return json_schema(name)
-    if name in MODELS:
-        return TypeAdapter(MODELS[name]).json_schema(mode="serialization")
-    folder = Path(harness.report.__file__ if name == "report" else harness.cli.__file__).parent
-    found: dict[str, Any] = json.loads((folder / "schemas" / f"{name}.json").read_text("utf-8"))
-    return found
 
 
 @pytest.fixture
