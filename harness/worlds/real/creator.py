@@ -42,9 +42,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-import numpy as np
 from pydantic import model_validator
 
 from harness.endpoint.budget import tokens_of
@@ -64,6 +63,9 @@ from harness.registry.yaml_reader import Loc
 from harness.runtime.stage import Json, canonical_json, digest
 from harness.strict import Strict
 from harness.worlds.real.unusable import LIMITS, Limits, why_unusable
+
+if TYPE_CHECKING:
+    import numpy as np
 
 IN_DEPTH = ("constraints", "deepening", "concretizing", "reasoning")
 
