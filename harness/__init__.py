@@ -23,6 +23,7 @@ __all__ = [
     "RunPlan",
     "Selection",
     "UserError",
+    "creator",
     "evaluate",
     "list_profiles",
     "list_tables",
@@ -38,6 +39,7 @@ _HOMES = {
     "RunPlan": "harness.selection.planning",
     "Selection": "harness.selection.selection",
     "UserError": "harness.errors",
+    "creator": "harness.extensions",
     "loss": "harness.extensions",
     "metric": "harness.extensions",
 }
@@ -46,7 +48,7 @@ _HOMES = {
 if TYPE_CHECKING:
     from harness.api import evaluate, list_profiles, list_tables, load, verify
     from harness.errors import HarnessError, UserError
-    from harness.extensions import loss, metric
+    from harness.extensions import creator, loss, metric
     from harness.selection.planning import RunPlan
     from harness.selection.reporting import Report
     from harness.selection.selection import Selection

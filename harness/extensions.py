@@ -166,6 +166,17 @@ LOSSES = Extensible(
 """The algorithms that train on pairs; see `loss`."""
 
 
+CREATORS = Extensible(
+    "evolving method",
+    # Each world has its own way of rewriting by these; what each does to a prompt stands here.
+    dict.fromkeys(
+        ("evol_instruct", "evol_quality", "evol_complexity", "self_instruct", "appendix_f"),
+        "harness.worlds.real.creator:METHODS",
+    ),
+)
+"""How the creator rewrites prompts; see `creator`."""
+
+
 def metric(name: str, *, version: str, inverse: bool = False) -> Callable[[Thing], Thing]:
     """Return a decorator that adds an informativeness metric.
 
@@ -205,6 +216,31 @@ def loss(name: str, *, version: str, like: str = "dpo") -> Callable[[Thing], Thi
             f"{', '.join(LOSSES.shipped)}."
         )
     return LOSSES.register(name, version, like=like)
+
+
+def creator(
+    name: str, *, version: str, asks: bool = False, chained: bool = True
+) -> Callable[[Thing], Thing]:
+    """Return a decorator that adds an evolving method: how a prompt is rewritten.
+
+    The function takes a prompt and a `numpy.random.Generator`, from which all its randomness comes,
+    and returns the new prompt, or None where it has none. One that asks a model takes a third
+    argument, `write`: it gives a message to the profile's creator model and returns the reply. What
+    it returns is looked at by the world's rules for unusable rewrites, and an unusable one is tried
+    again. It may be called from several threads. It is used as `creator.method` in recipes, at
+    every profile that has what it needs.
+
+    Args:
+        name: Its name in recipes.
+        version: Its version; change it when the function's meaning changes.
+        asks: Whether it asks a model.
+        chained: Whether each rewrite of a prompt starts from the one before; else all start from
+            the prompt itself.
+
+    Raises:
+        UserError: The name is taken.
+    """
+    return CREATORS.register(name, version, asks=asks, chained=chained)
 
 
 _LOADED: dict[str, ModuleType | None] = {}

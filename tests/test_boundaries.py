@@ -29,7 +29,8 @@ LAYERS = (
     {"inference"},  # has what `models` loads answer, by whatever engine
     {"training", "worlds"},  # train what `models` loads; answer for what a profile names
     {"trainer"},  # turns recipes into stages that call all of the above
-    {"report", "tracking", "cost"},
+    {"report", "cost"},
+    {"tracking"},  # shows in MLflow what the store and the reports hold
     {"preflight"},
     {"selection", "benchmarking"},
     {"sweep", "export"},

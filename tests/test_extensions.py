@@ -36,6 +36,24 @@ def ipo():
 """
 
 
+CREATOR = """
+import harness
+
+@harness.creator("other_item", version="{version}")
+def other_item(prompt, rng):
+    words = prompt.split()
+    items = [place for place, word in enumerate(words) if word.isdigit()]
+    if not items:
+        return None
+    words[rng.choice(items)] = str(rng.integers(10))
+    return " ".join(words)
+
+@harness.creator("harder", version="1", asks=True, chained=False)
+def harder(prompt, rng, write):
+    return write("Make it harder: " + prompt)
+"""
+
+
 def python(code: str, folder: Path, *plugins: Path) -> str:
     """Run code in a process with plug-ins, and return what it prints."""
     environment = {
@@ -188,3 +206,77 @@ def test_a_plugin_that_is_wrong_is_one_sentence(tmp_path: Path) -> None:
         assert done.returncode == code, done.stderr
         assert words in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_an_evolving_method_of_ones_own_rewrites(tmp_path: Path) -> None:
+    """Of a tiny run, planned with the plug-in's version: each rewrite differs in one digit."""
+    shipped = (ROOT / "harness" / "profiles" / "micro.yaml").read_text(encoding="utf-8")
+    profile = tmp_path / "tiny.yaml"
+    profile.write_text(
+        shipped.replace("name: micro\n", "name: tiny\n", 1).replace("x: 1000 ", "x: 16 ", 1),
+        encoding="utf-8",
+    )
+    own = table(tmp_path, "other_table", "creator: {method: other_item, fraction: 0.5}")
+    code = (
+        "import json, harness\n"
+        "from pathlib import Path\n"
+        "from harness.runtime import LocalEngine, Plan, Store\n"
+        "from harness.trainer.steps import FUNCTIONS\n"
+        "from harness.worlds.stage_io import read_rows\n"
+        f"plan = harness.load({str(own)!r}, {str(profile)!r}, seeds=[0]).plan()\n"
+        "(evolve,) = [stage for stage in plan.stages if stage.kind == 'evolve']\n"
+        f"store = Store(Path({str(tmp_path)!r}) / 'store')\n"
+        f"outcome = LocalEngine(store, FUNCTIONS, Path({str(tmp_path)!r}), jobs=1).run("
+        "Plan([evolve]))\n"
+        "assert outcome.ok, outcome.failed\n"
+        "folder = store.open(evolve.fingerprint)\n"
+        "asked = store.open(evolve.inputs['selected'].fingerprint)\n"
+        "print(json.dumps([evolve.settings['creator_plugin'],"
+        " read_rows(asked / 'selected.parquet'), read_rows(folder / 'prompts.parquet'),"
+        " json.loads((folder / 'summary.json').read_text())]))"
+    )
+    printed = python(code, tmp_path, plugin(tmp_path, CREATOR.format(version="2")))
+    settings, selected, children, summary = json.loads(printed)
+    assert settings == {"name": "mine", "version": "2"}
+    texts = {row["prompt_id"]: row["prompt"] for row in [*selected, *children]}
+    assert len(children) > 16
+    for child in children:
+        assert child["method"] == "other_item"
+        before, after = texts[child["parent_id"]].split(), child["prompt"].split()
+        changed = [(a, b) for a, b in zip(before, after, strict=True) if a != b]
+        assert len(changed) == 1
+        assert all(word.isdigit() for pair in changed for word in pair)
+    assert set(summary["unusable"]) <= {"none", "unchanged"}
+
+
+def test_an_evolving_method_that_asks_needs_a_model(tmp_path: Path) -> None:
+    """The embedded world has none; at an endpoint a refusal is an unusable rewrite."""
+    own = table(tmp_path, "harder_table", "creator: {method: harder}")
+    mine = plugin(tmp_path, CREATOR.format(version="1"))
+    done = harness(tmp_path, "--plugin", str(mine), "plan", str(own))
+    assert done.returncode == 2
+    assert "`micro` has no model for the evolving method `harder` to ask" in done.stderr
+    code = (
+        "import json, os, sys, harness\n"
+        "import numpy as np\n"
+        f"sys.path.insert(0, {str(ROOT / 'tests' / 'evaluation')!r})\n"
+        "from judge_stand_in import StandIn, completion\n"
+        "from harness.worlds.lookup import runtime_of\n"
+        f"plan = harness.load({str(own)!r}, 'paper', seeds=[0]).plan()\n"
+        "(s,) = [stage.settings for stage in plan.stages if stage.kind == 'evolve']\n"
+        "replies = iter(['Prove that 2 and 2 are 4.', 'Sorry, I cannot help with this request.'])\n"
+        "with StandIn(lambda body: completion(next(replies))) as server:\n"
+        "    os.environ['HARNESS_CREATOR_URL'] = server.url\n"
+        "    creator = runtime_of(s['creator']).evolver(s).creator\n"
+        "    rng = np.random.default_rng(0)\n"
+        "    made = [creator.rewrite('What is 2 and 2?', rng) for _ in range(2)]\n"
+        "    told = server.bodies[0]['messages'][-1]['content']\n"
+        "print(json.dumps([s['shape'], told, [[m.prompt, m.method, m.reason] for m in made]]))"
+    )
+    shape, told, made = json.loads(python(code, tmp_path, mine))
+    assert shape == "independent"
+    assert told == "Make it harder: What is 2 and 2?"
+    assert made == [
+        ["Prove that 2 and 2 are 4.", "harder", None],
+        [None, "harder", "refusal"],
+    ]

@@ -137,7 +137,7 @@ def online_gates(
 
     Takes some ten minutes; exit code 1 if the profile's settings do not follow.
     """
-    from harness.report.over_optimisation import FOLDER, publish_pushed
+    from harness.report.over_optimisation import FOLDER, Pushed, publish_pushed
     from harness.trainer.acceptance import (
         failures_online,
         measure_online,
@@ -149,8 +149,9 @@ def online_gates(
     if to is not None:
         steps, setting = measure_pushed(*_gate_work(jobs), _say)
         points = [step.as_json() for step in steps]
+        measured = Pushed.model_validate({"points": points, "setting": setting})
         fewer = bool(to.fewer)
-        folder = publish_pushed(points, setting, to.results_dir, "micro", allow_fewer=fewer)
+        folder = publish_pushed(measured, to.results_dir, "micro", allow_fewer=fewer)
         note(f"published in {folder}")
     _decide("online_gates", found, failures_online, write)
 

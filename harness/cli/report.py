@@ -346,17 +346,17 @@ def error_rates(
     scores, go through the code that judges the paper's claims.
     """
     from harness.registry.declared import all_tables, named_profile
-    from harness.report.error_rates import FOLDER, HEAD, lines, measure, write
+    from harness.report.error_rates import FOLDER, HEAD, measure, publish_rates
 
     to = publishing(publish, allow_fewer, [FOLDER], profile)
     folder = project.results_dir() / named_profile(profile).name
     found = measure(all_tables(), folder, repetitions=repetitions, deals=deals, said=note)
     if as_json:
-        print_json(found)
+        print_json(found.model_dump(mode="json"))
     else:
         out = console()
-        out.print(grid(HEAD, lines(found), right="1234567"))
-        out.print(f"At most {found['level']:.0%} of the verdicts should be decided.")
+        out.print(grid(HEAD, found.lines, right="1234567"))
+        out.print(f"At most {found.level:.0%} of the verdicts should be decided.")
     if to is not None:  # after what took so long is printed, because it may be refused
-        target = write(found, to.results_dir, folder.name, allow_fewer=bool(to.fewer))
+        target = publish_rates(found, to.results_dir, folder.name, allow_fewer=bool(to.fewer))
         note(f"published in {target}")

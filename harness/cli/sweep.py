@@ -132,7 +132,7 @@ def run(
 
     report = run_sweep(order, shared, jobs, say, warn)
     if as_json:
-        print_json(report.as_json())
+        print_json(report.model_dump(mode="json"))
     else:
         _print(report)
         out.print(f"\nMore: harness sweep show {name} --publish (plots), harness ui (trials)")
@@ -150,7 +150,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show what a sweep has found: best trials, importances, Pareto front, and the winner."""
-    from harness.report.sweep_publication import publish_sweep
+    from harness.report.sweep import publish_sweep
     from harness.runtime import Store
     from harness.sweep.conduct import stored_report
 
@@ -164,7 +164,7 @@ def show(
         folder = publish_sweep(report, to.results_dir, allow_fewer=bool(to.fewer))
         note(f"published in {folder}")
     if as_json:
-        print_json(report.as_json())
+        print_json(report.model_dump(mode="json"))
     else:
         _print(report)
 
@@ -191,10 +191,8 @@ def _check_numbers(trials: int | None, jobs: int) -> None:
 def _order(sweep: Sweep, profile: Profile, trials: int | None, storage: str | None) -> Order:
     """Return what the processes of a sweep are to do."""
     from harness.runtime import Plan
-    from harness.sweep.objective import validation_runs
-    from harness.sweep.space import base_candidate
-    from harness.sweep.storage import default_storage
-    from harness.sweep.study import study_name
+    from harness.sweep.space import base_candidate, validation_runs
+    from harness.sweep.study import default_storage, study_name
     from harness.sweep.work import Order
     from harness.trainer.execution import EXPECTED_S, needed_modules
     from harness.trainer.steps import FUNCTIONS

@@ -9,10 +9,6 @@ headers of the safetensors files say which a folder holds. For reward models bot
 before a weight is read, and the first difference is an error that names the tensor: a lacking one
 would be left random by a lenient loader, one too many dropped, and a reward would still come out.
 
-*Cached.* A worker process runs many stages on few checkpoints, so the last policies loaded are
-kept. A checkpoint is known by its path, size and time of change: a rebuilt one is loaded anew. A
-cached model is shared, so nobody may train or otherwise change it; training loads its own.
-
 *One BOS.* Conversations are always rendered by the chat template and tokenised without adding
 special tokens, so that the template's `<bos>` is the only one (the authors' generation and training
 both prepend a second one; see the assumptions in the report).
@@ -23,7 +19,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -69,19 +64,6 @@ class Checkpoint:
     tokenizer: PreTrainedTokenizerBase
 
 
-def load(path: Path, device: str = "cpu") -> Checkpoint:
-    """Load a policy in float32, or return it from the cache.
-
-    Args:
-        path: folder with `config.json`, safetensors weights and a tokenizer.
-        device: torch device to run on.
-
-    Raises:
-        HarnessError: no checkpoint at `path`.
-    """
-    return _load(str(Path(path).resolve()), stamp(path), device)
-
-
 def stamp(path: Path) -> tuple[tuple[str, int, int], ...]:
     """Return what tells a checkpoint from a rebuilt one: its weights' names, sizes and times.
 
@@ -112,14 +94,6 @@ def weight_files(path: Path) -> list[Path]:
         f"such as `hf download NAME --local-dir {path}` makes (a gated model asks for its licence "
         "to be accepted on its page, and for `hf auth login`)."
     )
-
-
-@lru_cache(maxsize=6)
-def _load(path: str, stamp: tuple[Any, ...], device: str) -> Checkpoint:
-    del stamp  # part of the key only
-    tokenizer = load_tokenizer(Path(path))
-    model = load_model(Path(path), "causal").to(torch.device(device)).eval()
-    return Checkpoint(model, tokenizer)
 
 
 def load_model(path: Path, head: Head) -> Any:

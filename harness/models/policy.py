@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,10 @@ from harness.models.loading import (
     Checkpoint,
     Conversation,
     batches_by_length,
-    load,
+    load_model,
+    load_tokenizer,
     pad,
+    stamp,
     stop_token_ids,
     tokenize,
 )
@@ -58,12 +61,24 @@ class Completion:
 
 
 def load_policy(path: Path, device: str = "cpu") -> Checkpoint:
-    """Load a policy, or return it from the process's cache.
+    """Load a policy in float32, or return it from the process's cache.
+
+    A worker runs many stages on few policies, so the last ones are kept, by path, size and time of
+    change: a rebuilt one is loaded anew. They are shared, so nobody may train or otherwise change
+    one; training loads its own.
 
     Raises:
         HarnessError: no checkpoint at `path`.
     """
-    return load(path, device)
+    return _load(str(Path(path).resolve()), stamp(path), device)
+
+
+@lru_cache(maxsize=6)
+def _load(path: str, stamp: tuple[Any, ...], device: str) -> Checkpoint:
+    del stamp  # part of the key only
+    tokenizer = load_tokenizer(Path(path))
+    model = load_model(Path(path), "causal").to(torch.device(device)).eval()
+    return Checkpoint(model, tokenizer)
 
 
 def generate(

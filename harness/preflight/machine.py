@@ -88,8 +88,7 @@ class Machine(Strict):
 
 def inspect_machine() -> Machine:
     """Return what this machine has."""
-    from harness.tracking.database import chosen_uri
-    from harness.tracking.secrets import shown
+    from harness.tracking.connection import chosen_uri, shown
 
     total, free = _memory()
     work = work_dir()

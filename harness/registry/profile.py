@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from harness.extensions import LOSSES, load_plugins
+from harness.extensions import CREATORS, LOSSES, load_plugins
 from harness.project import profiles_dir
 from harness.registry.documents import (
     Document,
@@ -339,7 +339,14 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
             for role in dict.fromkeys(roles_of(recipe))
             if role in trained
         ]
-    need("evolving method", _methods(recipe, profile), profile.creator.methods)
+    methods = _methods(recipe, profile)
+    own = {method: added for method in methods if (added := CREATORS.added(method)) is not None}
+    need("evolving method", methods, [*profile.creator.methods, *own])
+    reasons += [
+        f"{name} has no model for the evolving method `{method}` to ask"
+        for method, added in own.items()
+        if added.options["asks"] and profile.creator.source == WORLD
+    ]
     if not recipe.is_online:
         need("iterations of the kind", recipe.chain, profile.arms)
         need("training mode", [recipe.train], profile.train_modes)

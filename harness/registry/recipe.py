@@ -25,7 +25,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, model_validator
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from harness.extensions import LOSSES, METRICS
+from harness.extensions import CREATORS, LOSSES, METRICS
 from harness.strict import Strict
 
 ONLINE_ALGORITHMS: Final[tuple[str, ...]] = ("rloo", "oaif")
@@ -70,7 +70,7 @@ RewardRole = Literal[
 trained briefly, or on noisier preferences."""
 Metric = Annotated[str, OneOf(METRICS)]
 Sampling = Literal["weighted", "greedy"]
-Method = Literal["evol_instruct", "evol_quality", "evol_complexity", "self_instruct", "appendix_f"]
+Method = Annotated[str, OneOf(CREATORS)]
 
 
 class Creator(Strict):

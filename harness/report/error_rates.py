@@ -1,24 +1,35 @@
-"""How often the code of the verdicts decides where there is nothing to find, measured and kept.
+"""How often a verdict is reached where there is nothing to find: measured, published, read back.
 
     results/<profile>/error-rates/report.json    the counts, and all that repeats them
                                   report.md      for people
                                   digests.json   sha256 of the files
 
-Measured are simulated nulls of every declared table, and one recipe under two names from the
-published scores of every table with enough seeds (`harness.report.aa`). The page of a report shows
-what was measured, and never a number of its own.
+Measured are two ways, both through the code that judges the paper's claims:
+
+* Simulated nulls: every row of every declared table has the same true mean. What rows, prompts,
+  seeds and answers differ in by chance is drawn, and all claims are judged as they are declared,
+  primary ones and families.
+* One recipe under two names (A/A), from the published scores of every table with enough seeds. The
+  seeds of a run that was computed are dealt to the two names without a seed in common, and a table
+  is judged that claims of every score, one of them primary, that one name is above the other.
+
+A verdict is counted when it is `supported` or `contradicted`; at most 5% of them should be. That
+is the level of each primary claim on its own, and far more than the corrected ones reach. The page
+of a report shows what was measured, and never a number of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 from harness import foreign
 from harness.errors import HarnessError
-from harness.registry.schema import Table
-from harness.report.aa import one_recipe_twice, rate_of, simulated_nulls
+from harness.registry.claims import Compare
+from harness.registry.schema import PROMPT_SCORES, ScoreId, Table
+from harness.report.cells import Cell
 from harness.report.publication import (
     PAGE,
     REPORT,
@@ -29,12 +40,17 @@ from harness.report.publication import (
     check_page,
     dumps,
     publish_folder,
-    read_json,
+    read_model,
     sha256,
 )
 from harness.report.publish import published_folders, read_published
-from harness.report.verdicts import ALPHA, Verdict
+from harness.report.scores import Measured
+from harness.report.verdicts import ALPHA, Evidence, Verdict, judge
 from harness.runtime import collect_provenance
+from harness.strict import Strict
+
+if TYPE_CHECKING:
+    import numpy as np
 
 FOLDER = "error-rates"
 
@@ -49,6 +65,16 @@ ROOT = 0
 
 FEWEST_SEEDS = 4
 """Seeds that one recipe needs to be dealt to two names."""
+
+DECIDED = ("supported", "contradicted")
+
+EFFECTS: Mapping[str, float] = {"prompt": 1.0, "seed": 0.1, "row prompt": 0.1, "row seed": 0.1}
+"""Standard deviations of what differs by chance, as multiples of that of a single answer.
+
+Table 4 as published at the profile `micro` shows 0.75 to 1.4 for prompts, 0.03 to 0.05 for seeds,
+0.05 to 0.12 for the prompts of a row and 0.02 to 0.03 for its seeds. Seeds are taken to differ
+more here, because fewer prompts are simulated than are judged there.
+"""
 
 TEXT = """# How often a verdict is reached where there is nothing to find
 
@@ -65,6 +91,138 @@ of one table share its seeds and so are not independent of one another. Five see
 two, and the share of one table alone says little. Commit: {commit}.
 """
 
+HEAD = ("what", "seeds", "verdicts", "decided", "share", "primary claims", "decided", "share")
+"""Headings of what was measured."""
+
+
+class Counts(Strict):
+    """How many verdicts were reached among those that could have been."""
+
+    judged: int
+    """Verdicts that are decided or undecided; those without numbers are left out."""
+    decided: int
+    """Verdicts that are `supported` or `contradicted`."""
+    primary_judged: int
+    """As `judged`, of primary claims alone."""
+    primary_decided: int
+    """As `decided`, of primary claims alone."""
+
+    @classmethod
+    def of(cls, verdicts: Iterable[Verdict], **setting: Any) -> Self:
+        """Count verdicts, which were reached under a setting."""
+        known = [verdict for verdict in verdicts if verdict.verdict in (*DECIDED, "undecided")]
+        decided = [verdict for verdict in known if verdict.verdict in DECIDED]
+        return cls(
+            judged=len(known),
+            decided=len(decided),
+            primary_judged=sum(verdict.primary for verdict in known),
+            primary_decided=sum(verdict.primary for verdict in decided),
+            **setting,
+        )
+
+    @property
+    def shares(self) -> tuple[str, ...]:
+        """Verdicts, decided ones and their share, of all claims and of primary ones, as text."""
+        return (
+            *_share(self.judged, self.decided),
+            *_share(self.primary_judged, self.primary_decided),
+        )
+
+
+class Simulated(Counts):
+    """What simulated tables without any difference came to, and what repeats it."""
+
+    tables: tuple[str, ...]
+    """The tables."""
+    seeds: int
+    """Seeds of each run."""
+    prompts: int
+    """Prompts of each benchmark."""
+    repetitions: int
+    """How often each table was simulated."""
+    root: int
+    """Seed of the simulation."""
+
+
+class Dealt(Counts):
+    """What one recipe under two names came to, and what repeats it."""
+
+    table: str
+    """The published table."""
+    seeds: tuple[int, ...]
+    """Its seeds."""
+    deals: int
+    """How often they were dealt."""
+    scores: str
+    """The sha256 of its published scores."""
+    root: int
+    """Seed of the dealing."""
+
+
+class ErrorRates(Strict):
+    """What was measured."""
+
+    level: float
+    """The share of verdicts that may be decided."""
+    commit: str
+    """Commit of the code that judged."""
+    simulated: tuple[Simulated, ...]
+    """Simulated tables, by the number of seeds."""
+    one_recipe_twice: tuple[Dealt, ...]
+    """One recipe under two names, by the table."""
+
+    @property
+    def lines(self) -> list[tuple[str, ...]]:
+        """What was measured, as rows of text under `HEAD`."""
+        twice = self.one_recipe_twice
+        rows: list[tuple[str, str, Counts]] = [
+            (f"simulated, {len(found.tables)} tables", str(found.seeds), found)
+            for found in self.simulated
+        ]
+        if len(twice) > 1:
+            seeds = ", ".join(map(str, sorted({len(found.seeds) for found in twice})))
+            counted = {name: sum(getattr(f, name) for f in twice) for name in Counts.model_fields}
+            rows.append(("one recipe under two names, all tables", seeds, Counts(**counted)))
+        rows += [
+            (f"one recipe under two names, {found.table}", str(len(found.seeds)), found)
+            for found in twice
+        ]
+        return [(what, seeds, *found.shares) for what, seeds, found in rows]
+
+    @property
+    def markdown(self) -> str:
+        """What was measured, for people."""
+        return TEXT.format(
+            level=self.level,
+            rows="\n".join(f"| {' | '.join(row)} |" for row in self.lines),
+            deals=max((found.deals for found in self.one_recipe_twice), default=0),
+            commit=self.commit,
+        )
+
+    @property
+    def extent(self) -> Extent:
+        """How much was measured; its rows are tables, simulated or dealt."""
+        rows = [
+            f"{table} simulated with {found.seeds} seeds"
+            for found in self.simulated
+            for table in found.tables
+        ]
+        twice = self.one_recipe_twice
+        return Extent(
+            rows=(*rows, *(f"{found.table} dealt" for found in twice)),
+            seeds=(),
+            counts={
+                "repetitions": min((found.repetitions for found in self.simulated), default=0),
+                "deals": min((found.deals for found in twice), default=0),
+            },
+            lacking=() if twice else (f"a published table with {FEWEST_SEEDS} seeds to deal",),
+        )
+
+
+def _share(judged: int, decided: int) -> tuple[str, str, str]:
+    share = f"{100 * decided / judged:.1f}%" if judged else "–"
+    return f"{judged:,}", f"{decided:,}", share
+
 
 def measure(
     tables: Mapping[str, Table],
@@ -73,7 +231,7 @@ def measure(
     repetitions: int,
     deals: int,
     said: Callable[[str], None] = lambda _: None,
-) -> dict[str, Any]:
+) -> ErrorRates:
     """Measure the error rates.
 
     Args:
@@ -82,10 +240,6 @@ def measure(
         repetitions: How often each table is simulated.
         deals: How often the seeds of a published run are dealt.
         said: Told what is being measured.
-
-    Returns:
-        JSON data: `level`, `commit`, and under `simulated` and `one_recipe_twice` an entry for
-        each setting, with all that is needed to measure it again.
 
     Raises:
         HarnessError: A published table is not what was published.
@@ -96,27 +250,31 @@ def measure(
         found = simulated_nulls(
             tables.values(), repetitions, seeds=seeds, prompts=PROMPTS, root=ROOT
         )
-        setting = {"tables": list(tables), "seeds": seeds, "prompts": PROMPTS}
-        simulated.append(setting | {"repetitions": repetitions, "root": ROOT} | _counted(found))
+        simulated.append(
+            Simulated.of(
+                found, tables=tuple(tables), seeds=seeds, prompts=PROMPTS,
+                repetitions=repetitions, root=ROOT,
+            )
+        )  # fmt: skip
     twice = []
     for folder in published_folders(profile_results.parent):
         if folder.parent != profile_results:
             continue
         published = read_published(folder)
-        seeds_published: Sequence[int] = published.report["seeds"]
-        if len(seeds_published) < FEWEST_SEEDS:
+        own: Sequence[int] = published.report["seeds"]
+        if len(own) < FEWEST_SEEDS:
             continue
-        said(f"dealing the {len(seeds_published)} seeds of {folder.name} {deals} times")
-        found = one_recipe_twice(published.measured, seeds_published, deals, ROOT)
-        setting = {"table": folder.name, "seeds": list(seeds_published), "deals": deals}
-        digest = {"scores": sha256(folder / SCORES), "root": ROOT}
-        twice.append(setting | digest | _counted(found))
-    return {
-        "level": ALPHA,
-        "commit": _commit(),
-        "simulated": simulated,
-        "one_recipe_twice": twice,
-    }
+        said(f"dealing the {len(own)} seeds of {folder.name} {deals} times")
+        found = one_recipe_twice(published.measured, own, deals, ROOT)
+        twice.append(
+            Dealt.of(
+                found, table=folder.name, seeds=tuple(own), deals=deals,
+                scores=sha256(folder / SCORES), root=ROOT,
+            )
+        )  # fmt: skip
+    return ErrorRates(
+        level=ALPHA, commit=_commit(), simulated=tuple(simulated), one_recipe_twice=tuple(twice)
+    )
 
 
 def _commit() -> str:
@@ -126,27 +284,10 @@ def _commit() -> str:
     return provenance["commit"][:12] + (" (changed)" if provenance["dirty"] else "")
 
 
-def _counted(verdicts: Iterable[Verdict]) -> dict[str, int]:
-    known = list(verdicts)
-    all_, primary = rate_of(known), rate_of(verdict for verdict in known if verdict.primary)
-    return {
-        "judged": all_.judged,
-        "decided": all_.decided,
-        "primary_judged": primary.judged,
-        "primary_decided": primary.decided,
-    }
-
-
-def write(
-    found: Mapping[str, Any], results_dir: Path, profile: str, *, allow_fewer: bool = False
+def publish_rates(
+    found: ErrorRates, results_dir: Path, profile: str, *, allow_fewer: bool = False
 ) -> Path:
     """Write what was measured at a profile, in place of what was published before.
-
-    Args:
-        found: What was measured.
-        results_dir: The folder of published results.
-        profile: Name of the profile.
-        allow_fewer: Publish it though it is not whole, or has less than what stands there.
 
     Returns:
         The folder that was written.
@@ -156,42 +297,12 @@ def write(
         StoreError: The folder cannot be written.
     """
 
-    def write_files(draft: Path) -> None:
-        (draft / REPORT).write_text(dumps(dict(found)), encoding="utf-8")
-        (draft / PAGE).write_text(as_markdown(found), encoding="utf-8")
+    def write(draft: Path) -> None:
+        (draft / REPORT).write_text(dumps(found.model_dump(mode="json")), encoding="utf-8")
+        (draft / PAGE).write_text(found.markdown, encoding="utf-8")
 
     place = f"{profile}/{FOLDER}"
-    return publish_folder(ERROR_RATES, place, results_dir, write_files, allow_fewer=allow_fewer)
-
-
-def as_markdown(found: Mapping[str, Any]) -> str:
-    """Return what was measured for people."""
-    return TEXT.format(
-        level=found["level"],
-        rows="\n".join(f"| {' | '.join(row)} |" for row in lines(found)),
-        deals=max((entry["deals"] for entry in found["one_recipe_twice"]), default=0),
-        commit=found["commit"],
-    )
-
-
-def extent(found: Mapping[str, Any]) -> Extent:
-    """Return how much was measured; its rows are tables, simulated or dealt."""
-    simulated, twice = found["simulated"], found["one_recipe_twice"]
-    rows = [
-        f"{table} simulated with {entry['seeds']} seeds"
-        for entry in simulated
-        for table in entry["tables"]
-    ]
-    rows += [f"{entry['table']} dealt" for entry in twice]
-    return Extent(
-        rows=tuple(rows),
-        seeds=(),
-        counts={
-            "repetitions": min((entry["repetitions"] for entry in simulated), default=0),
-            "deals": min((entry["deals"] for entry in twice), default=0),
-        },
-        lacking=() if twice else (f"a published table with {FEWEST_SEEDS} seeds to deal",),
-    )
+    return publish_folder(ERROR_RATES, place, results_dir, write, allow_fewer=allow_fewer)
 
 
 def check(folder: Path) -> int:
@@ -204,12 +315,12 @@ def check(folder: Path) -> int:
         HarnessError: A file is missing or changed, or the page does not follow.
     """
     check_files(folder, (PAGE, REPORT), "error rates")
-    found = read_json(folder / REPORT, "error rates")
-    check_page(folder, lambda: as_markdown(found), "error rates")
-    return len(lines(found))
+    found = read_model(folder, ErrorRates, "error rates")
+    check_page(folder, lambda: found.markdown, "error rates")
+    return len(found.lines)
 
 
-def read(profile_results: Path) -> dict[str, Any] | None:
+def read(profile_results: Path) -> ErrorRates | None:
     """Return what was measured last, None where nothing was.
 
     Raises:
@@ -217,60 +328,156 @@ def read(profile_results: Path) -> dict[str, Any] | None:
     """
     path = profile_results / FOLDER / REPORT
     try:
-        found: dict[str, Any] = foreign.read_json(path.read_bytes())
-        lines(found)
+        return ErrorRates.model_validate(foreign.read_json(path.read_bytes()))
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
         raise HarnessError(
             f"{path} is broken; measure again with `harness error-rates --publish`"
         ) from error
-    return found
 
 
-HEAD = (
-    "what",
-    "seeds",
-    "verdicts",
-    "decided",
-    "share",
-    "primary claims",
-    "decided",
-    "share",
-)
+def simulated_nulls(
+    tables: Iterable[Table], repetitions: int, *, seeds: int = 3, prompts: int = 40, root: int = 0
+) -> list[Verdict]:
+    """Return the verdicts on the claims of tables whose rows do not differ.
 
+    Claims that rows are alike within some points are left out: where nothing differs they are
+    true, and to find them supported is no error. A margin that is a share of a gain is zero here.
 
-def lines(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return what was measured as rows of text under `HEAD`."""
-    rows = [
-        (f"simulated, {len(entry['tables'])} tables", str(entry["seeds"]), entry)
-        for entry in found["simulated"]
-    ]
-    twice = found["one_recipe_twice"]
-    if len(twice) > 1:
-        counts = ("judged", "decided", "primary_judged", "primary_decided")
-        all_ = {count: sum(entry[count] for entry in twice) for count in counts}
-        seeds = sorted({len(entry["seeds"]) for entry in twice})
-        rows.append(("one recipe under two names, all tables", ", ".join(map(str, seeds)), all_))
-    rows += [
-        (f"one recipe under two names, {entry['table']}", str(len(entry["seeds"])), entry)
-        for entry in twice
-    ]
+    Args:
+        tables: The tables.
+        repetitions: How often each is simulated.
+        seeds: Seeds of each run.
+        prompts: Prompts of each benchmark.
+        root: Seed of the simulation.
+    """
+    import numpy as np
+
+    rng = np.random.default_rng(root)
     return [
-        (
-            what,
-            seeds,
-            *_rate(entry["judged"], entry["decided"]),
-            *_rate(entry["primary_judged"], entry["primary_decided"]),
-        )
-        for what, seeds, entry in rows
+        verdict
+        for table in tables
+        for _ in range(repetitions)
+        for verdict in judge(_evidence(table, null_scores(table, seeds, prompts, rng), seeds))
+        if not _is_true_of_equals(table, verdict.id)
     ]
 
 
-def _rate(judged: int, decided: int) -> tuple[str, str, str]:
-    share = f"{100 * decided / judged:.1f}%" if judged else "–"
-    return f"{judged:,}", f"{decided:,}", share
+def one_recipe_twice(
+    measured: Measured, seeds: Sequence[int], deals: int = 20, root: int = 0
+) -> list[Verdict]:
+    """Return the verdicts on one recipe under two names, without a seed in common.
+
+    Args:
+        measured: Per-prompt scores of some runs; a run that lacks a score is left out.
+        seeds: Their root seeds, four or more; with fewer there is no verdict to reach.
+        deals: How often the seeds of a run are dealt to the two names.
+        root: Seed of the dealing.
+    """
+    import numpy as np
+
+    half = len(seeds) // 2
+    if half < 2:
+        return []
+    rng = np.random.default_rng(root)
+    # A study's measures of reward models are no scores, and no claim is about them.
+    scores = sorted({score for _, _, score in measured} & {*get_args(ScoreId)})
+    table = _two_names(scores)
+    verdicts = []
+    for run in sorted({run for run, _, _ in measured}):
+        if any((run, seed, score) not in measured for seed in seeds for score in scores):
+            continue
+        for _ in range(deals):
+            dealt = rng.permutation(np.asarray(seeds))
+            named: Measured = {}
+            for name, own in (("a", dealt[:half]), ("b", dealt[half : 2 * half])):
+                for (position, seed), score in itertools.product(enumerate(own), scores):
+                    named[name, position, score] = measured[run, int(seed), score]
+            verdicts += judge(_evidence(table, named, half))
+    return verdicts
 
 
-ERROR_RATES = Kind("error rates", "simulated", extent, check)
+def _is_true_of_equals(table: Table, name: str) -> bool:
+    test = next(claim.test for claim in table.claims if claim.id == name)
+    margin = test.margin if isinstance(test, Compare) else None
+    return margin is not None and margin.points is not None
+
+
+def null_scores(table: Table, seeds: int, prompts: int, rng: np.random.Generator) -> Measured:
+    """Draw the scores of every run of a table, all with the same true mean.
+
+    Args:
+        table: The table.
+        seeds: Seeds of each run.
+        prompts: Prompts of each benchmark.
+        rng: What the scores are drawn with.
+    """
+    measured: Measured = {}
+    for score in dict.fromkeys(column.reads for column in table.columns):
+        shape = (seeds, prompts)
+        # Where prompts themselves are scored, every seed and row has its own.
+        own = score in PROMPT_SCORES
+        shared = (0.0 if own else EFFECTS["prompt"]) * rng.normal(size=(1, prompts))
+        shared = shared + EFFECTS["seed"] * rng.normal(size=(seeds, 1))
+        for run in _runs(table, score):
+            values = shared + rng.normal(size=shape)
+            of_row = rng.normal(size=(seeds if own else 1, prompts))
+            values = values + EFFECTS["row prompt"] * of_row
+            values = values + EFFECTS["row seed"] * rng.normal(size=(seeds, 1))
+            for seed in range(seeds):
+                row = values[seed].tolist()
+                measured[run, seed, score] = {f"p{i:04}": v for i, v in enumerate(row)}
+    return measured
+
+
+def _runs(table: Table, score: str) -> Iterator[str]:
+    columns = [column for column in table.columns if column.reads == score]
+    yield from dict.fromkeys(row.run_id(column) for row in table.rows for column in columns)
+
+
+def _evidence(table: Table, measured: Measured, seeds: int) -> Evidence:
+    cells = [
+        _whole_cell(table, row.id, column.id, tuple(range(seeds)))
+        for row in table.rows
+        for column in table.columns
+    ]
+    return Evidence.of(table, cells, measured)
+
+
+def _whole_cell(table: Table, row: str, column: str, seeds: tuple[int, ...]) -> Cell:
+    """Return a cell of which only the state matters: its scores are there."""
+    numbers: dict[str, Any] = dict.fromkeys(Cell.__dataclass_fields__)
+    stated = {"table": table.id, "row": row, "column": column, "profile": "none", "scale": "toy",
+              "seeds": seeds, "state": "ok", "runs": ()}  # fmt: skip
+    return Cell(**numbers | stated)
+
+
+def _two_names(scores: Sequence[str]) -> Table:
+    """Return a table of two rows, with a claim on each score; the first is primary."""
+    texts = ("benchmark", "metric", "printed", "unit")
+    columns = [{"id": s, **dict.fromkeys(texts, "-"), "direction": "none"} for s in scores]
+    claims = [
+        {
+            "id": score,
+            "primary": score == scores[0],
+            "statement": "One name of a recipe is above the other.",
+            "source": "none",
+            "test": {"kind": "compare", "left": "a", "op": ">", "right": "b", "column": score},
+        }
+        for score in scores
+    ]
+    return Table.model_validate({
+        "id": "aa", "kind": "ablation", "title": "One recipe under two names",
+        "question": "Is there a difference where there is none?",
+        "source": {"section": "-", "table": 1, "caption": "-"},
+        "columns": columns,
+        "rows": [{"id": name, "label": name, "run": name} for name in ("a", "b")],
+        "claims": claims,
+    })  # fmt: skip
+
+
+ERROR_RATES = Kind(
+    "error rates", "simulated", lambda data: ErrorRates.model_validate(data).extent, check
+)
 """How often a verdict is reached where there is nothing to find; a command measures it again."""

@@ -27,11 +27,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
 
 from harness import foreign
 from harness.errors import HarnessError
 from harness.runtime.files import explained
+
+Model = TypeVar("Model", bound=BaseModel)
 
 REPORT, PAGE, SCORES, DIGESTS = "report.json", "report.md", "scores.parquet", "digests.json"
 
@@ -281,6 +285,19 @@ def read_json(path: Path, what: str = "table") -> dict[str, Any]:
     if not isinstance(found, dict):
         raise HarnessError(f"{path} does not hold a report; publish the {what} again")
     return found
+
+
+def read_model(folder: Path, model: type[Model], what: str) -> Model:
+    """Return the report of a publication as the model it was written from.
+
+    Raises:
+        HarnessError: It is missing, or is not what was published.
+    """
+    report = read_json(folder / REPORT, what)
+    try:
+        return model.model_validate(report)
+    except ValueError as error:
+        raise changed_file(folder / REPORT, what) from error
 
 
 def without_numbers(states: Iterable[tuple[str, str]]) -> tuple[str, ...]:

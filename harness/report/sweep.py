@@ -1,124 +1,166 @@
-"""A sweep as plain data, as JSON, and as a page in Markdown.
+"""A sweep: what it found as plain data, as words and as pictures, published and read back.
+
+    results/<profile>/sweeps/<name>/report.md     for people
+                                    report.json   everything the page and the plots say
+                                    scores.parquet  the winner's and the base's, by prompt
+                                    digests.json  sha256 of the files
+                                    *.svg         the plots
 
 The trials chose the winner on validation prompts; their numbers are no result. What the winner
-scores on the benchmarks with fresh seeds is, and the page says so.
+scores on the benchmarks with fresh seeds is, and the page says so: winner and base recipe are run
+with seeds that no trial has seen, and their numbers are computed from per-prompt scores, those of
+the store or those that were published, by the same function.
+
+The plots are history, importances, contour of two settings and Pareto front, each drawn only where
+there is something to see.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
-from typing import Any
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from pydantic import Field
+
+from harness.errors import HarnessError
+from harness.report.plots import MUTED, OURS, STYLES, Picture, Target, canvas, plain_frame
+from harness.report.publication import (
+    PAGE,
+    REPORT,
+    SCORES,
+    Extent,
+    Kind,
+    check_files,
+    dumps,
+    publish_folder,
+    read_model,
+    same,
+)
 from harness.report.render import template
-from harness.report.scores import Measured
+from harness.report.scores import Measured, numbers, read_score_file, write_scores
 from harness.report.view import Block
-from harness.report.winner import WinnerScore, winner_scores
+from harness.strict import Strict
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Scalar = bool | int | float | str | None
 
 NOT_RUN = "not run"
 TOO_FEW = "n/a: too few complete trials"
 
+BEST = STYLES[1][0]
+"""Colour of what is best so far."""
 
-@dataclass(frozen=True)
-class SweepObjective:
-    """What a sweep measures: name, measure, better end, and unit."""
+
+class SweepObjective(Strict):
+    """What a sweep measures."""
 
     name: str
     measure: str
     direction: str
+    """The better end: `maximize` or `minimize`."""
     unit: str
 
+    @property
+    def label(self) -> str:
+        """Its name and unit."""
+        return f"{self.name} ({self.unit})" if self.unit else self.name
 
-@dataclass(frozen=True)
-class SweepTrial:
-    """One trial.
 
-    Attributes:
-        number: Its number in the study.
-        state: `running`, `complete`, `pruned` or `fail`.
-        params: Its settings, by path.
-        values: Its objectives by name; None where it is not complete.
-        so_far: The one objective averaged over the first seeds, by their number.
-        started: When it began, ISO 8601 in UTC.
-        ended: When it ended.
-        seconds: How long it took.
-        reused: Stages it found in the store.
-        computed: Stages computed for it.
-        failure: Why it failed.
-        done_again: Whether another trial stands for it, because its process was killed.
-        retry_of: The trial that it stands for.
-        mlflow_run: Id of its MLflow run.
-    """
+class SweepTrial(Strict):
+    """One trial."""
 
     number: int
+    """Its number in the study."""
     state: str
-    params: Mapping[str, Scalar]
-    values: Mapping[str, float] | None
-    so_far: Mapping[int, float]
+    """`running`, `complete`, `pruned` or `fail`."""
+    params: dict[str, Scalar]
+    """Its settings, by path."""
+    values: dict[str, float] | None
+    """Its objectives by name; None where it is not complete."""
+    so_far: dict[int, float]
+    """The one objective averaged over the first seeds, by their number."""
     started: str | None
+    """When it began, ISO 8601 in UTC."""
     ended: str | None
+    """When it ended."""
     seconds: float | None
+    """How long it took."""
     reused: int
+    """Stages it found in the store."""
     computed: int
+    """Stages computed for it."""
     failure: str | None
+    """Why it failed."""
     done_again: bool
+    """Whether another trial stands for it, because its process was killed."""
     retry_of: int | None
+    """The trial that it stands for."""
     mlflow_run: str | None
+    """Id of its MLflow run."""
 
 
-@dataclass(frozen=True)
-class SweepReport:
-    """A sweep on one profile.
+class WinnerScore(Strict):
+    """What the winner scores: mean and 95% interval, the base recipe's mean, and the gain.
 
-    Attributes:
-        name: Name of the sweep.
-        question: What it is to answer.
-        profile: Name of the profile.
-        scale: Scale of the profile.
-        study: Name of the study.
-        space: The values of each setting, by path; of an endless one some of them.
-        objectives: What is measured; the first decides.
-        sampler: What suggests points.
-        pruner: What ends trials early; None for nothing.
-        seeds: Seeds of each trial.
-        result_seeds: Fresh seeds of the winner.
-        target: Trials the study shall have.
-        counted: Trials it has.
-        trials: The trials in order.
-        winner: Number of the best trial; None where none is complete.
-        pareto: Numbers of the trials that no other is better than; None for one objective.
-        importances: Share of each setting in the variance of each objective; None with too few.
-        scores: Names of the benchmarks' scores, in the profile's order.
-        measured: Per-prompt scores of the winner and the base recipe; empty where not run.
+    The gain is None where the winner is the base recipe.
     """
 
-    name: str
-    question: str
-    profile: str
-    scale: str
-    study: str
-    space: Mapping[str, Sequence[Scalar]]
-    objectives: tuple[SweepObjective, ...]
-    sampler: str
-    pruner: str | None
-    seeds: tuple[int, ...]
-    result_seeds: tuple[int, ...]
-    target: int
-    counted: int
-    trials: tuple[SweepTrial, ...]
-    winner: int | None
-    pareto: tuple[int, ...] | None
-    importances: Mapping[str, Mapping[str, float]] | None
-    scores: tuple[str, ...]
-    measured: Measured
+    score: str
+    mean: float | None
+    ci_low: float | None
+    ci_high: float | None
+    base: float | None
+    gain: float | None
+    gain_ci_low: float | None
+    gain_ci_high: float | None
 
-    @cached_property
-    def benchmarks(self) -> list[WinnerScore]:
-        """What the winner scores on the benchmarks; empty where it was not run."""
-        return winner_scores(self.measured, self.name, self.result_seeds, self.scores)
+
+class SweepReport(Strict):
+    """A sweep on one profile."""
+
+    name: str
+    """Name of the sweep."""
+    question: str
+    """What it is to answer."""
+    profile: str
+    """Name of the profile."""
+    scale: str
+    """Scale of the profile."""
+    study: str
+    """Name of the study."""
+    space: dict[str, tuple[Scalar, ...]]
+    """The values of each setting, by path; of an endless one some of them."""
+    objectives: tuple[SweepObjective, ...]
+    """What is measured; the first decides."""
+    sampler: str
+    """What suggests points."""
+    pruner: str | None
+    """What ends trials early; None for nothing."""
+    seeds: tuple[int, ...]
+    """Seeds of each trial."""
+    result_seeds: tuple[int, ...]
+    """Fresh seeds of the winner."""
+    target: int
+    """Trials the study shall have."""
+    counted: int
+    """Trials it has."""
+    trials: tuple[SweepTrial, ...]
+    """The trials in order."""
+    winner: int | None
+    """Number of the best trial; None where none is complete."""
+    pareto: tuple[int, ...] | None
+    """Numbers of the trials that no other is better than; None for one objective."""
+    importances: dict[str, dict[str, float]] | None
+    """Share of each setting in the variance of each objective; None with too few."""
+    benchmarks: tuple[WinnerScore, ...] = ()
+    """What the winner scores on the benchmarks; empty where it was not run."""
+    measured: Measured = Field(default_factory=dict, exclude=True)
+    """Per-prompt scores of the winner and the base recipe; empty where not run."""
 
     @property
     def complete(self) -> list[SweepTrial]:
@@ -146,12 +188,54 @@ class SweepReport:
         )
         return list({tuple(t.params.items()): t for t in reversed(ranked)}.values())[::-1]
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the sweep as JSON data."""
-        data = asdict(replace(self, measured={}))
-        del data["measured"], data["scores"]
-        data["benchmarks"] = [score.as_json() for score in self.benchmarks]
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in data.items()}
+    @property
+    def extent(self) -> Extent:
+        """How much it has; its rows are the scores of its winner."""
+        lacking = []
+        if self.counted < self.target:
+            lacking.append(f"{self.target - self.counted} of {self.target} trials")
+        if not self.benchmarks:
+            lacking.append("the winner on the benchmarks")
+        lacking += [
+            f"{found.score} of the winner" for found in self.benchmarks if found.mean is None
+        ]
+        return Extent(
+            rows=tuple(found.score for found in self.benchmarks),
+            seeds=self.result_seeds,
+            counts={"trials": self.counted},
+            lacking=tuple(lacking),
+        )
+
+
+def winner_run(sweep: str) -> str:
+    """Return the id of the winner's runs."""
+    return f"{sweep}-winner"
+
+
+def base_run(sweep: str) -> str:
+    """Return the id of the base recipe's runs beside a winner that is another recipe."""
+    return f"{sweep}-base"
+
+
+def winner_scores(
+    measured: Measured, sweep: str, seeds: Sequence[int], scores: Sequence[str]
+) -> tuple[WinnerScore, ...]:
+    """Return what a winner scores on each benchmark.
+
+    Args:
+        measured: Per-prompt scores of the winner and, where it is another recipe, of the base.
+        sweep: Name of the sweep.
+        seeds: The fresh seeds.
+        scores: Names of the scores, in the order wanted; those not measured are left out.
+    """
+    known = {score for _, _, score in measured}
+    base = base_run(sweep) if any(run == base_run(sweep) for run, _, _ in measured) else None
+    found = []
+    for score in (name for name in scores if name in known):
+        best = numbers(measured, winner_run(sweep), base, seeds, score)
+        beside = best if base is None else numbers(measured, base, None, seeds, score)
+        found.append(WinnerScore(score=score, base=beside.mean, **asdict(best)))
+    return tuple(found)
 
 
 def setting(path: str) -> str:
@@ -167,7 +251,7 @@ def value_text(value: Scalar) -> str:
 def trial_block(report: SweepReport, trials: Sequence[SweepTrial], title: str) -> Block:
     """Return some trials as a table: settings, objectives, and how each ended."""
     head = ["trial", *map(setting, report.space)]
-    head += [f"{o.name} ({o.unit})" if o.unit else o.name for o in report.objectives]
+    head += [objective.label for objective in report.objectives]
     rows = [
         (
             str(trial.number),
@@ -250,13 +334,8 @@ def facts(report: SweepReport) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def as_markdown(report: SweepReport, plots: Sequence[tuple[str, str]]) -> str:
-    """Return a sweep as GitHub-flavoured Markdown.
-
-    Args:
-        report: The sweep.
-        plots: File name and caption of each plot.
-    """
+def as_markdown(report: SweepReport) -> str:
+    """Return a sweep as GitHub-flavoured Markdown."""
     blocks = [winner_block(report)]
     if report.pareto is not None:
         front = [report.trial(number) for number in report.pareto]
@@ -269,6 +348,207 @@ def as_markdown(report: SweepReport, plots: Sequence[tuple[str, str]]) -> str:
         heading=f"Sweep {report.name} ({report.profile}, scale: {report.scale})",
         facts=facts(report),
         blocks=blocks,
-        plots=plots,
+        plots=pictures(report),
         failures=[f"trial {trial.number}: {trial.failure}" for trial in report.failed],
     )
+
+
+def publish_sweep(report: SweepReport, results_dir: Path, *, allow_fewer: bool = False) -> Path:
+    """Write `results/<profile>/sweeps/<name>/`, in place of what was published before.
+
+    Returns:
+        The folder that was written.
+
+    Raises:
+        Refused: It is not whole, or has less than what stands there, and that is not allowed.
+        StoreError: The disk is full, or the folder may not be written.
+    """
+
+    def write(draft: Path) -> None:
+        for picture in pictures(report):
+            (draft / picture.file).write_bytes(picture.svg())
+        (draft / PAGE).write_text(as_markdown(report), encoding="utf-8")
+        (draft / REPORT).write_text(dumps(report.model_dump(mode="json")), encoding="utf-8")
+        write_scores(report.measured, draft / SCORES)
+
+    place = f"{report.profile}/sweeps/{report.name}"
+    return publish_folder(SWEEP, place, results_dir, write, allow_fewer=allow_fewer)
+
+
+def check_sweep(folder: Path) -> int:
+    """Check a published sweep: its files, and its winner's scores computed again.
+
+    Returns:
+        How many scores were computed again.
+
+    Raises:
+        HarnessError: A file is missing or changed, or a number does not follow from the scores.
+    """
+    check_files(folder, (PAGE, REPORT, SCORES), "sweep")
+    report = read_model(folder, SweepReport, "sweep")
+    measured, order = read_score_file(folder / SCORES), [s.score for s in report.benchmarks]
+    again = winner_scores(measured, report.name, report.result_seeds, order)
+    for before, now in zip(report.benchmarks, again, strict=True):
+        for name in WinnerScore.model_fields:
+            if not same(getattr(before, name), getattr(now, name)):
+                raise HarnessError(
+                    f"{folder / REPORT}: the {name} of the winner in `{now.score}` does not follow "
+                    f"from {SCORES}; publish the sweep again"
+                )
+    return len(again)
+
+
+SWEEP = Kind("sweep", "trials", lambda data: SweepReport.model_validate(data).extent, check_sweep)
+"""A sweep with the per-prompt scores of its winner."""
+
+
+def pictures(report: SweepReport) -> list[Picture]:
+    """Return the plots that have anything to show."""
+    if not report.complete:
+        return []
+    wanted: list[tuple[str, str, Draw]] = [
+        ("history.svg", "Objectives by trial, and the best so far", _history)
+    ]
+    if report.importances:
+        wanted.append(("importances.svg", "Importances of the settings", _importances))
+    if pair := contour_settings(report):
+        first, second = map(setting, pair)
+        caption = f"{report.objectives[0].name} over {first} and {second}"
+        wanted.append(("contour.svg", caption, _contour))
+    if report.pareto:
+        wanted.append(("pareto.svg", "Pareto front of the first two objectives", _pareto))
+    return [
+        Picture(caption, file, caption, functools.partial(_plot, report, file, caption, draw))
+        for file, caption, draw in wanted
+    ]
+
+
+Draw = Callable[["Axes", SweepReport], None]
+
+
+def _plot(report: SweepReport, file: str, caption: str, draw: Draw, target: Target) -> None:
+    with canvas(target, file, (6.0, 3.8)) as (_, panels):
+        axes = panels[0][0]
+        plain_frame(axes)
+        axes.set_title(caption, loc="left")
+        draw(axes, report)
+
+
+def contour_settings(report: SweepReport) -> tuple[str, str] | None:
+    """Return the two settings of the contour: the first two numbers that took three points.
+
+    Points are pairs of values; all on one line, they have no contour.
+    """
+    numeric = [
+        path
+        for path in report.space
+        if all(isinstance(t.params[path], int | float) for t in report.complete)
+    ]
+    if len(numeric) < 2:
+        return None
+    first, second = numeric[:2]
+    seen = {(t.params[first], t.params[second]) for t in report.complete}
+    spread = min(len({point[axis] for point in seen}) for axis in (0, 1))
+    return (first, second) if len(seen) >= 3 and spread >= 2 else None
+
+
+def _history(axes: Axes, report: SweepReport) -> None:
+    """The first objective of each complete trial, and the best of those until then."""
+    objective = report.objectives[0]
+    numbers = [trial.number for trial in report.complete]
+    values = _values(report.complete, objective.name)
+    better = max if objective.direction == "maximize" else min
+    best = [better(values[: i + 1]) for i in range(len(values))]
+    axes.scatter(numbers, values, color=OURS, label="complete", zorder=3)
+    pruned = [(t.number, t.so_far[max(t.so_far)]) for t in report.trials if _is_pruned(t)]
+    if pruned:
+        label = "pruned (first seeds only)"
+        axes.scatter(*zip(*pruned, strict=True), color=MUTED, marker="x", label=label, zorder=3)
+    axes.step(numbers, best, where="post", color=BEST, label="best so far")
+    axes.set_xlabel("trial")
+    axes.set_ylabel(report.objectives[0].label)
+    axes.legend(frameon=False)
+
+
+def _importances(axes: Axes, report: SweepReport) -> None:
+    """A group of bars for each setting, a bar for each objective."""
+    found = report.importances or {}
+    paths, height = list(report.space), 0.8 / len(found)
+    for i, (name, shares) in enumerate(found.items()):
+        places = [at + i * height for at in range(len(paths))]
+        axes.barh(
+            places,
+            [shares.get(path, 0.0) for path in paths],
+            height=height,
+            label=name,
+            color=STYLES[i % len(STYLES)][0],
+        )
+    middle = height * (len(found) - 1) / 2
+    axes.set_yticks([at + middle for at in range(len(paths))], list(map(setting, paths)))
+    axes.invert_yaxis()
+    axes.set_xlabel("share of the variance over the trials")
+    axes.legend(frameon=False)
+
+
+def _contour(axes: Axes, report: SweepReport) -> None:
+    """The mean of the first objective at each pair of values, values evenly spaced.
+
+    Other settings differ between the trials of a pair; their effect is in the mean.
+    """
+    pair = contour_settings(report)
+    assert pair is not None
+    ticks = [_distinct(report, path) for path in pair]
+    by_place: dict[tuple[int, int], list[float]] = {}
+    for trial in report.complete:
+        x, y = (tick.index(trial.params[path]) for tick, path in zip(ticks, pair, strict=True))
+        by_place.setdefault((x, y), []).extend(_values([trial], report.objectives[0].name))
+    xs, ys = zip(*by_place, strict=True)
+    means = [sum(values) / len(values) for values in by_place.values()]
+    if _spans_a_plane(list(by_place)) and max(means) > min(means):
+        drawn: Any = axes.tricontourf(xs, ys, means, levels=12, cmap="viridis")
+        axes.figure.colorbar(drawn, ax=axes, label=report.objectives[0].label)
+    axes.scatter(xs, ys, color="white", edgecolor="black", s=24, zorder=3)
+    for (x, y), mean in zip(by_place, means, strict=True):
+        axes.annotate(f"{mean:.4g}", (x, y), textcoords="offset points", xytext=(5, 4), fontsize=7)
+    axes.set_xticks(range(len(ticks[0])), [value_text(value) for value in ticks[0]])
+    axes.set_yticks(range(len(ticks[1])), [value_text(value) for value in ticks[1]])
+    axes.set_xlabel(setting(pair[0]))
+    axes.set_ylabel(setting(pair[1]))
+
+
+def _pareto(axes: Axes, report: SweepReport) -> None:
+    """Every complete trial by its first two objectives, the front joined."""
+    y, x = report.objectives[0].name, report.objectives[1].name
+    axes.scatter(
+        _values(report.complete, x), _values(report.complete, y), color=MUTED, label="trials"
+    )
+    front = [report.trial(number) for number in report.pareto or ()]
+    front.sort(key=lambda trial: _values([trial], x))
+    axes.plot(_values(front, x), _values(front, y), "o-", color=BEST, label="Pareto front")
+    for trial in front:
+        place = (_values([trial], x)[0], _values([trial], y)[0])
+        axes.annotate(str(trial.number), place, textcoords="offset points", xytext=(5, 4))
+    axes.set_xlabel(report.objectives[1].label)
+    axes.set_ylabel(report.objectives[0].label)
+    axes.legend(frameon=False)
+
+
+def _values(trials: Sequence[SweepTrial], name: str) -> list[float]:
+    return [trial.values[name] for trial in trials if trial.values is not None]
+
+
+def _is_pruned(trial: SweepTrial) -> bool:
+    return trial.state == "pruned" and bool(trial.so_far)
+
+
+def _distinct(report: SweepReport, path: str) -> list[Scalar]:
+    """Return the values a numeric setting took, in order."""
+    values = {trial.params[path] for trial in report.complete}
+    return sorted(values, key=lambda value: float(value or 0))
+
+
+def _spans_a_plane(places: Sequence[tuple[int, int]]) -> bool:
+    """Return whether some three places are no line."""
+    (x0, y0), *rest = places
+    directions = [(x - x0, y - y0) for x, y in rest]
+    return any(a * d != b * c for a, b in directions for c, d in directions)

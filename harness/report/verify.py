@@ -36,7 +36,7 @@ from harness.report.publication import (
     sha256,
 )
 from harness.report.publish import TABLE
-from harness.report.sweep_publication import SWEEP
+from harness.report.sweep import SWEEP
 from harness.runtime import Store
 
 KINDS = {kind.name: kind for kind in (TABLE, FIGURE, SWEEP, ERROR_RATES, OVER_OPTIMISATION)}

@@ -23,7 +23,7 @@ from harness.errors import HarnessError
 from harness.statistics.matrix import ScoreMatrix
 from harness.statistics.nested import NestedScores
 from harness.statistics.spread import Spread
-from harness.statistics.variance import crossed_moments
+from harness.statistics.variance import Prior, crossed_moments
 
 Scores = ScoreMatrix | NestedScores
 """The values behind a cell: on prompts that all seeds share, or on prompts of each seed's own."""
@@ -88,12 +88,16 @@ class Difference(Interval):
     p_value: float | None
 
 
-def mean_interval(values: Scores | npt.ArrayLike, confidence: float = 0.95) -> Interval:
+def mean_interval(
+    values: Scores | npt.ArrayLike, confidence: float = 0.95, prior: Prior | None = None
+) -> Interval:
     """Return the mean of scores with its interval.
 
     Args:
         values: Per-prompt values, seeds x prompts, or nested scores.
         confidence: Nominal coverage, strictly between 0 and 1.
+        prior: What is known of the seeds' mean square from elsewhere; not used for nested scores
+            or one seed.
 
     Raises:
         HarnessError: The matrix is incomplete or the confidence is not between 0 and 1.
@@ -101,24 +105,27 @@ def mean_interval(values: Scores | npt.ArrayLike, confidence: float = 0.95) -> I
     if not 0.0 < confidence < 1.0:
         raise HarnessError(f"The confidence {confidence} is not between 0 and 1; use 0.95.")
     scores = values if isinstance(values, NestedScores) else ScoreMatrix.of(values)
-    spreads = scores.spreads() if isinstance(scores, NestedScores) else (_crossed(scores),)
+    spreads = scores.spreads() if isinstance(scores, NestedScores) else (_crossed(scores, prior),)
     seeds, mean = len(scores.seeds), scores.mean
     over: Over = "prompts" if seeds == 1 else "seeds and prompts"
     half = max(spread.half_width(confidence) for spread in spreads)
     return Interval(mean, mean - half, mean + half, spreads, seeds, scores.count, over, confidence)
 
 
-def _crossed(matrix: ScoreMatrix) -> Spread:
+def _crossed(matrix: ScoreMatrix, prior: Prior | None) -> Spread:
     """Return how far the mean of a matrix may be off; of one seed, over its prompts alone."""
     seeds, prompts = matrix.values.shape
     if seeds == 1:
         return Spread(float(np.sqrt(float(matrix.values[0].var(ddof=1)) / prompts)), prompts - 1.0)
-    moments = crossed_moments(matrix.values)
+    moments = crossed_moments(matrix.values, prior)
     return Spread(float(np.sqrt(float(moments.variance))), float(moments.df))
 
 
 def paired_difference(
-    a: Scores | npt.ArrayLike, b: Scores | npt.ArrayLike, confidence: float = 0.95
+    a: Scores | npt.ArrayLike,
+    b: Scores | npt.ArrayLike,
+    confidence: float = 0.95,
+    prior: Prior | None = None,
 ) -> Difference:
     """Return the mean of `a - b` with its interval and p-value.
 
@@ -126,6 +133,7 @@ def paired_difference(
         a: Per-prompt values, seeds x prompts, or nested scores.
         b: The same for what it is compared with; rows and columns may be in another order.
         confidence: Nominal coverage, strictly between 0 and 1.
+        prior: As in `mean_interval`.
 
     Raises:
         HarnessError: The two do not have the same seeds and, unless nested, the same prompts.
@@ -137,7 +145,7 @@ def paired_difference(
             "Scores of prompts cannot be compared with scores of answers; compare two columns of "
             "one kind."
         )
-    return _test(ScoreMatrix.of(a).minus(ScoreMatrix.of(b)), confidence)
+    return _test(ScoreMatrix.of(a).minus(ScoreMatrix.of(b)), confidence, prior)
 
 
 def difference_of_differences(
@@ -160,8 +168,8 @@ def difference_of_differences(
     return _test(first.minus(second), confidence)
 
 
-def _test(difference: Scores, confidence: float) -> Difference:
-    interval = mean_interval(difference, confidence)
+def _test(difference: Scores, confidence: float, prior: Prior | None = None) -> Difference:
+    interval = mean_interval(difference, confidence, prior)
     p_value = None if interval.over == "prompts" else _two_sided_p(interval)
     return Difference(**vars(interval), p_value=p_value)
 

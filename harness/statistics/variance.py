@@ -49,7 +49,7 @@ class CrossedMoments:
         mean: Grand mean.
         variance: Estimated variance of the grand mean.
         df: Degrees of freedom of that estimate, between the factors' S - 1 and P - 1.
-        ms_seed: Mean square of the seeds.
+        ms_seed: Mean square of the seeds, drawn towards the prior where there is one.
         ms_prompt: Mean square of the prompts.
         ms_error: Mean square of the interaction and error.
     """
@@ -62,11 +62,26 @@ class CrossedMoments:
     ms_error: FloatArray
 
 
-def crossed_moments(values: FloatArray) -> CrossedMoments:
+@dataclass(frozen=True)
+class Prior:
+    """What is known of the mean square of the seeds from elsewhere.
+
+    Attributes:
+        mean_square: The mean square, in squared units of the values.
+        df: How many degrees of freedom it is worth; 0 is nothing.
+    """
+
+    mean_square: float = 0.0
+    df: float = 0.0
+
+
+def crossed_moments(values: FloatArray, prior: Prior | None = None) -> CrossedMoments:
     """Estimate the mean over crossed seeds and prompts, and its variance.
 
     Args:
         values: Shape (..., seeds, prompts), at least two of each; leading axes are a batch.
+        prior: What to draw the mean square of the seeds towards, None for nothing
+            (`harness.statistics.moderated`).
 
     Returns:
         The moments, each of shape (...). The degrees of freedom of a variance of zero are those
@@ -82,8 +97,12 @@ def crossed_moments(values: FloatArray) -> CrossedMoments:
     ms_prompt = seeds * np.square(prompt_effect).sum(axis=-1) / (prompts - 1)
     ms_error = np.square(residual).sum(axis=(-2, -1)) / ((seeds - 1) * (prompts - 1))
 
+    seed_df = float(seeds - 1)
+    if prior is not None:
+        seed_df += prior.df
+        ms_seed = (prior.df * prior.mean_square + (seeds - 1) * ms_seed) / seed_df
     total = ms_seed + np.maximum(ms_prompt - ms_error, 0.0)
     seed_share = np.divide(ms_seed, total, out=np.ones_like(total), where=total > 0)
-    df = 1.0 / (seed_share / (seeds - 1) + (1.0 - seed_share) / (prompts - 1))
+    df = 1.0 / (seed_share / seed_df + (1.0 - seed_share) / (prompts - 1))
     variance = total / (seeds * prompts)
     return CrossedMoments(mean, variance, df, ms_seed, ms_prompt, ms_error)

@@ -15,18 +15,38 @@ from harness.registry.profile import Profile, unsupported
 from harness.report.scores import Measured
 from harness.report.sweep import SweepReport
 from harness.runtime import Plan, Stage, Store
-from harness.sweep.claims import Claims, counted
 from harness.sweep.declaration import Sweep
-from harness.sweep.notes import DONE_AGAIN
-from harness.sweep.objective import on_validation, validation_runs
 from harness.sweep.processes import run_processes
-from harness.sweep.results import report_of, trial_line, winner_of
-from harness.sweep.space import base_candidate, candidate, check_settings, impossible, points
-from harness.sweep.storage import is_there, open_storage
-from harness.sweep.study import find_study, point_of, trials_of
-from harness.sweep.winner import Final, final_runs, final_scores, run_final
+from harness.sweep.results import (
+    Final,
+    final_runs,
+    final_scores,
+    report_of,
+    run_final,
+    trial_line,
+    winner_of,
+)
+from harness.sweep.space import (
+    base_candidate,
+    candidate,
+    check_settings,
+    impossible,
+    on_validation,
+    points,
+    validation_runs,
+)
+from harness.sweep.study import (
+    DONE_AGAIN,
+    Claims,
+    counted,
+    find_study,
+    is_there,
+    open_storage,
+    point_of,
+    trials_of,
+)
 from harness.sweep.work import Order, Say, Worker
-from harness.tracking.trials import TrialTracker
+from harness.tracking import TrialTracker
 
 
 def shared_stages(sweep: Sweep, profile: Profile) -> list[Stage]:

@@ -85,7 +85,11 @@ class _Child:
             process_group=0,
         )
         path = [entry or os.getcwd() for entry in sys.path]
-        request = {"order": order.as_json(), "slot": str(slot), "path": path}
+        request = {
+            "order": order.model_dump(mode="json", by_alias=True),
+            "slot": str(slot),
+            "path": path,
+        }
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -134,7 +138,7 @@ def main() -> None:
     sys.path[:] = request["path"]
     threading.Thread(target=_stop_at_end_of_input, daemon=True).start()
     try:
-        order = Order.from_json(request["order"])
+        order = Order.model_validate(request["order"])
         tracker = order.tracker(lambda text: _send(warn=text))
         with order.engine(1, request["slot"]) as engine:
             worker = Worker(order, engine, order.claims(), tracker, lambda text: _send(say=text))

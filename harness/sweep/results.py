@@ -1,4 +1,8 @@
-"""What a sweep has found, as plain data: read from its study and from the store.
+"""What a sweep has found: its trials, and the winner on the benchmarks beside the base recipe.
+
+The best of many trials owes part of its score to luck, and the more trials the more of it. With
+fresh seeds and other prompts that part is gone. The base recipe is run with the same seeds, so
+that the gain is paired by seed and prompt.
 
 Importances are fANOVA's, of each objective alone, and the same for the same trials. With few
 trials, or when all came out the same, there is nothing to divide and they are not given.
@@ -7,17 +11,27 @@ trials, or when all came out the same, there is nothing to divide and they are n
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
+from harness.errors import HarnessError
 from harness.registry.profile import Profile
-from harness.report.scores import Measured
-from harness.report.sweep import SweepObjective, SweepReport, SweepTrial
-from harness.sweep.claims import counted
-from harness.sweep.declaration import Sweep
-from harness.sweep.notes import (
+from harness.report.scores import Key, Measured, grouped, read_rows
+from harness.report.sweep import (
+    SweepObjective,
+    SweepReport,
+    SweepTrial,
+    base_run,
+    winner_run,
+    winner_scores,
+)
+from harness.runtime import LocalEngine, Plan, Store
+from harness.sweep.declaration import Point, Sweep
+from harness.sweep.space import base_candidate, candidate
+from harness.sweep.study import (
     COMPUTED,
     DONE_AGAIN,
     ENDED,
@@ -27,8 +41,12 @@ from harness.sweep.notes import (
     REUSED,
     SECONDS,
     STARTED,
+    counted,
+    point_of,
+    trials_of,
 )
-from harness.sweep.study import point_of, trials_of
+from harness.trainer.plan import Planner, Run
+from harness.worlds.lookup import world_of
 
 FEWEST_TRIALS = 5
 """Complete trials below which no importances are given."""
@@ -58,9 +76,10 @@ def report_of(
         profile=profile.name,
         scale=profile.scale,
         study=name,
-        space={path: parameter.values() for path, parameter in sweep.space.items()},
+        space={path: tuple(parameter.values()) for path, parameter in sweep.space.items()},
         objectives=tuple(
-            SweepObjective(o.name, o.measure, o.direction, o.unit) for o in sweep.objectives
+            SweepObjective(name=o.name, measure=o.measure, direction=o.direction, unit=o.unit)
+            for o in sweep.objectives
         ),
         sampler=f"{sweep.sampler.kind}, seed {sweep.sampler.seed}",
         pruner=None if sweep.pruner is None else f"{sweep.pruner.kind}, after each seed",
@@ -74,7 +93,9 @@ def report_of(
         winner=winner_of(sweep, trials),
         pareto=front if len(sweep.objectives) > 1 else None,
         importances=importances(sweep, study),
-        scores=tuple(profile.scores),
+        benchmarks=winner_scores(
+            measured or {}, sweep.name, sweep.result.seeds, tuple(profile.scores)
+        ),
         measured=measured or {},
     )
 
@@ -164,3 +185,79 @@ def _losses(sweep: Sweep, trial: FrozenTrial) -> tuple[float, ...]:
         -value if objective.direction == "maximize" else value
         for objective, value in zip(sweep.objectives, trial.values, strict=True)
     )
+
+
+@dataclass(frozen=True)
+class Final:
+    """The runs that decide what the winner is worth.
+
+    Attributes:
+        profiles: The profile of each run id.
+        runs: The runs of the winner and, where it is another, of the base recipe, on all
+            benchmarks.
+    """
+
+    profiles: Mapping[str, Profile]
+    runs: tuple[Run, ...]
+
+    def plan(self) -> Plan:
+        """Return the plan of all its runs."""
+        return Plan(stage for run in self.runs for stage in run.targets)
+
+
+def final_runs(sweep: Sweep, profile: Profile, point: Point) -> Final:
+    """Return the runs of a point and of the base recipe with the fresh seeds.
+
+    Raises:
+        UserError: The profile cannot run them.
+    """
+    best, base = candidate(sweep, profile, point), base_candidate(sweep, profile)
+    named = {winner_run(sweep.name): best}
+    if (best.recipe.canonical(), best.profile) != (base.recipe.canonical(), base.profile):
+        named[base_run(sweep.name)] = base
+    runs = [
+        Planner(world_of(found.profile)).run(run_id, found.recipe, seed)
+        for run_id, found in named.items()
+        for seed in sweep.result.seeds
+    ]
+    profiles = {run_id: found.profile for run_id, found in named.items()}
+    return Final(profiles, tuple(runs))
+
+
+def run_final(final: Final, engine: LocalEngine, say: Callable[[str], None]) -> None:
+    """Compute what is missing of the winner's runs.
+
+    Raises:
+        HarnessError: A stage failed.
+        Interrupted: Ctrl-C.
+    """
+    plan = final.plan()
+    missing = len(plan.pending(engine.store))
+    say(
+        f"winner and base recipe on the benchmarks with fresh seeds: {len(plan) - missing} of "
+        f"{len(plan)} stages reused, {missing} to compute"
+    )
+    outcome = engine.run(plan)
+    if not outcome.ok:
+        stage, reason = next(iter(outcome.failed.items()))
+        raise HarnessError(
+            f"the winner could not be measured, {stage.title}: {reason}; run the same command to "
+            "try again"
+        )
+
+
+def final_scores(final: Final, store: Store) -> Measured:
+    """Return the per-prompt scores of the winner's and the base's runs; empty while one lacks.
+
+    Raises:
+        StoreError: A stored file is not what was written.
+    """
+    if final.plan().pending(store):
+        return {}
+    rows: list[tuple[Key, str, float]] = []
+    for run in final.runs:
+        for stage in run.judged.values():
+            path = store.open(stage.fingerprint) / "scores.parquet"
+            for score, prompt, value in read_rows(path, "column", "prompt_id", "value"):
+                rows.append(((run.run_id, run.seed, score), prompt, value))
+    return grouped(rows)

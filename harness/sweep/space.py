@@ -1,13 +1,19 @@
-"""From a point of the search space to a recipe and a profile, and what makes a point impossible.
+"""What a point of the search space means: a recipe, a profile, runs, and how they are measured.
 
 A point is laid over the base recipe and over the profile, and both are checked as if a person had
 written them. Before a sweep runs, so are the points it can suggest: all of them where they are
 few, else the corners of the space and some between.
+
+A trial's run is planned like any other, with the validation prompts as its only benchmark: they
+are answered as the profile's hard benchmark is, and judged by the same judge. Costs are the
+totals an online run has counted by the end of its last training stage.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
+import math
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,17 +21,27 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from harness.errors import UserError
+from harness.errors import HarnessError, UserError
 from harness.registry.documents import nearest
-from harness.registry.profile import Profile, unsupported
+from harness.registry.profile import Profile, benchmark_of, unsupported
 from harness.registry.recipe import Recipe, merge
-from harness.sweep.declaration import Point, Scalar, Sweep
+from harness.report.scores import read_rows
+from harness.runtime import Store
+from harness.sweep.declaration import COSTS, Measure, Point, Scalar, Sweep
+from harness.trainer.plan import Planner, Run
+from harness.worlds.lookup import world_of
 
 SEARCHABLE = ("x", "creator", "generation", "selection", "pairs", "training")
 """Parts of a profile that a sweep may vary. Benchmarks are not: they are what measures."""
 
 MOST_POINTS = 256
 """Points that are checked before a sweep runs."""
+
+VALIDATION = "validation"
+"""The benchmark that trials are measured on; no table reports it."""
+
+HARD = "ah_wr"
+"""The score whose benchmark says how the validation prompts are answered and judged."""
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -45,11 +61,6 @@ def base_candidate(sweep: Sweep, profile: Profile) -> Candidate:
 
 def candidate(sweep: Sweep, profile: Profile, point: Point) -> Candidate:
     """Return what a point means.
-
-    Args:
-        sweep: The sweep.
-        profile: The profile it runs on.
-        point: A value for each setting of its space.
 
     Raises:
         UserError: The settings contradict each other, or the profile cannot run them.
@@ -119,6 +130,54 @@ def grid(sweep: Sweep) -> list[dict[str, Scalar]]:
     return found
 
 
+def on_validation(profile: Profile) -> Profile:
+    """Return a profile with the validation prompts as its only benchmark.
+
+    Raises:
+        UserError: The profile has no validation prompts, or no hard benchmark to take the settings
+            of.
+    """
+    if not world_of(profile).has_validation_prompts:
+        raise UserError(
+            f"a sweep cannot run on the profile `{profile.name}`: only the embedded world has "
+            "validation prompts, which are in no benchmark; use `--profile micro`"
+        )
+    name = benchmark_of(profile, HARD)
+    if name is None:
+        raise UserError(f"the profile `{profile.name}` has no benchmark that yields `{HARD}`")
+    # Two benchmarks cannot share a column, and this one's scores stand in no table.
+    hard = profile.benchmarks[name].model_copy(update={"columns": ()})
+    return profile.model_copy(update={"benchmarks": {VALIDATION: hard}})
+
+
+def validation_runs(sweep: Sweep, found: Candidate, run_id: str) -> list[Run]:
+    """Return the run, called `run_id`, of each of a trial's seeds, on the validation prompts.
+
+    Raises:
+        UserError: The profile cannot run the recipe.
+    """
+    profile = on_validation(found.profile)
+    planner = Planner(world_of(profile))
+    return [planner.run(run_id, found.recipe, seed) for seed in sweep.seeds]
+
+
+def measured(measure: Measure, run: Run, store: Store) -> float:
+    """Return what an objective is for one finished run.
+
+    Raises:
+        StoreError: A stage is not done, or a file is not what was written.
+        HarnessError: The stage's output does not hold the number.
+    """
+    if measure in COSTS:
+        return _count(measure, run, store)
+    folder = store.open(run.judged[VALIDATION].fingerprint)
+    rows = read_rows(folder / "scores.parquet", "column", "value")
+    values = [value for column, value in rows if column == measure]
+    if not values:
+        raise HarnessError(f"the judge of `{VALIDATION}` gave no scores `{measure}`")
+    return math.fsum(values) / len(values)
+
+
 def nested(point: Point) -> dict[str, Any]:
     """Return settings by dotted path as nested mappings."""
     found: dict[str, Any] = {}
@@ -172,3 +231,12 @@ def _validated(model: type[_Model], data: Mapping[str, Any]) -> _Model:
         where = ".".join(str(part) for part in first["loc"])
         what = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
         raise ValueError(f"{where}: {what}" if where else what) from error
+
+
+def _count(measure: str, run: Run, store: Store) -> float:
+    last = run.training[-1]
+    path = store.open(last.fingerprint) / "summary.json"
+    summary = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if type(summary.get(measure)) is not int:
+        raise HarnessError(f"the stage {last.title} counted no `{measure}`")
+    return float(summary[measure])

@@ -1,4 +1,9 @@
-"""The study: which trials belong together, and what suggests the next one.
+"""The study: where its trials are kept, what suggests the next, and who works on which.
+
+Trials are kept in a journal file in the work folder, or in any Optuna storage. Several processes
+that create one storage at once break it, so it is created under the sweep's lock. The journal's
+own lock is one that the operating system releases when its holder dies; Optuna's would be waited
+for. A line that a killed process did not finish is cut off before the file is used.
 
 A study is named after the sweep, the profile, and a digest of all that changes its numbers: the
 declaration, and the stages of the base recipe, which cover the profile, the models and the code.
@@ -7,13 +12,27 @@ Change any of these and a new study begins; the old one stays in the storage.
 Optuna keeps no sampler with a study. A new one is made for each suggestion, seeded by the sweep's
 seed and the number of trials so far, so that what is suggested follows from the trials alone: a
 sweep that was stopped and goes on suggests what one left alone would have.
+
+A working process holds the lock on a file of its own as long as it lives, and marks each trial it
+takes with that file's name. A running trial whose mark nobody holds belongs to a process that was
+killed: it is recorded as failed, and its point is queued again, once. Taking a trial and looking
+for such trials happen under the sweep's lock, so that a trial without a mark is a killed one too.
+A trial that is done again does not count: the study is complete when it has as many others as it
+was asked for. Marks of other machines cannot be checked, and their trials are left alone. (Optuna's
+heartbeats are no substitute: a journal has none, a database's run inside `Study.optimize` only, and
+a killed trial is noticed minutes later.)
 """
 
 from __future__ import annotations
 
 import hashlib
+import platform
+import uuid
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 import optuna
@@ -24,17 +43,132 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
-from optuna.storages import BaseStorage
-from optuna.trial import FrozenTrial
-from sqlalchemy.exc import SQLAlchemyError
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal._file import BaseJournalFileLock
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from harness.errors import UserError
+from harness.foreign import read_plain
 from harness.registry.profile import Profile
 from harness.runtime import canonical_json
+from harness.runtime.files import explained, hold
+from harness.runtime.manifest import utc_now
 from harness.sweep.declaration import Parameter, Point, Sampler, Scalar, Sweep
-from harness.sweep.objective import validation_runs
-from harness.sweep.space import base_candidate
-from harness.sweep.storage import unusable
+from harness.sweep.space import base_candidate, grid, validation_runs
+from harness.tracking.connection import shown, without_secrets
+
+# What a trial notes of itself: names of Optuna's user attributes.
+
+OWNER = "owner"
+"""Mark of the process that works on the trial."""
+
+ATTEMPT = "attempt"
+"""How often the point was taken, those times included that its process was killed."""
+
+RETRY_OF = "retry of"
+"""Number of the trial whose point was queued again."""
+
+DONE_AGAIN = "done again"
+"""Why a failed trial's point was queued again; absent where it was not."""
+
+FAILURE = "failure"
+"""Why the trial failed."""
+
+STARTED = "started"
+"""When it was taken, ISO 8601 in UTC."""
+
+ENDED = "ended"
+"""When it ended, ISO 8601 in UTC."""
+
+SECONDS = "seconds"
+"""How long it took."""
+
+REUSED = "stages reused"
+"""Stages that were in the store when it began."""
+
+COMPUTED = "stages computed"
+"""Stages that were computed for it."""
+
+MLFLOW_RUN = "mlflow run"
+"""Id of its MLflow run; absent where MLflow could not be reached."""
+
+SQLITE_WAIT_S = 60
+"""Seconds a writer waits for another one's transaction."""
+
+_JOURNAL = b'{"op_code":'
+"""How a journal of Optuna begins."""
+
+MOST_ATTEMPTS = 2
+"""How often a point is taken; a process that is killed twice over one is killed by it."""
+
+_UNMARKED_FOR = timedelta(minutes=1)
+"""Age from which a trial without a mark is nobody's, also where other machines take trials."""
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+def sweeps_dir(work_dir: Path) -> Path:
+    """Return the folder of journals, locks and working processes' marks."""
+    return work_dir / "sweeps"
+
+
+def default_storage(work_dir: Path, name: str) -> str:
+    """Return the journal file of a sweep."""
+    return str(sweeps_dir(work_dir) / f"{name}.log")
+
+
+@contextmanager
+def sweep_lock(work_dir: Path, name: str) -> Iterator[None]:
+    """Let one process of this work folder create storages and take trials of a sweep at a time."""
+    folder, stack = sweeps_dir(work_dir), ExitStack()
+    with explained(f"locking the sweep `{name}`", folder):
+        stack.enter_context(hold(folder / f"{name}.lock"))
+    with stack:
+        yield
+
+
+def open_storage(where: str) -> BaseStorage:
+    """Return a storage, created where absent; call it under the sweep's lock.
+
+    Args:
+        where: An Optuna storage URL, or the path of a journal file.
+
+    Raises:
+        UserError: It cannot be used, be it unreachable, misspelt or without its driver.
+    """
+    try:
+        if "://" not in where:
+            return _journal(Path(where))
+        settings = (
+            {"connect_args": {"timeout": SQLITE_WAIT_S}} if where.startswith("sqlite") else {}
+        )
+        return RDBStorage(where, engine_kwargs=settings)
+    except (SQLAlchemyError, ImportError, RuntimeError, OSError, ValueError, LookupError) as error:
+        raise UserError(unusable(where, error)) from error
+
+
+def is_there(where: str) -> bool:
+    """Return whether a storage exists already, as far as a file shows; a server is asked later."""
+    if "://" not in where:
+        return Path(where).exists()
+    try:
+        url = make_url(where)
+    except ArgumentError:
+        return True
+    in_file = url.get_backend_name() == "sqlite" and url.database
+    return Path(str(url.database)).exists() if in_file else True
+
+
+def unusable(where: str, error: Exception) -> str:
+    """Return the sentence for a storage that cannot be used."""
+    what = without_secrets(" ".join(str(error).split()), where)
+    return (
+        f"the storage {shown(where)} cannot be used ({what[:200]}): correct `--storage`, or leave "
+        "it out for a file in the work folder"
+    )
 
 
 def study_name(sweep: Sweep, profile: Profile) -> str:
@@ -56,12 +190,6 @@ def study_name(sweep: Sweep, profile: Profile) -> str:
 
 def open_study(sweep: Sweep, name: str, storage: BaseStorage, where: str) -> optuna.Study:
     """Return a study, created where absent; call it under the sweep's lock.
-
-    Args:
-        sweep: The sweep.
-        name: The study's name.
-        storage: Where trials are kept.
-        where: The storage's URL, for messages.
 
     Raises:
         UserError: The storage cannot be used.
@@ -107,7 +235,7 @@ def pruner_of(sweep: Sweep) -> optuna.pruners.BasePruner:
 def sampler_for(sampler: Sampler, position: int) -> BaseSampler:
     """Return what suggests the trial at a position, counted from 0.
 
-    A grid needs none: its points are given out in order (`harness.sweep.claims`).
+    A grid needs none: its points are given out in order (`Claims.take`).
     """
     seed = int(np.random.SeedSequence([sampler.seed, position]).generate_state(1)[0])
     if sampler.kind != "tpe":
@@ -143,6 +271,173 @@ def tidy(point: Point) -> dict[str, Scalar]:
 def trials_of(study: optuna.Study | None) -> Sequence[FrozenTrial]:
     """Return a study's trials in order; none where there is no study yet."""
     return [] if study is None else study.get_trials(deepcopy=False)
+
+
+def counted(trials: Sequence[FrozenTrial]) -> int:
+    """Return how many trials a study has: begun, and not done again by another."""
+    return sum(
+        trial.state != TrialState.WAITING and DONE_AGAIN not in trial.user_attrs for trial in trials
+    )
+
+
+class Claims:
+    """Takes trials of one study for one process.
+
+    Args:
+        sweep: The sweep.
+        study: Its study.
+        work_dir: Folder of the locks and marks.
+        shared: Whether other machines may take trials of this study.
+
+    Attributes:
+        study: The study.
+    """
+
+    def __init__(self, sweep: Sweep, study: optuna.Study, work_dir: Path, *, shared: bool) -> None:
+        self._sweep = sweep
+        self.study = study
+        self._work_dir = work_dir
+        self._shared = shared
+        self._marks = sweeps_dir(work_dir) / f"{sweep.name}.working"
+
+    @contextmanager
+    def working(self) -> Iterator[str]:
+        """Mark this process as one that works; yield the mark."""
+        name = f"{platform.node()}/{uuid.uuid4().hex}"
+        path = self._marks / name.rpartition("/")[2]
+        with ExitStack() as mark:
+            with sweep_lock(self._work_dir, self._sweep.name):
+                mark.enter_context(hold(path))
+            yield name
+            path.unlink(missing_ok=True)
+
+    def take(self, mark: str, target: int) -> optuna.Trial | None:
+        """Return the next trial to work on, None where the study has all it was asked for.
+
+        Args:
+            mark: The mark of this process.
+            target: How many trials the study shall have.
+        """
+        with sweep_lock(self._work_dir, self._sweep.name):
+            self._repair()
+            trials = trials_of(self.study)
+            position = counted(trials)
+            if position >= target:
+                return None
+            self.study.sampler = sampler_for(self._sweep.sampler, position)
+            waiting = any(trial.state == TrialState.WAITING for trial in trials)
+            if self._sweep.sampler.kind == "grid" and not waiting:
+                self.study.enqueue_trial(self._next_of_grid(trials))
+            trial = self.study.ask(distributions(self._sweep))
+            trial.set_user_attr(OWNER, mark)
+            trial.set_user_attr(STARTED, utc_now())
+            return trial
+
+    def repair(self) -> list[int]:
+        """Queue the points of trials that nobody works on; return the trials' numbers."""
+        with sweep_lock(self._work_dir, self._sweep.name):
+            return self._repair()
+
+    def give_back(self, trial: optuna.Trial, why: str) -> None:
+        """End a trial that this process was told to stop, and queue its point again."""
+        with sweep_lock(self._work_dir, self._sweep.name):
+            frozen = self.study.get_trials(deepcopy=False)[trial.number]
+            self._again(frozen, why, frozen.user_attrs.get(ATTEMPT, 1))
+
+    def _repair(self) -> list[int]:
+        held = self._held()
+        left = [
+            trial
+            for trial in trials_of(self.study)
+            if trial.state == TrialState.RUNNING and self._is_nobodys(trial, held)
+        ]
+        for trial in left:
+            attempt = trial.user_attrs.get(ATTEMPT, 1)
+            if attempt < MOST_ATTEMPTS:
+                self._again(trial, "its process was killed", attempt + 1)
+            else:
+                self._set(trial, FAILURE, f"its process was killed, {attempt} times in a row")
+                self.study.tell(trial.number, state=TrialState.FAIL)
+        return [trial.number for trial in left]
+
+    def _again(self, trial: FrozenTrial, why: str, attempt: int) -> None:
+        """Fail a trial and queue its point.
+
+        Killed while it got its point, a trial has only some settings; another is suggested then.
+        """
+        self._set(trial, DONE_AGAIN, why)
+        self.study.tell(trial.number, state=TrialState.FAIL)
+        if trial.params.keys() == self._sweep.space.keys():
+            attributes = {ATTEMPT: attempt, RETRY_OF: trial.number}
+            self.study.enqueue_trial(trial.params, user_attrs=attributes)
+
+    def _next_of_grid(self, trials: Sequence[FrozenTrial]) -> dict[str, Scalar]:
+        """Return the first point of the grid that no trial stands for."""
+        taken = [point_of(trial) for trial in trials if DONE_AGAIN not in trial.user_attrs]
+        return next(point for point in map(tidy, grid(self._sweep)) if point not in taken)
+
+    def _set(self, trial: FrozenTrial, name: str, value: str) -> None:
+        self.study._storage.set_trial_user_attr(trial._trial_id, name, value)
+
+    def _held(self) -> set[str]:
+        """Return the marks of this machine that a process holds; remove the others."""
+        held = set()
+        for path in self._marks.glob("*"):
+            with hold(path, wait=False) as is_nobodys:
+                if is_nobodys:
+                    path.unlink(missing_ok=True)
+                else:
+                    held.add(path.name)
+        return held
+
+    def _is_nobodys(self, trial: FrozenTrial, held: set[str]) -> bool:
+        mark = trial.user_attrs.get(OWNER)
+        if mark is None:
+            begun = trial.datetime_start or datetime.now()
+            return not self._shared or datetime.now() - begun > _UNMARKED_FOR
+        machine, _, name = str(mark).partition("/")
+        return machine == platform.node() and name not in held
+
+
+def _journal(path: Path) -> JournalStorage:
+    lock = path.with_name(f"{path.name}.lock")
+    with hold(lock):
+        _cut_off_unfinished(path)
+    return JournalStorage(JournalFileBackend(str(path), lock_obj=_JournalLock(lock)))
+
+
+def _cut_off_unfinished(path: Path) -> None:
+    """Remove a last line without an end, which would make all that follow unreadable.
+
+    Raises:
+        ValueError: The file is somebody's other file.
+        OSError: It cannot be read.
+    """
+    if not path.exists():
+        return
+    whole = read_plain(path)
+    if not whole.startswith(_JOURNAL) and not _JOURNAL.startswith(whole):
+        raise ValueError("it is no journal of Optuna")
+    if whole and not whole.endswith(b"\n"):
+        with path.open("r+b") as file:
+            file.truncate(whole.rfind(b"\n") + 1)
+
+
+class _JournalLock(BaseJournalFileLock):
+    """A lock that ends with its process, however that ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._held = ExitStack()
+
+    def acquire(self) -> bool:
+        """Wait for the lock."""
+        self._held.enter_context(hold(self._path))
+        return True
+
+    def release(self) -> None:
+        """Let others have the lock."""
+        self._held.close()
 
 
 def _distribution(parameter: Parameter) -> BaseDistribution:

@@ -10,35 +10,68 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 import optuna
 from optuna.trial import TrialState
+from pydantic import BaseModel, ConfigDict
 
 from harness.errors import HarnessError
 from harness.registry.profile import Profile
 from harness.runtime import Interrupted, LocalEngine, Plan, Store
 from harness.runtime.manifest import utc_now
-from harness.sweep.claims import Claims
+from harness.runtime.pool import Pool
 from harness.sweep.declaration import Sweep
-from harness.sweep.notes import COMPUTED, ENDED, FAILURE, MLFLOW_RUN, REUSED, SECONDS
-from harness.sweep.objective import measured, on_validation, validation_runs
 from harness.sweep.results import trial_line
-from harness.sweep.space import candidate, shown
-from harness.sweep.storage import open_storage, sweep_lock
-from harness.sweep.study import open_study, point_of
-from harness.sweep.warm import WarmEngine
-from harness.tracking.secrets import shown as shown_uri
-from harness.tracking.trials import StudyName, TrialTracker
+from harness.sweep.space import candidate, measured, on_validation, shown, validation_runs
+from harness.sweep.study import (
+    COMPUTED,
+    ENDED,
+    FAILURE,
+    MLFLOW_RUN,
+    REUSED,
+    SECONDS,
+    Claims,
+    open_storage,
+    open_study,
+    point_of,
+    sweep_lock,
+)
+from harness.tracking import StudyName, TrialTracker
+from harness.tracking.connection import shown as shown_uri
 from harness.trainer.plan import Run
 
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Order:
+class WarmEngine(LocalEngine):
+    """An engine whose workers live until its block is left, and not only for one run.
+
+    A trial is several short runs, one for each seed, and a worker takes seconds to import what
+    stages need.
+    """
+
+    _kept: Pool | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.stop()
+
+    def workers(self) -> AbstractContextManager[Pool]:
+        """Return the one pool of workers, in a context that does not end it."""
+        if self._kept is None:
+            self._kept = super().workers().__enter__()
+        return nullcontext(self._kept)
+
+
+class Order(BaseModel):
     """What a process of a sweep is to do.
 
     Attributes:
@@ -55,6 +88,8 @@ class Order:
         expected_s: Seconds of a stage by kind, before any was measured.
     """
 
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
     sweep: Sweep
     profile: Profile
     study: str
@@ -66,28 +101,6 @@ class Order:
     functions: Mapping[str, str]
     preload: tuple[str, ...]
     expected_s: Mapping[str, float]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the order as JSON data."""
-        data = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return data | {
-            "sweep": self.sweep.model_dump(mode="json"),
-            "profile": self.profile.model_dump(mode="json", by_alias=True),
-            "work_dir": str(self.work_dir),
-            "store_dir": str(self.store_dir),
-            "functions": dict(self.functions),
-            "expected_s": dict(self.expected_s),
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Order:
-        """Return the order that JSON data describes."""
-        models = {
-            "sweep": Sweep.model_validate(data["sweep"]),
-            "profile": Profile.model_validate(data["profile"]),
-        }
-        paths = {name: Path(data[name]) for name in ("work_dir", "store_dir")}
-        return cls(**{**data, **models, **paths, "preload": tuple(data["preload"])})
 
     def engine(self, jobs: int, slot: str) -> WarmEngine:
         """Return an engine for the order's stages.
@@ -255,7 +268,9 @@ class Worker:
         values = None if work.values is None else dict(zip(names, work.values, strict=True))
         failed = work.state == TrialState.FAIL
         failure = trial.user_attrs.get(FAILURE) if failed else None
-        line = replace(line, state=work.state.name.lower(), values=values, failure=failure)
+        line = line.model_copy(
+            update={"state": work.state.name.lower(), "values": values, "failure": failure}
+        )
         run_id = self._tracker.write(line, work.runs, work.profile)
         if run_id is not None and line.mlflow_run != run_id:
             trial.set_user_attr(MLFLOW_RUN, run_id)

@@ -1,4 +1,4 @@
-"""Which runs were asked for in a work folder, and which of them something computes now.
+"""What a work folder knows: runs asked for, runs something computes now, and what MLflow has.
 
 A process that computes runs marks them: it writes their identities to a file of its own and holds
 the lock on that file as long as it lives. The operating system releases the lock however the
@@ -6,21 +6,26 @@ process ends, so a mark that nobody holds is that of a process which has ended, 
 
 What was asked for stays known, in one file, when its process has ended. A store cannot tell: a run
 that nobody asked for has finished stages as well, where it shares them with one that was computed.
+
+A note says which records a tracking server had after the last writing, so that whoever finds all
+of its records there need not even import MLflow.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import uuid
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 from harness.foreign import read_json
+from harness.runtime.files import hold
+from harness.tracking.connection import database_id
+from harness.tracking.record import Record, sha256
 
 _ENDED = "ended.json"
 
@@ -40,19 +45,8 @@ class Asked:
     ended: tuple[Path, ...]
 
 
-class Mark:
-    """The hold of a process on the runs it computes."""
-
-    def __init__(self, file: IO[str]) -> None:
-        self._file = file
-
-    def end(self) -> None:
-        """Say that nothing is computed any more; saying it again is harmless."""
-        self._file.close()
-
-
 class Marks:
-    """The marks of a work folder.
+    """The marks of a work folder. Every method raises OSError where it cannot be written.
 
     Args:
         work_dir: Folder that runs write to.
@@ -61,41 +55,34 @@ class Marks:
     def __init__(self, work_dir: Path) -> None:
         self._folder = work_dir / "tracking" / "marks"
 
-    def begin(self, asked: Mapping[str, Collection[str]]) -> Mark:
-        """Mark runs as computed by this process from now on.
+    def begin(self, asked: Mapping[str, Collection[str]]) -> ExitStack:
+        """Mark runs as computed by this process, until what is returned is closed.
 
         Args:
             asked: The benchmarks asked for of each run, by its identity.
-
-        Raises:
-            OSError: The folder cannot be written.
         """
+        held = ExitStack()
         with self._alone():
-            file = (self._folder / f"{uuid.uuid4().hex}.mark").open("w", encoding="utf-8")
-            fcntl.flock(file, fcntl.LOCK_EX)
-            json.dump({name: sorted(benchmarks) for name, benchmarks in asked.items()}, file)
-            file.flush()
-        return Mark(file)
+            path = self._folder / f"{uuid.uuid4().hex}.mark"
+            _write(path, asked)
+            held.enter_context(hold(path))
+        return held
 
     def read(self) -> Asked:
-        """Return what is known now.
-
-        Raises:
-            OSError: The folder cannot be read or written.
-        """
+        """Return what is known now."""
         benchmarks: dict[str, frozenset[str]] = {}
         computing: set[str] = set()
         ended: list[Path] = []
         with self._alone():
             for path in sorted(self._folder.glob("*.mark")):
-                with path.open(encoding="utf-8") as file:
-                    found = _content(file)
-                    if _is_held(file):
-                        computing |= found.keys()
-                    else:
+                found = _content(path)
+                with hold(path, wait=False) as is_nobodys:
+                    if is_nobodys:
                         ended.append(path)
+                    else:
+                        computing |= found.keys()
                 _add(benchmarks, found)
-            _add(benchmarks, self._of_ended())
+            _add(benchmarks, _content(self._folder / _ENDED))
         return Asked(benchmarks, frozenset(computing), tuple(ended))
 
     def gather(self, asked: Asked) -> None:
@@ -103,56 +90,74 @@ class Marks:
 
         Args:
             asked: What was read before their runs were ended in MLflow.
-
-        Raises:
-            OSError: The folder cannot be written.
         """
         if not asked.ended:
             return
         with self._alone():
-            known = dict(self._of_ended())
+            known = _content(self._folder / _ENDED)
             left = [path for path in asked.ended if path.exists()]
             for path in left:
-                with path.open(encoding="utf-8") as file:
-                    _add(known, _content(file))
-            draft = self._folder / f"{_ENDED}.draft"
-            text = json.dumps({name: sorted(found) for name, found in known.items()}, indent=0)
-            draft.write_text(text, encoding="utf-8")
-            os.replace(draft, self._folder / _ENDED)
+                _add(known, _content(path))
+            _write(self._folder / _ENDED, known)
             for path in left:
                 path.unlink()
 
-    def _of_ended(self) -> dict[str, frozenset[str]]:
-        path = self._folder / _ENDED
-        if not path.exists():
-            return {}
-        with path.open(encoding="utf-8") as file:
-            return _content(file)
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self) -> AbstractContextManager[bool]:
         """Keep other processes from the folder for an instant."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with (self._folder / "lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+        return hold(self._folder / "lock")
 
 
-def _content(file: IO[str]) -> dict[str, frozenset[str]]:
-    """Return what a mark says; nothing where its process was killed while it wrote."""
+class Notes:
+    """The note about one tracking server; what others have done to it since is not noticed.
+
+    Args:
+        work_dir: Folder that runs write to.
+        uri: Tracking URI.
+    """
+
+    def __init__(self, work_dir: Path, uri: str) -> None:
+        self._uri = uri
+        self._path = work_dir / "tracking" / f"{sha256(uri)[:16]}.json"
+
+    def covers(self, records: Iterable[Record]) -> bool:
+        """Return whether the server had all of some records, as they are."""
+        noted = self._digests()
+        return all(noted.get(record.identity) == record.digest for record in records)
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Note that the server has some records."""
+        digests = {record.identity: record.digest for record in records}
+        if digests:
+            digests = self._digests() | digests
+            _replace(self._path, {"database": database_id(self._uri), "digests": digests})
+
+    def _digests(self) -> dict[str, str]:
+        """Return the digests of the records the server had, by identity."""
+        try:
+            note = read_json(self._path.read_bytes())
+            return dict(note["digests"]) if note["database"] == database_id(self._uri) else {}
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return {}
+
+
+def _content(path: Path) -> dict[str, frozenset[str]]:
+    """Return what a mark says; nothing where there is none, or its process was killed writing."""
     try:
-        said = read_json(file.read())
+        said = read_json(path.read_bytes())
         return {name: frozenset(map(str, found)) for name, found in said.items()}
-    except (ValueError, TypeError, AttributeError):
+    except (FileNotFoundError, ValueError, TypeError, AttributeError):
         return {}
 
 
-def _is_held(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    return False
+def _write(path: Path, asked: Mapping[str, Collection[str]]) -> None:
+    _replace(path, {name: sorted(benchmarks) for name, benchmarks in asked.items()})
+
+
+def _replace(path: Path, data: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    draft.write_text(f"{json.dumps(data, indent=1)}\n", encoding="utf-8")
+    os.replace(draft, path)
 
 
 def _add(known: dict[str, frozenset[str]], found: Mapping[str, frozenset[str]]) -> None:

@@ -41,6 +41,9 @@ SEEN = "harness.seen"
 CURVE = "harness.curve."
 """Tags with the digest of each curve that was written completely."""
 
+LONGEST_TAG = 4000
+"""Most characters of a tag; what is longer is cut off."""
+
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 """RUNNING is what something computes now; what is unfinished and is not computed was KILLED."""
 

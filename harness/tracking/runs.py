@@ -11,14 +11,15 @@ old one stays as history.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from harness.runtime import Failure, Manifest, Stage, Store
+from harness.runtime import Failure, Manifest, Plan, Stage, Store
 from harness.tracking.marks import Asked
 from harness.tracking.record import (
+    LONGEST_TAG,
     ONLINE_PREFIX,
     Curves,
     Dataset,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from harness.trainer.plan import Run
 
 SCORES = "scores.parquet"
-LONGEST_TAG = 4000
 NOTE = (
     "One run for each recipe and seed at the profile `{}`. Curves are named by iteration; the time "
     "of a point is the run's start plus one second for each step."
@@ -64,21 +64,6 @@ def trained_in(run: Run) -> dict[str, list[Stage]]:
 def iteration_name(run: Run, number: int) -> str:
     """Return what an iteration, or a segment of an online run, is called; counted from 1."""
     return f"{'online' if run.recipe.is_online else 'iter'}{number}"
-
-
-def upstream(ends: Iterable[Stage]) -> list[Stage]:
-    """Return some stages and all they need, each after its inputs."""
-    found: dict[str, Stage] = {}
-
-    def walk(stage: Stage) -> None:
-        if stage.fingerprint not in found:
-            for needed in stage.inputs.values():
-                walk(needed)
-            found[stage.fingerprint] = stage
-
-    for end in ends:
-        walk(end)
-    return list(found.values())
 
 
 def run_record(
@@ -135,7 +120,7 @@ class _RunState:
 
     @cached_property
     def stages(self) -> list[Stage]:
-        return upstream((*self.run.targets, *self.judged.values()))
+        return list(Plan((*self.run.targets, *self.judged.values())))
 
     @cached_property
     def done(self) -> dict[str, Manifest]:

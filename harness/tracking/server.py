@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
@@ -36,7 +36,6 @@ from mlflow.entities import (
 )
 from mlflow.exceptions import MlflowException
 
-from harness.tracking.marks import Marks
 from harness.tracking.record import (
     CURVE,
     DIGEST,
@@ -56,6 +55,9 @@ SILENT_S = 300.0
 
 _Item = TypeVar("_Item")
 _OURS = ("harness.", "state.", "stage.", "version.", "failure")
+_FEW = 4
+"""Most runs that are searched for one by one."""
+
 _BATCH = 1000
 _SMALL_BATCH = 100
 
@@ -80,12 +82,19 @@ class Server:
         self._experiments: dict[str, str] = {}
         self._client.search_experiments(max_results=1)
 
-    def runs(self, record: Record, *, all_of_experiment: bool = False) -> dict[str, list[Run]]:
-        """Return runs by identity: those of a record, or all of its experiment."""
-        wanted = "" if all_of_experiment else f"tags.`{ID}` = '{record.identity}'"
+    def find(self, records: Sequence[Record]) -> dict[str, list[Run]]:
+        """Return the runs there are of some records, by identity.
+
+        A few are asked for one by one; for many, all runs of their experiments are looked through.
+        """
+        self._experiments.clear()  # somebody may have deleted one since
         found: dict[str, list[Run]] = {}
-        for run in self._search([self._experiment(record)], wanted):
-            found.setdefault(run.data.tags[ID], []).append(run)
+        searched = [(self._experiment(r), f"tags.`{ID}` = '{r.identity}'") for r in records]
+        if len(records) > _FEW:
+            searched = [(place, "") for place in dict.fromkeys(place for place, _ in searched)]
+        for place, wanted in searched:
+            for run in self._search([place], wanted):
+                found.setdefault(run.data.tags[ID], []).append(run)
         return found
 
     def apply(self, record: Record, found: Iterable[Run], *, settle: bool) -> tuple[Change, str]:
@@ -124,16 +133,15 @@ class Server:
             return True
         return False
 
-    def end_stale(self, marks: Marks) -> int:
-        """End the runs that are RUNNING and that nothing computes; return how many there were.
+    def end_stale(self, computing: Collection[str]) -> None:
+        """End the runs that are RUNNING and that nothing computes.
 
         Args:
-            marks: Those of this work folder. What processes that have ended had marked is settled.
+            computing: Identities of the runs that something of this work folder computes.
         """
-        asked = marks.read()
-        running = self._running()
-        stale = [run for run in running if not self._is_computed(run, asked.computing)]
-        for run in stale:
+        for run in self._running():
+            if self._is_computed(run, computing):
+                continue
             run_id, tags = run.info.run_id, run.data.tags
             with suppress(_Overtaken), self._overtaken(run_id):
                 # Without its digest it is written again when it is computed again.
@@ -142,8 +150,6 @@ class Server:
                 self._client.set_terminated(
                     run_id, "KILLED", round(1000 * float(tags.get(SEEN, _now())))
                 )
-        marks.gather(asked)
-        return len(stale)
 
     def _running(self) -> list[Run]:
         """Return all of our runs that are RUNNING, in whichever experiment."""
@@ -196,7 +202,7 @@ class Server:
     def _first(self, record: Record, found: list[Run]) -> Run | None:
         """Return the one run of an identity that is to stay; the others are deleted."""
         if len(found) != 1:
-            found = self.runs(record).get(record.identity, [])
+            found = self.find([record]).get(record.identity, [])
         found.sort(key=lambda run: (run.info.start_time, run.info.run_id))
         for spare in found[1:]:
             self._client.delete_run(spare.info.run_id)

@@ -1,46 +1,119 @@
-"""The tracker: what the command line knows of MLflow.
+"""The trackers: what the rest of the harness knows of MLflow.
 
     tracker.start(tables)                    before a run; cheap
     tracker.progress / stage_finished / ...  from the engine's events; these return at once
     tracker.finish(lambda: states)           after the run: everything, or one warning
     tracker.sync(states)                     `harness sync`: everything, or an error
 
-A note in the work folder says which records the server had after the last sync, so that a run
-that has computed nothing new does not even import MLflow.
+Tables, trials and evaluations are written in one way: what the work folder knows is read under the
+lock, records are made from it, and the server is brought to hold them. A note says which it had
+after that, so that a run that has computed nothing new does not even import MLflow.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from harness.errors import UserError
+from harness.evaluation import benchmark_archive
+from harness.quiet import QUIET
 from harness.runtime import Stage, Store
-from harness.tracking.database import chosen_uri, open_server, reached, write_lock
-from harness.tracking.live import Live
-from harness.tracking.marks import Asked, Mark, Marks
-from harness.tracking.notes import Notes
-from harness.tracking.patience import PATIENCE_S, attempt
-from harness.tracking.record import Record
-from harness.tracking.rows import CellLike, table_records
-from harness.tracking.writer import LiveWriter
+from harness.tracking.connection import (
+    PATIENCE_S,
+    Connection,
+    artifacts_path,
+    chosen_uri,
+    database_path,
+    shown,
+)
+from harness.tracking.live import Live, LiveRuns
+from harness.tracking.marks import Asked, Marks, Notes
+from harness.tracking.projection import (
+    StudyName,
+    evaluation_record,
+    table_records,
+    trial_identity,
+    trial_record,
+)
+from harness.tracking.record import Record, join
+from harness.tracking.runs import run_identity, run_record
 from harness.trainer.runs import asked_together
 
 if TYPE_CHECKING:
-    from mlflow.entities import Run
-
+    from harness.registry.profile import Profile
+    from harness.report.cells import Cell
+    from harness.report.sweep import SweepTrial
+    from harness.tracking.server import Change
+    from harness.trainer.plan import Run
     from harness.trainer.runs import TableRuns
 
 _LOG = logging.getLogger(__name__)
+
+Warn = Callable[[str], None]
+"""Takes the one sentence that says MLflow is not available, in whichever thread finds out."""
 
 
 class TableState(NamedTuple):
     """A table at a profile: the runs behind it, and the report's cells."""
 
     runs: TableRuns
-    cells: Sequence[CellLike]
+    cells: Sequence[Cell]
+
+
+class _Writer:
+    """Brings one tracking server to hold records.
+
+    Args:
+        work_dir: Folder of the default database, the locks and the notes.
+        uri: Tracking URI; `MLFLOW_TRACKING_URI` where not given, else the default database.
+    """
+
+    def __init__(self, work_dir: Path, uri: str | None) -> None:
+        self.connection = Connection(work_dir, uri)
+        self.marks = Marks(work_dir)
+        self.notes = Notes(work_dir, self.connection.uri)
+
+    def write(
+        self, records: Callable[[Asked], Sequence[Record]], *, end_stale: bool
+    ) -> list[tuple[Change, str]]:
+        """Bring the server to hold some records; return what was done of each, and its run's id.
+
+        Args:
+            records: Makes them from what the work folder knows now.
+            end_stale: Also end the runs that are RUNNING and that nothing computes.
+
+        Raises:
+            TrackingError: MLflow cannot be reached, or refuses what is written.
+            StoreError: The store cannot be read.
+        """
+        with self.connection.writing() as server:
+            # What begins from here on marks its runs first, and writes when this is done.
+            asked = self.marks.read()
+            wanted = records(asked)
+            found = server.find(wanted)
+            changes = [
+                server.apply(
+                    record,
+                    found.get(record.identity, []),
+                    settle=record.identity not in asked.computing,
+                )
+                for record in wanted
+            ]
+            done = zip(wanted, changes, strict=True)
+            self.notes.add(record for record, (change, _) in done if change != "kept")
+            if end_stale:
+                asked = self.marks.read()
+                server.end_stale(asked.computing)
+                self.marks.gather(asked)
+        return changes
 
 
 class Tracker:
@@ -51,12 +124,8 @@ class Tracker:
         store: The stages.
         served: The `table/row` places each run id stands behind, over all tables.
         uri: Tracking URI; `MLFLOW_TRACKING_URI` where not given, else the default database.
-        warn: Takes the one sentence that says MLflow is not available, in whichever thread finds
-            out.
+        warn: Takes the one sentence that says MLflow is not available.
         flush_s: Seconds between two writes while stages run.
-
-    Attributes:
-        uri: The tracking URI.
     """
 
     def __init__(
@@ -66,29 +135,26 @@ class Tracker:
         served: Mapping[str, Sequence[str]],
         *,
         uri: str | None = None,
-        warn: Callable[[str], None] = _LOG.warning,
+        warn: Warn = _LOG.warning,
         flush_s: float = 1.0,
     ) -> None:
-        self.uri = chosen_uri(work_dir, uri)
-        self._work_dir = work_dir
+        self._writer = _Writer(work_dir, uri)
         self._store = store
         self._served = served
         self._warn = warn
         self._flush_s = flush_s
-        self._notes = Notes(work_dir, self.uri)
-        self._marks = Marks(work_dir)
-        self._mark: Mark | None = None
+        self._mark = ExitStack()
         self._live: Live | None = None
 
     def start(self, tables: Sequence[TableRuns]) -> None:
         """Mark the runs of some tables as computed, and begin to track them live."""
-        writer = LiveWriter(self._store, self._marks, self._served, tables)
+        runs = LiveRuns(self._store, self._writer.marks, self._served, tables)
         try:
-            self._mark = self._marks.begin(writer.asked)
+            self._mark = self._writer.marks.begin(runs.asked)
         except OSError as error:
             self._warn(f"MLflow is written after the run only: {error}")
         else:
-            self._live = Live(self._work_dir, self.uri, writer, self._warn, self._flush_s)
+            self._live = Live(self._writer.connection, runs, self._warn, self._flush_s)
 
     def progress(self, stage: Stage, step: int, metrics: Mapping[str, float]) -> None:
         """Take one point of a running stage's curves."""
@@ -111,8 +177,7 @@ class Tracker:
         Args:
             timeout_s: Longest wait for what is not written yet, in seconds.
         """
-        if self._mark is not None:
-            self._mark.end()
+        self._mark.close()
         if self._live is None:
             return False
         live, self._live = self._live, None
@@ -132,22 +197,22 @@ class Tracker:
             timeout_s: Longest wait for what is not written yet, in seconds.
             patience_s: Longest wait for the rest, in seconds.
         """
-        if not self.close(timeout_s):
-            attempt(
-                self._work_dir, self.uri, self._warn, lambda: self._catch_up(states()), patience_s
-            )
 
-    def _catch_up(self, states: Sequence[TableState]) -> None:
-        if not self.is_current(states):
-            self.sync(states)
+        def catch_up() -> None:
+            found = states()
+            if not self.is_current(found):
+                self.sync(found)
+
+        if not self.close(timeout_s):
+            self._writer.connection.attempt(self._warn, catch_up, patience_s)
 
     def is_current(self, states: Sequence[TableState]) -> bool:
         """Return whether the last sync left nothing to do for some tables; imports no MLflow.
 
         What others have done to the server since is not noticed; `sync` would.
         """
-        asked = self._marks.read()
-        return not asked.ended and self._notes.covers(self._records(states, asked))
+        asked = self._writer.marks.read()
+        return not asked.ended and self._writer.notes.covers(self._records(states, asked))
 
     def sync(self, states: Sequence[TableState]) -> Counter[str]:
         """Bring MLflow to the store's state, whatever it holds now.
@@ -163,29 +228,11 @@ class Tracker:
             TrackingError: MLflow cannot be reached, or refuses what is written.
             StoreError: The store cannot be read.
         """
-        changes: Counter[str] = Counter()
-        asked = self._marks.read()
+        asked = self._writer.marks.read()
         if not asked.ended and not self._records(states, asked):
-            return changes
-        server = open_server(self.uri, self._work_dir)
-        with reached(self.uri), write_lock(self._work_dir, self.uri):
-            # What begins from here on marks its runs first, and writes when this is done.
-            asked = self._marks.read()
-            records = self._records(states, asked)
-            found: dict[str, dict[str, list[Run]]] = {}
-            written = []
-            for record in records:
-                if record.experiment not in found:
-                    found[record.experiment] = server.runs(record, all_of_experiment=True)
-                held = found[record.experiment].get(record.identity, [])
-                settle = record.identity not in asked.computing
-                change, _ = server.apply(record, held, settle=settle)
-                changes[change] += 1
-                if change != "kept":
-                    written.append(record)
-            self._notes.add(written)
-            server.end_stale(self._marks)
-        return changes
+            return Counter()
+        changes = self._writer.write(lambda asked: self._records(states, asked), end_stale=True)
+        return Counter(change for change, _ in changes)
 
     def _records(self, states: Sequence[TableState], asked: Asked) -> list[Record]:
         """Return the distinct records of some tables; tables may share runs."""
@@ -197,3 +244,160 @@ class Tracker:
                 for record in table_records(runs, state.cells, self._store, self._served, asked)
             }.values()
         )
+
+
+class EvaluationTracker:
+    """Projects kept evaluations to MLflow.
+
+    Args:
+        work_dir: Folder of the evaluations, the default database and the locks.
+        warn: Takes the one sentence that says MLflow is not available.
+        uri: Tracking URI; `MLFLOW_TRACKING_URI` where not given, else the default database.
+    """
+
+    def __init__(self, work_dir: Path, warn: Warn, uri: str | None = None) -> None:
+        self._writer = _Writer(work_dir, uri)
+        self._work_dir = work_dir
+        self._warn = warn
+
+    def write(self, files: Iterable[Path]) -> None:
+        """Write some evaluations; at worst there is a warning."""
+
+        def catch_up() -> None:
+            records = [evaluation_record(path) for path in files]
+            if not self._writer.notes.covers(records):
+                self._write(records)
+
+        self._writer.connection.attempt(self._warn, catch_up)
+
+    def sync(self) -> Counter[str]:
+        """Bring MLflow to the state of all kept evaluations.
+
+        Returns:
+            How many MLflow runs were `created`, `updated`, `replaced`, and left `unchanged`.
+
+        Raises:
+            TrackingError: MLflow cannot be reached, or refuses what is written.
+            HarnessError: An evaluation cannot be read.
+        """
+        files = benchmark_archive.all_kept(self._work_dir / "evaluations")
+        return self._write([evaluation_record(path) for path in files])
+
+    def _write(self, records: list[Record]) -> Counter[str]:
+        if not records:
+            return Counter()
+        changes = self._writer.write(lambda _: records, end_stale=False)
+        return Counter(change for change, _ in changes)
+
+
+class TrialTracker:
+    """Projects the trials of a sweep, and the runs behind them, to MLflow.
+
+    The runs are written to `runs/<profile>` like those of tables, with their curves; each side has
+    tags that lead to the other. MLflow is never waited for twice: when it has failed, there is one
+    warning and no further attempt.
+
+    Args:
+        work_dir: Folder of the default database and the locks.
+        store: The stages.
+        name: What the trials belong to.
+        warn: Takes the one sentence that says MLflow is not available.
+        uri: Tracking URI; `MLFLOW_TRACKING_URI` where not given, else the default database.
+    """
+
+    def __init__(
+        self, work_dir: Path, store: Store, name: StudyName, warn: Warn, uri: str | None = None
+    ) -> None:
+        self._writer = _Writer(work_dir, uri)
+        self._store = store
+        self._name = name
+        self._warn = warn
+        self._mark = ExitStack()
+        self._has_written = False
+        self._has_failed = False
+
+    def write(self, trial: SweepTrial, runs: Sequence[Run], profile: Profile | None) -> str | None:
+        """Bring MLflow to the state of a trial and, once it has ended, of its runs.
+
+        A trial that is running is marked as computed by this process until it is written again.
+
+        Args:
+            trial: The trial.
+            runs: The runs behind it.
+            profile: The profile of the runs; None where they could not be planned.
+
+        Returns:
+            The id of the trial's MLflow run, None where MLflow cannot be reached.
+        """
+        tags: dict[str, str] = {"runs": join(run_identity(run) for run in runs)}
+        self._mark.close()
+        if trial.state == "running":
+            asked = {run_identity(run): run.asked for run in runs}
+            asked[trial_identity(self._name, trial)] = ()
+            with suppress(OSError):  # then it is ended in MLflow too soon, and written later
+                self._mark = self._writer.marks.begin(asked)
+        elif profile is not None:
+            found = self.write_runs(runs, profile, {"trial": str(trial.number)})
+            tags["runs.mlflow"] = join(found)
+        return self._attempt(lambda _: [trial_record(self._name, trial, tags)])[0]
+
+    def write_runs(
+        self, runs: Sequence[Run], profile: Profile, tags: Mapping[str, str]
+    ) -> list[str | None]:
+        """Bring MLflow to the state of some runs of the sweep; return their MLflow ids."""
+        own = {"sweep": self._name.sweep, "study": self._name.study, **tags}
+
+        def records(asked: Asked) -> list[Record]:
+            found = [run_record(run, profile, self._store, {}, asked) for run in runs]
+            return [replace(record, tags={**record.tags, **own}) for record in found if record]
+
+        return self._attempt(records)
+
+    def _attempt(self, records: Callable[[Asked], list[Record]]) -> list[str | None]:
+        """Write some records; return the ids of their MLflow runs, `[None]` if that fails."""
+        if self._has_failed:
+            return [None]
+        first, self._has_written = not self._has_written, True
+        changes = self._writer.connection.attempt(
+            self._warn, lambda: self._writer.write(records, end_stale=first)
+        )
+        self._has_failed = changes is None
+        return [None] if changes is None else [run_id for _, run_id in changes]
+
+
+def ui_command(
+    work_dir: Path, port: int = 5000, uri: str | None = None
+) -> tuple[list[str], dict[str, str]]:
+    """Return the command that serves MLflow's pages on the loopback interface, and its environment.
+
+    Runs of processes that were killed are ended first, so that RUNNING means what it says.
+
+    One worker and no job execution: MLflow's defaults start a dozen processes.
+
+    Args:
+        work_dir: Folder of the default database, which is created where absent.
+        port: Port to listen at.
+        uri: Tracking URI; `MLFLOW_TRACKING_URI` where not given, else the default database.
+
+    Raises:
+        UserError: The tracking URI is a server, which serves its pages itself.
+        TrackingError: The database cannot be created or reached.
+    """
+    where = chosen_uri(work_dir, uri)
+    if where.startswith(("http://", "https://")):
+        raise UserError(f"MLflow at {shown(where)} is a server: open that address in a browser")
+    _Writer(work_dir, where).write(lambda _: [], end_stale=True)
+    path = database_path(where)
+    command = [sys.executable, "-m", "mlflow", "server"]
+    if path is not None:
+        command += ["--artifacts-destination", str(artifacts_path(path))]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    command += ["--uvicorn-opts", "--log-level warning"]
+    environment = {
+        **QUIET,
+        **os.environ,
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        # Whoever lists this machine's processes would read a password in the command.
+        "MLFLOW_BACKEND_STORE_URI": where,
+    }
+    return command, environment

@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from harness.extensions import LOSSES, METRICS
+from harness.extensions import CREATORS, LOSSES, METRICS
 from harness.registry.recipe import Recipe, RewardRole
 from harness.registry.schema import RowKind
 from harness.runtime.stage import Json, Stage
@@ -47,7 +47,13 @@ from harness.trainer.factory import StageFactory
 from harness.trainer.online_plan import segments
 
 INDEPENDENT = ("self_instruct",)
-"""Evolving methods whose rewrites of a prompt do not build on one another."""
+"""Shipped evolving methods whose rewrites of a prompt do not build on one another."""
+
+
+def _chained(method: str) -> bool:
+    """Return whether a method's rewrites of a prompt build on one another."""
+    own = CREATORS.added(method)
+    return method not in INDEPENDENT if own is None else bool(own.options["chained"])
 
 
 @dataclass(frozen=True)
@@ -215,7 +221,7 @@ class _Step:
             {
                 **self.planner.creator(creator.method or ""),
                 "evolutions": creator.evolutions,
-                **({"shape": "independent"} if creator.method in INDEPENDENT else {}),
+                **({} if _chained(creator.method or "") else {"shape": "independent"}),
                 "retries": self.planner.profile.creator.retries,
                 "iteration": self.number,
                 "seed": self.seed,

@@ -17,7 +17,7 @@ from harness.eva.mixing import evolved_count, mix, repeated
 from harness.eva.pairs import best_against_worst
 from harness.eva.selection import select, selected_count
 from harness.runtime.stage import StageContext
-from harness.worlds.lookup import runtime_of
+from harness.worlds.lookup import STAGES, runtime_of
 from harness.worlds.stage_io import (
     ATTEMPT_SCHEMA,
     PAIR_SCHEMA,
@@ -41,11 +41,7 @@ FUNCTIONS: Mapping[str, str] = {
         for k in ("generate", "annotate", "rewrite", "train", "answer", "judge")
     },
     "online": "harness.trainer.online_steps:online_stage",
-    "topics": "harness.worlds.real.scoring:topics_stage",
-    **{
-        k: f"harness.worlds.embedded.reward:{k}_stage"
-        for k in ("reward_model", "held_out", "best_of_n")
-    },
+    **STAGES,
 }
 """The function of each kind of stage, by dotted name."""
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -45,8 +46,12 @@ class PolicyAnswer(Protocol):
         ...
 
 
-class Ask(Protocol):
-    """Has the policy answer conversations."""
+@dataclass(frozen=True)
+class Ask:
+    """Has a stage's policy answer conversations: in this process, or by an engine."""
+
+    ctx: StageContext
+    solver: Solver | None = None
 
     def __call__(
         self,
@@ -63,11 +68,33 @@ class Ask(Protocol):
             conversations: each ends with a user message.
             n: answers to each.
             seed: root of all draws.
-            part: name of this call among those of its stage, under which finished answers are
-                kept; each call of a stage has its own.
+            part: name of this call among those of its stage, under which an engine's finished
+                answers are kept; each call of a stage has its own.
             temperature: in place of the one in the stage's settings; 0 for greedy decoding.
         """
-        ...
+        s = self.ctx.settings
+        sampling: dict[str, Any] = {
+            "temperature": s["temperature"] if temperature is None else temperature,
+            "top_p": s["top_p"],
+            "max_new_tokens": s["max_new_tokens"],
+        }
+        if self.solver is not None:
+            done = progress_callback(
+                self.ctx, "answered", len(conversations), before=self.solver.asked
+            )
+            return self.solver.answer(
+                conversations, n=n, seed=seed, **sampling, part=part, on_progress=done
+            )
+        from harness.models.policy import generate
+
+        return generate(
+            policy_folder(self.ctx),
+            conversations,
+            n=n,
+            **sampling,
+            batch_size=cast(int, s["batch_size"]),
+            seed=seed,
+        )
 
 
 @contextmanager
@@ -80,7 +107,7 @@ def answering(ctx: StageContext) -> Iterator[Ask]:
         HarnessError: there is no checkpoint of the policy, or no such engine here.
     """
     if "engine" not in ctx.settings:
-        yield _embedded(ctx)
+        yield Ask(ctx)
         return
     with ExitStack() as stack:
         if ctx.unfinished is None:
@@ -88,7 +115,7 @@ def answering(ctx: StageContext) -> Iterator[Ask]:
         else:
             keep = stack.enter_context(held(ctx.unfinished))
         solver = stack.enter_context(_solver(ctx, keep))
-        yield _solved(ctx, solver)
+        yield Ask(ctx, solver)
         summary = {
             "engine": ctx.settings["engine"],
             "dtype": ctx.settings["dtype"],
@@ -110,43 +137,6 @@ def policy_folder(ctx: StageContext) -> Path:
     if "policy" in ctx.inputs:
         return ctx.inputs["policy"] / "model"
     return resolve(str(ctx.settings["policy"]))
-
-
-def _sampling(ctx: StageContext, temperature: float | None) -> dict[str, Any]:
-    """Return how a stage's answers are sampled, at its own temperature unless one is given."""
-    s = ctx.settings
-    return {
-        "temperature": s["temperature"] if temperature is None else temperature,
-        "top_p": s["top_p"],
-        "max_new_tokens": s["max_new_tokens"],
-    }
-
-
-def _embedded(ctx: StageContext) -> Ask:
-    """Return what has a policy of the embedded world answer in this process."""
-    from harness.models.policy import Completion, generate
-
-    policy, s = policy_folder(ctx), ctx.settings
-
-    def ask(
-        conversations: Sequence[Conversation],
-        *,
-        n: int,
-        seed: int,
-        part: str = "answers",
-        temperature: float | None = None,
-    ) -> list[list[Completion]]:
-        del part  # it answers in seconds, so nothing is kept
-        return generate(
-            policy,
-            conversations,
-            n=n,
-            **_sampling(ctx, temperature),
-            batch_size=cast(int, s["batch_size"]),
-            seed=seed,
-        )
-
-    return ask
 
 
 def _solver(ctx: StageContext, keep: Path) -> Solver:
@@ -187,26 +177,3 @@ def _served_as(ctx: StageContext) -> str:
     if "policy" in ctx.inputs:
         return f"policy-{ctx.inputs['policy'].name[:12]}"
     return str(ctx.settings["policy"]).partition("@")[0]
-
-
-def _solved(ctx: StageContext, solver: Solver) -> Ask:
-    """Return what has an engine answer, and tells at each twentieth of the prompts."""
-
-    def ask(
-        conversations: Sequence[Conversation],
-        *,
-        n: int,
-        seed: int,
-        part: str = "answers",
-        temperature: float | None = None,
-    ) -> Sequence[Sequence[PolicyAnswer]]:
-        return solver.answer(
-            conversations,
-            n=n,
-            seed=seed,
-            **_sampling(ctx, temperature),
-            part=part,
-            on_progress=progress_callback(ctx, "answered", len(conversations), before=solver.asked),
-        )
-
-    return ask

@@ -14,6 +14,15 @@ from harness.worlds.mock.world import MockWorld
 from harness.worlds.protocol import Runtime, Topics, World
 from harness.worlds.real.world import RealWorld, read_pools
 
+STAGES = {
+    "topics": "harness.worlds.real.scoring:topics_stage",
+    **{
+        kind: f"harness.worlds.embedded.reward:{kind}_stage"
+        for kind in ("reward_model", "held_out", "best_of_n")
+    },
+}
+"""The function of each kind of stage that only one world has, by dotted name."""
+
 
 def world_of(profile: Profile) -> World:
     """Return the world of a profile: that of its policy, with what it names from outside."""

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from harness.worlds.mock.server import StandIn, completion
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "evaluation"))
+
+from judge_stand_in import StandIn, completion
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -27,7 +27,7 @@ from harness.runtime import (
     Store,
     Tally,
 )
-from harness.tracking.database import default_uri
+from harness.tracking.connection import default_uri
 
 SMALL = ("run", "table4", "--rows", "eva-a_min", "--seeds", "0,2", "--jobs", "1")
 

@@ -34,14 +34,14 @@ TOY_SWEEP = {
 class ToyServer:
     """Takes everything and keeps nothing."""
 
-    def runs(self, record: Any, *, all_of_experiment: bool = False) -> dict[str, list[Any]]:
+    def find(self, records: Any) -> dict[str, list[Any]]:
         return {}
 
     def apply(self, record: Any, found: Any, *, settle: bool) -> tuple[str, str]:
         return "created", "0"
 
-    def end_stale(self, computing: Any) -> int:
-        return 0
+    def end_stale(self, computing: Any) -> None:
+        pass
 
 
 def main() -> None:
@@ -69,11 +69,9 @@ def main() -> None:
         toy = declaration.Sweep.model_validate(TOY_SWEEP)
         declaration.load_sweeps = lambda: {"toy": toy}
     if os.environ.get("MLFLOW_TRACKING_URI") == "toy://":
-        from harness.tracking import tracker, trials
+        from harness.tracking import tracker
 
-        for module in (tracker, trials):
-            module.open_server = lambda uri, work_dir: ToyServer()
-            module.reached = lambda uri: nullcontext()
+        tracker.Connection.writing = lambda self: nullcontext(ToyServer())
         tracker.Tracker.start = lambda self, tables: None
     from harness.cli.main import main as harness_main
 

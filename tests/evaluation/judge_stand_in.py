@@ -1,12 +1,127 @@
-"""The stand-in endpoint of `harness.worlds.mock`, under the names that tests import."""
+"""The mock endpoint of `harness.worlds.mock` with what tests want of it.
+
+Other replies, latency, a key, failures that are injected by the number of times a request has come,
+and a record of what came.
+"""
 
 from __future__ import annotations
 
-from harness.worlds.mock.server import Body, StandIn, answer, completion, digest, main
+import json
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from harness.worlds.mock.server import Body, MockEndpoint, Request, answer, completion, digest
 
 judge = answer
 
 __all__ = ["Body", "StandIn", "completion", "digest", "judge"]
+
+FAILURES = ("429", "500", "cut", "broken", "empty")
+"""What a disturbed server does instead of replying: two statuses, a body that ends early, one that
+is no JSON, and a completion without choices."""
+
+
+class StandIn(MockEndpoint):
+    """A server on loopback, for a `with` statement.
+
+    Args:
+        reply: Returns the completion for a request, or (status, body, headers) for another reply;
+            a body that is a text is sent as it is.
+        latency_s: Seconds before each reply.
+        failing: Share of requests whose first attempt fails, one of `FAILURES`.
+        key: The key it asks for; None for none.
+        port: The port; 0 for a free one.
+        instead: Given a request and how often it has come, returns what answers the connection in
+            place of the server, or None.
+    """
+
+    def __init__(
+        self,
+        reply: Callable[[Body], Any] = answer,
+        latency_s: float = 0.0,
+        failing: float = 0.0,
+        key: str | None = None,
+        port: int = 0,
+        instead: Callable[[Body, int], Callable[[Any, Body], None] | None] | None = None,
+    ) -> None:
+        super().__init__(port)
+        self.reply = reply
+        self.instead = instead or (lambda body, times: None)
+        self.latency_s = latency_s
+        self.failing = failing
+        self.key = key
+        self.bodies: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.answered: Counter[int] = Counter()
+        self.seen: Counter[int] = Counter()
+        self.under_way = self.most_under_way = 0
+        self.guard = threading.Lock()
+
+    @property
+    def requests(self) -> int:
+        """Requests that have come so far."""
+        return len(self.bodies)
+
+    def failure(self, number: int) -> str | None:
+        """Return how the first attempt of a request fails, or None if it does not."""
+        if self.seen[number] > 1 or number % 1000 >= 1000 * self.failing:
+            return None
+        return FAILURES[number // 1000 % len(FAILURES)]
+
+    def respond(self, request: Request, body: Body) -> None:
+        number = digest(body)
+        with self.guard:
+            self.bodies.append(dict(body))
+            self.headers.append({k.lower(): v for k, v in request.headers.items()})
+            self.seen[number] += 1
+            failure = self.failure(number)
+            self.under_way += 1
+            self.most_under_way = max(self.most_under_way, self.under_way)
+        if self.latency_s:
+            time.sleep(self.latency_s)
+        instead = self.instead(body, self.seen[number])
+        if instead is not None:
+            instead(request, body)
+            request.close_connection = True
+            with self.guard:
+                self.under_way -= 1
+            return
+        status, text, headers = self._answer(request, body, failure)
+        with self.guard:
+            self.answered[number] += status == 200 and failure is None
+            # Once the reply is on its way, the client may send the next request.
+            self.under_way -= 1
+        request.send(status, text, headers, cut=failure == "cut" and status == 200)
+
+    def _answer(
+        self, request: Request, body: Body, failure: str | None
+    ) -> tuple[int, str, dict[str, str]]:
+        if self.key and request.headers["Authorization"] != f"Bearer {self.key}":
+            words = {"error": {"message": f"Wrong key: {request.headers['Authorization']}"}}
+            return 401, json.dumps(words), {}
+        if failure in ("429", "500"):
+            return int(failure), json.dumps({"error": {"message": "later"}}), {}
+        if failure == "cut":
+            return 200, json.dumps(completion("half")), {}
+        if failure is not None:
+            return 200, '{"choices": [' if failure == "broken" else '{"choices": []}', {}
+        reply = self.reply(body)
+        status, payload, headers = reply if isinstance(reply, tuple) else (200, reply, {})
+        return status, payload if isinstance(payload, str) else json.dumps(payload), headers
+
+
+def main() -> None:
+    """Serve until stopped: `python judge_stand_in.py PORT LATENCY_S FAILING`."""
+    port, latency, failing = sys.argv[1:4]
+    with StandIn(latency_s=float(latency), failing=float(failing), port=int(port)) as server:
+        sys.stdout.write(server.url + "\n")
+        sys.stdout.flush()
+        server.thread.join()
+
 
 if __name__ == "__main__":
     main()

@@ -20,7 +20,7 @@ def new_database(scene: Scene) -> str:
 
 
 def _created(scene: Scene) -> Path:
-    from harness.tracking.database import create_database, default_uri
+    from harness.tracking.connection import create_database, default_uri
 
     create_database(default_uri(scene.folder))
     return scene.folder / "mlflow.db"

@@ -199,7 +199,7 @@ def test_damage_to_the_notes_in_the_work_folder(play: Player) -> None:
     def damage(played: Round) -> None:
         scene = Scene(played)
         shutil.copytree(published(scene).work, scene.work)
-        Marks(scene.work).begin({"a run": ["arena_hard"]}).end()
+        Marks(scene.work).begin({"a run": ["arena_hard"]}).close()
         assert scene.call("sync").code == 0
         whole = played.folder / "whole"
         shutil.copytree(scene.work, whole)

@@ -23,7 +23,8 @@ from harness.report.page.page import as_html
 from harness.report.render import CSV_HEAD, as_csv, as_json, as_markdown, as_text
 from harness.report.report import Report, assemble
 from harness.runtime import Store
-from harness.tracking.rows import Asked, table_records
+from harness.tracking.marks import Asked
+from harness.tracking.projection import table_records
 from harness.trainer.runs import TableRuns
 
 PIECES = (

@@ -21,7 +21,10 @@ from harness.inference.guard import descendants, guarded
 from harness.inference.process import Server
 from harness.inference.request import Answered, Asked, Sample, Sampling, seed_of
 from harness.inference.solver import Place, Solver, opening
-from harness.worlds.mock.server import StandIn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "evaluation"))
+
+from judge_stand_in import StandIn
 
 Requests = Callable[[], list[dict[str, Any]]]
 

@@ -17,9 +17,9 @@ from toy_tables import DECLARATION, toy_runs, write_all
 from harness.project import results_dir
 from harness.registry.claims import FigureClaims, Qualitative
 from harness.registry.schema import Table
-from harness.report.aa import null_scores, one_recipe_twice, rate_of, simulated_nulls
 from harness.report.cells import Cell, build_cells
 from harness.report.claims import counts, judge_figures, judge_runs
+from harness.report.error_rates import Counts, null_scores, one_recipe_twice, simulated_nulls
 from harness.report.publish import read_published
 from harness.report.scores import Measured
 from harness.report.verdicts import Evidence, Verdict, judge, judge_without
@@ -464,16 +464,18 @@ def test_where_nothing_differs_at_most_one_verdict_in_twenty_is_reached() -> Non
     """A table with a claim of each kind, simulated 80 times; the primary one is not corrected."""
     found = simulated_nulls([table_of(*KINDS)], 80, root=11)
     assert len(found) == 480
-    assert rate_of(found).share <= 0.05
-    assert rate_of(v for v in found if v.primary).share <= 0.1
+    counts = Counts.of(found)
+    assert counts.decided <= 0.05 * counts.judged
+    assert counts.primary_decided <= 0.1 * counts.primary_judged
 
 
 def test_one_recipe_under_two_names_is_rarely_told_apart() -> None:
     """The published scores of table 4: ten seeds of each run, dealt three times to two names."""
     published = read_published(results_dir() / "micro" / "table4")
     found = one_recipe_twice(published.measured, published.report["seeds"], deals=3)
-    assert rate_of(found).judged == 9 * 5 * 3
-    assert rate_of(found).share <= 0.05
+    counts = Counts.of(found)
+    assert counts.judged == 9 * 5 * 3
+    assert counts.decided <= 0.05 * counts.judged
     assert one_recipe_twice(published.measured, (0, 1, 2)) == []
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.report.over_optimisation import finding, publish_pushed
+from harness.report.over_optimisation import Pushed, publish_pushed
 from harness.report.publication import Refused
 
 SETTING = {
@@ -16,34 +16,35 @@ SETTING = {
 }  # fmt: skip
 
 
-def points(*pairs: tuple[float, float]) -> list[dict[str, float]]:
-    return [{"size": i, "reward": r, "oracle": o} for i, (r, o) in enumerate(pairs)]
+def pushed(*pairs: tuple[float, float]) -> Pushed:
+    points = [{"size": i, "reward": r, "oracle": o} for i, (r, o) in enumerate(pairs)]
+    return Pushed.model_validate({"points": points, "setting": SETTING})
 
 
 def test_a_reward_that_rises_while_the_oracle_falls_is_told() -> None:
-    said = finding(points((0.0, 0.5), (1.0, 0.7), (2.0, 0.6)))
+    said = pushed((0.0, 0.5), (1.0, 0.7), (2.0, 0.6)).finding
     assert "highest at 1x (0.700)" in said
     assert "to 2x it fell by 0.100, and the learned reward rose (+1.000)" in said
 
 
 def test_a_run_not_pushed_far_enough_says_so() -> None:
-    assert "not pushed far enough" in finding(points((0.0, 0.5), (1.0, 0.7)))
+    assert "not pushed far enough" in pushed((0.0, 0.5), (1.0, 0.7)).finding
 
 
 def test_both_can_fall() -> None:
-    said = finding(points((1.0, 0.5), (0.5, 0.4)))
+    said = pushed((1.0, 0.5), (0.5, 0.4)).finding
     assert "highest at the start" in said
     assert "fell as well (-0.500)" in said
 
 
 def test_the_page_its_figure_and_its_numbers_are_published(tmp_path: Path) -> None:
-    given = points((0.0, 0.5), (1.0, 0.7), (2.0, 0.6))
-    folder = publish_pushed(given, SETTING, tmp_path, "micro")
+    given = pushed((0.0, 0.5), (1.0, 0.7), (2.0, 0.6))
+    folder = publish_pushed(given, tmp_path, "micro")
     assert folder == tmp_path / "micro" / "over-optimisation"
-    assert json.loads((folder / "report.json").read_text())["points"] == given
+    assert json.loads((folder / "report.json").read_text()) == given.model_dump(mode="json")
     assert "| 1x | 1.000 | 0.700 |" in (folder / "report.md").read_text(encoding="utf-8")
-    fewer = given[:2]
+    fewer = pushed((0.0, 0.5), (1.0, 0.7))
     with pytest.raises(Refused, match="what stands there has row `2x` that it has not"):
-        publish_pushed(fewer, SETTING, tmp_path, "micro")
-    publish_pushed(fewer, SETTING, tmp_path, "micro", allow_fewer=True)
+        publish_pushed(fewer, tmp_path, "micro")
+    publish_pushed(fewer, tmp_path, "micro", allow_fewer=True)
     assert (folder / "figure.svg").read_text(encoding="utf-8").startswith("<?xml")

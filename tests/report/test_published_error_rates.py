@@ -10,9 +10,19 @@ from toy_tables import toy_runs, write_all, write_prompts
 
 from harness.errors import HarnessError
 from harness.registry.schema import Table
-from harness.report.aa import one_recipe_twice, rate_of, simulated_nulls
 from harness.report.cells import build_cells
-from harness.report.error_rates import FOLDER, PROMPTS, lines, measure, read, write
+from harness.report.error_rates import (
+    FOLDER,
+    PROMPTS,
+    Counts,
+    Dealt,
+    ErrorRates,
+    measure,
+    one_recipe_twice,
+    publish_rates,
+    read,
+    simulated_nulls,
+)
 from harness.report.page.page import as_html
 from harness.report.page.pictures import published
 from harness.report.publish import publish, published_folders, read_published
@@ -28,14 +38,14 @@ def test_what_is_measured_is_what_the_simulations_say(
     results = tmp_path / "results"
     folder = publish(runs, build_cells(runs, store), store, results)
     found = measure({"table90": table}, results / "micro", repetitions=3, deals=2)
-    assert [entry["seeds"] for entry in found["simulated"]] == [3, 5]
+    assert [entry.seeds for entry in found.simulated] == [3, 5]
     nulls = simulated_nulls([table], 3, seeds=5, prompts=PROMPTS, root=0)
-    assert found["simulated"][1]["judged"] == rate_of(nulls).judged == 3
-    assert found["simulated"][1]["decided"] == rate_of(nulls).decided
-    (twice,) = found["one_recipe_twice"]
+    assert found.simulated[1].judged == Counts.of(nulls).judged == 3
+    assert found.simulated[1].decided == Counts.of(nulls).decided
+    (twice,) = found.one_recipe_twice
     again = one_recipe_twice(read_published(folder).measured, (0, 1, 2, 3), 2, 0)
-    assert (twice["table"], twice["judged"]) == ("table90", rate_of(again).judged)
-    assert write(found, results, "micro") == results / "micro" / FOLDER
+    assert (twice.table, twice.judged) == ("table90", Counts.of(again).judged)
+    assert publish_rates(found, results, "micro") == results / "micro" / FOLDER
     assert read(results / "micro") == found
     # It is no table, and no figure either.
     assert list(published_folders(results)) == [folder]
@@ -58,18 +68,28 @@ def table() -> Table:
     return Table.model_validate(declared)
 
 
-MEASURED = {
-    "level": 0.05,
-    "commit": "0123456789ab",
-    "simulated": [{"tables": ["a", "b"], "seeds": 3, "judged": 1200, "decided": 12,
-                   "primary_judged": 100, "primary_decided": 5}],
-    "one_recipe_twice": [{"table": "table4", "seeds": [0, 1, 2, 3], "deals": 2, "judged": 0,
-                          "decided": 0, "primary_judged": 0, "primary_decided": 0}],
-}  # fmt: skip
+def dealt(table: str, seeds: int, judged: int, decided: int, primary: int = 0) -> Dealt:
+    return Dealt(
+        table=table, seeds=tuple(range(seeds)), deals=2, scores="0" * 64, root=0, judged=judged,
+        decided=decided, primary_judged=10 * primary, primary_decided=primary,
+    )  # fmt: skip
+
+
+def rates(*twice: Dealt, **simulated: object) -> ErrorRates:
+    return ErrorRates.model_validate({
+        "level": 0.05, "commit": "0123456789ab", "one_recipe_twice": twice,
+        "simulated": [simulated] if simulated else [],
+    })  # fmt: skip
+
+
+MEASURED = rates(
+    dealt("table4", 4, 0, 0), tables=["a", "b"], seeds=3, prompts=40, repetitions=40, root=0,
+    judged=1200, decided=12, primary_judged=100, primary_decided=5,
+)  # fmt: skip
 
 
 def test_rates_in_words() -> None:
-    assert lines(MEASURED) == [
+    assert MEASURED.lines == [
         ("simulated, 2 tables", "3", "1,200", "12", "1.0%", "100", "5", "5.0%"),
         ("one recipe under two names, table4", "4", "0", "0", "–", "0", "0", "–"),
     ]
@@ -98,14 +118,8 @@ def test_nothing_measured_is_nothing(tmp_path: Path) -> None:
 
 
 def test_several_tables_are_also_counted_together() -> None:
-    def entry(table: str, seeds: int, judged: int, decided: int) -> dict[str, object]:
-        primary = {"primary_judged": 10, "primary_decided": 1}
-        return {"table": table, "seeds": list(range(seeds)), "judged": judged,
-                "decided": decided, **primary}  # fmt: skip
-
-    found = {"simulated": [], "one_recipe_twice": [entry("a", 5, 100, 6), entry("b", 10, 300, 2)]}
-    all_, *single = lines(found)
+    all_, *single = rates(dealt("a", 5, 100, 6, 1), dealt("b", 10, 300, 2, 1)).lines
     assert all_[0] == "one recipe under two names, all tables"
     assert all_[1:] == ("5, 10", "400", "8", "2.0%", "20", "2", "10.0%")
     assert [row[0] for row in single] == [f"one recipe under two names, {t}" for t in "ab"]
-    assert len(lines({"simulated": [], "one_recipe_twice": [entry("a", 5, 100, 6)]})) == 1
+    assert len(rates(dealt("a", 5, 100, 6, 1)).lines) == 1

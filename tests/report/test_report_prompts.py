@@ -15,10 +15,10 @@ from toy_tables import ToyWorld, by_place, scores_file, write_parquet
 from harness.errors import HarnessError
 from harness.registry.load import load_tables
 from harness.registry.profile import load_profiles
-from harness.report.aa import rate_of, simulated_nulls
 from harness.report.cells import build_cells
 from harness.report.claims import judge_published, judge_runs
 from harness.report.distances import prompt_distances
+from harness.report.error_rates import Counts, simulated_nulls
 from harness.report.publish import publish, read_published
 from harness.report.report import Report, assemble
 from harness.report.verdicts import Verdict
@@ -195,6 +195,6 @@ def test_prompts_are_placed_against_the_seed_prompts_alone(store: Store) -> None
 
 def test_equal_sets_of_prompts_lead_to_few_verdicts() -> None:
     """Simulated: no row differs, and the claims are judged as they are declared."""
-    rate = rate_of(simulated_nulls([TABLE], 300, seeds=3))
+    rate = Counts.of(simulated_nulls([TABLE], 300, seeds=3))
     assert rate.judged == 600
-    assert rate.share <= 0.05
+    assert rate.decided <= 0.05 * rate.judged

@@ -15,7 +15,7 @@ from harness.project import results_dir
 from harness.registry.declared import members
 from harness.registry.load import load_tables
 from harness.registry.profile import load_profiles
-from harness.report.aa import one_recipe_twice
+from harness.report.error_rates import one_recipe_twice
 from harness.report.findings import as_findings
 from harness.report.page.from_results import from_results
 from harness.report.publication import read_index

@@ -14,11 +14,20 @@ from optuna.trial import TrialState
 from toy_sweep import SHARE, order_of, toy
 
 from harness.errors import UserError
-from harness.sweep.claims import Claims, counted
 from harness.sweep.declaration import Sweep
-from harness.sweep.notes import ATTEMPT, DONE_AGAIN, FAILURE, RETRY_OF
-from harness.sweep.storage import open_storage
-from harness.sweep.study import point_of, sampler_for, tidy, trials_of
+from harness.sweep.study import (
+    ATTEMPT,
+    DONE_AGAIN,
+    FAILURE,
+    RETRY_OF,
+    Claims,
+    counted,
+    open_storage,
+    point_of,
+    sampler_for,
+    tidy,
+    trials_of,
+)
 
 HERE = Path(__file__).resolve().parent
 

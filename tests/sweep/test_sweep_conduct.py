@@ -9,10 +9,9 @@ from toy_sweep import SHARE, micro, order_of, toy
 
 from harness.errors import HarnessError
 from harness.report.sweep import SweepReport
-from harness.sweep import work
 from harness.sweep.conduct import run_sweep, shared_stages
 from harness.sweep.declaration import Sweep
-from harness.sweep.winner import final_runs
+from harness.sweep.results import final_runs
 
 SWEEP = toy(
     space={SHARE: {"kind": "categorical", "choices": [0.2, 0.4, 0.8]}},
@@ -83,7 +82,9 @@ def test_a_stage_that_every_trial_needs_ends_the_sweep_before_a_trial_begins(
     work_dir: Path,
 ) -> None:
     order = order_of(SWEEP, work_dir)
-    broken = work.replace(order, functions={**order.functions, "annotate": "toy_sweep:nothing"})
+    broken = order.model_copy(
+        update={"functions": {**order.functions, "annotate": "toy_sweep:nothing"}}
+    )
     with pytest.raises(HarnessError, match="a stage that every trial needs failed"):
         run_sweep(broken, shared_stages(SWEEP, micro()), 1, lambda line: None, lambda line: None)
     assert order.claims().study.get_trials() == []

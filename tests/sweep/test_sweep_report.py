@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +15,12 @@ from harness.report.sweep import (
     SweepObjective,
     SweepReport,
     SweepTrial,
+    contour_settings,
     facts,
+    publish_sweep,
     winner_block,
+    winner_scores,
 )
-from harness.report.sweep_publication import contour_settings, publish_sweep
 from harness.report.verify import verify
 
 RATIO, N_NEW = "recipe.online.ratio_evol", "recipe.online.n_new"
@@ -59,8 +61,8 @@ REPORT = SweepReport(
     study="toy/micro/12345678",
     space={RATIO: (0.25, 0.5), N_NEW: (1, 4)},
     objectives=(
-        SweepObjective("win_rate", "val_wr", "maximize", "%"),
-        SweepObjective("rollouts", "rollouts", "minimize", ""),
+        SweepObjective(name="win_rate", measure="val_wr", direction="maximize", unit="%"),
+        SweepObjective(name="rollouts", measure="rollouts", direction="minimize", unit=""),
     ),
     sampler="grid, seed 0",
     pruner=None,
@@ -77,9 +79,13 @@ REPORT = SweepReport(
     winner=3,
     pareto=(3, 1, 0),
     importances={"win_rate": {RATIO: 0.7, N_NEW: 0.3}, "rollouts": {N_NEW: 0.9, RATIO: 0.1}},
-    scores=("ah_wr",),
+    benchmarks=winner_scores(MEASURED, "toy", (100, 101), ("ah_wr",)),
     measured=MEASURED,
 )
+
+
+def replace(report: SweepReport, **changes: Any) -> SweepReport:
+    return report.model_copy(update=changes)
 
 
 def test_a_published_sweep_is_a_page_its_data_and_its_plots(tmp_path: Path) -> None:
@@ -124,13 +130,20 @@ def test_a_sweep_with_fewer_trials_or_scores_does_not_replace_one_with_more(tmp_
     with pytest.raises(Refused, match="has 1 of 4 trials that it has not"):
         publish_sweep(replace(REPORT, target=3, counted=3), tmp_path)
     with pytest.raises(Refused, match="what stands there has row `ah_wr` that it has not"):
-        publish_sweep(replace(REPORT, measured={}), tmp_path)
+        publish_sweep(replace(REPORT, measured={}, benchmarks=()), tmp_path)
     assert verify(tmp_path).cells == 1
 
 
 def test_what_is_missing_says_so_and_draws_nothing(tmp_path: Path) -> None:
     empty = replace(
-        REPORT, trials=(), winner=None, pareto=(), importances=None, measured={}, counted=0
+        REPORT,
+        trials=(),
+        winner=None,
+        pareto=(),
+        importances=None,
+        measured={},
+        benchmarks=(),
+        counted=0,
     )
     with pytest.raises(Refused, match="lacks 4 of 4 trials, the winner on the benchmarks"):
         publish_sweep(empty, tmp_path)
@@ -139,7 +152,7 @@ def test_what_is_missing_says_so_and_draws_nothing(tmp_path: Path) -> None:
     page = (folder / "report.md").read_text()
     assert "no trial is complete yet" in page
     assert "n/a: too few complete trials" in page
-    assert winner_block(replace(REPORT, measured={})).notes == ("Trial 3: not run",)
+    assert winner_block(replace(REPORT, measured={}, benchmarks=())).notes == ("Trial 3: not run",)
 
 
 def test_a_contour_needs_two_numbers_and_three_points() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,9 @@ from harness.sweep.conduct import track_rest
 from harness.sweep.results import trial_line
 from harness.sweep.study import trials_of
 from harness.sweep.work import Worker
-from harness.tracking.database import default_uri
-from harness.tracking.trials import StudyName, TrialTracker, trial_record
+from harness.tracking import StudyName, TrialTracker
+from harness.tracking.connection import default_uri
+from harness.tracking.projection import trial_record
 
 NAME = StudyName("toy", "micro", "toy/micro/1", "win_rate")
 TRIAL = SweepTrial(
@@ -35,10 +35,12 @@ def test_a_record_says_what_the_trial_is() -> None:
     assert record.read_scores() == {"win_rate/seeds1": 4.0}
     assert record.tags["trial.state"] == "pruned"
     assert record.tags["retry_of"] == "2"
-    complete = replace(TRIAL, state="complete", values={"win_rate": 4.5})
+    complete = TRIAL.model_copy(update={"state": "complete", "values": {"win_rate": 4.5}})
     assert trial_record(NAME, complete, {}).read_scores()["win_rate"] == 4.5
     assert trial_record(NAME, complete, {}).identity == record.identity
-    assert trial_record(NAME, replace(TRIAL, number=8), {}).identity != record.identity
+    assert (
+        trial_record(NAME, TRIAL.model_copy(update={"number": 8}), {}).identity != record.identity
+    )
 
 
 def test_an_mlflow_that_cannot_be_reached_is_one_warning(work_dir: Path) -> None:

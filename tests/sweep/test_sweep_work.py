@@ -12,8 +12,7 @@ from harness.report.sweep import SweepReport
 from harness.runtime import Interrupted, Store
 from harness.sweep.conduct import stored_report
 from harness.sweep.declaration import Sweep
-from harness.sweep.notes import DONE_AGAIN
-from harness.sweep.study import trials_of
+from harness.sweep.study import DONE_AGAIN, trials_of
 from harness.sweep.work import Order, Worker
 
 SHARES = {SHARE: {"kind": "categorical", "choices": [0.2, 0.4, 0.6, 0.8]}}
@@ -158,4 +157,4 @@ def test_other_settings_make_another_study(work_dir: Path) -> None:
 
 def test_an_order_survives_being_sent(work_dir: Path) -> None:
     order = order_of(toy(), work_dir)
-    assert Order.from_json(order.as_json()) == order
+    assert Order.model_validate(order.model_dump(mode="json", by_alias=True)) == order

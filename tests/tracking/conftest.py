@@ -33,7 +33,7 @@ def created_at_once(tmp_path_factory: pytest.TempPathFactory) -> CreatedAtOnce:
     folder = tmp_path_factory.mktemp("template")
     code = (
         "import sys; from pathlib import Path\n"
-        "from harness.tracking.database import create_database, default_uri\n"
+        "from harness.tracking.connection import create_database, default_uri\n"
         "create_database(default_uri(Path(sys.argv[1])))\n"
     )
     command = [sys.executable, "-c", code, str(folder)]

@@ -10,9 +10,9 @@ from toy_table import SERVED, contents, stages, toy_cells, toy_runs, write
 
 from harness.runtime import Store
 from harness.tracking import TableState, Tracker
+from harness.tracking.live import LiveRuns
 from harness.tracking.marks import Marks
 from harness.tracking.runs import run_identity
-from harness.tracking.writer import LiveWriter
 from harness.trainer.runs import TableRuns
 
 NewWorkDir = Callable[[str], Path]
@@ -85,7 +85,7 @@ def test_a_run_is_finished_when_all_that_any_table_asks_is(
 
 
 def test_live_news_of_any_tables_benchmark_finds_its_run(store: Store, tmp_path: Path) -> None:
-    writer = LiveWriter(store, Marks(tmp_path), SERVED, [asking(*HARD), asking(*RATED)])
+    writer = LiveRuns(store, Marks(tmp_path), SERVED, [asking(*HARD), asking(*RATED)])
     for name in (*HARD, *RATED):
         judge = asking(name).runs["dpo-h1", 0].judged[name]
         assert writer.is_shown(judge)

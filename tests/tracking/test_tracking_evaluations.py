@@ -14,8 +14,8 @@ from harness.errors import HarnessError
 from harness.evaluation.benchmark_archive import all_kept, folder_of, keep, load, write
 from harness.evaluation.benchmark_result import evaluate_ratings
 from harness.tracking import EvaluationTracker
-from harness.tracking.database import default_uri
-from harness.tracking.evaluations import evaluation_record
+from harness.tracking.connection import default_uri
+from harness.tracking.projection import evaluation_record
 
 SOURCE = {"kind": "judged", "data": "d" * 64, "answers": "a" * 64}
 COST = {"replies": 4, "prompt_tokens": 400, "completion_tokens": 40, "usd": None}

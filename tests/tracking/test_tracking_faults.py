@@ -16,11 +16,15 @@ import pytest
 from toy_table import SERVED, filled, toy_cells, toy_runs
 
 from harness.runtime import Store
-from harness.tracking import EvaluationTracker, TableState, Tracker, TrackingError
-from harness.tracking.database import open_server
-from harness.tracking.patience import attempt, within
-from harness.tracking.secrets import shown, without_secrets
-from harness.tracking.trials import StudyName, TrialTracker
+from harness.tracking import (
+    EvaluationTracker,
+    StudyName,
+    TableState,
+    Tracker,
+    TrackingError,
+    TrialTracker,
+)
+from harness.tracking.connection import Connection, shown, within, without_secrets
 
 RUNS = toy_runs((0,))
 STATE = TableState(RUNS, toy_cells())
@@ -129,7 +133,7 @@ def test_a_uri_that_cannot_be_used_is_a_sentence_without_its_password(
 ) -> None:
     """Also for everybody who goes on without MLflow: runs, evaluations and sweeps."""
     with pytest.raises(TrackingError, match="cannot be written") as raised:
-        open_server(uri, tmp_path)
+        Connection(tmp_path, uri).server()
     warnings: list[str] = []
     Tracker(tmp_path, store, SERVED, uri=uri, warn=warnings.append).finish(lambda: [STATE])
     name = StudyName("toy", "micro", "toy/micro/1", "win_rate")
@@ -185,7 +189,7 @@ def test_a_traceback_in_a_file_holds_no_password(tmp_path: Path) -> None:
     def fail() -> None:
         raise RuntimeError(f"no {uri}")
 
-    assert attempt(tmp_path, uri, warnings.append, fail) is None
+    assert Connection(tmp_path, uri).attempt(warnings.append, fail) is None
     kept = (tmp_path / "tracking" / "error.log").read_text()
     assert "RuntimeError: no http://***@host" in kept
     assert SECRET not in kept + warnings[0]

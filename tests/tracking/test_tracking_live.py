@@ -15,7 +15,7 @@ from harness.errors import UserError
 from harness.quiet import QUIET, worker_environment
 from harness.runtime import Stage, Store
 from harness.tracking import TableState, Tracker, TrackingError, ui_command
-from harness.tracking.database import default_uri
+from harness.tracking.connection import default_uri
 
 NewWorkDir = Callable[[str], Path]
 PATIENCE_S = 20.0
@@ -85,7 +85,7 @@ def test_curves_are_there_before_their_stage_is_finished(
     }
     for run in found.values():
         assert [point[0] for point in run["metrics"]["iter1/loss"]] == [1, 2]
-    another.end()
+    another.close()
 
     second = Tracker(live, store, SERVED)
     second.start([RUNS])
@@ -119,9 +119,9 @@ def test_points_of_a_stopped_training_go_at_the_next_sync_but_not_while_one_may_
     another = mark(live, RUNS)
     Tracker(live, store, SERVED).sync([state])
     assert all("iter1/loss" in run["metrics"] for run in contents(live).values())
-    another.end()
+    another.close()
     Tracker(live, store, SERVED).sync([state])
-    mark(after, RUNS).end()
+    mark(after, RUNS).close()
     Tracker(after, store, SERVED).sync([state])
     assert contents(live) == contents(after)
     assert all("iter1/loss" not in run["metrics"] for run in contents(live).values())
@@ -180,7 +180,7 @@ def test_a_fault_of_ours_is_one_warning_with_its_traceback_in_a_file(
     store, work, warnings = Store(tmp_path / "store"), new_work_dir("a"), list[str]()
     tracker = Tracker(work, store, SERVED, warn=warnings.append, flush_s=0.0)
     tracker.start([RUNS])
-    monkeypatch.setattr("harness.tracking.writer.run_record", lambda *_: 1 / 0)
+    monkeypatch.setattr("harness.tracking.live.run_record", lambda *_: 1 / 0)
     for stage in stages(RUNS):
         compute(tracker, store, stage)
     assert tracker.close(60)

@@ -82,7 +82,7 @@ def test_a_half_finished_run_shows_its_finished_segments_and_syncs_once(
 ) -> None:
     store, work_dir = Store(tmp_path / "store"), new_work_dir("work")
     write(store, FIRST)
-    mark(work_dir, RUNS).end()
+    mark(work_dir, RUNS).close()
     tracker_of(work_dir, store).sync([state()])
     assert curve(work_dir) == [1, 2, 3]
     assert tracker_of(work_dir, store).sync([state()])["unchanged"] == 1

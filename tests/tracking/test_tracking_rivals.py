@@ -16,7 +16,7 @@ from toy_table import SERVED, contents, filled, mark, stages, toy_cells, toy_run
 
 from harness.runtime import Store
 from harness.tracking import TableState, Tracker
-from harness.tracking.database import default_uri, folder_id, open_server
+from harness.tracking.connection import Connection, default_uri, folder_id
 from harness.tracking.record import FOLDER, ID, SEEN
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,12 +34,13 @@ sys.path.insert(0, here)
 from test_tracking_live import compute
 from toy_table import SERVED, filled, stages, toy_cells, toy_runs
 from harness.runtime import Store
-from harness.tracking import TableState, Tracker, tracker
+from harness.tracking import TableState, Tracker
+from harness.tracking.connection import Connection
 runs, store = toy_runs((0,)), Store(Path(work) / "store")
 state = TableState(runs, toy_cells())
 ours = Tracker(Path(work), store, SERVED, uri=uri, flush_s=0.0)
 if way == "server":
-    tracker.write_lock = lambda *_: nullcontext()
+    Connection._lock = lambda _: nullcontext()
     filled(store.root, runs)
 print("ready", flush=True)
 sys.stdin.readline()
@@ -148,8 +149,8 @@ def test_a_run_that_another_work_folder_computes_is_left_to_it(tmp_path: Path, u
     Tracker(tmp_path / "a", theirs, SERVED, uri=uri).sync([state])
     assert (held(uri).info.status, SEEN in held(uri).data.tags) == ("FINISHED", False)
     assert held(uri).data.tags[FOLDER] == folder_id(tmp_path / "a")
-    computing.end()
-    also.end()
+    computing.close()
+    also.close()
 
 
 def test_of_two_that_find_nothing_and_create_one_is_left(
@@ -163,7 +164,7 @@ def test_of_two_that_find_nothing_and_create_one_is_left(
         for name in ("a", "b")
     )
     state, real = TableState(RUNS, []), MlflowClient.create_run
-    monkeypatch.setattr("harness.tracking.tracker.write_lock", lambda *_: nullcontext())
+    monkeypatch.setattr(Connection, "_lock", lambda _: nullcontext())
     done: list[Counter[str]] = []
 
     def late(self: MlflowClient, *arguments: object) -> Run:
@@ -188,7 +189,7 @@ def test_a_run_that_is_deleted_while_it_is_written_is_left_to_the_other(
     """Another process creates one with an earlier start between our creating and our writing."""
     store = filled(tmp_path / "store", RUNS)
     client = MlflowClient(uri)
-    server = open_server(uri, tmp_path)
+    server = Connection(tmp_path, uri).server()
     real = type(server)._create
 
     def overtaken(self: object, record: object) -> Run:

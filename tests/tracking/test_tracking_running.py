@@ -16,7 +16,7 @@ from toy_table import SERVED, contents, filled, mark, stages, toy_cells, toy_run
 
 from harness.runtime import Store
 from harness.tracking import TableState, Tracker, ui_command
-from harness.tracking.database import default_uri
+from harness.tracking.connection import default_uri
 from harness.tracking.marks import Marks
 from harness.tracking.record import FOLDER, ID, SEEN
 from harness.trainer.runs import TableRuns
@@ -119,7 +119,7 @@ def test_what_another_process_computes_stays_running(left: Path) -> None:
         end(left)
         found = statuses(left)
         assert (found[FIRST], found[EVA]) == ("RUNNING", "KILLED")
-    another.end()
+    another.close()
     end_by_ui(left)
     assert statuses(left)[FIRST] == "KILLED"
 
@@ -143,7 +143,7 @@ def test_a_run_that_nobody_asked_for_does_not_appear(
     work, asked = new_work_dir("a"), only(RUNS, "dpo-1")
     store = filled(tmp_path / "store", asked)
     tracker = Tracker(work, store, SERVED)
-    mark(work, asked).end()
+    mark(work, asked).close()
     tracker.finish(lambda: [TableState(RUNS, [])], timeout_s=60)
     assert statuses(work) == {FIRST: "FINISHED"}
     tracker.sync([TableState(RUNS, [])])
@@ -162,7 +162,7 @@ def test_what_is_asked_for_less_stays_finished(tmp_path: Path, new_work_dir: New
     tracker.sync([STATE])
     before = contents(work)
     less = only(toy_runs((7,)), "dpo-1")
-    mark(work, less).end()
+    mark(work, less).close()
     for stage in stages(less):
         if store.status(stage.fingerprint) != "done":
             write(store, stage)
@@ -200,14 +200,14 @@ def test_marks_are_known_as_long_as_their_process_lives_and_kept_afterwards(tmp_
     first = marks.begin({"a": ["x"], "b": []})
     second = marks.begin({"a": ["y"]})
     assert marks.read().computing == {"a", "b"}
-    second.end()
+    second.close()
     asked = marks.read()
     assert asked.computing == {"a", "b"}
     assert asked.benchmarks["a"] == {"x", "y"}
     assert len(asked.ended) == 1
     marks.gather(asked)
-    first.end()
-    first.end()
+    first.close()
+    first.close()
     (tmp_path / "tracking" / "marks" / "torn.mark").write_text('{"a": [')
     asked = marks.read()
     assert not asked.computing

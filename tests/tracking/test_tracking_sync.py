@@ -15,7 +15,7 @@ from toy_table import SERVED, contents, filled, mark, score, stages, toy_cells, 
 
 from harness.runtime import Store, StoreError
 from harness.tracking import TableState, Tracker, TrackingError
-from harness.tracking.database import default_uri
+from harness.tracking.connection import Connection, default_uri
 
 NewWorkDir = Callable[[str], Path]
 RUNS = toy_runs((0,))
@@ -142,7 +142,7 @@ def test_a_store_synced_as_it_grows_ends_like_one_synced_once(
             assert failures == ({f"{stage.label}: the loss is not a number"} if failed else set())
         write(partial, stage)
     assert seen == {"RUNNING", "FAILED", "FINISHED"}
-    computing.end()
+    computing.close()
     tracker(growing, partial).sync([STATE])
     tracker(once, partial).sync([STATE])
     assert contents(growing) == contents(once)
@@ -230,7 +230,7 @@ def test_an_unchanged_store_needs_no_mlflow(
     with monkeypatch.context() as patched:
         patched.setitem(sys.modules, "mlflow", None)  # importing it now raises
         patched.setattr(Store, "open", None)
-        patched.setattr("harness.tracking.tracker.open_server", None)
+        patched.setattr(Connection, "server", None)
         tracker(work, store).finish(lambda: [STATE])
     (work / "mlflow.db").unlink()
     assert not tracker(work, store).is_current([STATE])

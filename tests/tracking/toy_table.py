@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from mlflow import MlflowClient
 
 from harness.registry.load import load_tables
 from harness.registry.profile import load_profiles
+from harness.report.cells import Cell
 from harness.runtime import Json, Plan, Provenance, Stage, Store
 from harness.runtime.stage import ProgressWriter
-from harness.tracking.database import default_uri
-from harness.tracking.marks import Mark, Marks
+from harness.tracking.connection import default_uri
+from harness.tracking.marks import Marks
 from harness.tracking.record import FOLDER, SEEN
 from harness.tracking.runs import run_identity
 from harness.trainer.plan import Planner
@@ -117,36 +119,31 @@ def filled(root: Path, runs: TableRuns) -> Store:
     return store
 
 
-def mark(work_dir: Path, runs: TableRuns) -> Mark:
+def mark(work_dir: Path, runs: TableRuns) -> ExitStack:
     """Mark all runs of a table as computed in a work folder, as a process that computes does."""
     return Marks(work_dir).begin({run_identity(run): run.asked for run in runs.runs.values()})
 
 
-@dataclass(frozen=True)
-class ToyCell:
-    """What the projection reads of a report's cell."""
-
-    row: str
-    column: str
-    state: str = "ok"
-    mean: float | None = 54.25
-    ci_low: float | None = 52.0
-    ci_high: float | None = 56.5
-    gain: float | None = None
-    gain_ci_low: float | None = None
-    gain_ci_high: float | None = None
-    paper: float | None = 51.6
-    paper_gain: float | None = None
+def toy_cell(row: str, column: str, **changes: Any) -> Cell:
+    """Return a cell of the toy table."""
+    whole = Cell(
+        table="table4", row=row, column=column, profile="micro", scale="toy", seeds=(0,),
+        mean=54.25, ci_low=52.0, ci_high=56.5, baseline_row=None, gain=None, gain_ci_low=None,
+        gain_ci_high=None, paper=51.6, paper_printed="51.6", paper_gain=None, state="ok", runs=(),
+        judge="toy/oracle", reward_models=(), creators=(),
+    )  # fmt: skip
+    return replace(whole, **changes)
 
 
-def toy_cells(**changes: Any) -> list[ToyCell]:
+def toy_cells(**changes: Any) -> list[Cell]:
     """Return the cells of both rows in two columns; changes are to `eva-a_min` in `ah_wr`."""
-    eva = ToyCell("eva-a_min", "ah_wr", gain=1.5, gain_ci_low=0.5, gain_ci_high=2.5, paper_gain=8.5)
+    none = dict.fromkeys(("mean", "ci_low", "ci_high"))
+    gain = {"gain": 1.5, "gain_ci_low": 0.5, "gain_ci_high": 2.5, "paper_gain": 8.5}
     return [
-        ToyCell("dpo-1", "ah_wr"),
-        ToyCell("dpo-1", "mt_avg", mean=6.5, ci_low=6.0, ci_high=7.0, paper=8.66),
-        replace(eva, **changes),
-        ToyCell("eva-a_min", "mt_avg", "partial", None, None, None, paper=8.9, paper_gain=0.24),
+        toy_cell("dpo-1", "ah_wr"),
+        toy_cell("dpo-1", "mt_avg", mean=6.5, ci_low=6.0, ci_high=7.0, paper=8.66),
+        toy_cell("eva-a_min", "ah_wr", **{**gain, **changes}),
+        toy_cell("eva-a_min", "mt_avg", state="partial", paper=8.9, paper_gain=0.24, **none),
     ]
 
 

@@ -25,8 +25,7 @@ from harness.registry.load import load_tables
 from harness.registry.profile import Profile, load_profiles, table_unsupported
 from harness.runtime import Plan, Stage
 from harness.sweep.declaration import load_sweeps
-from harness.sweep.objective import validation_runs
-from harness.sweep.space import candidate, points
+from harness.sweep.space import candidate, points, validation_runs
 from harness.trainer.runs import plan_figure, plan_table
 from harness.worlds.mock import build
 from harness.worlds.real import benchmarks

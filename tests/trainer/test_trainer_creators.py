@@ -145,7 +145,7 @@ def test_a_creator_at_an_endpoint_is_identified_by_model_scheme_and_words(profil
     assert evolve.settings["creator"] == f"stand-in/writer/evol_instruct@{scheme.digest[:16]}"
     spelled = evolve.settings["rewriting"]
     assert isinstance(spelled, dict)
-    assert Scheme.from_json(spelled["templates"]) == scheme  # type: ignore[arg-type]
+    assert Scheme.model_validate(spelled["templates"]) == scheme
     assert spelled["model"] == "stand-in/writer"
     assert spelled["sampling"] == {"temperature": 0.9, "max_tokens": 99}
 

@@ -27,7 +27,7 @@ from harness.report.publication import (
     changed_file,
     check_files,
     publish_folder,
-    read_json,
+    read_model,
     same,
     without_numbers,
 )
@@ -69,16 +69,7 @@ def read_figure(folder: Path) -> FigureReport:
     Raises:
         HarnessError: Its report is missing, or is not what was published.
     """
-    report = read_json(folder / REPORT, "figure")
-    try:
-        return FigureReport.model_validate(
-            {name: value for name, value in report.items() if name not in _COMPUTED}
-        )
-    except ValueError as error:
-        raise changed_file(folder / REPORT, "figure") from error
-
-
-_COMPUTED = frozenset(FigureReport.model_computed_fields)
+    return read_model(folder, FigureReport, "figure")
 
 
 def check_figure(folder: Path) -> int:

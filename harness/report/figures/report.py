@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, computed_field
+from pydantic import Field, computed_field, model_validator
 
 from harness.registry.figures import AnyFigure
 from harness.registry.profile import MEANINGLESS, benchmark_of
@@ -113,6 +113,14 @@ class FigureReport(Strict):
     """The values of single prompts behind it; the file names them, the values lie in it."""
     origin: Origin
     """Where the data come from."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_computed(cls, data: Any) -> Any:
+        """Take what was published, with the words that follow from the rest."""
+        if isinstance(data, dict):
+            return {k: v for k, v in data.items() if k not in cls.model_computed_fields}
+        return data
 
     @computed_field  # type: ignore[prop-decorator]
     @property

@@ -11,6 +11,7 @@ from harness.registry.profile import Profile, benchmark_of
 from harness.registry.schema import Row, Table
 from harness.report.cells import Cell
 from harness.report.costs import RowCost
+from harness.report.error_rates import ErrorRates
 from harness.report.origin import Origin
 from harness.report.page.answers import Judged
 from harness.report.page.examples import Lineage
@@ -72,7 +73,7 @@ class Contents:
     sections: tuple[Section, ...]
     figure_verdicts: tuple[Verdict, ...]
     pictures: tuple[Picture, ...]
-    error_rates: Mapping[str, Any] | None
+    error_rates: ErrorRates | None
     deviations: Deviations
     lineages: tuple[Lineage, ...] | None
     judged: tuple[Judged, ...] | None

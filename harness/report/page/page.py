@@ -62,7 +62,7 @@ def as_html(contents: Contents) -> str:
             ),
             rates=rates,
             rate_head=error_rates.HEAD,
-            rate_lines=[] if rates is None else error_rates.lines(rates),
+            rate_lines=[] if rates is None else rates.lines,
             assumptions=_assumptions(contents),
             discrepancies=[
                 _deviation(d, contents.profile) for d in contents.deviations.discrepancies

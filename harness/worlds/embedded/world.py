@@ -14,7 +14,7 @@ from harness.registry.profile import WORLD
 from harness.registry.recipe import RewardRole
 from harness.runtime.stage import Json, StageContext
 from harness.worlds.embedded import downstream, files
-from harness.worlds.embedded.creator import embedded_creator
+from harness.worlds.embedded.creator import embedded_creator, why_unusable
 from harness.worlds.embedded.judge import (
     COLUMNS,
     EXACT_MATCH,
@@ -30,6 +30,7 @@ from harness.worlds.embedded.judge import (
 )
 from harness.worlds.embedded.language import BY_NAME, CATEGORIES, parse
 from harness.worlds.embedded.texts import read_items, read_prompts
+from harness.worlds.own_creator import OwnCreator, own_method, plugin_settings
 from harness.worlds.protocol import NO_TOPIC, Evolver, FileCheck, HumanPrompts, Item, Topics, World
 from harness.worlds.stage_io import Rows, read_rows, write_json, write_rows
 from harness.worlds.stage_io import read_prompts as prompts_of_stage
@@ -54,7 +55,7 @@ class EmbeddedWorld(World):
 
     def creator(self, scheme: str) -> dict[str, Json]:
         """Return the identity of the embedded creator: world version and scheme."""
-        return {"creator": f"{files.card().version}/{scheme}"}
+        return {"creator": f"{files.card().version}/{scheme}", **plugin_settings(scheme)}
 
     def engine(self) -> dict[str, Json]:
         """Return nothing for policies that answer in the stage's own process."""
@@ -154,6 +155,9 @@ class EmbeddedRuntime:
         self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
     ) -> Evolver:
         """Return the embedded creator; it rewrites at once, so nobody is told how far it is."""
+        own = own_method(settings)
+        if own is not None:
+            return Evolver(OwnCreator(own, lambda text, parent, _told: why_unusable(text, parent)))
         return Evolver(embedded_creator(str(settings["creator"])))
 
     def tree_score(self, settings: Mapping[str, Json]) -> Callable[[str], float]:

@@ -38,7 +38,7 @@ from transformers import (
 
 from harness.models import armo, pair_preference_llm, pairrm
 from harness.models.loading import END_OF_TURN, silence_progress_bars, tokenize
-from harness.worlds.embedded.pretrain import descent, padded, reproducible
+from harness.worlds.embedded.pretrain import IGNORED, descent, padded, reproducible
 from harness.worlds.mock.texts import all_texts, demonstrations
 
 if TYPE_CHECKING:
@@ -139,22 +139,6 @@ def _byte_level(control: Sequence[str], bos: str, roles: Iterable[str]) -> PreTr
     return PreTrainedTokenizerFast(tokenizer_object=raw, bos_token=bos)
 
 
-SIZES = {
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 32,  # the smallest that vLLM takes
-    "query_pre_attn_scalar": 32,
-    "max_position_embeddings": 512,
-    "sliding_window": 128,
-    "pad_token_id": 0,
-    "eos_token_id": 1,
-    "bos_token_id": 2,
-}
-"""Sizes of the model; all else is Gemma-2's."""
-
 STEPS = 150
 WARMUP_STEPS = 10
 BATCH = 24
@@ -162,15 +146,12 @@ LEARNING_RATE = 3e-3
 EACH = 3
 """Demonstrations of each prompt."""
 
-IGNORED = -100
-"""Label of tokens that are given, and not to be learned."""
-
 
 def write_policy(path: Path, seed: int) -> None:
     """Draw a model's weights from a seed, train it briefly, and write it with its tokenizer."""
     tokenizer = gemma()
     with reproducible(seed, threads=1):
-        config = Gemma2Config(vocab_size=len(tokenizer), attn_implementation="eager", **SIZES)
+        config = Gemma2Config(vocab_size=len(tokenizer), attn_implementation="eager", **GEMMA)
         model = Gemma2ForCausalLM(config)
         _train(model, tokenizer, seed)
     ends = [tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids(END_OF_TURN)]

@@ -16,9 +16,6 @@ does not depend on which answer is better, longer or right, only on the bytes of
 What is asked is told from the request: a tool or log-probabilities (AlpacaEval's two annotators),
 `[[A>>B]]` (Arena-Hard), `[[rating]]` (MT-Bench), `{"topic"` and `{"score"` (topics, complexity and
 quality), tags around a prompt (creators). All else is answered like a small talker.
-
-Tests give it other replies, latency, a key, and failures that are injected by the number of times a
-request has come; none of these is used in a run.
 """
 
 from __future__ import annotations
@@ -29,13 +26,10 @@ import math
 import os
 import sys
 import threading
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any
+from typing import Any, Self, cast
 
 from harness.project import work_dir
 from harness.worlds.mock.texts import WANTED, reply
@@ -139,180 +133,85 @@ def _rewrite(prompt: str, number: int) -> str:
     return f"<new_prompt>{prompt} {WANTED[number % len(WANTED)]}</new_prompt>"
 
 
-FAILURES = ("429", "500", "cut", "broken", "empty")
-"""What a disturbed server does instead of replying: two statuses, a body that ends early, one that
-is no JSON, and a completion without choices."""
-
-
 class _Server(ThreadingHTTPServer):
     """Says nothing of clients that went away: some are killed while they ask."""
 
     daemon_threads = True
     request_queue_size = 128
+    respond: Callable[[Request, Body], None]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
 
-class StandIn:
-    """A server on loopback, for a `with` statement.
+class Request(BaseHTTPRequestHandler):
+    """A request that has come, and what sends the response to it."""
 
-    Args:
-        reply: Returns the completion for a request, or (status, body, headers) for another reply;
-            a body that is a text is sent as it is.
-        latency_s: Seconds before each reply.
-        failing: Share of requests whose first attempt fails, one of `FAILURES`.
-        key: The key it asks for; None for none.
-        port: The port; 0 for a free one.
-        instead: Given a request and how often it has come, returns what answers the connection in
-            place of the server, or None.
-    """
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1
 
-    def __init__(
-        self,
-        reply: Callable[[Body], Any] = answer,
-        latency_s: float = 0.0,
-        failing: float = 0.0,
-        key: str | None = None,
-        port: int = 0,
-        instead: Callable[[Body, int], Callable[[Any, Body], None] | None] | None = None,
+    def do_POST(self) -> None:
+        """Read the request and have it answered."""
+        length = int(self.headers["Content-Length"])
+        data = self.rfile.read(length)
+        if len(data) < length:
+            # The client is gone: some are killed while they send.
+            self.close_connection = True
+            return
+        cast(_Server, self.server).respond(self, json.loads(data))
+
+    def send(
+        self, status: int, text: str, headers: Mapping[str, str] | None = None, *, cut: bool = False
     ) -> None:
-        self.reply = reply
-        self.instead = instead or (lambda body, times: None)
-        self.latency_s = latency_s
-        self.failing = failing
-        self.key = key
-        self.bodies: list[dict[str, Any]] = []
-        self.headers: list[dict[str, str]] = []
-        self.answered: Counter[int] = Counter()
-        self.seen: Counter[int] = Counter()
-        self.under_way = self.most_under_way = 0
-        self.guard = threading.Lock()
-        self.server = _Server(("127.0.0.1", port), _handler(self))
+        """Send a response; `cut` stops in the middle of it and closes the connection."""
+        data = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data[: len(data) // 2] if cut else data)
+        self.wfile.flush()
+        self.close_connection = self.close_connection or cut
+
+    def log_message(self, *arguments: Any) -> None:
+        """Say nothing."""
+
+
+class MockEndpoint:
+    """A server on loopback, for a `with` statement; port 0 is a free one."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.server = _Server(("127.0.0.1", port), Request)
+        self.server.respond = self.respond
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
+
+    def respond(self, request: Request, body: Body) -> None:
+        """Answer a request."""
+        request.send(200, json.dumps(answer(body)))
 
     @property
     def url(self) -> str:
         """Its address, as a client is given it."""
         return f"http://127.0.0.1:{self.server.server_address[1]}/v1"
 
-    @property
-    def requests(self) -> int:
-        """Requests that have come so far."""
-        return len(self.bodies)
-
-    def __enter__(self) -> StandIn:
+    def __enter__(self) -> Self:
         self.thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.server.shutdown()
         self.server.server_close()
-
-    def failure(self, number: int) -> str | None:
-        """Return how the first attempt of a request fails, or None if it does not."""
-        if self.seen[number] > 1 or number % 1000 >= 1000 * self.failing:
-            return None
-        return FAILURES[number // 1000 % len(FAILURES)]
-
-
-def _handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-        wbufsize = -1
-
-        def do_POST(self) -> None:
-            length = int(self.headers["Content-Length"])
-            data = self.rfile.read(length)
-            if len(data) < length:
-                # The client is gone: some are killed while they send.
-                self.close_connection = True
-                return
-            body = json.loads(data)
-            number = digest(body)
-            with stand_in.guard:
-                stand_in.bodies.append(body)
-                stand_in.headers.append({k.lower(): v for k, v in self.headers.items()})
-                stand_in.seen[number] += 1
-                failure = stand_in.failure(number)
-                stand_in.under_way += 1
-                stand_in.most_under_way = max(stand_in.most_under_way, stand_in.under_way)
-            if stand_in.latency_s:
-                time.sleep(stand_in.latency_s)
-            instead = stand_in.instead(body, stand_in.seen[number])
-            if instead is not None:
-                instead(self, body)
-                self.close_connection = True
-                with stand_in.guard:
-                    stand_in.under_way -= 1
-                return
-            status, text, headers, cut = self._answer(body, failure)
-            with stand_in.guard:
-                stand_in.answered[number] += status == 200 and failure is None
-                # Once the reply is on its way, the client may send the next request.
-                stand_in.under_way -= 1
-            self._send(status, text, headers, cut)
-
-        def _answer(
-            self, body: Body, failure: str | None
-        ) -> tuple[int, str, Mapping[str, str], bool]:
-            if stand_in.key and self.headers["Authorization"] != f"Bearer {stand_in.key}":
-                words = {"error": {"message": f"Wrong key: {self.headers['Authorization']}"}}
-                return 401, json.dumps(words), {}, False
-            if failure in ("429", "500"):
-                return int(failure), json.dumps({"error": {"message": "later"}}), {}, False
-            if failure == "cut":
-                return 200, json.dumps(completion("half")), {}, True
-            if failure is not None:
-                return 200, '{"choices": [' if failure == "broken" else '{"choices": []}', {}, False
-            reply = stand_in.reply(body)
-            status, payload, headers = reply if isinstance(reply, tuple) else (200, reply, {})
-            text = payload if isinstance(payload, str) else json.dumps(payload)
-            return status, text, headers, False
-
-        def _send(self, status: int, text: str, headers: Mapping[str, str], cut: bool) -> None:
-            data = text.encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(data[: len(data) // 2] if cut else data)
-            self.wfile.flush()
-            self.close_connection = self.close_connection or cut
-
-        def log_message(self, *arguments: Any) -> None:
-            """Say nothing."""
-
-    return Handler
-
-
-def main() -> None:
-    """Serve until stopped: `python -m harness.worlds.mock.server PORT LATENCY_S FAILING`."""
-    port, latency, failing = sys.argv[1:4]
-    with StandIn(latency_s=float(latency), failing=float(failing), port=int(port)) as server:
-        sys.stdout.write(server.url + "\n")
-        sys.stdout.flush()
-        server.thread.join()
-
-
-if __name__ == "__main__":
-    main()
 
 
 ROLES = ("CREATOR", "SCORER", "JUDGE")
 
 
 @contextmanager
-def endpoints() -> Iterator[StandIn]:
+def endpoints() -> Iterator[MockEndpoint]:
     """Serve creator, scorer and judge, and name the address to the workers started meanwhile."""
     given = {f"HARNESS_{role}_{what}": None for role in ROLES for what in ("KEY", "BUDGET_USD")}
     with _server() as server:
@@ -325,12 +224,12 @@ def endpoints() -> Iterator[StandIn]:
             _set(before)
 
 
-def _server() -> StandIn:
+def _server() -> MockEndpoint:
     """Return a server on the port of last time, or on a free one, which is then remembered."""
     file = work_dir() / "stand-in-port"
     with suppress(OSError, ValueError, OverflowError):
-        return StandIn(port=int(file.read_text(encoding="utf-8")))
-    server = StandIn()
+        return MockEndpoint(port=int(file.read_text(encoding="utf-8")))
+    server = MockEndpoint()
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"{server.server.server_address[1]}\n", encoding="utf-8")
     return server

@@ -42,7 +42,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from pydantic import model_validator
 
@@ -62,6 +62,7 @@ from harness.registry.documents import (
 from harness.registry.yaml_reader import Loc
 from harness.runtime.stage import Json, canonical_json, digest
 from harness.strict import Strict
+from harness.worlds.own_creator import NoReplyError
 from harness.worlds.real.unusable import LIMITS, Limits, why_unusable
 
 if TYPE_CHECKING:
@@ -162,21 +163,17 @@ class _File(Strict):
     schemes: dict[str, _Scheme]
 
 
-@dataclass(frozen=True)
-class Scheme:
-    """An evolving scheme in the words of some file.
-
-    Attributes:
-        name: The scheme, as in `METHODS`.
-        messages: The user message of each method, with `{prompt}` where the prompt goes.
-        reply: Where the rewrite stands in a reply.
-        system: The system message, if any.
-    """
+class Scheme(Strict):
+    """An evolving scheme in the words of some file; it travels in a stage's settings."""
 
     name: str
-    messages: Mapping[str, str]
-    reply: ReplyFormat = field(default_factory=ReplyFormat)
+    """The scheme, as in `METHODS`."""
+    messages: dict[str, str]
+    """The user message of each method, with `{prompt}` where the prompt goes."""
+    reply: ReplyFormat = ReplyFormat()
+    """Where the rewrite stands in a reply."""
     system: str | None = None
+    """The system message, if any."""
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
@@ -186,7 +183,7 @@ class Scheme:
     @cached_property
     def digest(self) -> str:
         """The sha256 of everything a model is told, and of how its reply is read."""
-        return digest(canonical_json(self.as_json(), "templates"))
+        return digest(canonical_json(self.model_dump(), "templates"))
 
     def message(self, method: str, prompt: str) -> str:
         """Return what a model is told to rewrite a prompt by a method.
@@ -194,21 +191,6 @@ class Scheme:
         Placeholders in the prompt itself stay as they are.
         """
         return self.messages[method].replace(PROMPT, prompt)
-
-    def as_json(self) -> dict[str, Json]:
-        """Return the scheme as JSON data."""
-        return {
-            "name": self.name,
-            "system": self.system,
-            "reply": self.reply.model_dump(),
-            "messages": dict(self.messages),
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Scheme:
-        """Return the scheme that `as_json` wrote."""
-        reply = ReplyFormat.model_validate(data["reply"])
-        return cls(data["name"], dict(data["messages"]), reply, data["system"])
 
 
 def load_scheme(name: str, path: Path | None = None) -> Scheme:
@@ -247,7 +229,7 @@ def _composed(name: str, scheme: _Scheme) -> Scheme:
         method: scheme.frames[given.frame].replace(INSTRUCTION, given.instruction.strip()).strip()
         for method, given in scheme.methods.items()
     }
-    return Scheme(name, messages, scheme.reply, scheme.system)
+    return Scheme(name=name, messages=messages, reply=scheme.reply, system=scheme.system)
 
 
 def _problems(document: Document, name: str, scheme: _Scheme) -> Iterator[Problem]:
@@ -455,6 +437,19 @@ class ModelCreator:
             return CUT
         told = self.scheme.messages[method].replace(PROMPT, "\n")
         return why_unusable(text, parent, (told,), self.limits)
+
+
+def replied(generator: TextGenerator, message: str, rng: np.random.Generator) -> str:
+    """Return a model's reply to a message of an evolving method of the user's own.
+
+    Raises:
+        NoReplyError: The model refused, or its reply was cut off.
+    """
+    sample = int(rng.integers(SAMPLES))
+    written = generator.write([Message("user", message)], sample, "a rewrite by a plug-in")
+    if written.refused or written.cut:
+        raise NoReplyError(REFUSED if written.refused else CUT)
+    return written.text
 
 
 def at_once(client: Client, concurrency: int, done: Callable[[int], None] | None = None) -> Over:

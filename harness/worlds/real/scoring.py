@@ -19,7 +19,6 @@ Source: paper section 4.2.5, table 7, figures 6 and 12, and appendix E.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -152,19 +151,6 @@ def read_topic(reply: str) -> str | None:
 
 
 TOPIC = Question("topic", TOPIC_WORDING, read_topic)
-
-
-def shares(topics: Values[str]) -> dict[str, float]:
-    """Return each topic's share of the prompts that have one; all topics, in their order.
-
-    Raises:
-        ValueError: No prompt has a topic.
-    """
-    known = topics.known
-    if not known:
-        raise ValueError("no prompt has a topic, so there are no shares")
-    counted = Counter(known)
-    return {name: counted[name] / len(known) for name in TOPICS}
 
 
 def rating_settings(benchmark: Benchmark) -> dict[str, Json]:

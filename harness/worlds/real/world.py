@@ -16,14 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from harness.errors import HarnessError, UserError
+from harness.extensions import CREATORS
 from harness.inference.environment import identity as engine_identity
 from harness.registry.profile import WORLD, Profile
 from harness.registry.recipe import Online
 from harness.runtime.stage import Json, Stage, StageContext
+from harness.worlds.own_creator import OwnCreator, own_method, plugin_settings
 from harness.worlds.protocol import (
     NO_TOPIC,
     Evolver,
@@ -52,6 +55,7 @@ from harness.worlds.real.creator import (
     Scheme,
     at_once,
     load_scheme,
+    replied,
 )
 from harness.worlds.real.judging import judge_answers, run_tasks, score_tasks
 from harness.worlds.real.models import (
@@ -71,7 +75,7 @@ from harness.worlds.real.scoring import (
     topic_settings,
     tree_score,
 )
-from harness.worlds.real.unusable import RULES_VERSION
+from harness.worlds.real.unusable import RULES_VERSION, why_unusable
 
 MODELS = ("policy", "reward_model", "ranker")
 """Settings of stages that are the identities of models."""
@@ -122,22 +126,34 @@ class RealWorld(World):
         Raises:
             UserError: There is no such scheme, or the profile's templates file cannot be used.
         """
-        model = self.profile.creator
+        model, own = self.profile.creator, CREATORS.added(scheme)
+        if own is not None and not own.options["asks"]:
+            return {
+                "creator": f"plugin/{scheme}",
+                **plugin_settings(scheme),
+                "rules": RULES_VERSION,
+            }
         self._refuse_embedded("creator.source", model.source)
-        templates = load_scheme(scheme, Path(model.templates) if model.templates else None)
         sampling: dict[str, Json] = {
             "temperature": model.temperature,
             "top_p": model.top_p,
             "max_tokens": model.max_new_tokens,
         }
+        rewriting: dict[str, Json] = {
+            "model": model.source,
+            "sampling": {name: value for name, value in sampling.items() if value is not None},
+            "rules": RULES_VERSION,
+        }
+        if own is not None:
+            return {
+                "creator": f"{model.source}/{scheme}",
+                **plugin_settings(scheme),
+                "rewriting": rewriting,
+            }
+        templates = load_scheme(scheme, Path(model.templates) if model.templates else None)
         return {
             "creator": f"{model.source}/{scheme}@{templates.digest[:DIGITS]}",
-            "rewriting": {
-                "model": model.source,
-                "sampling": {name: value for name, value in sampling.items() if value is not None},
-                "rules": RULES_VERSION,
-                "templates": templates.as_json(),
-            },
+            "rewriting": {**rewriting, "templates": templates.model_dump()},
         }
 
     def tree_scorer(self, online: Online) -> dict[str, Json]:
@@ -326,17 +342,24 @@ class RealRuntime:
         self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
     ) -> Evolver:
         """Return the model at an endpoint, told what the settings spell out."""
-        spelled = cast(dict[str, Any], settings["rewriting"])
+        own = own_method(settings)
+        spelled = cast(dict[str, Any], settings.get("rewriting", settings))
         if spelled["rules"] != RULES_VERSION:
             raise HarnessError(
                 f"the stage asks for version {spelled['rules']} of the rules for unusable rewrites "
                 f"and this is version {RULES_VERSION}; plan the run again"
             )
+        if own is not None and "model" not in spelled:
+            return Evolver(OwnCreator(own, why_unusable))
         model = str(spelled["model"])
         access = access_to("CREATOR", model)
         client = access.client()
         generator = EndpointGenerator(client, model, spelled["sampling"])
-        creator = ModelCreator(generator, Scheme.from_json(spelled["templates"]))
+        creator = (
+            ModelCreator(generator, Scheme.model_validate(spelled["templates"]))
+            if own is None
+            else OwnCreator(own, why_unusable, partial(replied, generator))
+        )
         return Evolver(creator, at_once(client, access.concurrency, done), generator.tokens)
 
     def tree_score(self, settings: Mapping[str, Json]) -> Callable[[str], float] | None:

@@ -6,29 +6,30 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
-from typing import Any
 
 from harness.worlds.mock import server
-from harness.worlds.mock.server import Body, StandIn, answer
+from harness.worlds.mock.server import Body, MockEndpoint, Request
 
 
-class Hostile(StandIn):
-    """Replies as the stand-in does, until it has given so many ratings."""
+class Hostile(MockEndpoint):
+    """Replies as the mock endpoint does, until it has given so many ratings."""
 
     def __init__(self, port: int = 0) -> None:
-        super().__init__(self._reply, port=port)
+        super().__init__(port)
         self._ratings = itertools.count(1)
 
-    def _reply(self, body: Body) -> Any:
+    def respond(self, request: Request, body: Body) -> None:
         rated = "[[rating]]" in str(body["messages"])
         if rated and next(self._ratings) > int(os.environ["HOSTILE_AFTER"]):
-            return 404, {"error": {"message": "never heard of it"}}, {}
-        return answer(body)
+            request.send(404, json.dumps({"error": {"message": "never heard of it"}}))
+        else:
+            super().respond(request, body)
 
 
 def main() -> None:
-    server.StandIn = Hostile  # type: ignore[misc]
+    server.MockEndpoint = Hostile  # type: ignore[misc]
     from harness.cli.main import main as harness_main
 
     harness_main()

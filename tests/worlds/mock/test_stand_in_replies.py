@@ -19,14 +19,14 @@ from harness.evaluation.benchmark_files import Answer, Answers
 from harness.evaluation.benchmark_kinds import ArenaHard, Benchmark, MtBench
 from harness.evaluation.benchmark_kinds import Judge as BenchmarkJudge
 from harness.worlds.mock import build
-from harness.worlds.mock.server import VERDICTS, StandIn, answer, completion
+from harness.worlds.mock.server import VERDICTS, MockEndpoint, answer, completion
 from harness.worlds.mock.texts import prompts
 from harness.worlds.real.asking import Judge, ask_about_all
 from harness.worlds.real.creator import METHODS, EndpointGenerator, ModelCreator, load_scheme
 from harness.worlds.real.scoring import SCORES, TOPIC, TOPICS
 
 
-def client(server: StandIn, folder: Path) -> Client:
+def client(server: MockEndpoint, folder: Path) -> Client:
     return Client(Endpoint(server.url, "NO_KEY"), ReplyCache(folder), Ledger())
 
 
@@ -60,7 +60,7 @@ def test_log_probabilities_are_those_of_two_names_that_share_one() -> None:
 @pytest.mark.parametrize("scheme", METHODS)
 def test_most_rewrites_can_be_used_and_some_cannot(scheme: str, tmp_path: Path) -> None:
     """One in seven is refused or handed back; of 144, three standard errors around 20.6 are 8."""
-    with StandIn() as server:
+    with MockEndpoint() as server:
         generator = EndpointGenerator(client(server, tmp_path), "stand-in/creator", {})
         creator = ModelCreator(generator, load_scheme(scheme))
         rng = np.random.default_rng(0)
@@ -73,7 +73,7 @@ def test_most_rewrites_can_be_used_and_some_cannot(scheme: str, tmp_path: Path) 
 
 
 def test_prompts_get_scores_and_topics(tmp_path: Path) -> None:
-    with StandIn() as server:
+    with MockEndpoint() as server:
         judge = Judge(client(server, tmp_path), "stand-in/scorer")
         for question in SCORES.values():
             values = ask_about_all(judge, question, prompts())
@@ -92,7 +92,7 @@ def test_all_three_benchmarks_are_judged_without_a_gap(work: Path, tmp_path: Pat
         MtBench(folder["mt-bench"]),
         OwnAlpacaEval(folder["alpaca-eval"]),
     ]
-    with StandIn() as server:
+    with MockEndpoint() as server:
         for benchmark in kinds:
             answers = Answers(
                 "policy",
@@ -131,5 +131,5 @@ def test_a_ranking_that_cannot_be_read_is_no_preference(arguments: str) -> None:
 
 def test_a_request_for_nothing_in_particular_is_answered(tmp_path: Path) -> None:
     request = ChatRequest("a question", "m", (Message("user", "Tell me about rain."),))
-    with StandIn() as server:
+    with MockEndpoint() as server:
         assert client(server, tmp_path).ask(request).text

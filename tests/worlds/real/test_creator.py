@@ -15,7 +15,9 @@ from harness.worlds.real.creator import ModelCreator, ReplyFormat, Scheme, Writt
 
 PARENT = "How do I plant tomatoes on a small balcony?"
 GOOD = "How do I plant tomatoes on a small, shady balcony that carries at most 80 kg?"
-PLAIN = Scheme("evol_instruct", {"breadth": "B {prompt}", "constraints": "C {prompt}"})
+PLAIN = Scheme(
+    name="evol_instruct", messages={"breadth": "B {prompt}", "constraints": "C {prompt}"}
+)
 
 
 class Writer:
@@ -56,7 +58,9 @@ def test_a_method_is_drawn_uniformly_and_a_new_sample_each_time() -> None:
 
 def test_the_model_is_told_the_method_and_the_prompt() -> None:
     writer = Writer(lambda message, sample: GOOD)
-    scheme = Scheme("self_instruct", {"new": "Other than {prompt}!"}, ReplyFormat(), "Be brief.")
+    scheme = Scheme(
+        name="self_instruct", messages={"new": "Other than {prompt}!"}, system="Be brief."
+    )
     rewrite = ModelCreator(writer, scheme).rewrite(PARENT, np.random.default_rng(0))
     assert writer.messages == [
         [Message("system", "Be brief."), Message("user", f"Other than {PARENT}!")]
@@ -96,14 +100,14 @@ def test_quotes_that_the_parent_has_stay() -> None:
 
 def test_what_the_templates_say_is_a_leftover_but_what_the_prompt_says_is_not() -> None:
     words = "one two three four five six seven eight"
-    scheme = Scheme("self_instruct", {"new": words + " {prompt}"})
+    scheme = Scheme(name="self_instruct", messages={"new": words + " {prompt}"})
     assert rewritten(f"{GOOD} {words}", scheme) == (None, "leftover")
     long = "Which of these nine words is the longest one here?"
     assert rewritten(long + " And why?", scheme, parent=long) == (long + " And why?", None)
 
 
 def test_what_was_written_is_kept_where_it_is_not_the_prompt() -> None:
-    scheme = Scheme("self_instruct", {"new": "{prompt}"}, ReplyFormat(tag="p"))
+    scheme = Scheme(name="self_instruct", messages={"new": "{prompt}"}, reply=ReplyFormat(tag="p"))
     creator = ModelCreator(Writer(lambda message, sample: f"Sure: <p>{GOOD}</p>"), scheme)
     rewrite = creator.rewrite(PARENT, np.random.default_rng(0))
     assert (rewrite.prompt, rewrite.written) == (GOOD, f"Sure: <p>{GOOD}</p>")

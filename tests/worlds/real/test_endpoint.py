@@ -33,9 +33,9 @@ from harness.worlds.real.creator import (
 
 ROOT = Path(__file__).resolve().parents[3]
 SCHEME = Scheme(
-    "evol_instruct",
-    {name: f"{name}: <prompt>{{prompt}}</prompt>" for name in ("breadth", "constraints")},
-    ReplyFormat(tag="new"),
+    name="evol_instruct",
+    messages={name: f"{name}: <prompt>{{prompt}}</prompt>" for name in ("breadth", "constraints")},
+    reply=ReplyFormat(tag="new"),
 )
 SAMPLING = {"temperature": 0.88, "top_p": 1.0, "max_tokens": 666}
 CHAINS, STEPS = 12, 3

@@ -18,7 +18,7 @@ from harness.endpoint.cache import ReplyCache
 from harness.endpoint.client import Client
 from harness.endpoint.connection import Endpoint
 from harness.errors import HarnessError
-from harness.worlds.real.asking import Judge, Values, ask_about_all, only_field
+from harness.worlds.real.asking import Judge, ask_about_all, only_field
 from harness.worlds.real.scoring import (
     COMPLEXITY,
     QUALITY,
@@ -26,7 +26,6 @@ from harness.worlds.real.scoring import (
     TOPICS,
     read_score,
     read_topic,
-    shares,
     tree_score,
 )
 
@@ -214,7 +213,7 @@ def test_a_tree_grows_from_what_is_most_complex_and_best(tmp_path: Path) -> None
         assert max(["lost", "odd", "even", "barred"], key=score) == "even"
 
 
-def test_topics_are_those_of_the_replies_and_shares_are_of_what_is_known(tmp_path: Path) -> None:
+def test_topics_are_those_of_the_replies(tmp_path: Path) -> None:
     """Of ten prompts one has no topic: of the other nine, five are on math and four on coding."""
 
     def reply(body: Any) -> Any:
@@ -225,14 +224,7 @@ def test_topics_are_those_of_the_replies_and_shares_are_of_what_is_known(tmp_pat
     with StandIn(reply) as server:
         found = ask_about_all(judge_of(server, tmp_path), TOPIC, PROMPTS[:10])
     assert (found.missing, found.broken) == (1, 3)
-    expected = dict.fromkeys(TOPICS, 0.0) | {"math": 5 / 9, "coding": 4 / 9}
-    assert shares(found) == expected
-    assert list(shares(found)) == list(TOPICS)
-
-
-def test_shares_of_nothing_are_no_shares() -> None:
-    with pytest.raises(ValueError, match="no prompt has a topic"):
-        shares(Values((None, None), 6, 0))
+    assert Counter(found.known) == {"math": 5, "coding": 4}
 
 
 def test_the_judge_is_told_of_every_topic() -> None:

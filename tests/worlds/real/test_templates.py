@@ -113,15 +113,15 @@ def test_the_digest_is_that_of_the_words_and_of_nothing_else(tmp_path: Path) -> 
 def test_a_scheme_travels_as_json(
     messages: dict[str, str], system: str | None, reply: ReplyFormat
 ) -> None:
-    scheme = Scheme("appendix_f", messages, reply, system)
-    again = Scheme.from_json(scheme.as_json())
+    scheme = Scheme(name="appendix_f", messages=messages, reply=reply, system=system)
+    again = Scheme.model_validate(scheme.model_dump())
     assert (again, again.digest) == (scheme, scheme.digest)
 
 
 @given(st.text())
 def test_a_prompt_is_put_in_as_it_is(prompt: str) -> None:
     """Also one that holds braces or placeholders itself."""
-    scheme = Scheme("self_instruct", {"new": "[{prompt}]"})
+    scheme = Scheme(name="self_instruct", messages={"new": "[{prompt}]"})
     for text in (prompt, prompt + "{prompt}", "{" + prompt + "}"):
         assert scheme.message("new", text) == f"[{text}]"
 

@@ -1,0 +1,136 @@
+"""How many human prompts a gain is worth: a score read off the dose-response curve.
+
+The curve is the score of a policy trained on 1, 2, 3 or 6 times as many human prompts. Between two
+doses it is taken as linear in the logarithm of the dose. A row whose score lies on it at k is worth
+k times as many human prompts; this can be compared across scales, where scores cannot.
+
+The interval is that of a test turned round: it holds every k at which the paired difference of row
+and curve is not told apart from zero. Below the first dose and beyond the last there is no curve,
+and so no number: only "less than" and "more than".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import exp, log
+
+import numpy as np
+
+from harness.errors import HarnessError
+from harness.statistics.intervals import Scores, mean_interval
+
+STEPS = 400
+"""Points of the curve, evenly spaced in the logarithm of the dose, at which a row is compared."""
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What a score is worth in multiples of the human prompts.
+
+    Attributes:
+        times: The dose with the same score; None where the curve does not reach it.
+        low: Lower end of the interval; None where it lies below the smallest dose.
+        high: Upper end; None where it lies above the largest dose.
+        smallest: The smallest dose of the curve.
+        largest: The largest.
+        beyond: On which side the score itself lies outside the curve.
+    """
+
+    times: float | None
+    low: float | None
+    high: float | None
+    smallest: float
+    largest: float
+    beyond: str | None = None
+
+    def __str__(self) -> str:
+        """Return it in words: `2.3x (1.4x to more than 6x)`."""
+        low = f"less than {self.smallest:g}x" if self.low is None else f"{self.low:.1f}x"
+        high = f"more than {self.largest:g}x" if self.high is None else f"{self.high:.1f}x"
+        if self.beyond == "above":
+            said = f"more than {self.largest:g}x"
+        elif self.beyond == "below":
+            said = f"less than {self.smallest:g}x"
+        else:
+            said = f"{self.times:.1f}x"
+        return f"{said} ({low} to {high})"
+
+
+def on_curve(score: float, curve: Mapping[float, float]) -> float | None:
+    """Return the dose at which a curve has a score, None where it does not reach it.
+
+    Args:
+        score: The score, in the unit of the curve.
+        curve: Scores by dose, two or more, rising with the dose.
+
+    Raises:
+        HarnessError: The curve has fewer than two doses, or does not rise.
+    """
+    doses = _doses(curve)
+    scores = [curve[dose] for dose in doses]
+    if any(after <= before for before, after in pairwise(scores)):
+        raise HarnessError(
+            f"the scores {', '.join(f'{it:.3g}' for it in scores)} do not rise with the dose, so "
+            "that nothing can be read off them"
+        )
+    if not scores[0] <= score <= scores[-1]:
+        return None
+    return exp(float(np.interp(score, scores, [log(dose) for dose in doses])))
+
+
+def worth(row: Scores, curve: Mapping[float, Scores], confidence: float = 0.95) -> Worth:
+    """Return how many times as many human prompts a row is worth, with its interval.
+
+    Args:
+        row: The row's values, seeds x prompts.
+        curve: The values of policies trained on human prompts alone, by dose, of the same seeds
+            and prompts.
+        confidence: Nominal coverage, strictly between 0 and 1.
+
+    Raises:
+        HarnessError: The curve has fewer than two doses or does not rise, there is one seed, or
+            seeds or prompts differ.
+    """
+    if len(row.seeds) < 2:
+        raise HarnessError("One seed says nothing about a recipe; run two seeds or more.")
+    doses = _doses(curve)
+    means = {dose: curve[dose].mean for dose in doses}
+    times = on_curve(row.mean, means)
+    beyond = None if times is not None else "above" if row.mean > means[doses[-1]] else "below"
+    grid = np.exp(np.linspace(log(doses[0]), log(doses[-1]), STEPS))
+    held = [it for it in grid if _is_level(row, _at(float(it), doses, curve), confidence)]
+    if not held:
+        # The whole interval lies outside the curve, as the score does.
+        at_end = None if beyond is None else beyond == "above"
+        low = doses[-1] if at_end else None
+        high = doses[0] if at_end is False else None
+        return Worth(times, low, high, doses[0], doses[-1], beyond)
+    return Worth(
+        times,
+        None if held[0] == grid[0] else float(held[0]),
+        None if held[-1] == grid[-1] else float(held[-1]),
+        doses[0],
+        doses[-1],
+        beyond,
+    )
+
+
+def _is_level(row: Scores, other: Scores, confidence: float) -> bool:
+    difference = mean_interval(row.plus(other.scaled(-1.0)), confidence)  # type: ignore[arg-type]
+    return difference.low <= 0.0 <= difference.high
+
+
+def _at(dose: float, doses: Sequence[float], curve: Mapping[float, Scores]) -> Scores:
+    """Return the curve's values between two doses, linear in the logarithm of the dose."""
+    above = next((it for it in doses[1:] if dose <= it), doses[-1])
+    below = doses[doses.index(above) - 1]
+    share = min(max(log(dose / below) / log(above / below), 0.0), 1.0)
+    return curve[below].scaled(1.0 - share).plus(curve[above].scaled(share))  # type: ignore[arg-type]
+
+
+def _doses(curve: Mapping[float, object]) -> list[float]:
+    if len(curve) < 2:
+        raise HarnessError("a dose-response curve needs two doses or more; run the others")
+    return sorted(curve)

@@ -1,0 +1,333 @@
+"""One way to reach a tracking server: where it is, for how long it is waited for, what is said.
+
+By default it is a SQLite database in the work folder, and a tracking server or another database
+where `MLFLOW_TRACKING_URI` names one. Several processes that create one database at once break
+it, so a SQLite database is created under a lock, as a draft that is renamed when it is complete.
+
+A server may be dead, silent, slow or refuse everything, and a driver may be missing. None of it
+may hold up or spoil what was computed: a report, a sweep and an evaluation go on without MLflow
+after one warning, and `harness sync` adds what is missing when it can be reached. Nothing that is
+said of a server holds the user, the password or the query of its URI.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import sqlite3
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import unquote
+
+from harness.errors import HarnessError
+from harness.quiet import silence
+from harness.runtime.files import hold
+
+if TYPE_CHECKING:
+    from harness.tracking.server import Server
+
+PATIENCE_S = 60.0
+"""Seconds that a command which has done its work waits for MLflow."""
+
+_OPEN_S = 45.0
+"""Seconds until a server or database that does not answer is given up; creating one takes ten."""
+
+_QUIET = {
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    # A server that is away must not hold a run up: one more try at once, then we do without.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "PGCONNECT_TIMEOUT": "10",
+}
+
+_SECRET_VARIABLES = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
+_HIDDEN = "***"
+_SHORT = 4
+"""Secrets of fewer letters than this are replaced as whole words only, or nothing is readable."""
+
+_USER_VERSION_AT = 60
+"""Where a SQLite file keeps the number that is free for applications to use."""
+
+_T = TypeVar("_T")
+
+
+class TrackingError(HarnessError):
+    """MLflow cannot be reached, or refuses what is written."""
+
+
+class Connection:
+    """A tracking server as one work folder reaches it; nothing is opened before it is needed.
+
+    Args:
+        work_dir: Folder of the default database, and of this folder's locks and notes.
+        uri: Tracking URI; `MLFLOW_TRACKING_URI` where not given, else the default database.
+    """
+
+    def __init__(self, work_dir: Path, uri: str | None = None) -> None:
+        self.uri = chosen_uri(work_dir, uri)
+        self._work_dir = work_dir
+        self._server: Server | None = None
+
+    def server(self) -> Server:
+        """Return the server; a SQLite database is created where absent.
+
+        Raises:
+            TrackingError: It cannot be reached.
+        """
+        if self._server is None:
+            self._server = within(_OPEN_S, self.uri, self._open)
+        return self._server
+
+    @contextmanager
+    def writing(self) -> Iterator[Server]:
+        """Yield the server while nobody else writes to it, or two would create the same run.
+
+        A SQLite database has one lock for all work folders. What writes to a server, and is not
+        of this work folder, is not kept out; `Server` bears with it.
+
+        Raises:
+            TrackingError: It cannot be reached, or refuses what is written.
+        """
+        server = self.server()
+        with reached(self.uri), self._lock():
+            yield server
+
+    def attempt(
+        self, warn: Callable[[str], None], work: Callable[[], _T], seconds: float = PATIENCE_S
+    ) -> _T | None:
+        """Do something with MLflow, in so many seconds; at worst there is a warning, and None."""
+        try:
+            return within(seconds, self.uri, work)
+        except Exception as error:  # noqa: BLE001  nothing depends on MLflow, whatever it is
+            warn(self.sentence(error))
+            return None
+
+    def sentence(self, error: Exception) -> str:
+        """Return what to say of an error; the traceback of an unforeseen one goes to a file."""
+        if isinstance(error, HarnessError):
+            return str(error)
+        what = without_secrets(str(error), self.uri)
+        path = self._work_dir / "tracking" / "error.log"
+        text = "".join(traceback.format_exception(error))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(without_secrets(text, self.uri), encoding="utf-8")
+        except OSError:
+            return f"MLflow tracking has stopped ({what}): `harness sync` tries again"
+        return f"MLflow tracking has stopped ({what}): see {path}"
+
+    def too_slow(self) -> str:
+        """Return the sentence for a server that takes too long."""
+        return _too_slow(self.uri)
+
+    def _open(self) -> Server:
+        create_database(self.uri)
+        path = database_path(self.uri)
+        # A URI is taken apart by whoever comes first: a driver that is missing or a port that is
+        # no number are found out here.
+        with reached(self.uri, ImportError, ValueError):
+            from harness.tracking.server import Server
+
+            _probe(self.uri)
+            return Server(
+                self.uri, artifacts_path(path) if path else None, folder_id(self._work_dir)
+            )
+
+    def _lock(self) -> AbstractContextManager[bool]:
+        database = database_path(self.uri)
+        if database is None:
+            return hold(self._work_dir / "tracking" / "write.lock")
+        return hold(_lock_of(database))
+
+
+def default_uri(work_dir: Path) -> str:
+    """Return the tracking URI of the default database."""
+    return f"sqlite:///{work_dir.resolve() / 'mlflow.db'}"
+
+
+def chosen_uri(work_dir: Path, uri: str | None = None) -> str:
+    """Return the given tracking URI, else `MLFLOW_TRACKING_URI`, else the default database's."""
+    return uri or os.environ.get("MLFLOW_TRACKING_URI") or default_uri(work_dir)
+
+
+def database_path(uri: str) -> Path | None:
+    """Return the file of a SQLite tracking URI; None for any other."""
+    found = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]+)(?:\?.*)?", uri)
+    return Path(found[1]).resolve() if found else None
+
+
+def artifacts_path(database: Path) -> Path:
+    """Return where artifacts of a SQLite database lie."""
+    return database.parent / "mlartifacts"
+
+
+def folder_id(work_dir: Path) -> str:
+    """Return the number of a work folder, which it gets when it is first asked for."""
+    path = work_dir / "tracking" / "id"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f"id.{secrets.token_hex(8)}")
+        draft.write_text(secrets.token_hex(8), encoding="ascii")
+        with suppress(FileExistsError):
+            os.link(draft, path)
+        draft.unlink()
+    return path.read_text(encoding="ascii")
+
+
+def create_database(uri: str) -> None:
+    """Create a SQLite database where it is absent; safe to call from any number of processes.
+
+    Raises:
+        TrackingError: Its folder cannot be written.
+    """
+    final = database_path(uri)
+    if final is None or final.exists():
+        return
+    with reached(uri), hold(_lock_of(final)):
+        if not final.exists():
+            _create(final)
+
+
+def database_id(uri: str) -> int | None:
+    """Return the number a SQLite database got when we created it; None where there is none."""
+    path = database_path(uri)
+    if path is None or not path.exists():
+        return None
+    with path.open("rb") as file:
+        file.seek(_USER_VERSION_AT)
+        return int.from_bytes(file.read(4), "big")
+
+
+@contextmanager
+def reached(uri: str, *more: type[Exception]) -> Iterator[None]:
+    """Turn MLflow's errors inside the block into a sentence.
+
+    Args:
+        uri: Tracking URI.
+        *more: Other errors that are the server's or the URI's fault inside this block.
+
+    Raises:
+        TrackingError: MLflow cannot be reached, or refuses what is written.
+    """
+    silence()
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (MlflowException, SQLAlchemyError, OSError, *more) as error:
+        what = without_secrets(" ".join(str(error).split()), uri)
+        if isinstance(error, ImportError):
+            what = f"its driver is not installed: {what}"
+        raise TrackingError(
+            f"MLflow at {shown(uri)} cannot be written ({what[:300]}): the results are safe in the "
+            "store, and `harness sync` brings MLflow up to date when it can be reached"
+        ) from error
+
+
+def within(seconds: float, uri: str, work: Callable[[], _T]) -> _T:
+    """Do something with MLflow, and wait for it no longer than some time.
+
+    What needs longer is left behind in a thread of its own that ends with the process.
+
+    Raises:
+        TrackingError: It needs longer.
+        Exception: Whatever `work` raises.
+    """
+    results: list[_T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:  # noqa: BLE001  it is raised again where it is waited for
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="mlflow", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    for error in errors:
+        raise error
+    if not results:
+        raise TrackingError(_too_slow(uri))
+    return results[0]
+
+
+def shown(uri: str) -> str:
+    """Return a URI without what may be a secret in it."""
+    return without_secrets(uri, uri)
+
+
+def without_secrets(text: str, uri: str) -> str:
+    """Return a text without what may be a secret of a URI, whole, in parts and decoded.
+
+    Args:
+        text: What a library says about it, for example.
+        uri: The URI. What the environment gives MLflow to log in with is a secret as well.
+    """
+    for secret in sorted(set(_secrets(uri)), key=len, reverse=True):
+        word = re.escape(secret)
+        text = re.sub(word if len(secret) >= _SHORT else rf"(?<!\w){word}(?!\w)", _HIDDEN, text)
+    return text
+
+
+def _too_slow(uri: str) -> str:
+    return (
+        f"MLflow at {shown(uri)} is too slow to take everything now: `harness sync` adds the rest"
+    )
+
+
+def _lock_of(database: Path) -> Path:
+    return database.with_name(f"{database.name}.lock")
+
+
+def _create(final: Path) -> None:
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    draft = final.with_name(f"{final.name}.draft")
+    draft.unlink(missing_ok=True)
+    root = artifacts_path(final).as_uri()
+    created = SqlAlchemyStore(f"sqlite:///{draft}", root)  # type: ignore[no-untyped-call]
+    created.engine.dispose()
+    with closing(sqlite3.connect(draft)) as connection:
+        connection.execute(f"PRAGMA user_version = {secrets.randbits(31)}")
+    os.replace(draft, final)
+
+
+def _probe(uri: str) -> None:
+    """Connect to a database once, because MLflow would try ten times and say so each time."""
+    import sqlalchemy
+    from mlflow.store.db.db_types import DATABASE_ENGINES
+
+    if re.split(r"[+:]", uri, maxsplit=1)[0] in DATABASE_ENGINES:
+        engine = sqlalchemy.create_engine(uri)
+        try:
+            sqlalchemy.inspect(engine).get_table_names()
+        finally:
+            engine.dispose()
+
+
+def _secrets(uri: str) -> Iterator[str]:
+    """Yield what must not be shown; too much rather than too little where a URI is malformed."""
+    scheme = re.match(r"[^/?#:]+:(//(?!/))?", uri)
+    if scheme is None:
+        return  # a path
+    rest = uri[scheme.end() :]
+    user, at, place = rest.rpartition("@") if scheme[1] else ("", "", rest)
+    found = [user, user.partition(":")[2]] if at else []
+    query = re.split(r"[?#]", place, maxsplit=1)[1:]
+    for part in query:
+        values = [pair.partition("=")[2] for pair in re.split(r"[&;#]", part)]
+        found += [part, *values]
+    found += [os.environ.get(name, "") for name in _SECRET_VARIABLES]
+    for secret in filter(None, found):
+        yield secret
+        yield unquote(secret)

@@ -1,0 +1,109 @@
+"""What gains borrow from each other: limma's formulas, and the error rates that follow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import special
+
+from harness.statistics import ScoreMatrix, paired_difference
+from harness.statistics.matrix import FloatArray
+from harness.statistics.moderated import LEAST_CORRELATION, fit_prior, seed_prior
+from harness.statistics.variance import Prior, crossed_moments
+
+PROMPTS = 12
+
+
+def table(
+    rng: np.random.Generator, seeds: int, spreads: FloatArray, error: float = 0.5
+) -> list[ScoreMatrix]:
+    """Return rows of one mean, each with its own spread of seeds, the baseline first."""
+    prompts = rng.normal(size=PROMPTS)
+    luck = rng.normal(size=(seeds, 1))  # what all rows of one seed share
+    return [
+        ScoreMatrix.of(
+            prompts + luck + spread * rng.normal(size=(seeds, 1))
+            + error * rng.normal(size=(seeds, PROMPTS))
+        )
+        for spread in spreads
+    ]  # fmt: skip
+
+
+def test_the_prior_is_where_the_logarithms_of_the_mean_squares_say() -> None:
+    """By hand, for df = 2: digamma(1) = -0.5772 and trigamma(1) = pi^2 / 6 = 1.6449.
+
+    The logarithms 0, 2 and 4 have the variance 4, so trigamma(d0 / 2) = 4 - 1.6449.
+    """
+    d0, mean_square = fit_prior(np.exp([0.0, 2.0, 4.0]), 2.0)
+    assert special.polygamma(1, d0 / 2) == pytest.approx(4.0 - np.pi**2 / 6)
+    by_hand = 2.0 + 0.57721566 + special.digamma(d0 / 2) - np.log(d0 / 2)
+    assert np.log(mean_square) == pytest.approx(by_hand)
+
+
+def test_mean_squares_that_differ_no_more_than_by_chance_are_pooled() -> None:
+    assert fit_prior(np.array([1.0, 1.2, 0.8]), 2.0) == (float("inf"), pytest.approx(1.0))
+
+
+def test_a_prior_draws_the_mean_square_of_the_seeds_by_its_weight() -> None:
+    values = np.array([[1.0, 2.0], [3.0, 5.0], [2.0, 2.0]])
+    own = crossed_moments(values)
+    drawn = crossed_moments(values, Prior(mean_square=7.0, df=4.0))
+    assert drawn.ms_seed == pytest.approx((4.0 * 7.0 + 2.0 * own.ms_seed) / 6.0)
+    assert drawn.ms_prompt == own.ms_prompt
+    assert float(drawn.mean) == float(own.mean)
+
+
+def test_without_weight_a_prior_changes_nothing() -> None:
+    rng = np.random.default_rng(0)
+    a, b = table(rng, 3, np.ones(2))
+    assert paired_difference(a, b, prior=Prior(5.0, 0.0)) == paired_difference(a, b)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_fewer_than_three_gains_borrow_nothing(rows: int) -> None:
+    baseline, *others = table(np.random.default_rng(1), 3, np.ones(rows + 1))
+    assert seed_prior(others, baseline) is None
+
+
+def test_one_seed_and_gains_without_spread_borrow_nothing() -> None:
+    baseline, *others = table(np.random.default_rng(1), 1, np.ones(5))
+    assert seed_prior(others, baseline) is None
+    flat = ScoreMatrix.of(np.zeros((3, PROMPTS)))
+    assert seed_prior([flat] * 4, flat) is None
+
+
+@pytest.mark.parametrize("rows", [3, 8, 20])
+@pytest.mark.parametrize("seeds", [3, 10])
+def test_no_gain_borrows_more_than_correlated_gains_are_worth(rows: int, seeds: int) -> None:
+    rng = np.random.default_rng(rows)
+    worth = rows / (1.0 + (rows - 1) * LEAST_CORRELATION**2)
+    for _ in range(20):
+        baseline, *others = table(rng, seeds, np.ones(rows + 1))
+        prior = seed_prior(others, baseline)
+        assert prior is not None
+        assert 0.0 <= prior.df <= (seeds - 1) * (worth - 1.0)
+
+
+@pytest.mark.parametrize(
+    "spreads",
+    [
+        pytest.param([1.0] + [1.0] * 8, id="alike"),
+        pytest.param([1.0] + [0.5, 2.0] * 4, id="rows differ"),
+        pytest.param([2.0] + [1.0] * 8, id="the baseline spreads more"),
+        pytest.param([1.0] * 4, id="three gains"),
+    ],
+)
+def test_moderated_intervals_miss_a_true_zero_as_often_as_they_say(spreads: list[float]) -> None:
+    rng = np.random.default_rng(77)
+    missed, widths, own_widths = [], [], []
+    for _ in range(600):
+        baseline, *others = table(rng, 3, np.array(spreads))
+        prior = seed_prior(others, baseline)
+        for row in others:
+            gain = paired_difference(row, baseline, prior=prior)
+            missed.append(not gain.low <= 0.0 <= gain.high)
+        own = paired_difference(others[-1], baseline)
+        widths.append(gain.high - gain.low)
+        own_widths.append(own.high - own.low)
+    assert 0.03 <= np.mean(missed) <= 0.07
+    assert np.mean(widths) < 0.95 * np.mean(own_widths)
