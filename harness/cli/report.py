@@ -25,7 +25,7 @@ from harness.words import counted
 
 if TYPE_CHECKING:
     from harness.registry.profile import Profile
-    from harness.report.verdicts import Verdict
+    from harness.report.model import Verdict
     from harness.report.verify import Verified
     from harness.selection.reporting import Report
     from harness.selection.selection import Selection
@@ -167,7 +167,6 @@ def claims(
     The seeds are the most complete ones of each table; those left out are named.
     """
     from harness.registry.declared import named_profile
-    from harness.report import claims as ledger
     from harness.selection.claims import judge
 
     if published and seeds is not None:
@@ -176,7 +175,7 @@ def claims(
     scale = named_profile(profile)
     found = judge(tables or [], scale, asked, published=published, on_note=note)
     if as_json:
-        sys.stdout.write(ledger.as_json(found.verdicts))
+        print_json([verdict.as_json() for verdict in found.verdicts])
     else:
         _print_claims(found.verdicts, found.seeds)
     _note_judges(scale)
@@ -272,6 +271,7 @@ def verify(
 
     The first difference is named, and the command then fails.
     """
+    from harness.report.verify import Different
     from harness.report.verify import record as record_places
     from harness.report.verify import verify as verify_results
     from harness.runtime import Store
@@ -283,11 +283,11 @@ def verify(
         found = verify_results(project.results_dir(), Store(project.store_dir()) if store else None)
     except HarnessError as error:
         if as_json:
-            print_json({"ok": False, "difference": str(error)})
+            print_json(Different(difference=str(error)))
             raise typer.Exit(error.exit_code) from error
         raise
     if as_json:
-        print_json({"ok": True, "difference": None, **found.as_json()})
+        print_json(found)
         return
     _print_verified(found)
 

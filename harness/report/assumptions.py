@@ -8,12 +8,12 @@ open is thus in the open, in every report.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.registry.documents import read_document
 from harness.registry.profile import benchmark_of, roles_of, sources
 from harness.registry.recipe import Online
+from harness.report.model import Assumption
 
 if TYPE_CHECKING:
     from harness.trainer.runs import TableRuns
@@ -28,16 +28,6 @@ _OFFERS = ("algorithms", "arms", "train_modes", "rewriter")
 """Settings that say what a profile can run; they change no number."""
 
 
-@dataclass(frozen=True)
-class Assumption:
-    """One setting: its dotted name, its value as text, who sets it, and their words for why."""
-
-    name: str
-    value: str
-    group: str
-    source: str
-
-
 def assumptions_of(table_runs: TableRuns) -> list[Assumption]:
     """Return the settings of a profile that matter to a table, in the order of the file.
 
@@ -47,7 +37,7 @@ def assumptions_of(table_runs: TableRuns) -> list[Assumption]:
     found = sources(read_document(table_runs.profile.file))
     irrelevant, unused = _irrelevant(table_runs), _unused_roles(table_runs)
     return online_settings(table_runs) + [
-        Assumption(name, _text(value), *_attributed(comment))
+        _assumption(name, _text(value), *_attributed(comment))
         for name, (value, comment) in found.items()
         if comment and not name.startswith(irrelevant) and not unused & set(_beginnings(name))
     ]
@@ -69,8 +59,12 @@ def online_settings(table_runs: TableRuns) -> list[Assumption]:
         paper = text.rpartition("Paper ")[2]
         group, source = ("ours", why) if ours else ("paper", paper)
         if values:
-            found.append(Assumption(f"online.{name}", ", ".join(values), group, source))
+            found.append(_assumption(f"online.{name}", ", ".join(values), group, source))
     return found
+
+
+def _assumption(name: str, value: str, group: str, source: str) -> Assumption:
+    return Assumption(name=name, value=value, group=group, source=source)
 
 
 def _irrelevant(table_runs: TableRuns) -> tuple[str, ...]:

@@ -16,13 +16,13 @@ A failure outranks `partial`, because another run alone may not mend it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
-from harness.registry.profile import benchmark_of
-from harness.registry.schema import Column, Row
+from harness.registry.profile import Profile, benchmark_of
+from harness.registry.schema import Column, Row, Table
+from harness.report.model import Cell, State
 from harness.report.origin import Makers, makers_of
 from harness.report.scores import Measured, Numbers, numbers, read_scores
 from harness.runtime import Stage, Store
@@ -30,80 +30,6 @@ from harness.runtime import Stage, Store
 if TYPE_CHECKING:
     from harness.trainer.plan import Run
     from harness.trainer.runs import TableRuns
-
-State = Literal["ok", "partial", "not_run", "failed", "not_available"]
-STATES: tuple[State, ...] = get_args(State)
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One row in one column; all fields but `reason` are its JSON form.
-
-    Attributes:
-        table: Id of the table.
-        row: Id of the row.
-        column: Id of the column.
-        profile: Name of the profile.
-        scale: The profile's scale; only at `paper` may ours and the paper's be subtracted.
-        seeds: Root seeds asked for.
-        mean: Mean over seeds and prompts, in the column's unit.
-        ci_low: Lower end of its 95% interval; over prompts only with one seed.
-        ci_high: Upper end.
-        baseline_row: Row that the gain is over; None on a baseline row.
-        gain: Mean less the baseline row's, paired by seed and prompt (by seed where prompts are
-            scored).
-        gain_ci_low: Lower end of its 95% interval.
-        gain_ci_high: Upper end.
-        paper: The paper's value; None where it prints none.
-        paper_printed: The same as printed, so `8.90` keeps its zero.
-        paper_gain: Printed value less the baseline row's printed value.
-        state: Whether there are numbers, and why not.
-        runs: The judged runs behind the cell, in order of their seeds, each as
-            `<run id>/<profile>/seed<seed>@<fingerprint>` with the first 12 digits of the
-            fingerprint of the judge's stage.
-        judge: What judges it; None where the profile has no benchmark that yields the column.
-        reward_models: The reward models that its runs annotate with.
-        creators: What evolves the prompts of its runs; empty where nothing does.
-        reason: Why a cell failed or is not available, where a stage says so; not part of the JSON
-            form.
-    """
-
-    table: str
-    row: str
-    column: str
-    profile: str
-    scale: str
-    seeds: tuple[int, ...]
-    mean: float | None
-    ci_low: float | None
-    ci_high: float | None
-    baseline_row: str | None
-    gain: float | None
-    gain_ci_low: float | None
-    gain_ci_high: float | None
-    paper: float | None
-    paper_printed: str | None
-    paper_gain: float | None
-    state: State
-    runs: tuple[str, ...]
-    judge: str | None
-    reward_models: tuple[str, ...]
-    creators: tuple[str, ...]
-    reason: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the cell as JSON data."""
-        data = asdict(self)
-        del data["reason"]
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in data.items()}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Cell:
-        """Return the cell that `as_json` wrote."""
-        fields: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
-        }
-        return cls(**fields)
 
 
 def build_cells(
@@ -135,6 +61,27 @@ class Failures:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[str, str | None] = {}
+
+    def state(self, needed: Sequence[Sequence[Stage]]) -> tuple[State, int]:
+        """Return the state of numbers that need some stages of each seed.
+
+        Args:
+            needed: The stages, by seed; none where there is nothing to have numbers of.
+
+        Returns:
+            The state, and how many seeds have all their stages.
+        """
+        if not all(needed):
+            return "not_available", 0
+        missing = [
+            [s for s in stages if self._store.status(s.fingerprint) != "done"] for stages in needed
+        ]
+        done = missing.count([])
+        if done == len(needed):
+            return "ok", done
+        if any(self.behind(stage) for stages in missing for stage in stages):
+            return "failed", done
+        return ("partial" if done else "not_run"), done
 
     def behind(self, stage: Stage) -> str | None:
         """Return why a stage cannot be finished: the failure of it or of a stage it needs.
@@ -189,6 +136,25 @@ def _cell(
     baseline = None if row.baseline is None else table.row(row.baseline).run_id(column)
     state, reason = _state(table_runs, row, column, measured, failures)
     found = numbers(measured, run_id, baseline, seeds, score) if state == "ok" else Numbers()
+    return declared_cell(
+        table,
+        profile,
+        seeds,
+        row,
+        column,
+        **vars(found),
+        **vars(makers(run_id)),
+        state=state,
+        runs=_runs(table_runs, row, column, measured),
+        judge=_judge(table_runs, row, column),
+        reason=reason,
+    )
+
+
+def declared_cell(
+    table: Table, profile: Profile, seeds: Sequence[int], row: Row, column: Column, **ours: Any
+) -> Cell:
+    """Return a cell: what is declared of it and the paper's side, with ours."""
     printed = row.values.get(column.id)
     return Cell(
         table=table.id,
@@ -196,22 +162,12 @@ def _cell(
         column=column.id,
         profile=profile.name,
         scale=profile.scale,
-        seeds=seeds,
-        mean=found.mean,
-        ci_low=found.ci_low,
-        ci_high=found.ci_high,
+        seeds=tuple(seeds),
         baseline_row=row.baseline,
-        gain=found.gain,
-        gain_ci_low=found.gain_ci_low,
-        gain_ci_high=found.gain_ci_high,
         paper=None if printed is None else printed.value,
         paper_printed=None if printed is None else printed.printed,
         paper_gain=table.paper_gain(row, column),
-        state=state,
-        runs=_runs(table_runs, row, column, measured),
-        judge=_judge(table_runs, row, column),
-        **vars(makers(run_id)),
-        reason=reason,
+        **ours,
     )
 
 

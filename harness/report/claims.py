@@ -3,8 +3,6 @@
 A table is judged from a store or from its published scores, and a claim that belongs to a figure
 from the claims that measure it. All of them are in the ledger, whatever has run: a claim of a
 table that a profile cannot run is `not_run`, with the reason.
-
-The JSON form is that of `harness claims --json`, whose schema is packaged with the command line.
 """
 
 from __future__ import annotations
@@ -16,11 +14,11 @@ from typing import TYPE_CHECKING, get_args
 from harness.registry.claims import Claim, FigureClaims, Qualitative
 from harness.registry.profile import MEANINGLESS, Profile, table_unsupported
 from harness.registry.schema import Table
-from harness.report.cells import Cell, build_cells
-from harness.report.publication import dumps
+from harness.report.cells import build_cells
+from harness.report.model import Cell, Scale, Verdict, VerdictWord
 from harness.report.publish import Published
 from harness.report.scores import Measured, read_scores
-from harness.report.verdicts import Evidence, Verdict, VerdictWord, bare, judge, judge_without
+from harness.report.verdicts import Evidence, bare, judge, judge_without
 from harness.report.view import probability
 from harness.runtime import Store
 
@@ -62,9 +60,9 @@ def judge_runs(
 
 def judge_published(table: Table, published: Published) -> list[Verdict]:
     """Return the verdicts on a table's claims from its published scores."""
-    columns = published.report["columns"]
-    known = {c["id"]: c["by_construction"] for c in columns if c.get("by_construction")}
-    return judge(Evidence.of(table, published.cells, published.measured, by_construction=known))
+    report = published.report
+    known = {c.id: c.by_construction for c in report.columns if c.by_construction}
+    return judge(Evidence.of(table, report.cells, published.measured, by_construction=known))
 
 
 def by_construction(table: Table, profile: Profile) -> dict[str, str]:
@@ -73,7 +71,9 @@ def by_construction(table: Table, profile: Profile) -> dict[str, str]:
     return {column: reason for column, reason in reasons.items() if reason is not None}
 
 
-def judge_figures(declared: FigureClaims, verdicts: Iterable[Verdict], scale: str) -> list[Verdict]:
+def judge_figures(
+    declared: FigureClaims, verdicts: Iterable[Verdict], scale: Scale
+) -> list[Verdict]:
     """Return the verdicts on the claims that belong to no table.
 
     Args:
@@ -89,7 +89,9 @@ def judge_figures(declared: FigureClaims, verdicts: Iterable[Verdict], scale: st
     ]
 
 
-def _figure_verdict(claim: Claim, figure: str, known: Mapping[str, Verdict], scale: str) -> Verdict:
+def _figure_verdict(
+    claim: Claim, figure: str, known: Mapping[str, Verdict], scale: Scale
+) -> Verdict:
     test = claim.test
     if not isinstance(test, Qualitative) or test.measured_by is None:
         return bare(claim, figure, scale, "not_testable", getattr(test, "reason", None) or "")
@@ -124,11 +126,6 @@ def lacking_rows(table: Table, profile: Profile) -> dict[str, str]:
 def counts(verdicts: Sequence[Verdict]) -> dict[VerdictWord, int]:
     """Return how often each verdict was reached, in a fixed order."""
     return {word: sum(verdict.verdict == word for verdict in verdicts) for word in WORDS}
-
-
-def as_json(verdicts: Sequence[Verdict]) -> str:
-    """Return verdicts as a JSON list, with a final newline."""
-    return dumps([verdict.as_json() for verdict in verdicts])
 
 
 PRIMARY = "* primary, tested at 5%; the others are Holm-corrected within their table."

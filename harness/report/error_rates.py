@@ -29,7 +29,7 @@ from harness import foreign
 from harness.errors import HarnessError
 from harness.registry.claims import Compare
 from harness.registry.schema import PROMPT_SCORES, ScoreId, Table
-from harness.report.cells import Cell
+from harness.report.model import Cell, Verdict
 from harness.report.publication import (
     PAGE,
     REPORT,
@@ -45,7 +45,7 @@ from harness.report.publication import (
 )
 from harness.report.publish import published_folders, read_published
 from harness.report.scores import Measured
-from harness.report.verdicts import ALPHA, Evidence, Verdict, judge
+from harness.report.verdicts import ALPHA, Evidence, judge
 from harness.runtime import collect_provenance
 from harness.strict import Strict
 
@@ -261,7 +261,7 @@ def measure(
         if folder.parent != profile_results:
             continue
         published = read_published(folder)
-        own: Sequence[int] = published.report["seeds"]
+        own: Sequence[int] = published.report.seeds
         if len(own) < FEWEST_SEEDS:
             continue
         said(f"dealing the {len(own)} seeds of {folder.name} {deals} times")
@@ -447,10 +447,9 @@ def _evidence(table: Table, measured: Measured, seeds: int) -> Evidence:
 
 def _whole_cell(table: Table, row: str, column: str, seeds: tuple[int, ...]) -> Cell:
     """Return a cell of which only the state matters: its scores are there."""
-    numbers: dict[str, Any] = dict.fromkeys(Cell.__dataclass_fields__)
-    stated = {"table": table.id, "row": row, "column": column, "profile": "none", "scale": "toy",
-              "seeds": seeds, "state": "ok", "runs": ()}  # fmt: skip
-    return Cell(**numbers | stated)
+    return Cell(
+        table=table.id, row=row, column=column, profile="none", scale="toy", seeds=seeds, state="ok"
+    )
 
 
 def _two_names(scores: Sequence[str]) -> Table:

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterable
 
 from harness.report import view
-from harness.report.report import Report
+from harness.report.model import Report
 from harness.report.view import label_parts
 
 HEAD = r"""\documentclass[a4paper]{article}

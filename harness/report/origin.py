@@ -9,52 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from harness.report.model import Origin
 from harness.runtime import Manifest, Stage, Store
 from harness.trainer.rewards import reward_models_named
 
 if TYPE_CHECKING:
     from harness.trainer.plan import Run
     from harness.trainer.runs import FigureRuns, TableRuns
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where a table's numbers come from; every tuple in order, each item once.
-
-    Attributes:
-        policies: Base policies.
-        prompts: Sources of human prompts.
-        reward_models: Reward models that annotate; of published ones that have annotated, with
-            whether their weights were ever verified.
-        creators: What evolves prompts; empty where nothing evolves.
-        judges: Judge of each benchmark that the columns read, by benchmark.
-        commits: Commits of the code behind the stages that are done, `(changed)` where the
-            checkout had changes.
-        libraries: Versions of Python and the libraries behind them.
-        processors: Processors they ran on.
-        stages: Stages behind the table.
-        stages_done: Those of them that are done.
-        finished: When the last of them was finished, ISO 8601 in UTC; None where none is.
-    """
-
-    policies: tuple[str, ...]
-    prompts: tuple[str, ...]
-    reward_models: tuple[str, ...]
-    creators: tuple[str, ...]
-    judges: dict[str, str]
-    commits: tuple[str, ...]
-    libraries: tuple[str, ...]
-    processors: tuple[str, ...]
-    stages: int
-    stages_done: int
-    finished: str | None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the origin as JSON data."""
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
 
 
 def origin_of(

@@ -14,24 +14,21 @@ can be checked without a store, a model or the declarations.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from harness.errors import HarnessError
-from harness.registry.profile import Profile, benchmark_of
-from harness.registry.schema import Table
-from harness.report import view
-from harness.report.assumptions import Assumption
-from harness.report.cells import Cell
-from harness.report.costs import Costs, RowCost
-from harness.report.creation import Creation
-from harness.report.curves import draw_curves
-from harness.report.distances import PromptDistance
-from harness.report.online import OnlineCost
-from harness.report.origin import Origin
+from harness.registry.profile import benchmark_of
+from harness.report.build import build_report, summarise
+from harness.report.model import (
+    Cell,
+    Report,
+    Summary,
+)
 from harness.report.publication import (
     PAGE,
     REPORT,
@@ -45,10 +42,9 @@ from harness.report.publication import (
     same,
     without_numbers,
 )
-from harness.report.render import as_markdown
-from harness.report.report import Report, assemble
-from harness.report.reward_study import Study, read_study, recomputed
-from harness.report.reward_study_plot import draw_study
+from harness.report.render import as_markdown, pictures
+from harness.report.reward_study import read_study, recomputed
+from harness.report.rows import Costs
 from harness.report.scores import (
     Measured,
     Numbers,
@@ -58,7 +54,6 @@ from harness.report.scores import (
     scores_of,
     write_scores,
 )
-from harness.report.summary import Summary, summarise
 from harness.runtime import Store
 
 if TYPE_CHECKING:
@@ -71,19 +66,13 @@ OF_STUDY = "study"
 
 
 def publish(
-    table_runs: TableRuns,
-    cells: Sequence[Cell],
-    store: Store,
-    results_dir: Path,
-    *,
-    allow_fewer: bool = False,
+    table_runs: TableRuns, store: Store, results_dir: Path, *, allow_fewer: bool = False
 ) -> Path:
     """Write `results/<profile>/<table>/`, in place of what was published before.
 
     Args:
         table_runs: The runs behind the table.
-        cells: Its cells (`harness.report.cells.build_cells`).
-        store: The store they were read from.
+        store: The store.
         results_dir: The folder of published results.
         allow_fewer: Publish it though it is not whole, or has less than what stands there.
 
@@ -96,65 +85,18 @@ def publish(
             not be written.
     """
     measured = read_scores(table_runs, store)
-    report = assemble(table_runs, cells, store, measured=measured)
+    report = build_report(table_runs, store, measured=measured, costs=Costs(store))
     measured |= read_study(table_runs, store)
 
     def write(draft: Path) -> None:
         (draft / PAGE).write_text(as_markdown(report), encoding="utf-8")
-        if report.curves:
-            draw_curves(report.curves, draft / view.CURVES)
-        if report.study is not None and report.study.whole:
-            draw_study(report.study, draft / view.STUDY)
-        data = published_json(report, Costs(store).of(table_runs))
-        (draft / REPORT).write_text(dumps(data), encoding="utf-8")
+        for picture in pictures(report):
+            (draft / picture.file).write_bytes(picture.svg())
+        (draft / REPORT).write_text(dumps(report.as_json()), encoding="utf-8")
         write_scores(measured, draft / SCORES)
 
     place, stages = f"{report.profile.name}/{report.table.id}", _fingerprints(table_runs, store)
     return publish_folder(TABLE, place, results_dir, write, stages=stages, allow_fewer=allow_fewer)
-
-
-def published_json(report: Report, costs: Sequence[RowCost]) -> dict[str, Any]:
-    """Return everything a report says, and what its rows cost, as JSON data.
-
-    Its schema is `schemas/published.json`.
-    """
-    table = report.table
-    return {
-        "table": table.id,
-        "profile": report.profile.name,
-        "scale": report.profile.scale,
-        "seeds": list(report.seeds),
-        "columns": [
-            {
-                "id": c.id,
-                "score": c.reads,
-                "unit": c.unit,
-                "direction": c.direction,
-                "by_construction": report.profile.by_construction(c.reads),
-            }
-            for c in table.columns
-        ],
-        "rows": [
-            {
-                "id": row.id,
-                "label": row.label,
-                "baseline": row.baseline,
-                "runs": {column.id: row.run_id(column) for column in table.columns},
-            }
-            for row in report.rows
-        ],
-        "cells": [cell.as_json() for cell in report.cells],
-        "summary": [summary.as_json() for summary in report.summaries],
-        "distances": [distance.as_json() for distance in report.distances],
-        "creation": [creation.as_json() for creation in report.creations],
-        "online": [cost.as_json() for cost in report.online],
-        "costs": [cost.as_json() for cost in costs],
-        **({} if report.study is None else {"study": report.study.as_json()}),
-        "failures": view.failures(report),
-        "origin": report.origin.as_json(),
-        "assumptions": [asdict(assumption) for assumption in report.assumptions],
-        "notes": view.table_notes(report)[1],
-    }
 
 
 def _fingerprints(table_runs: TableRuns, store: Store) -> dict[str, dict[str, str]]:
@@ -184,46 +126,36 @@ class Published:
     """A published report: what it says, and the scores it rests on."""
 
     folder: Path
-    report: dict[str, Any]
+    report: Report
     measured: Measured
-
-    @property
-    def cells(self) -> list[Cell]:
-        """The cells as published.
-
-        Raises:
-            HarnessError: They were published in another form.
-        """
-        try:
-            return [Cell.from_json(cell) for cell in self.report["cells"]]
-        except TypeError as error:
-            raise HarnessError(
-                f"{self.folder} was published in another form ({error}); publish the table again"
-            ) from error
-
-    def run_of(self, row: str, column: str) -> str:
-        """Return the run behind a row in a column."""
-        runs = {found["id"]: found["runs"] for found in self.report["rows"]}
-        return str(runs[row][column])
-
-    def score_of(self, column: str) -> str:
-        """Return the score that a column reads."""
-        return next(str(c["score"]) for c in self.report["columns"] if c["id"] == column)
 
     def scores(self, cell: Cell) -> Scores | None:
         """Return the scores behind a cell, None where a seed is missing."""
-        run, score = self.run_of(cell.row, cell.column), self.score_of(cell.column)
-        return scores_of(self.measured, run, cell.seeds, score)
+        run = self.report.run_of(cell.row, cell.column)
+        return scores_of(self.measured, run, cell.seeds, self.report.score_of(cell.column))
 
 
 def read_published(folder: Path) -> Published:
     """Read a published report, its digests verified.
 
     Raises:
-        HarnessError: A file is missing, or is not what was published.
+        HarnessError: A file is missing, is not what was published, or was written in another form.
     """
     check_files(folder, (PAGE, REPORT, SCORES), "table")
-    return Published(folder, read_json(folder / REPORT), read_score_file(folder / SCORES))
+    return _read(folder)
+
+
+def _read(folder: Path) -> Published:
+    try:
+        report = Report.model_validate(read_json(folder / REPORT))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = "/".join(map(str, first["loc"]))
+        raise HarnessError(
+            f"{folder} was published in another form ({where}: {first['msg']}); publish the table "
+            "again"
+        ) from error
+    return Published(folder, report, read_score_file(folder / SCORES))
 
 
 def check(folder: Path) -> int:
@@ -246,25 +178,35 @@ def check(folder: Path) -> int:
 
 
 def _check(published: Published) -> int:
-    folder = published.folder
+    report = published.report
     cells = recompute(published)
-    for before, again in zip(published.cells, cells, strict=True):
-        for name in (field for field in asdict(before) if field != "reason"):
-            if not same(getattr(before, name), getattr(again, name)):
-                raise _differs(folder, f"{name} of `{before.row}` in `{before.column}`")
-    summaries = [summary.as_json() for summary in summarise(cells, published.scores)]
-    for before_row, again_row in zip(published.report["summary"], summaries, strict=True):
-        for name in Summary.__dataclass_fields__:
-            if not same(before_row[name], again_row[name]):
-                raise _differs(folder, f"{name} in the summary of `{before_row['column']}`")
-    study = published.report.get("study")
-    if study is not None:
-        # Through JSON and back, so that both have lists.
-        again = json.loads(dumps(recomputed(study, published.measured)))
-        for before_part, again_part, what in _parts(study, again):
-            if not same(before_part, again_part):
-                raise _differs(folder, what)
+    number = _first_difference(report.cells, cells, list(Cell.model_fields))
+    if number is None:
+        for before, again in zip(report.summary, summarise(cells, published.scores), strict=True):
+            for name in Summary.model_fields:
+                if number is None and not same(getattr(before, name), getattr(again, name)):
+                    number = f"{name} in the summary of `{before.column}`"
+    if number is None and report.study is not None:
+        study = recomputed(report.study, published.measured)
+        parts = _parts(report.study.as_json(), study.as_json())
+        number = next((what for before, again, what in parts if not same(before, again)), None)
+    if number is not None:
+        raise HarnessError(
+            f"{published.folder / REPORT}: the {number} does not follow from {SCORES}; publish the "
+            "table again"
+        )
     return sum(cell.mean is not None for cell in cells)
+
+
+def _first_difference(
+    before: Sequence[Cell], again: Sequence[Cell], names: Sequence[str]
+) -> str | None:
+    """Return the first field of a cell that has another value now, and where."""
+    for old, new in zip(before, again, strict=True):
+        for name in names:
+            if name != "reason" and not same(getattr(old, name), getattr(new, name)):
+                return f"{name} of `{old.row}` in `{old.column}`"
+    return None
 
 
 def _first_changed_number(folder: Path) -> str | None:
@@ -273,16 +215,10 @@ def _first_changed_number(folder: Path) -> str | None:
     None where every number does, or where the files cannot be read.
     """
     try:
-        published = Published(folder, read_json(folder / REPORT), read_score_file(folder / SCORES))
-        pairs = list(zip(published.cells, recompute(published), strict=True))
-    except (HarnessError, OSError, ValueError, KeyError, TypeError):
+        published = _read(folder)
+        return _first_difference(published.report.cells, recompute(published), _NAMED)
+    except (HarnessError, OSError, LookupError, ValueError, TypeError, StopIteration):
         return None  # the files' own fault is reported by whoever found it
-    for before, after in pairs:
-        for name in _NAMED:
-            was, now = getattr(before, name), getattr(after, name)
-            if not same(was, now):
-                return f"{name} of `{before.row}` in `{before.column}`"
-    return None
 
 
 def _parts(before: Any, again: Any, where: str = "study") -> Iterator[tuple[Any, Any, str]]:
@@ -299,28 +235,22 @@ def _parts(before: Any, again: Any, where: str = "study") -> Iterator[tuple[Any,
 
 def recompute(published: Published) -> list[Cell]:
     """Return the cells with their numbers computed again from the published scores."""
-    return [_again(cell, published) for cell in published.cells]
+    return [_again(cell, published) for cell in published.report.cells]
 
 
 def _again(cell: Cell, published: Published) -> Cell:
-    base = cell.baseline_row
+    base, report = cell.baseline_row, published.report
     found = numbers(
         published.measured,
-        published.run_of(cell.row, cell.column),
-        None if base is None else published.run_of(base, cell.column),
+        report.run_of(cell.row, cell.column),
+        None if base is None else report.run_of(base, cell.column),
         cell.seeds,
-        published.score_of(cell.column),
+        report.score_of(cell.column),
     )
     # Whether a cell is whole follows from the scores; why another is not does not.
     whole = found != Numbers()
     state = "ok" if whole else cell.state if cell.state != "ok" else "not_run"
-    return replace(cell, **asdict(found), state=state)
-
-
-def _differs(folder: Path, what: str) -> HarnessError:
-    return HarnessError(
-        f"{folder / REPORT}: the {what} does not follow from {SCORES}; publish the table again"
-    )
+    return cell.model_copy(update={**vars(found), "state": state})
 
 
 def table_extent(report: Mapping[str, Any]) -> Extent:
@@ -357,52 +287,3 @@ def is_table(folder: Path) -> bool:
 
 TABLE = Kind("table", "cells", table_extent, check)
 """A table with the per-prompt scores its cells follow from."""
-
-
-def restored(published: Published, table: Table, profile: Profile) -> Report:
-    """Return what a published report says, as a report.
-
-    The curves stay where they are published, as a drawing.
-
-    Args:
-        published: The published report.
-        table: Its table, as declared now.
-        profile: Its profile, as declared now.
-
-    Raises:
-        HarnessError: It does not fit the declarations, or was written in another form.
-    """
-    data = published.report
-    try:
-        rows = [row["id"] for row in data["rows"]]
-        columns = [column["id"] for column in data["columns"]]
-        if columns != [column.id for column in table.columns]:
-            raise HarnessError(
-                f"{published.folder}: the columns of `{table.id}` have changed since it was "
-                "published; publish the table again"
-            )
-        return Report(
-            table=table,
-            profile=profile,
-            seeds=tuple(data["seeds"]),
-            rows=tuple(table.row(name) for name in rows),
-            cells=tuple(published.cells),
-            summaries=tuple(Summary(**summary) for summary in data["summary"]),
-            distances=tuple(PromptDistance(**distance) for distance in data["distances"]),
-            creations=tuple(Creation(**creation) for creation in data["creation"]),
-            online=tuple(OnlineCost(**cost) for cost in data["online"]),
-            curves={},
-            study=Study.from_json(data["study"]) if "study" in data else None,
-            origin=_origin(data["origin"]),
-            assumptions=tuple(Assumption(**assumption) for assumption in data["assumptions"]),
-            calibrations={},
-        )
-    except (KeyError, TypeError) as error:
-        raise HarnessError(
-            f"{published.folder} was published in another form ({error}); publish the table again"
-        ) from error
-
-
-def _origin(data: dict[str, Any]) -> Origin:
-    found: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
-    return Origin(**found)

@@ -12,32 +12,57 @@ nothing about the gains.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.registry.profile import benchmark_of
-from harness.report.cells import Failures, State
-from harness.report.creation import mean_if_whole
+from harness.report.cells import Failures
+from harness.report.model import (
+    Agreement,
+    Correlation,
+    Report,
+    State,
+    StudiedModel,
+    Study,
+    WithInterval,
+)
 from harness.report.origin import stage_summary
+from harness.report.plots import Picture, Target, canvas, plain_frame
+from harness.report.rows import mean_if_whole
 from harness.report.scores import (
     Measured,
     grouped,
     read_rows,
     read_scores,
 )
+from harness.report.view import (
+    APPLIES_NOT,
+    NO_COMPARISON,
+    Block,
+    plain,
+    probability,
+    row_names,
+    signed,
+    state_words,
+)
 from harness.runtime import Stage, Store
-from harness.trainer.rewards import SEED
+from harness.trainer.factory import SEED
 from harness.worlds.protocol import ACCURACY, BEST_OF_N
 
 if TYPE_CHECKING:
     from harness.statistics import ScoreMatrix
-    from harness.statistics.rank_correlation import RankCorrelation
     from harness.trainer.runs import TableRuns
 
 MEASURES = ("accuracy", "best_of_n", "gain")
-WithInterval = tuple[float, float, float]
-"""A mean, and the lower and the upper end of its 95% interval."""
+CALLED = {"accuracy": "accuracy", "best_of_n": "best of {n}", "gain": "gain"}
+"""What a measure is called."""
+
+_AXES = {"accuracy": "accuracy on held-out pairs", "best_of_n": "best of {n} (oracle score)"}
+
+FILE = "study.svg"
+"""File of the picture of a study beside a published report."""
 
 PAIRS = (("accuracy", "gain"), ("accuracy", "best_of_n"), ("best_of_n", "gain"))
 """The measures that are correlated."""
@@ -58,98 +83,6 @@ class Place:
     model: str
     run: str
     baseline: str
-
-
-@dataclass(frozen=True)
-class StudiedModel:
-    """One reward model.
-
-    Attributes:
-        row: Id of the row whose policy was trained on it.
-        model: Its role.
-        run: Id of the row's run.
-        baseline: Id of the run that the gain is over.
-        state: As a cell's.
-        done: Seeds whose gain and best of n are there.
-        measures: Each of `MEASURES` with the ends of its 95% interval; None while any is missing.
-            The interval of the accuracy is over held-out pairs, those of the others are over seeds
-            and prompts. The gain is in the unit of the study's column.
-    """
-
-    row: str
-    model: str
-    run: str
-    baseline: str
-    state: State
-    done: int
-    measures: Mapping[str, WithInterval] | None = None
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """How alike two measures rank the reward models.
-
-    Attributes:
-        first: One of `MEASURES`.
-        second: Another one.
-        found: Their rank correlation; None where there is none.
-    """
-
-    first: str
-    second: str
-    found: RankCorrelation | None = None
-
-
-@dataclass(frozen=True)
-class Study:
-    """What a study of reward models found.
-
-    Attributes:
-        column: The column whose gains are ranked.
-        score: The per-prompt score it reads.
-        n: Answers that the best is chosen from.
-        seeds: Root seeds asked for.
-        models: The reward models, in order of the rows.
-        agreements: The rank correlations.
-        mean_answer: Mean oracle score of all answers, where a reward model that chooses blindly
-            would come out; None while it is not known.
-        best_by_oracle: Mean oracle score of the oracle's own best of n.
-    """
-
-    column: str
-    score: str
-    n: int
-    seeds: tuple[int, ...]
-    models: tuple[StudiedModel, ...]
-    agreements: tuple[Agreement, ...]
-    mean_answer: float | None
-    best_by_oracle: float | None
-
-    @property
-    def whole(self) -> bool:
-        """Whether every reward model has its numbers."""
-        return all(model.measures is not None for model in self.models)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the findings as JSON data."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Study:
-        """Return the study that `as_json` wrote.
-
-        Raises:
-            KeyError, TypeError: it was written in another form.
-        """
-        from harness.statistics.rank_correlation import RankCorrelation
-
-        models = (StudiedModel(**{**m, "measures": _tuples(m["measures"])}) for m in data["models"])
-        agreements = (
-            Agreement(a["first"], a["second"], a["found"] and RankCorrelation(**a["found"]))
-            for a in data["agreements"]
-        )
-        own = {"models": models, "agreements": agreements, "seeds": data["seeds"]}
-        return cls(**{**data, **{name: tuple(values) for name, values in own.items()}})
 
 
 def read_study(table_runs: TableRuns, store: Store) -> Measured:
@@ -260,20 +193,17 @@ def computed(
         for measure in MEASURES:
             matrices[measure].append(values[measure])
     if len(matrices["gain"]) < len(places) or len(seeds) == 1:
-        return tuple(models), tuple(Agreement(*pair) for pair in PAIRS)
+        nothing = (Agreement(first=first, second=second) for first, second in PAIRS)
+        return tuple(models), tuple(nothing)
     return tuple(models), tuple(_agreements(matrices))
 
 
-def recomputed(published: Mapping[str, Any], measured: Measured) -> dict[str, Any]:
+def recomputed(published: Study, measured: Measured) -> Study:
     """Return a published study with its numbers computed again from the published values."""
-    known = [Place(**{f: m[f] for f in Place.__dataclass_fields__}) for m in published["models"]]
-    states = {model["row"]: (model["state"], model["done"]) for model in published["models"]}
-    found = computed(measured, known, states, published["seeds"], published["score"])
-    return {
-        **published,
-        "models": [asdict(model) for model in found[0]],
-        "agreements": [asdict(agreement) for agreement in found[1]],
-    }
+    known = [Place(m.row, m.model, m.run, m.baseline) for m in published.models]
+    states = {model.row: (model.state, model.done) for model in published.models}
+    models, agreements = computed(measured, known, states, published.seeds, published.score)
+    return published.model_copy(update={"models": models, "agreements": agreements})
 
 
 def _matrices(
@@ -308,19 +238,15 @@ def _numbers(values: ScoreMatrix) -> WithInterval:
     return found.mean, found.low, found.high
 
 
-def _tuples(measures: Mapping[str, Sequence[float]] | None) -> dict[str, WithInterval] | None:
-    if measures is None:
-        return None
-    return {name: (mean, low, high) for name, (mean, low, high) in measures.items()}
-
-
 def _agreements(matrices: Mapping[str, Sequence[ScoreMatrix]]) -> list[Agreement]:
     from harness.statistics.rank_correlation import rank_correlation
 
-    return [
-        Agreement(first, second, rank_correlation(matrices[first], matrices[second]))
-        for first, second in PAIRS
-    ]
+    agreements = []
+    for first, second in PAIRS:
+        found = rank_correlation(matrices[first], matrices[second])
+        correlation = None if found is None else Correlation(**vars(found))
+        agreements.append(Agreement(first=first, second=second, found=correlation))
+    return agreements
 
 
 def _state(
@@ -349,3 +275,114 @@ def _state(
     if any(failures.behind(stage) for stage in missing):
         return "failed", done
     return ("partial" if done or accurate else "not_run"), done
+
+
+def study_blocks(report: Report) -> list[Block]:
+    """Return the blocks of a table's study; none where it has none."""
+    if report.study is None:
+        return []
+    return [_models_block(report, report.study), _agreement_block(report.study)]
+
+
+def _models_block(report: Report, study: Study) -> Block:
+    names = row_names(report)
+    rows = []
+    for model in study.models:
+        if model.measures is None:
+            words = state_words(model.state, model.done, len(study.seeds))
+            rows.append((names[model.row], words, words, words))
+            continue
+        (accuracy, of_accuracy, _), (chosen, of_chosen, _), (gain, of_gain, _) = (
+            model.measures[measure] for measure in MEASURES
+        )
+        rows.append(
+            (
+                names[model.row],
+                f"{accuracy:.3f} ±{accuracy - of_accuracy:.3f}",
+                f"{chosen:.3f} ±{chosen - of_chosen:.3f}",
+                f"{signed(gain, 2)} ±{gain - of_gain:.2f}",
+            )
+        )
+    between = ""
+    if study.mean_answer is not None and study.best_by_oracle is not None:
+        between = (
+            f" All answers score {study.mean_answer:.3f} on average, the oracle's own best "
+            f"{study.best_by_oracle:.3f}."
+        )
+    column = report.table.column(study.column)
+    notes = (
+        "Accuracy: share of held-out pairs that the reward model orders as the oracle does. "
+        f"Best of {study.n}: mean oracle score of the answer it ranks first among {study.n} of the "
+        f"base policy to each validation prompt.{between} Gain: that of the policy trained on it, "
+        f"in {column.benchmark}, {column.printed}.",
+    )
+    head = ("row", "accuracy\n± 95%", f"best of {study.n}\n± 95%", "gain\n± 95%")
+    return Block("Reward models", tuple(map(plain, notes)), head, tuple(rows))
+
+
+def _agreement_block(study: Study) -> Block:
+    done = sum(model.measures is not None for model in study.models)
+    rows = []
+    for agreement in study.agreements:
+        measures = (agreement.first, agreement.second)
+        name = " and ".join(CALLED[measure].format(n=study.n) for measure in measures)
+        found = agreement.found
+        if found is None:
+            words = f"{done}/{len(study.models)} reward models"
+            if study.whole:
+                words = NO_COMPARISON if len(study.seeds) == 1 else "undefined"
+            rows.append((name, words, *[APPLIES_NOT] * 3))
+            continue
+        rows.append(
+            (
+                name,
+                signed(found.rho, 2),
+                f"{signed(found.low, 2)} to {signed(found.high, 2)}",
+                f"{signed(found.things_low, 2)} to {signed(found.things_high, 2)}",
+                probability(found.p_value),
+            )
+        )
+    notes = (
+        f"Spearman's rank correlation over the {len(study.models)} reward models. The first "
+        "interval (95%) is over seeds and prompts: these reward models, measured again. The second "
+        "is over reward models, drawn anew from these: crude with so few, rather too narrow, and "
+        "no statement about other reward models, since some of these were graded on purpose. p: "
+        "how often a random pairing of the two measures gives as large a correlation.",
+    )
+    head = ("measures", "ρ", "over seeds\nand prompts", "over reward\nmodels", "p")
+    return Block("Does one measure predict another?", notes, head, tuple(rows))
+
+
+def picture(study: Study) -> Picture:
+    """Return a whole study as a picture: a panel for each pair of measures, with 95% intervals."""
+    alt = "Accuracy, best of n and gain of each reward model, pair by pair, with 95% intervals"
+    return Picture("The reward models", FILE, alt, functools.partial(_draw, study))
+
+
+def _draw(study: Study, target: Target) -> None:
+    size = (4.2 * len(PAIRS), 3.8)
+    with canvas(target, "harness", size, 1, len(PAIRS)) as (sheet, panels):
+        for place, (first, second) in zip(panels.flat, PAIRS, strict=True):
+            plain_frame(place, grid="both")
+            for number, model in enumerate(study.models):
+                measures = model.measures or {}
+                (x, x_low, x_high), (y, y_low, y_high) = measures[first], measures[second]
+                place.errorbar(
+                    x,
+                    y,
+                    xerr=[[x - x_low], [x_high - x]],
+                    yerr=[[y - y_low], [y_high - y]],
+                    fmt="o" if number < 10 else "s",
+                    markersize=4,
+                    linewidth=0.8,
+                    color=f"C{number % 10}",
+                    label=model.row,
+                )
+            place.set_xlabel(_axis(study, first))
+            place.set_ylabel(_axis(study, second))
+        handles, labels = panels.flat[0].get_legend_handles_labels()
+        sheet.legend(handles, labels, loc="outside lower center", ncols=6)
+
+
+def _axis(study: Study, measure: str) -> str:
+    return _AXES.get(measure, f"gain in {study.column}").format(n=study.n)

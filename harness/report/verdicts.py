@@ -22,9 +22,9 @@ fewer rows makes nothing easier to show.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from harness.registry.claims import (
     Claim,
@@ -36,7 +36,7 @@ from harness.registry.claims import (
     places,
 )
 from harness.registry.schema import Table
-from harness.report.cells import Cell
+from harness.report.model import Cell, Scale, Verdict, VerdictWord
 from harness.report.scores import Measured, scores_of
 
 if TYPE_CHECKING:
@@ -55,69 +55,73 @@ ALL_ALIKE = "the rows compared all have one and the same score"
 ScoresOf = Callable[[Place], "Scores"]
 """Returns the scores behind a cell."""
 
-VerdictWord = Literal["supported", "contradicted", "undecided", "not_run", "not_testable"]
-
 
 @dataclass(frozen=True)
-class Verdict:
-    """A claim and what our runs say of it; the fields are its JSON form.
+class Evidence:
+    """What there is of a table to judge its claims by.
 
     Attributes:
-        id: Id of the claim.
-        table: Id of its table or figure.
-        statement: What the paper says.
-        verdict: What our runs say of it.
-        scale: Scale of the profile; only at `paper` is a verdict one on the paper.
-        primary: Whether it is the table's primary claim.
-        margin: Ours, left minus right in the column's unit; of a claim with several statements,
-            that of the weakest.
-        ci_low: Lower end of the margin's 95% interval; over prompts only with one seed.
-        ci_high: Upper end.
-        p: Two-sided p-value; None with one seed.
-        p_adjusted: The same after Holm's correction; that of a primary claim is not corrected.
-        detectable: Smallest margin that these runs would have found with 80% power, at 5% for a
-            primary claim and at 5% over the size of the family for another; of a claim with
-            several statements, that which suffices for each. See `detectable` in
-            `harness.statistics.conjunction` for the formula.
-        paper_margin: The paper's margin as printed; of a trend, each step.
-        paper_within_noise: Whether that is no larger than the noise of its benchmark.
-        reason: Why there is no decision, or what the verdict rests on.
-        by_construction: Why the claim could not have failed here; None where it could.
+        table: The table.
+        scale: Scale of the profile.
+        seeds: Root seeds asked for.
+        cells: Its cells by row and column.
+        measured: The per-prompt scores.
+        lacking: Why rows that have no cells have none, by row.
+        by_construction: Why columns come out as the paper says whatever is run, by column.
     """
 
-    id: str
-    table: str
-    statement: str
-    verdict: VerdictWord
-    scale: str
-    primary: bool
-    margin: float | None = None
-    ci_low: float | None = None
-    ci_high: float | None = None
-    p: float | None = None
-    p_adjusted: float | None = None
-    detectable: float | None = None
-    paper_margin: str | tuple[str, ...] | None = None
-    paper_within_noise: bool | None = None
-    reason: str | None = None
-    by_construction: str | None = None
+    table: Table
+    scale: Scale
+    seeds: tuple[int, ...]
+    cells: Mapping[Place, Cell]
+    measured: Measured
+    lacking: Mapping[str, str]
+    by_construction: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def text(self) -> str:
-        """The verdict for people: with the scale outside `paper`, and `by construction`."""
-        word = self.verdict.replace("_", " ")
-        decided = self.verdict in ("supported", "contradicted", "undecided")
-        marks = [self.scale] if decided and self.scale != "paper" else []
-        if self.verdict == "supported" and self.by_construction is not None:
-            marks.append("by construction")
-        return f"{word} ({', '.join(marks)})" if marks else word
+    @classmethod
+    def of(
+        cls,
+        table: Table,
+        cells: Sequence[Cell],
+        measured: Measured,
+        lacking: Mapping[str, str] | None = None,
+        by_construction: Mapping[str, str] | None = None,
+    ) -> Evidence:
+        """Put together a table's cells, at least one, and the scores they were computed from."""
+        by_place = {(cell.row, cell.column): cell for cell in cells}
+        first = cells[0]
+        known = by_construction or {}
+        return cls(table, first.scale, first.seeds, by_place, measured, lacking or {}, known)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the verdict as JSON data."""
-        data = asdict(self)
-        if isinstance(self.paper_margin, tuple):
-            data["paper_margin"] = list(self.paper_margin)
-        return data
+    def missing(self, place: Place) -> str | None:
+        """Return why a cell has no numbers, None where it has."""
+        row, column = place
+        cell = self.cells.get(place)
+        if cell is None:
+            return self.lacking.get(row, f"`{row}` was not asked for")
+        where = f"`{row}` in `{column}`"
+        if cell.state == "failed":
+            return f"{where} failed: {cell.reason}" if cell.reason else f"{where} failed"
+        if cell.state == "partial":
+            return f"{where} has {len(cell.runs)} of {len(cell.seeds)} seeds"
+        if cell.state == "not_available" and cell.reason:
+            return f"{where} is not available: {cell.reason}"
+        if cell.state == "not_available":
+            return f"the profile has no benchmark that yields `{column}`"
+        return None if cell.state == "ok" else f"{where} has not run"
+
+    def scores(self, place: Place) -> Scores:
+        """Return the scores behind a cell that has numbers.
+
+        Raises:
+            KeyError: It has none.
+        """
+        column = self.table.column(place[1])
+        run = self.table.row(place[0]).run_id(column)
+        found = scores_of(self.measured, run, self.seeds, column.reads)
+        if found is None:
+            raise KeyError(place)
+        return found
 
 
 def judge(evidence: Evidence) -> list[Verdict]:
@@ -138,14 +142,16 @@ def judge(evidence: Evidence) -> list[Verdict]:
     return [_decided(draft, adjusted.get(name)) for name, draft in drafts.items()]
 
 
-def judge_without(table: Table, scale: str, reason: str) -> list[Verdict]:
+def judge_without(table: Table, scale: Scale, reason: str) -> list[Verdict]:
     """Return the verdicts on the claims of a table of which nothing can run."""
     lacking = {row.id: reason for row in table.rows}
     return judge(Evidence(table, scale, (), {}, {}, lacking))
 
 
-def bare(claim: Claim, table: str, scale: str, verdict: VerdictWord, reason: str) -> Verdict:
-    """Return a verdict without numbers of ours."""
+def bare(
+    claim: Claim, table: str, scale: Scale, verdict: VerdictWord, reason: str | None, **ours: Any
+) -> Verdict:
+    """Return a verdict with the paper's side, and without numbers of ours but those given."""
     return Verdict(
         id=claim.id,
         table=table,
@@ -156,6 +162,7 @@ def bare(claim: Claim, table: str, scale: str, verdict: VerdictWord, reason: str
         paper_margin=claim.paper_margin,
         paper_within_noise=claim.within_noise,
         reason=reason,
+        **ours,
     )
 
 
@@ -186,29 +193,30 @@ def _draft(claim: Claim, evidence: Evidence, scores: ScoresOf, alpha: float) -> 
         return _Draft(bare(claim, table, scale, "not_testable", reason))
     margin = _margin(test, scores)
     statements = [mean_interval(statement) for statement in _statements(test, shown, margin)]
-    empty = replace(
-        bare(claim, table, scale, "undecided", ""),
-        by_construction=evidence.by_construction.get(test.column),
-    )
+    known = evidence.by_construction.get(test.column)
     if len(evidence.seeds) == 1:
         ours = mean_interval(shown[0])
-        return _Draft(replace(
-            empty, margin=ours.mean, ci_low=ours.low, ci_high=ours.high,
-            reason="one seed: how much seeds differ is unknown",
-        ))  # fmt: skip
+        reason = "one seed: how much seeds differ is unknown"
+        numbers = {"margin": ours.mean, "ci_low": ours.low, "ci_high": ours.high}
+        undecided = bare(claim, table, scale, "undecided", reason, **numbers, by_construction=known)
+        return _Draft(undecided)
     result = conjunction(statements)
     # Both tests of an equivalence are about the one margin that is shown.
     at = result.weakest if len(shown) > 1 else 0
     ours = mean_interval(shown[at])
     power = (1.0 + POWER) / 2.0 if _is_within(test) else POWER
-    verdict = replace(
-        empty,
+    verdict = bare(
+        claim,
+        table,
+        scale,
+        "undecided",
+        _rests_on(test, at, margin, statements),
+        by_construction=known,
         margin=ours.mean,
         ci_low=ours.low,
         ci_high=ours.high,
         p=result.p_value,
         detectable=max(detectable(statement, alpha, power) for statement in statements),
-        reason=_rests_on(test, at, margin, statements),
     )
     return _Draft(verdict, result.favoured)
 
@@ -295,77 +303,8 @@ def _decided(draft: _Draft, adjusted: float | None) -> Verdict:
         return verdict
     p = verdict.p if adjusted is None else adjusted
     if p < ALPHA:
-        return replace(
-            verdict, p_adjusted=p, verdict="supported" if draft.favoured else "contradicted"
-        )
+        word: VerdictWord = "supported" if draft.favoured else "contradicted"
+        return verdict.model_copy(update={"p_adjusted": p, "verdict": word})
     why = f"the {'' if adjusted is None else 'adjusted '}p-value, {p:.2g}, is not below {ALPHA:g}"
     reason = why if verdict.reason is None else f"{verdict.reason}; {why}"
-    return replace(verdict, p_adjusted=p, reason=reason)
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What there is of a table to judge its claims by.
-
-    Attributes:
-        table: The table.
-        scale: Scale of the profile.
-        seeds: Root seeds asked for.
-        cells: Its cells by row and column.
-        measured: The per-prompt scores.
-        lacking: Why rows that have no cells have none, by row.
-        by_construction: Why columns come out as the paper says whatever is run, by column.
-    """
-
-    table: Table
-    scale: str
-    seeds: tuple[int, ...]
-    cells: Mapping[Place, Cell]
-    measured: Measured
-    lacking: Mapping[str, str]
-    by_construction: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls,
-        table: Table,
-        cells: Sequence[Cell],
-        measured: Measured,
-        lacking: Mapping[str, str] | None = None,
-        by_construction: Mapping[str, str] | None = None,
-    ) -> Evidence:
-        """Put together a table's cells, at least one, and the scores they were computed from."""
-        by_place = {(cell.row, cell.column): cell for cell in cells}
-        first = cells[0]
-        known = by_construction or {}
-        return cls(table, first.scale, first.seeds, by_place, measured, lacking or {}, known)
-
-    def missing(self, place: Place) -> str | None:
-        """Return why a cell has no numbers, None where it has."""
-        row, column = place
-        cell = self.cells.get(place)
-        if cell is None:
-            return self.lacking.get(row, f"`{row}` was not asked for")
-        where = f"`{row}` in `{column}`"
-        if cell.state == "failed":
-            return f"{where} failed: {cell.reason}" if cell.reason else f"{where} failed"
-        if cell.state == "partial":
-            return f"{where} has {len(cell.runs)} of {len(cell.seeds)} seeds"
-        if cell.state == "not_available" and cell.reason:
-            return f"{where} is not available: {cell.reason}"
-        if cell.state == "not_available":
-            return f"the profile has no benchmark that yields `{column}`"
-        return None if cell.state == "ok" else f"{where} has not run"
-
-    def scores(self, place: Place) -> Scores:
-        """Return the scores behind a cell that has numbers.
-
-        Raises:
-            KeyError: It has none.
-        """
-        column = self.table.column(place[1])
-        run = self.table.row(place[0]).run_id(column)
-        found = scores_of(self.measured, run, self.seeds, column.reads)
-        if found is None:
-            raise KeyError(place)
-        return found
+    return verdict.model_copy(update={"p_adjusted": p, "reason": reason})

@@ -10,14 +10,14 @@ files can be checked as well.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from harness.errors import HarnessError, UserError
 from harness.report.error_rates import ERROR_RATES
 from harness.report.figures.publish import FIGURE
+from harness.report.model import Count, Part
 from harness.report.over_optimisation import OVER_OPTIMISATION
 from harness.report.publication import (
     DIGESTS,
@@ -43,38 +43,43 @@ KINDS = {kind.name: kind for kind in (TABLE, FIGURE, SWEEP, ERROR_RATES, OVER_OP
 """Every kind of publication, by name."""
 
 
-@dataclass(frozen=True)
-class Verified:
-    """What was checked and found to be as it was published, by places below the results.
+class Verified(Part):
+    """What was checked and found to be as it was published, by places below the results."""
 
-    Attributes:
-        tables: Published tables, as `profile/table`.
-        sweeps: Published sweeps, whose winners' scores were computed again.
-        cells: Cells with numbers that were computed again, those of winners included.
-        figures: Published figures, as `profile/figure`.
-        points: Points of figures with numbers that were computed again.
-        pages: Published pages whose files and text were checked, but which have no values of
-            single prompts to compute their numbers from.
-        kept: Files kept by hand, of which the digest was checked.
-        not_covered: Other files under the results, which nothing is known of.
-        stages: Stages of the store whose files were checked; None where no store was.
-        absent: Stages behind published tables and figures that the store does not hold.
-    """
-
+    ok: Literal[True] = True
+    """Whether the published numbers follow from the values of single prompts."""
+    difference: None = None
+    """The first difference; null where there is none."""
     tables: tuple[str, ...]
+    """Published tables, as `profile/table`."""
     sweeps: tuple[str, ...]
-    cells: int
+    """Published sweeps, whose winners' scores were computed again."""
+    cells: Count
+    """Cells with numbers that were computed again, those of winners included."""
     figures: tuple[str, ...]
-    points: int
+    """Published figures, as `profile/figure`."""
+    points: Count
+    """Points of figures with numbers that were computed again."""
     pages: tuple[str, ...]
+    """Published pages whose files and text were checked, but which have no values of single prompts
+    to compute their numbers from."""
     kept: tuple[str, ...]
+    """Files kept by hand, of which the digest was checked."""
     not_covered: tuple[str, ...]
-    stages: int | None = None
-    absent: int | None = None
+    """Other files under the results, which nothing is known of."""
+    stages: Count | None = None
+    """Stages of the store whose files were checked; null where no store was."""
+    absent: Count | None = None
+    """Stages behind published tables and figures that the store does not hold."""
 
-    def as_json(self) -> dict[str, Any]:
-        """Return what was checked as JSON data."""
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+class Different(Part):
+    """That something is not as it was published."""
+
+    ok: Literal[False] = False
+    """Whether the published numbers follow from the values of single prompts."""
+    difference: str
+    """The first difference."""
 
 
 def verify(results_dir: Path, store: Store | None = None) -> Verified:
@@ -142,7 +147,7 @@ def _found(results_dir: Path, place: str, known: Index) -> Entry | None:
     path, there = results_dir / place, set(_publications(results_dir))
     files = {file.relative_to(results_dir).as_posix() for file in files_below(results_dir)}
     if place in there:
-        kind = _kind_of(path)
+        kind = kind_of(path)
         kind.check(path)
         return entry_of(kind, place, path)
     if place in files - {INDEX} and not any(place.startswith(f"{other}/") for other in there):
@@ -156,7 +161,12 @@ def _found(results_dir: Path, place: str, known: Index) -> Entry | None:
     )
 
 
-def _kind_of(folder: Path) -> Kind:
+def kind_of(folder: Path) -> Kind:
+    """Return what a folder was published as.
+
+    Raises:
+        HarnessError: It holds no report of the harness.
+    """
     report = read_json(folder / REPORT, "report")
     for kind in KINDS.values():
         if kind.mark in report:

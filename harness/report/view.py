@@ -15,11 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from harness.registry.profile import MEANINGLESS, benchmark_of
-from harness.registry.schema import Column, Row
+from harness.registry.schema import Column
 from harness.report.assumptions import GROUPS
-from harness.report.cells import Cell, State
-from harness.report.report import Report
-from harness.report.summary import Summary
+from harness.report.model import Cell, Report, ReportRow, State, Summary
 
 NO_PAPER = "not printed"
 UNKNOWN = "not recorded"
@@ -28,12 +26,6 @@ APPLIES_NOT = "–"
 NO_COMPARISON = "one seed: no comparison"
 
 NOT_CALIBRATED = "none: this judge was held against no published judgments (harness calibrate)"
-
-CURVES = "curves.svg"
-"""File of the learning curves beside a published report."""
-
-STUDY = "study.svg"
-"""File of the picture of a table's study."""
 
 _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "none": "no better end"}
 
@@ -132,7 +124,7 @@ def _holds(models: Callable[[Cell], Sequence[str]], name: str, cell: Cell) -> bo
     return name in models(cell)
 
 
-def _places(report: Report, row: Row, holds: Callable[[Cell], bool]) -> str:
+def _places(report: Report, row: ReportRow, holds: Callable[[Cell], bool]) -> str:
     """Return a row's id, with the columns where something holds unless it does in all of them."""
     own = [column.id for column in report.table.columns if holds(report.cell(row, column))]
     if not own or len(own) == len(report.table.columns):
@@ -226,7 +218,8 @@ def printed_decimals(report: Report, column: Column) -> int:
     """Return how many decimals the paper prints in a column, 2 where it prints nothing there."""
     if report.table.is_ours:
         return 0
-    printed = [row.values[column.id].decimals for row in report.rows if column.id in row.values]
+    values = (report.table.row(row.id).values for row in report.rows)
+    printed = [found[column.id].decimals for found in values if column.id in found]
     return max(printed, default=2)
 
 
@@ -294,24 +287,12 @@ def state_words(name: State, done: int, asked: int) -> str:
     return name.replace("_", " ")
 
 
-def failures(report: Report) -> list[str]:
-    """Return why cells failed or are not available, each reason once with the rows it stops."""
-    stopped: dict[tuple[State, str], dict[str, None]] = {}
-    for cell in report.cells:
-        if cell.reason is not None:
-            stopped.setdefault((cell.state, cell.reason), {})[cell.row] = None
-    return [
-        plain(f"{state_words(name, 0, 0)}: {', '.join(rows)}: {reason}")
-        for (name, reason), rows in stopped.items()
-    ]
-
-
 def summary_block(report: Report) -> Block:
     """Return the block that compares each whole column with the paper's."""
     titles = {column.id: _title(column) for column in report.table.columns}
     rows = tuple(
         (plain(titles[s.column]), *_comparison(s, len(report.seeds)), s.scale)
-        for s in report.summaries
+        for s in report.summary
     )
     notes = (
         "Signs: gains over the baseline row that point the way the paper's do. "
@@ -347,21 +328,6 @@ def _unfinished(summary: Summary) -> str:
     return f"{summary.done}/{summary.rows} rows" if summary.rows else NO_PAPER
 
 
-def figures(report: Report) -> list[tuple[str, str, str]]:
-    """Return the figures published beside a report: title, file and alternative text."""
-    found = []
-    if report.curves:
-        runs = _listed(report.curves)
-        words = f"Learning curves of {runs}, mean over seeds, by step"
-        found.append(("Learning curves", CURVES, words))
-    if report.study is not None and report.study.whole:
-        words = (
-            "Accuracy, best of n and gain of each reward model, pair by pair, with 95% intervals"
-        )
-        found.append(("The reward models", STUDY, words))
-    return found
-
-
 def assumption_groups(report: Report) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the settings, grouped by who says so and then by their words for why.
 
@@ -383,7 +349,7 @@ def assumption_groups(report: Report) -> list[tuple[str, list[tuple[str, str]]]]
 def table_notes(report: Report) -> tuple[str, list[str]]:
     """Return the declaration's notes on the table, after their title."""
     title = "On this table" if report.table.is_ours else "On the paper's table"
-    return title, [plain(note) for note in report.table.notes]
+    return title, list(report.notes)
 
 
 def heading(report: Report) -> str:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from harness.report.costs import RowCost
-from harness.report.creation import Creation
-from harness.report.online import OnlineCost
-from harness.report.report import Report
+from harness.report.model import Creation, OfRow, OnlineCost, PromptDistance, Report, RowCost
 from harness.report.view import APPLIES_NOT, UNKNOWN, Block, plain, row_names, state_words
+
+Found = TypeVar("Found", bound=OfRow)
 
 
 def detail_blocks(report: Report) -> list[Block]:
     """Return the blocks on where training prompts lie, and what became of them."""
     blocks = [distance_block(report)]
-    if any(found.state != "not_available" for found in report.creations):
+    if any(found.state != "not_available" for found in report.creation):
         blocks.append(creation_block(report))
     if report.online:
         blocks.append(online_block(report))
@@ -24,42 +24,43 @@ def detail_blocks(report: Report) -> list[Block]:
 
 def distance_block(report: Report) -> Block:
     """Return the block that says where each row's training prompts lie."""
-    names = row_names(report)
     benchmarks = list(report.distances[0].to_benchmarks)
-    several = Counter(distance.row for distance in report.distances)
-    rows = []
-    for found in report.distances:
-        name = names[found.row] + (f" [{found.run}]" if several[found.row] > 1 else "")
+
+    def figures(found: PromptDistance) -> list[str]:
         if found.to_seed is None:
-            words = "not trained" if found.state == "not_available" else state_words(
-                found.state, found.done, len(report.seeds)
-            )  # fmt: skip
-            rows.append((plain(name), *[words] * (1 + len(benchmarks))))
-            continue
+            return [_why_not(found, report, "not trained")] * (1 + len(benchmarks))
         to = [found.to_benchmarks[benchmark] for benchmark in benchmarks]
-        figures = ["not run" if value is None else f"{value:.3f}" for value in to]
-        rows.append((plain(name), f"{found.to_seed:.3f}", *figures))
+        return [
+            f"{found.to_seed:.3f}",
+            *("not run" if value is None else f"{value:.3f}" for value in to),
+        ]
+
     and_to = " and to the benchmarks" if benchmarks else ""
-    notes = (
+    note = (
         "Jensen-Shannon distance between word bigrams, from 0 (same wording) to 1 (nothing in "
         "common), from the last iteration's training prompts to the seed prompts of the same run"
-        f"{and_to}; mean over seeds.",
+        f"{and_to}; mean over seeds."
     )
     head = ("row", "seed\nprompts", *(name.replace("_", "\n") for name in benchmarks))
-    return Block("Training prompts", notes, head, tuple(rows))
+    rows = _rows(report, report.distances, figures)
+    return Block("Training prompts", (note,), head, rows)
 
 
 def creation_block(report: Report) -> Block:
     """Return the block that says what the creator did behind each row."""
     names = row_names(report)
-    several = Counter(found.row for found in report.creations)
-    rows = tuple(
-        (
-            plain(names[found.row] + (f" [{found.run}]" if several[found.row] > 1 else "")),
-            *_created(found, len(report.seeds)),
-        )
-        for found in report.creations
-    )
+
+    def figures(found: Creation) -> list[str]:
+        if found.state != "ok":
+            word = _why_not(found, report, f"{APPLIES_NOT} no creator")
+            return [word, *[APPLIES_NOT] * 5]
+        selected = [_percent(found.without_weight), _percent(found.without_spread)]
+        if not found.evolves:
+            return [*selected, *[APPLIES_NOT] * 4]
+        calls, dropped = _count(found.calls), _count(found.dropped)
+        evolved, unusable = _percent(found.evolved_without_spread), _percent(found.unusable)
+        return [*selected, evolved, calls, unusable, dropped]
+
     notes = (
         "The last iteration's creator, mean over seeds. No weight: share of the selected prompts "
         "that were drawn without weight, because fewer prompts than draws had a positive weight. "
@@ -69,7 +70,7 @@ def creation_block(report: Report) -> Block:
         *(
             f"{plain(names[found.row])}: {found.filled:.1f} pairs of its training mix are original "
             "ones, in place of evolved ones that were lacking."
-            for found in report.creations
+            for found in report.creation
             if found.filled
         ),
     )
@@ -82,99 +83,81 @@ def creation_block(report: Report) -> Block:
         "unusable",
         "dropped",
     )
-    return Block("Creator", notes, head, rows)
-
-
-def _created(found: Creation, seeds: int) -> list[str]:
-    """Return a row's figures; without any, the first place says why."""
-    if found.state != "ok":
-        none = found.state == "not_available"
-        word = f"{APPLIES_NOT} no creator" if none else state_words(found.state, found.done, seeds)
-        return [word, *[APPLIES_NOT] * 5]
-    selected = [_percent(found.without_weight), _percent(found.without_spread)]
-    if not found.evolves:
-        return [*selected, *[APPLIES_NOT] * 4]
-    calls, dropped = (
-        UNKNOWN if number is None else f"{number:.0f}" for number in (found.calls, found.dropped)
-    )
-    evolved, unusable = _percent(found.evolved_without_spread), _percent(found.unusable)
-    return [*selected, evolved, calls, unusable, dropped]
+    return Block("Creator", notes, head, _rows(report, report.creation, figures))
 
 
 def online_block(report: Report) -> Block:
     """Return the block that says what online training cost."""
-    names = row_names(report)
-    several = Counter(found.row for found in report.online)
-    rows = tuple(
-        (
-            plain(names[found.row] + (f" [{found.run}]" if several[found.row] > 1 else "")),
-            *_costs(found, len(report.seeds)),
-        )
-        for found in report.online
-    )
-    notes = (
+
+    def figures(found: OnlineCost) -> list[str]:
+        if found.state != "ok":
+            return [_why_not(found, report), *[APPLIES_NOT] * 6]
+        dropped = APPLIES_NOT if found.dropped is None else _percent(found.dropped)
+        return [*_counted(found), _percent(found.evolved_share), dropped, _count(found.buffer)]
+
+    note = (
         "What a run cost up to this row's checkpoint, mean over seeds; rollouts and tokens are "
         "those of training prompts and of rewrites on entering the buffer. Evolved: share of the "
         "prompts trained on. Dropped: share of the rewrites given up after all retries. Buffer: "
-        "prompts left in it.",
+        "prompts left in it."
     )
     head = ("row", "rollouts", "tokens", "steps", "creator\ncalls", "evolved", "dropped", "buffer")
-    return Block("Online training", notes, head, rows)
+    return Block("Online training", (note,), head, _rows(report, report.online, figures))
 
 
 def cost_block(report: Report, costs: Sequence[RowCost]) -> Block:
     """Return the block that says what each row cost."""
-    names = row_names(report)
-    several = Counter(found.row for found in costs)
-    rows = tuple(
-        (
-            plain(names[found.row] + (f" [{found.run}]" if several[found.row] > 1 else "")),
-            *_row_cost(found, len(report.seeds)),
-        )
-        for found in costs
-    )
-    notes = (
+
+    def figures(found: RowCost) -> list[str]:
+        seconds = found.judging_seconds
+        judging = APPLIES_NOT if seconds is None else _seconds(seconds)
+        if found.state != "ok":
+            return [_why_not(found, report, "not trained"), judging, *[APPLIES_NOT] * 4]
+        time = UNKNOWN if found.seconds is None else _seconds(found.seconds)
+        return [time, judging, *_counted(found)]
+
+    note = (
         "Means over seeds, of all stages behind a row's policy, as if it had been computed alone: "
         "what rows share is counted in each. Times are those of the machine that computed it. "
-        "Rollouts and tokens are the policy's own, for training.",
+        "Rollouts and tokens are the policy's own, for training."
     )
     head = ("row", "time", "judging", "rollouts", "tokens", "steps", "creator\ncalls")
-    return Block("Cost", notes, head, rows)
+    return Block("Cost", (note,), head, _rows(report, costs, figures))
 
 
-def _row_cost(found: RowCost, seeds: int) -> list[str]:
-    """Return a row's figures; without any, the first place says why."""
-    judging = APPLIES_NOT if found.judging_seconds is None else _seconds(found.judging_seconds)
-    if found.state != "ok":
-        none = found.state == "not_available"
-        word = "not trained" if none else state_words(found.state, found.done, seeds)
-        return [word, judging, *[APPLIES_NOT] * 4]
+def _rows(
+    report: Report, found: Sequence[Found], figures: Callable[[Found], list[str]]
+) -> tuple[tuple[str, ...], ...]:
+    """Return a line for each run of each row, named by the run where a row has several."""
+    names, several = row_names(report), Counter(part.row for part in found)
+    return tuple(
+        (
+            plain(names[part.row] + (f" [{part.run}]" if several[part.row] > 1 else "")),
+            *figures(part),
+        )
+        for part in found
+    )
+
+
+def _why_not(found: OfRow, report: Report, none: str = "not available") -> str:
+    """Return why a row has no figures; `none` where there is nothing to have them of."""
+    if found.state == "not_available":
+        return none
+    return state_words(found.state, found.done, len(report.seeds))
+
+
+def _counted(found: OnlineCost | RowCost) -> list[str]:
     counts = (found.rollouts, found.tokens, found.gradient_steps, found.creator_calls)
-    return [
-        UNKNOWN if found.seconds is None else _seconds(found.seconds),
-        judging,
-        *(UNKNOWN if count is None else f"{count:,.0f}" for count in counts),
-    ]
+    return [UNKNOWN if count is None else f"{count:,.0f}" for count in counts]
 
 
-def _seconds(seconds: float) -> str:
-    return f"{seconds / 60:.1f} min" if seconds >= 90 else f"{seconds:.1f} s"
-
-
-def _costs(found: OnlineCost, seeds: int) -> list[str]:
-    """Return a row's figures; without any, the first place says why."""
-    if found.state != "ok":
-        return [state_words(found.state, found.done, seeds), *[APPLIES_NOT] * 6]
-    counts = (found.rollouts, found.tokens, found.gradient_steps, found.creator_calls)
-    dropped = APPLIES_NOT if found.dropped is None else _percent(found.dropped)
-    buffer = UNKNOWN if found.buffer is None else f"{found.buffer:.0f}"
-    return [
-        *(UNKNOWN if count is None else f"{count:,.0f}" for count in counts),
-        _percent(found.evolved_share),
-        dropped,
-        buffer,
-    ]
+def _count(number: float | None) -> str:
+    return UNKNOWN if number is None else f"{number:.0f}"
 
 
 def _percent(share: float | None) -> str:
     return UNKNOWN if share is None else f"{100 * share:.1f}%"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds / 60:.1f} min" if seconds >= 90 else f"{seconds:.1f} s"

@@ -13,8 +13,9 @@ from harness.registry.documents import nearest
 from harness.registry.profile import Profile
 from harness.registry.schema import Table
 from harness.report.claims import judge_figures, judge_published, judge_runs, lacking_rows
+from harness.report.model import Verdict
 from harness.report.publish import read_published
-from harness.report.verdicts import Verdict, judge_without
+from harness.report.verdicts import judge_without
 from harness.runtime import Store
 from harness.selection.selection import select
 from harness.trainer.runs import plan_table
@@ -117,5 +118,5 @@ def _published(of: dict[str, Sequence[int]], table: Table, profile: Profile) -> 
     if not folder.is_dir():
         return judge_without(table, profile.scale, f"`{table.id}` is not published")
     found = read_published(folder)
-    of[table.id] = found.report["seeds"]
+    of[table.id] = found.report.seeds
     return judge_published(table, found)

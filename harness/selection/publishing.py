@@ -30,9 +30,7 @@ def publish(report: TableReport | FigureReport, results_dir: Path, *, allow_fewe
     """
     if isinstance(report, FigureReport):
         return publish_figure(report.details, results_dir, allow_fewer=allow_fewer)
-    return publish_table(
-        report.runs, report.cells, report.store, results_dir, allow_fewer=allow_fewer
-    )
+    return publish_table(report.runs, report.store, results_dir, allow_fewer=allow_fewer)
 
 
 def publish_group(

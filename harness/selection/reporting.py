@@ -9,7 +9,8 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING
 
-from harness.report.cells import STATES, Cell, build_cells
+from harness.report.cells import build_cells
+from harness.report.model import STATES, Cell
 from harness.report.render import as_json
 from harness.runtime import Store
 from harness.selection.names import Format
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.report.figures.report import FigureReport as WholeFigure
-    from harness.report.report import Report as WholeReport
+    from harness.report.model import Report as WholeReport
     from harness.report.view import Block
     from harness.runtime import Outcome
 
@@ -102,12 +103,11 @@ class TableReport(Report):
     @cached_property
     def details(self) -> WholeReport:
         """The cells, and everything that is said beside them."""
-        from harness.report.page.contents import with_all_rows
-        from harness.report.report import assemble
+        from harness.report.build import build_report, with_all_rows
 
-        if not self.whole:
-            return assemble(self.runs, self.cells, self.store)
-        return with_all_rows(assemble(self.runs, build_cells(self.runs, self.store), self.store))
+        if self.whole:
+            return with_all_rows(build_report(self.runs, self.store))
+        return build_report(self.runs, self.store, cells=self.cells)
 
     def to_frame(self) -> pd.DataFrame:
         """Return the cells, a line for each."""
@@ -228,7 +228,7 @@ def closing(cells: Sequence[Cell]) -> tuple[str, str, str]:
     Gains are counted over the whole columns, as in the table's report; `-` where there are none
     to compare.
     """
-    from harness.report.summary import compared_signs
+    from harness.report.build import compared_signs
 
     states = [cell.state for cell in cells]
     whole = states.count("ok")

@@ -9,7 +9,8 @@ from harness.registry.declared import all_figures, all_profiles, all_tables
 from harness.registry.profile import Profile, supported_rows
 from harness.registry.schema import Table
 from harness.report.asked import ever_asked, shown_seeds
-from harness.report.cells import Cell, build_cells
+from harness.report.cells import build_cells
+from harness.report.model import Cell
 from harness.runtime import Store
 from harness.selection.reporting import FigureReport, Report
 from harness.selection.work import Work, parts_of

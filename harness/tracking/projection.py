@@ -39,7 +39,7 @@ from harness.tracking.runs import run_record
 
 if TYPE_CHECKING:
     from harness.registry.schema import Row
-    from harness.report.cells import Cell
+    from harness.report.model import Cell
     from harness.report.sweep import SweepTrial
     from harness.trainer.runs import TableRuns
 

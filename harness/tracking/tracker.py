@@ -49,7 +49,7 @@ from harness.trainer.runs import asked_together
 
 if TYPE_CHECKING:
     from harness.registry.profile import Profile
-    from harness.report.cells import Cell
+    from harness.report.model import Cell
     from harness.report.sweep import SweepTrial
     from harness.tracking.server import Change
     from harness.trainer.plan import Run

@@ -98,6 +98,15 @@ def call() -> Callable[..., Any]:
     return run
 
 
+def _schema(name: str) -> Any:
+    if name == "figure":
+        return FigureReport.model_json_schema(mode="serialization")
+    if name in OUTPUTS:
+        return json_schema(name)
+    folder = Path(harness.cli.__file__).parent
+    return json.loads((folder / "schemas" / f"{name}.json").read_text(encoding="utf-8"))
+
+
 @pytest.fixture
 def says(call: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that returns a command's JSON, held against its schema."""
@@ -110,17 +119,6 @@ def says(call: Callable[..., Any]) -> Callable[..., Any]:
         return found
 
     return run
-
-
-def _schema(name: str) -> dict[str, Any]:
-    """Return the schema of a command's JSON."""
-    if name in OUTPUTS:
-        return json_schema(name)
-    if name == "figure":
-        return FigureReport.model_json_schema(mode="serialization")
-    folder = Path(harness.report.__file__ if name == "report" else harness.cli.__file__).parent
-    found: dict[str, Any] = json.loads((folder / "schemas" / f"{name}.json").read_text("utf-8"))
-    return found
 
 
 @pytest.fixture

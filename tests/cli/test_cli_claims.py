@@ -11,10 +11,8 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-import harness.cli
 from harness.cli.main import app
-
-SCHEMAS = Path(harness.cli.__file__).parent / "schemas"
+from harness.cli.output import json_schema
 
 
 @pytest.fixture
@@ -27,9 +25,8 @@ def says(call: Callable[..., Any]) -> Callable[..., Any]:
     def run(verb: str, *arguments: str, code: int = 0) -> Any:
         result = call(verb, *arguments, "--json")
         assert result.exit_code == code, result.stderr
-        schema = json.loads((SCHEMAS / f"{verb}.json").read_text(encoding="utf-8"))
         found = json.loads(result.stdout)
-        jsonschema.Draft202012Validator(schema).validate(found)
+        jsonschema.Draft202012Validator(json_schema(verb)).validate(found)
         return found
 
     return run

@@ -17,11 +17,12 @@ from rounds import Player, Round
 from toy_page import contents_of, write_judgments, write_lineage, write_training
 from toy_tables import DECLARATION, judge_of, toy_runs
 
+from harness.report.build import build_report
 from harness.report.cells import build_cells
 from harness.report.latex import as_latex
+from harness.report.model import Report
 from harness.report.page.page import as_html
 from harness.report.render import CSV_HEAD, as_csv, as_json, as_markdown, as_text
-from harness.report.report import Report, assemble
 from harness.runtime import Store
 from harness.tracking.marks import Asked
 from harness.tracking.projection import table_records
@@ -81,7 +82,7 @@ def test_hostile_texts_in_every_form(play: Player) -> None:
     def shown(played: Round) -> None:
         runs, store = filled(played.folder, played.dice)
         cells = build_cells(runs, store)
-        report = assemble(runs, cells, store)
+        report = build_report(runs, store, cells=cells)
         check_page(as_html(contents_of(runs, store)))
         check_markdown(as_markdown(report))
         check_latex(as_latex([report]))

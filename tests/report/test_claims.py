@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,13 @@ from toy_tables import DECLARATION, toy_runs, write_all
 from harness.project import results_dir
 from harness.registry.claims import FigureClaims, Qualitative
 from harness.registry.schema import Table
-from harness.report.cells import Cell, build_cells
+from harness.report.cells import build_cells
 from harness.report.claims import counts, judge_figures, judge_runs
 from harness.report.error_rates import Counts, null_scores, one_recipe_twice, simulated_nulls
+from harness.report.model import Cell, Verdict
 from harness.report.publish import read_published
 from harness.report.scores import Measured
-from harness.report.verdicts import Evidence, Verdict, judge, judge_without
+from harness.report.verdicts import Evidence, judge, judge_without
 from harness.runtime import Store
 
 ROWS = ("a", "b", "c", "d")
@@ -39,6 +39,9 @@ def compare(left: str, op: str, right: str, **fields: Any) -> dict[str, Any]:
     return {"kind": "compare", "left": left, "op": op, "right": right, "column": "ah_wr", **fields}
 
 
+RUN = f"run-a/micro/seed0@{'0' * 12}"
+
+
 def table_of(*claims: dict[str, Any]) -> Table:
     rows = [{"id": row, "label": row, "run": f"run-{row}"} for row in ROWS]
     columns = [DECLARATION["columns"][0]]
@@ -47,10 +50,9 @@ def table_of(*claims: dict[str, Any]) -> Table:
 
 
 def cell_of(table: Table, row: str, seeds: tuple[int, ...], **fields: Any) -> Cell:
-    nothing: dict[str, Any] = dict.fromkeys(Cell.__dataclass_fields__)
-    known = {"table": table.id, "row": row, "column": "ah_wr", "scale": "toy", "seeds": seeds,
-             "state": "ok", "runs": ()}  # fmt: skip
-    return Cell(**{**nothing, **known, **fields})
+    known = {"table": table.id, "row": row, "column": "ah_wr", "profile": "micro", "scale": "toy",
+             "seeds": seeds, "state": "ok"}  # fmt: skip
+    return Cell(**{**known, **fields})
 
 
 def scores_of(levels: Mapping[str, float], seeds: int = 3, scatter: float = 0.0) -> Measured:
@@ -252,7 +254,7 @@ def test_one_seed_decides_nothing() -> None:
     ("fields", "reason"),
     [
         ({"state": "not_run"}, "`a` in `ah_wr` has not run"),
-        ({"state": "partial", "runs": ("x",)}, "`a` in `ah_wr` has 1 of 3 seeds"),
+        ({"state": "partial", "runs": (RUN,)}, "`a` in `ah_wr` has 1 of 3 seeds"),
         ({"state": "failed", "reason": "no disk"}, "`a` in `ah_wr` failed: no disk"),
         ({"state": "not_available"}, "the profile has no benchmark that yields `ah_wr`"),
     ],
@@ -276,11 +278,11 @@ def test_rows_that_cannot_run_say_why() -> None:
 def test_outside_the_paper_s_scale_a_verdict_names_the_scale() -> None:
     verdict = verdict_of(compare("a", ">", "b"), scores_of({"a": 2.0, "b": 1.0}))
     assert verdict.text == "supported (toy)"
-    assert replace(verdict, scale="reduced", verdict="contradicted").text == (
+    assert verdict.model_copy(update={"scale": "reduced", "verdict": "contradicted"}).text == (
         "contradicted (reduced)"
     )
-    assert replace(verdict, scale="paper").text == "supported"
-    assert replace(verdict, verdict="not_run").text == "not run"
+    assert verdict.model_copy(update={"scale": "paper"}).text == "supported"
+    assert verdict.model_copy(update={"verdict": "not_run"}).text == "not run"
 
 
 def test_a_claim_over_the_baseline_row_shows_the_cell_s_gain(store: Store) -> None:
@@ -307,12 +309,17 @@ def test_a_figure_is_judged_by_the_claims_that_measure_it() -> None:
             claim("none", {"kind": "qualitative", "reason": "A drawing."}),
         ]}],
     })  # fmt: skip
-    x, y = (Verdict(name, "table90", "s", "supported", "toy", primary=False) for name in ("x", "y"))
+    x, y = (
+        Verdict(
+            id=name, table="table90", statement="s", verdict="supported", scale="toy", primary=False
+        )
+        for name in ("x", "y")
+    )
     for word, expected in (
         ("supported", "supported"), ("undecided", "undecided"), ("not_run", "not_run"),
         ("contradicted", "contradicted"),
     ):  # fmt: skip
-        second = replace(y, verdict=word)  # type: ignore[arg-type]
+        second = y.model_copy(update={"verdict": word})
         both, none = judge_figures(declared, [x, second], "toy")
         assert (both.verdict, both.table) == (expected, "figure90")
         assert (none.verdict, none.reason) == ("not_testable", "A drawing.")
@@ -472,7 +479,7 @@ def test_where_nothing_differs_at_most_one_verdict_in_twenty_is_reached() -> Non
 def test_one_recipe_under_two_names_is_rarely_told_apart() -> None:
     """The published scores of table 4: ten seeds of each run, dealt three times to two names."""
     published = read_published(results_dir() / "micro" / "table4")
-    found = one_recipe_twice(published.measured, published.report["seeds"], deals=3)
+    found = one_recipe_twice(published.measured, published.report.seeds, deals=3)
     counts = Counts.of(found)
     assert counts.judged == 9 * 5 * 3
     assert counts.decided <= 0.05 * counts.judged

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import shutil
 from copy import deepcopy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,19 @@ import pytest
 from toy_page import RUN, write_judgments, write_lineage, write_training
 from toy_tables import DECLARATION, toy_runs, write_all
 
+from harness.project import results_dir
 from harness.registry.claims import Claim
-from harness.report.cells import Cell, build_cells
-from harness.report.costs import Costs
-from harness.report.creation import creator_stages
-from harness.report.page.answers import judged_answers
-from harness.report.page.claims import margins
-from harness.report.page.drawing import Axis, axis_of, draw
-from harness.report.page.examples import offline_lineages
+from harness.registry.load import load_tables
+from harness.registry.profile import load_profiles
+from harness.report.build import build_report
+from harness.report.cells import build_cells
+from harness.report.model import Cell, Report
+from harness.report.page.contents import from_results, published_pictures
+from harness.report.page.examples import judged_answers, offline_lineages
 from harness.report.page.finding import finding
-from harness.report.page.pictures import beside, published
-from harness.report.page.text import ticked_parts, visible
-from harness.report.report import Report, assemble
+from harness.report.page.layout import Axis, axis_of, draw, margins
+from harness.report.page.page import ticked_parts, visible
+from harness.report.rows import Costs, creator_stages
 from harness.report.scores import read_scores
 from harness.report.verdicts import Evidence, judge
 from harness.report.view import label_parts
@@ -51,7 +53,7 @@ def said_of(runs: TableRuns, store: Store) -> str:
     """Return the finding of a table."""
     measured = read_scores(runs, store)
     cells = build_cells(runs, store, measured)
-    report: Report = assemble(runs, cells, store)
+    report: Report = build_report(runs, store, cells=cells)
     return finding(report, judge(Evidence.of(runs.table, cells, measured)))
 
 
@@ -104,7 +106,7 @@ def test_a_finding_tells_better_from_worse_by_the_column(
     table = deepcopy(DECLARATION)
     table["columns"][0]["direction"] = direction
     runs = toy_runs(table=table)
-    report = assemble(runs, build_cells(runs, store), store)
+    report = build_report(runs, store)
     sign = -1 if direction == "lower" else 1
     gains = dict(zip(("base", "eva-uniform", "eva-a_min"), sides, strict=True))
     cells = []
@@ -112,11 +114,10 @@ def test_a_finding_tells_better_from_worse_by_the_column(
         side = gains.get(known.row)
         if known.column == "ah_wr" and side is not None:
             gain = 2.0 * side * sign
-            known = replace(
-                known, mean=50.0, gain=gain, gain_ci_low=gain - 1, gain_ci_high=gain + 1
-            )
+            numbers = {"gain": gain, "gain_ci_low": gain - 1, "gain_ci_high": gain + 1}
+            known = known.model_copy(update={"mean": 50.0, **numbers})
         cells.append(known)
-    found = finding(replace(report, cells=tuple(cells)), [])
+    found = finding(report.model_copy(update={"cells": tuple(cells)}), [])
     assert found == f"In Arena-Hard v0.1, WR (%), {said}"
 
 
@@ -164,10 +165,11 @@ def test_margins_are_counted_by_their_size_and_called_ours() -> None:
 
 
 def cell(gain: float | None = None, half: float = 0.0, paper: float | None = None) -> Cell:
-    nothing: dict[str, Any] = dict.fromkeys(Cell.__dataclass_fields__)
     low, high = (None, None) if gain is None else (gain - half, gain + half)
     fields = {"gain": gain, "gain_ci_low": low, "gain_ci_high": high, "paper_gain": paper}
-    return Cell(**nothing | fields)
+    return Cell(
+        table="t", row="r", column="c", profile="micro", scale="toy", seeds=(), state="ok", **fields
+    )
 
 
 def test_an_axis_holds_every_end_and_zero() -> None:
@@ -317,29 +319,39 @@ def test_a_row_costs_what_all_stages_behind_it_cost(store: Store) -> None:
 def test_costs_in_words(store: Store) -> None:
     runs = toy_runs(seeds=[0])
     write_training(store, runs)
-    costs = [replace(c, seconds=120.0) if c.state == "ok" else c for c in Costs(store).of(runs)]
-    report = assemble(runs, build_cells(runs, store), store)
+    costs = [
+        c.model_copy(update={"seconds": 120.0}) if c.state == "ok" else c
+        for c in Costs(store).of(runs)
+    ]
+    report = build_report(runs, store)
     rows = {row[0]: row[1:] for row in cost_block(report, costs).rows}
     assert rows["θ_0: SFT"] == ("not trained", "–", "–", "–", "–", "–")
     assert rows["θ_{0→1}: DPO"] == ("2.0 min", "–", "2", "18", "63", "0")
     assert rows["θ_{1→1̄}: + eva [eva-uniform]"][0] == "not run"
 
 
-def test_figures_published_beside_tables_are_taken_over(tmp_path: Path) -> None:
-    folder = tmp_path / "micro" / "figure3"
-    folder.mkdir(parents=True)
-    (folder / "report.md").write_text(
-        r"# Gains \_here\_"
-        "\n\n![Gains of rows\\, drawn](figure.svg) ![no](missing.svg)\n"
-        "![x](https://example.org/a.svg) ![y](../secret.svg)\n"
-    )
-    (folder / "figure.svg").write_bytes(b"<svg/>")
-    (folder / "report.json").write_text('{"findings": ["Rows gain."]}')
-    (picture,) = published(tmp_path / "micro")
-    assert (picture.title, picture.alt) == ("Gains _here_", "Gains of rows, drawn")
-    assert picture.origin == "published in results/micro/figure3/figure.svg"
-    assert picture.findings == ("Rows gain.",)
-    assert picture.data == "data:image/svg+xml;base64,PHN2Zy8+"
-    (folder / "report.json").write_text('{"cells": []}')
-    assert published(tmp_path / "micro") == []
-    assert len(beside(folder)) == 1
+def test_pictures_published_beside_tables_are_taken_over(tmp_path: Path) -> None:
+    """What a folder holds is told by its report; a page is what no reader parses."""
+    published = results_dir() / "micro"
+    for name in ("figure12", "over-optimisation", "table4"):
+        shutil.copytree(published / name, tmp_path / "micro" / name)
+    (tmp_path / "micro" / "figure12" / "report.md").write_text("# Another\n\n![x](../x.svg)\n")
+    figure, pushed = published_pictures(tmp_path / "micro")
+    assert figure.picture.title.startswith("Figure 12: ")
+    assert figure.picture.alt.startswith("Bars for each topic of the seed prompts")
+    assert figure.picture.findings[0].startswith("The topic with the lowest mean reward is")
+    assert figure.origin == "published in results/micro/figure12/figure.svg"
+    svg = (tmp_path / "micro" / "figure12" / "figure.svg").read_bytes()
+    assert base64.b64decode(figure.data.removeprefix("data:image/svg+xml;base64,")) == svg
+    assert pushed.picture.title == "What happens when the learned reward is pushed"
+    (tmp_path / "micro" / "figure12" / "figure.svg").unlink()
+    assert len(list(published_pictures(tmp_path / "micro"))) == 1
+
+
+def test_published_curves_are_those_of_the_longest_runs() -> None:
+    """Runs that are a checkpoint of a longer one have no curve of their own."""
+    profile = load_profiles()["micro"]
+    (section,) = from_results([load_tables()["table1"]], profile, results_dir()).sections
+    (shown,) = section.pictures
+    runs = "rloo-eva-3x, rloo-6x, oaif-1x, oaif-eva-3x"
+    assert shown.picture.alt == f"Learning curves of {runs}, mean over seeds, by step"

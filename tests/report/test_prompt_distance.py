@@ -12,7 +12,7 @@ from scipy.spatial import distance as scipy_distance
 from toy_tables import toy_runs, write_prompts
 
 from harness.errors import HarnessError
-from harness.report.distances import prompt_distances
+from harness.report.rows import prompt_distances
 from harness.runtime import Store
 from harness.statistics.distance import (
     bigrams,

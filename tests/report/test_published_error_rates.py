@@ -10,7 +10,6 @@ from toy_tables import toy_runs, write_all, write_prompts
 
 from harness.errors import HarnessError
 from harness.registry.schema import Table
-from harness.report.cells import build_cells
 from harness.report.error_rates import (
     FOLDER,
     PROMPTS,
@@ -23,8 +22,8 @@ from harness.report.error_rates import (
     read,
     simulated_nulls,
 )
+from harness.report.page.contents import published_pictures
 from harness.report.page.page import as_html
-from harness.report.page.pictures import published
 from harness.report.publish import publish, published_folders, read_published
 from harness.runtime import Store
 
@@ -36,7 +35,7 @@ def test_what_is_measured_is_what_the_simulations_say(
     write_all(store, runs)
     write_prompts(store, runs)
     results = tmp_path / "results"
-    folder = publish(runs, build_cells(runs, store), store, results)
+    folder = publish(runs, store, results)
     found = measure({"table90": table}, results / "micro", repetitions=3, deals=2)
     assert [entry.seeds for entry in found.simulated] == [3, 5]
     nulls = simulated_nulls([table], 3, seeds=5, prompts=PROMPTS, root=0)
@@ -49,7 +48,7 @@ def test_what_is_measured_is_what_the_simulations_say(
     assert read(results / "micro") == found
     # It is no table, and no figure either.
     assert list(published_folders(results)) == [folder]
-    assert [picture.title for picture in published(results / "micro")] == []
+    assert list(published_pictures(results / "micro")) == []
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import fields
 
 import pytest
 from toy_tables import (
@@ -21,10 +20,10 @@ from toy_tables import (
 )
 
 from harness.errors import HarnessError
-from harness.report.cells import Cell, build_cells
+from harness.report.build import build_report
+from harness.report.cells import build_cells
+from harness.report.model import Cell, Summary
 from harness.report.origin import behind, origin_of
-from harness.report.report import assemble
-from harness.report.summary import Summary
 from harness.report.view import facts, summary_block
 from harness.runtime import Store, StoreError
 from harness.trainer.runs import TableRuns
@@ -165,8 +164,8 @@ def test_json_has_exactly_the_agreed_fields_in_order_and_comes_back(store: Store
     write_all(store, runs)
     for cell in build_cells(runs, store):
         assert list(cell.as_json()) == JSON_KEYS
-        assert Cell.from_json(cell.as_json()) == cell
-    assert [field.name for field in fields(Cell)] == [*JSON_KEYS, "reason"]
+        assert Cell.model_validate(cell.as_json()) == cell
+    assert [*Cell.model_fields] == [*JSON_KEYS, "reason"]
 
 
 def test_columns_that_change_the_run_have_cells_of_their_own(store: Store) -> None:
@@ -188,7 +187,7 @@ def test_columns_that_change_the_run_have_cells_of_their_own(store: Store) -> No
 
 
 def summaries(runs: TableRuns, store: Store) -> list[Summary]:
-    return list(assemble(runs, build_cells(runs, store), store).summaries)
+    return list(build_report(runs, store).summary)
 
 
 def test_a_column_is_summarised_whole_or_not_at_all(store: Store) -> None:
@@ -201,13 +200,17 @@ def test_a_column_is_summarised_whole_or_not_at_all(store: Store) -> None:
     runs = toy_runs()
     write_all(store, runs)
     wins, ratings, missing = summaries(runs, store)
-    assert wins == Summary("ah_wr", "toy", 4, 4, 2, 3, 3)
-    assert ratings == Summary("mt_avg", "toy", 3, 3, 2, 2, 2)
-    assert missing == Summary("gsm8k", "toy", 0, 0)
+    assert wins == Summary(
+        column="ah_wr", scale="toy", rows=4, done=4, signs_agree=2, signs=3, ranked=3
+    )
+    assert ratings == Summary(
+        column="mt_avg", scale="toy", rows=3, done=3, signs_agree=2, signs=2, ranked=2
+    )
+    assert missing == Summary(column="gsm8k", scale="toy", rows=0, done=0)
 
     store.discard(judge_of(runs, "base", 1, "ah_wr").fingerprint)
     wins, *_ = summaries(runs, store)
-    assert wins == Summary("ah_wr", "toy", 4, 3)
+    assert wins == Summary(column="ah_wr", scale="toy", rows=4, done=3)
 
 
 METRICS = ("uniform", "var", "a_avg", "a_min")
@@ -249,7 +252,7 @@ def test_the_baseline_row_has_no_part_in_the_order(
     assert (summary.rows, summary.ranked) == (5, 4)
     assert summary.spearman == pytest.approx(0.8)
     assert (summary.spearman_low, summary.spearman_high) == pytest.approx((0.8, 0.8))
-    assert summary_block(assemble(runs, build_cells(runs, store), store)).rows[0][2:4] == (
+    assert summary_block(build_report(runs, store)).rows[0][2:4] == (
         "+0.80 (4 rows)", "+0.80 to +0.80"
     )  # fmt: skip
 
@@ -274,9 +277,9 @@ def test_one_seed_is_not_compared_with_the_paper(store: Store) -> None:
     runs = toy_runs(seeds=[0])
     write_all(store, runs)
     wins, ratings, missing = summaries(runs, store)
-    assert wins == Summary("ah_wr", "toy", 4, 4)
-    assert ratings == Summary("mt_avg", "toy", 3, 3)
-    assert missing == Summary("gsm8k", "toy", 0, 0)
+    assert wins == Summary(column="ah_wr", scale="toy", rows=4, done=4)
+    assert ratings == Summary(column="mt_avg", scale="toy", rows=3, done=3)
+    assert missing == Summary(column="gsm8k", scale="toy", rows=0, done=0)
 
 
 def test_the_report_says_whether_a_published_models_weights_were_verified(store: Store) -> None:
@@ -289,7 +292,7 @@ def test_the_report_says_whether_a_published_models_weights_were_verified(store:
     with store.writing(stage, PROVENANCE) as output:
         (output / "summary.json").write_text(json.dumps({"weights": "unverified"}))
     assert origin_of(runs, store, asked).reward_models == (f"{name} (weights: unverified)",)
-    report = assemble(runs, build_cells(runs, store), store)
+    report = build_report(runs, store)
     assert (
         dict(facts(report))["Reward model"] == f"{name} (weights: unverified) (all rows but base)"
     )

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import replace
 
 import pytest
 from toy_tables import DECLARATION, PROVENANCE, toy_runs
 
-from harness.report.cells import build_cells
-from harness.report.creation import Creation, creations, creator_stages
-from harness.report.publish import published_json
+from harness.report.build import build_report
+from harness.report.model import Creation, Report
 from harness.report.render import as_markdown, as_text
-from harness.report.report import Report, assemble
+from harness.report.rows import creations, creator_stages
 from harness.report.view_details import creation_block
 from harness.runtime import Store
 from harness.trainer.runs import TableRuns
@@ -35,7 +33,7 @@ def write_creator(
 
 
 def report_of(runs: TableRuns, store: Store) -> Report:
-    return assemble(runs, build_cells(runs, store), store)
+    return build_report(runs, store)
 
 
 def by_row(runs: TableRuns, store: Store) -> dict[str, Creation]:
@@ -60,8 +58,10 @@ def test_a_rows_facts_are_means_over_seeds_of_what_can_be_derived_by_hand(store:
         pair={"pairs": 16, "ties": 8},
     )
     assert by_row(runs, store)["eva-a_min"] == Creation(
-        "eva-a_min", "dpo-eva-a_min", "ok", True, 2, 0.5, 0.5, 0.375, 25.0, 0.375, 3.0
-    )
+        row="eva-a_min", run="dpo-eva-a_min", state="ok", evolves=True, done=2,
+        without_weight=0.5, without_spread=0.5, evolved_without_spread=0.375,
+        calls=25.0, unusable=0.375, dropped=3.0,
+    )  # fmt: skip
     rows = {row[0]: row[1:] for row in creation_block(report_of(runs, store)).rows}
     assert rows["θ_{1→1̄}: + eva [eva-a_min]"] == (
         "50.0%", "50.0%", "37.5%", "25", "37.5%", "3",
@@ -125,7 +125,8 @@ def test_a_mix_that_lacks_evolved_pairs_is_named(store: Store) -> None:
             said = {"asked": 800, "evolved": evolved}
             (output / "summary.json").write_text(json.dumps(said), encoding="utf-8")
     assert by_row(runs, store)["eva-a_min"].filled == 2.5
-    (note,) = creation_block(replace(report, creations=creations(runs, store))).notes[1:]
+    report = report.model_copy(update={"creation": tuple(creations(runs, store))})
+    (note,) = creation_block(report).notes[1:]
     assert "2.5 pairs of its training mix are original ones" in note
 
 
@@ -151,5 +152,5 @@ def test_the_creator_is_in_every_form_of_the_report(store: Store, seeds: list[in
         assert words in " ".join(text.split())
         assert words in page
     assert "Creator" not in as_text(report, details=False).split("Beside the paper")[1]
-    (row,) = [row for row in published_json(report, [])["creation"] if row["row"] == "eva-a_min"]
+    (row,) = [row for row in report.as_json()["creation"] if row["row"] == "eva-a_min"]
     assert row["calls"] == (20.0 if len(seeds) == 1 else None)

@@ -27,14 +27,14 @@ from toy_tables import (
 
 from harness.registry.profile import load_profiles
 from harness.registry.schema import Table
-from harness.report.cells import Cell, build_cells
+from harness.report.build import build_report
+from harness.report.cells import build_cells
 from harness.report.latex import as_latex, escape
-from harness.report.page.from_results import from_results
-from harness.report.page.from_store import from_store
+from harness.report.model import Cell, Report
+from harness.report.page.contents import from_results, from_store
 from harness.report.page.page import as_html
-from harness.report.publish import publish, read_published, restored
+from harness.report.publish import publish, read_published
 from harness.report.render import CSV_HEAD, as_csv, as_json, as_markdown, as_text
-from harness.report.report import Report, assemble
 from harness.report.view import column_blocks, facts, summary_block
 from harness.report.view_details import detail_blocks
 from harness.runtime import Store
@@ -56,7 +56,7 @@ def runs(store: Store) -> TableRuns:
 
 @pytest.fixture
 def report(runs: TableRuns, store: Store) -> Report:
-    return assemble(runs, build_cells(runs, store), store)
+    return build_report(runs, store)
 
 
 def figures(report: Report) -> dict[tuple[str, str], list[str]]:
@@ -161,7 +161,7 @@ def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path:
             scores = {"p0": 50.0 + seed, "p1": 52.0}
             if store.status(judge_of(runs, run_id, seed, "ah_wr").fingerprint) != "done":
                 write_scores(store, runs, run_id, seed, ah_wr=scores, mt_avg=scores)
-        publish(runs, build_cells(runs, store), store, results)
+        publish(runs, store, results)
     pages = {
         "store": from_store(tables, profile, lambda _: (0, 1), store, results),
         "results": from_results(tables, profile, results),
@@ -170,12 +170,12 @@ def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path:
     assert cards["store"].keys() == cards["results"].keys()
     for runs in planned:
         cells = build_cells(runs, store)
-        report = assemble(runs, cells, store)
+        report = build_report(runs, store, cells=cells)
         records = {record.name: record for record in table_records(runs, cells, store, {}, UNKNOWN)}
         lines = csv.DictReader(io.StringIO(as_csv([report])))
         texts = [dict(facts(report)), facts_of_markdown(as_markdown(report))]
         folder = results / "micro" / runs.table.id
-        published = read_published(folder).cells
+        published = read_published(folder).report.cells
         for cell, line, said, kept in zip(cells, lines, json.loads(as_json(cells)), published,
                                           strict=True):  # fmt: skip
             expected = MADE_BY[cell.row]
@@ -183,7 +183,7 @@ def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path:
             assert (made_by(said["reward_models"]), made_by(said["creators"])) == expected
             assert (listed(line["reward_models"]), listed(line["creators"])) == expected
             assert said["judge"] == line["judge"] == judge
-            assert kept == Cell.from_json(said)
+            assert kept == Cell.model_validate(said)
             for found in cards.values():
                 card = found[f"c-{cell.table}-{cell.row}-{cell.column}"]
                 assert (listed(card["reward model"]), listed(card["creator"])) == expected
@@ -243,14 +243,14 @@ def test_mlflow_gets_the_numbers_of_the_cells(
 def test_what_is_published_is_the_same_report_again(
     report: Report, runs: TableRuns, store: Store, tmp_path: Path
 ) -> None:
-    folder = publish(runs, list(report.cells), store, tmp_path / "results")
-    again = restored(read_published(folder), runs.table, runs.profile)
+    folder = publish(runs, store, tmp_path / "results")
+    again = read_published(folder).report.beside(runs.table, runs.profile)
     assert figures(again) == figures(report)
     assert facts(again) == facts(report)
     assert summary_block(again) == summary_block(report)
     assert detail_blocks(again) == detail_blocks(report)
     assert again.assumptions == report.assumptions
-    assert again.cells == tuple(Cell.from_json(cell.as_json()) for cell in report.cells)
+    assert again.cells == tuple(Cell.model_validate(cell.as_json()) for cell in report.cells)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_the_latex_document_compiles(report: Report, tmp_path: Path) -> None:
     )
     planned = toy_runs(table=table)
     store = Store(tmp_path / "store")
-    hostile = assemble(planned, build_cells(planned, store), store)
+    hostile = build_report(planned, store)
     (tmp_path / "report.tex").write_text(as_latex([report, hostile]), encoding="utf-8")
     command = [compiler, "-interaction=nonstopmode", "-halt-on-error", "report.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

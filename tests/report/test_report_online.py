@@ -14,10 +14,9 @@ from toy_tables import PROVENANCE, toy_runs, write_parquet
 
 from harness.registry.recipe import Online
 from harness.report.assumptions import online_settings
-from harness.report.cells import build_cells
+from harness.report.build import build_report
 from harness.report.curves import WINDOW, curves_of, draw_curves
-from harness.report.online import online_costs
-from harness.report.report import assemble
+from harness.report.rows import online_costs
 from harness.report.view_details import detail_blocks
 from harness.runtime import Stage, Store
 from harness.runtime.stage import ProgressWriter
@@ -138,7 +137,7 @@ def test_an_online_table_has_a_block_of_costs_and_none_of_an_offline_creator(
 ) -> None:
     runs = planned()
     write_run(store, runs, "eva-2x")
-    report = assemble(runs, build_cells(runs, store), store)
+    report = build_report(runs, store)
     titles = [block.title for block in detail_blocks(report)]
     assert titles == ["Training prompts", "Online training"]
     rows = {row[0]: row[1:] for row in detail_blocks(report)[-1].rows}

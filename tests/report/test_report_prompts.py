@@ -15,13 +15,13 @@ from toy_tables import ToyWorld, by_place, scores_file, write_parquet
 from harness.errors import HarnessError
 from harness.registry.load import load_tables
 from harness.registry.profile import load_profiles
+from harness.report.build import build_report
 from harness.report.cells import build_cells
 from harness.report.claims import judge_published, judge_runs
-from harness.report.distances import prompt_distances
 from harness.report.error_rates import Counts, simulated_nulls
+from harness.report.model import Report, Verdict
 from harness.report.publish import publish, read_published
-from harness.report.report import Report, assemble
-from harness.report.verdicts import Verdict
+from harness.report.rows import prompt_distances
 from harness.report.verify import verify
 from harness.report.view import column_blocks, facts
 from harness.report.view_details import distance_block
@@ -80,7 +80,7 @@ def filled(store: Store, seeds: tuple[int, ...] = (0, 1, 2), quality: float = 6.
 @pytest.fixture
 def results(store: Store, tmp_path: Path) -> Path:
     runs = filled(store)
-    publish(runs, build_cells(runs, store), store, tmp_path / "results")
+    publish(runs, store, tmp_path / "results")
     return tmp_path / "results"
 
 
@@ -150,15 +150,16 @@ def test_a_trend_of_prompts_is_judged_step_by_step_and_says_what_is_by_construct
 
 
 def test_by_construction_marks_what_is_supported_and_nothing_else() -> None:
-    known = Verdict("x", "t", "s", "supported", "paper", primary=True, by_construction="so made")
+    said = {"id": "x", "table": "t", "statement": "s", "primary": True, "by_construction": "so"}
+    known = Verdict(**said, verdict="supported", scale="paper")
     assert known.text == "supported (by construction)"
-    other = Verdict("x", "t", "s", "undecided", "toy", primary=True, by_construction="so made")
+    other = Verdict(**said, verdict="undecided", scale="toy")
     assert other.text == "undecided (toy)"
 
 
 def report_of(store: Store, seeds: tuple[int, ...]) -> Report:
     runs = filled(store, seeds)
-    return assemble(runs, build_cells(runs, store), store)
+    return build_report(runs, store)
 
 
 def test_the_report_says_how_prompts_are_compared_and_what_is_by_construction(
@@ -189,7 +190,7 @@ def test_prompts_are_placed_against_the_seed_prompts_alone(store: Store) -> None
     assert found["seed"].to_seed == 0.0
     assert (found["eva-iter-2"].to_seed or 0.0) > 0.1
     assert found["seed"].to_benchmarks == {}
-    block = distance_block(assemble(runs, build_cells(runs, store), store))
+    block = distance_block(build_report(runs, store))
     assert block.head == ("row", "seed\nprompts")
 
 

@@ -17,7 +17,7 @@ from harness.registry.load import load_tables
 from harness.registry.profile import load_profiles
 from harness.report.error_rates import one_recipe_twice
 from harness.report.findings import as_findings
-from harness.report.page.from_results import from_results
+from harness.report.page.contents import from_results
 from harness.report.publication import read_index
 from harness.report.publish import check, published_folders, read_published
 
@@ -81,7 +81,7 @@ def test_every_damaged_byte_of_the_scores_own_description_is_an_error(tmp_path: 
 
 
 def test_every_published_table_is_on_the_page_with_a_trace_of_each_run() -> None:
-    from harness.report.page.from_results import from_results
+    from harness.report.page.contents import from_results
     from harness.report.page.page import as_html
 
     profile = load_profiles()["micro"]
@@ -108,7 +108,7 @@ def test_one_recipe_under_two_names_is_dealt_from_every_published_table() -> Non
     """Measures of reward models, which a study publishes beside its scores, are none of them."""
     for folder in FOLDERS:
         published = read_published(folder)
-        seeds = published.report["seeds"]
+        seeds = published.report.seeds
         dealt = one_recipe_twice(published.measured, seeds, deals=1, root=0)
         assert bool(dealt) == (len(seeds) >= 4)
 

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator, ValidationError
+from jsonschema import Draft202012Validator
+from pydantic import ValidationError
 from toy_tables import DECLARATION, judge_of, toy_runs, write_all, write_prompts, write_scores
 
 from harness.evaluation.calibration_record import Calibration, expected_judge, record_path
 from harness.report import view
-from harness.report.cells import build_cells
-from harness.report.render import as_json, as_markdown, as_text, escape, schema
-from harness.report.report import Report, assemble
+from harness.report.build import build_report
+from harness.report.model import Report
+from harness.report.render import as_json, as_markdown, as_text, escape
 from harness.report.view import blocks, column_blocks, facts, signed, summary_block
 from harness.report.view_details import creation_block, distance_block
 from harness.runtime import Store
@@ -34,7 +35,7 @@ def full(store: Store, scale: str = "toy") -> Report:
 
 
 def report_of(runs: TableRuns, store: Store) -> Report:
-    return assemble(runs, build_cells(runs, store), store)
+    return build_report(runs, store)
 
 
 def test_no_place_is_blank_and_no_missing_number_is_zero(store: Store) -> None:
@@ -284,29 +285,41 @@ def test_signs_are_kept() -> None:
     assert [signed(x, 1) for x in (-0.04, 0.0, -0.0, 2.0)] == ["-0.0", "+0.0", "+0.0", "+2.0"]
 
 
-def test_json_output_obeys_its_schema_and_the_schema_can_fail(store: Store) -> None:
-    check = Draft202012Validator(schema())
+def test_the_json_form_obeys_the_schema_of_the_model_and_comes_back(store: Store) -> None:
+    check = Draft202012Validator(Report.model_json_schema(mode="serialization"))
     for report in (report_of(toy_runs(), store), full(store)):
-        cells = json.loads(as_json(report.cells))
-        assert len(cells) == 12
-        check.validate(cells)
-    for change in (
+        data = json.loads(json.dumps(report.as_json()))
+        assert data["cells"] == json.loads(as_json(report.cells))
+        assert len(data["cells"]) == 12
+        check.validate(data)
+        assert Report.model_validate(data).as_json() == data
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
         {"mean": None},
         {"state": "partial"},
         {"state": "fine"},
         {"baseline_row": None},
         {"extra": 1},
         {"runs": ["dpo-h1"]},
-    ):
-        broken = [cells[3] | {"baseline_row": "base", "gain": 1.0} | change]
-        with pytest.raises(ValidationError):
-            check.validate(broken)
+    ],
+)
+def test_a_cell_that_contradicts_itself_is_no_report(store: Store, change: dict[str, Any]) -> None:
+    data = full(store).as_json()
+    known = {"baseline_row": "base", "gain": 1.0, "gain_ci_low": 0.5, "gain_ci_high": 1.5}
+    data["cells"] = [data["cells"][3] | known]
+    Report.model_validate(data)
+    data["cells"] = [data["cells"][0] | change]
+    with pytest.raises(ValidationError):
+        Report.model_validate(data)
 
 
 def test_importing_the_report_imports_nothing_slow() -> None:
     code = """
 import sys
-import harness.report.asked, harness.report.cells, harness.report.render, harness.report.report
+import harness.report.asked, harness.report.cells, harness.report.render, harness.report.build
 slow = {"torch", "transformers", "trl", "mlflow", "pandas", "datasets"}
 slow |= {"scipy", "pyarrow", "rich", "jinja2"}
 print(sorted(slow & set(sys.modules)))

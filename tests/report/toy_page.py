@@ -10,17 +10,16 @@ from typing import Any
 from toy_tables import PROVENANCE, judge_of, write_parquet, write_prompts
 
 from harness.registry.deviations import deviations
+from harness.report.build import build_report, with_all_rows
 from harness.report.cells import build_cells
-from harness.report.costs import Costs
-from harness.report.creation import creator_stages
-from harness.report.page.answers import judged_answers
-from harness.report.page.contents import Contents, Section, with_all_rows
-from harness.report.page.examples import offline_lineages
+from harness.report.error_rates import ErrorRates
+from harness.report.model import Verdict
+from harness.report.page.contents import Contents, Section
+from harness.report.page.examples import judged_answers, offline_lineages
 from harness.report.page.provenance import Traces, trace_store
-from harness.report.report import assemble
+from harness.report.rows import Costs, creator_stages
 from harness.report.scores import read_scores
-from harness.report.verdicts import Evidence, Verdict, judge
-from harness.report.view import failures
+from harness.report.verdicts import Evidence, judge
 from harness.runtime import Stage, Store
 from harness.trainer.runs import TableRuns
 
@@ -32,13 +31,13 @@ def contents_of(
     runs: TableRuns,
     store: Store,
     *,
-    rates: Mapping[str, Any] | None = None,
+    rates: ErrorRates | None = None,
     verdicts: Sequence[Verdict] | None = None,
 ) -> Contents:
     """Return what the page says of the toy table."""
     measured = read_scores(runs, store)
     cells = build_cells(runs, store, measured)
-    report = assemble(runs, cells, store)
+    report = build_report(runs, store, cells=cells, costs=Costs(store))
     traces: Traces = {}
     trace_store(runs, store, traces)
     judged = judge(Evidence.of(runs.table, cells, measured)) if verdicts is None else verdicts
@@ -46,9 +45,7 @@ def contents_of(
         report=with_all_rows(report),
         verdicts=tuple(judged),
         absent={},
-        costs=tuple(Costs(store).of(runs)),
         pictures=(),
-        failures=tuple(failures(report)),
     )
     return Contents(
         profile=runs.profile,

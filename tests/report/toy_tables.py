@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from harness.registry.profile import load_profiles
 from harness.registry.schema import Table
-from harness.report.cells import Cell
+from harness.report.model import Cell
 from harness.report.origin import behind
 from harness.runtime import Json, Provenance, Stage, Store
 from harness.trainer.plan import Planner, Run

@@ -15,7 +15,7 @@ from mlflow import MlflowClient
 
 from harness.registry.load import load_tables
 from harness.registry.profile import load_profiles
-from harness.report.cells import Cell
+from harness.report.model import Cell
 from harness.runtime import Json, Plan, Provenance, Stage, Store
 from harness.runtime.stage import ProgressWriter
 from harness.tracking.connection import default_uri

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from harness.report.cells import State
+from harness.report.model import State
 from harness.strict import Strict
 
 Quantity = Literal["gain", "mean", "share", "level", "reward", "rank correlation", "count"]

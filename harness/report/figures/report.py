@@ -20,7 +20,8 @@ from harness.report.figures import numbers
 from harness.report.figures.points import Point
 from harness.report.figures.prompts import RewardData, ShareData
 from harness.report.figures.scores import ScoreData, score_points
-from harness.report.origin import Origin, origin_of
+from harness.report.model import Origin
+from harness.report.origin import origin_of
 from harness.report.publication import dumps
 from harness.report.render import WIDEST, block_lines, names_and_texts, template
 from harness.report.view import APPLIES_NOT, Block, plain, signed, state_words

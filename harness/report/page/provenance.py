@@ -109,24 +109,24 @@ def trace_published(published: Published, profile: Profile, traces: Traces) -> N
     those that all its tables have.
     """
     report = published.report
-    origin = report["origin"]
-    rows = {row["id"]: row["runs"].values() for row in report["rows"]}
-    _serve(report["table"], rows, report["profile"], traces)
+    origin = report.origin
+    rows = {row.id: row.runs.values() for row in report.rows}
+    _serve(report.table_id, rows, report.profile_id, traces)
     stages = json.loads((published.folder / DIGESTS).read_text(encoding="utf-8"))["stages"]
     of_runs = {name: found for name, found in stages.items() if name != OF_STUDY}
     for name, fingerprints in of_runs.items():
         run_id, _, seed = name.split("/")
         trace, number = traces[run_id], int(seed.removeprefix("seed"))
-        trace.policies = _joined(trace.policies, origin["policies"])
+        trace.policies = _joined(trace.policies, origin.policies)
         known = trace.seeds.get(number)
         short = {what: fingerprint[:SHORT] for what, fingerprint in fingerprints.items()}
-        commits = tuple(c for c in origin["commits"] if known is None or c in known.commits)
+        commits = tuple(c for c in origin.commits if known is None or c in known.commits)
         both = short if known is None else {**known.stages, **short}
         trace.seeds[number] = SeedTrace(number, both, commits)
-    for cell in published.cells:
-        trace = traces[published.run_of(cell.row, cell.column)]
+    for cell in report.cells:
+        trace = traces[report.run_of(cell.row, cell.column)]
         trace.reward_models, trace.creators = cell.reward_models, cell.creators
-        benchmark = benchmark_of(profile, published.score_of(cell.column))
+        benchmark = benchmark_of(profile, report.score_of(cell.column))
         if benchmark is not None and cell.judge is not None:
             trace.judges = {**trace.judges, benchmark: cell.judge}
 

@@ -1,0 +1,248 @@
+"""A report built: from what a store holds of a table, or with rows of which there is nothing.
+
+A column's summary says whether gains point the way the paper's do and whether rows order alike.
+Outside the `paper` scale this is all that is compared, because the values themselves are on
+different scales. It is about the whole column or it is nothing: while any row that the paper
+prints lacks its numbers, there is a count and no result. From one seed there is none either: it
+says nothing about the recipes. Rows are ordered without those that others are measured against. A
+baseline lies apart from rows that all build on it, for us as in the paper; counted among them it
+makes any order look like the paper's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from harness.evaluation.calibration_record import states as calibration_states
+from harness.project import calibrations_dir
+from harness.registry.profile import Profile, benchmark_of
+from harness.registry.schema import Column, Row, Table
+from harness.report.assumptions import assumptions_of
+from harness.report.cells import build_cells, declared_cell
+from harness.report.curves import curves_of
+from harness.report.model import (
+    Cell,
+    Origin,
+    Report,
+    ReportColumn,
+    ReportRow,
+    State,
+    Summary,
+)
+from harness.report.origin import origin_of
+from harness.report.reward_study import study_of
+from harness.report.rows import Costs, creations, online_costs, prompt_distances
+from harness.report.scores import Measured, read_scores, scores_of
+from harness.report.view import plain, state_words
+from harness.runtime import Store
+
+if TYPE_CHECKING:
+    from harness.statistics import Scores
+    from harness.trainer.runs import TableRuns
+
+ScoresBehind = Callable[[Cell], "Scores | None"]
+"""Returns the scores behind a cell, None where it has no numbers."""
+
+
+def build_report(
+    table_runs: TableRuns,
+    store: Store,
+    *,
+    cells: Sequence[Cell] | None = None,
+    measured: Measured | None = None,
+    costs: Costs | None = None,
+) -> Report:
+    """Return the report of a table.
+
+    Args:
+        table_runs: The runs behind the table.
+        store: The store with what is done.
+        cells: Its cells (`harness.report.cells.build_cells`), where they are built already.
+        measured: The per-prompt scores behind the cells, where they are read already.
+        costs: What reads the costs of rows; without it the report has none, because they take a
+            look at every stage.
+
+    Raises:
+        StoreError: A stored file is not what was written.
+    """
+    table, profile = table_runs.table, table_runs.profile
+    read = [benchmark_of(profile, column.reads) for column in table.columns]
+    calibrated = calibration_states(profile, calibrations_dir())
+    known = read_scores(table_runs, store) if measured is None else measured
+    cells = build_cells(table_runs, store, known) if cells is None else cells
+
+    def behind(cell: Cell) -> Scores | None:
+        column = table.column(cell.column)
+        run = table.row(cell.row).run_id(column)
+        return scores_of(known, run, cell.seeds, column.reads)
+
+    report = Report(
+        **_declared(table, profile, table_runs.seeds, table_runs.rows),
+        cells=tuple(cells),
+        summary=tuple(summarise(cells, behind)),
+        distances=tuple(prompt_distances(table_runs, store)),
+        creation=tuple(creations(table_runs, store)),
+        online=tuple(online_costs(table_runs, store)),
+        costs=None if costs is None else tuple(costs.of(table_runs)),
+        study=study_of(table_runs, store),
+        failures=tuple(_failures(cells)),
+        origin=origin_of(table_runs, store, dict.fromkeys(name for name in read if name)),
+        assumptions=tuple(assumptions_of(table_runs)),
+    )
+    return report.beside(
+        table,
+        profile,
+        curves_of(table_runs, store),
+        {name: found for name, found in calibrated.items() if name in read},
+    )
+
+
+def without_runs(table: Table, profile: Profile, seeds: Sequence[int]) -> Report:
+    """Return the report of a table of which nothing can be said but what the paper prints."""
+    read = dict.fromkeys(benchmark_of(profile, column.reads) for column in table.columns)
+    judges = {name: profile.benchmarks[name].judge for name in read if name is not None}
+    empty = Report(
+        **_declared(table, profile, seeds, ()),
+        cells=(),
+        summary=(),
+        origin=Origin(judges=judges),
+    )
+    return with_all_rows(empty.beside(table, profile))
+
+
+def with_all_rows(report: Report) -> Report:
+    """Return a report that has the rows of its table that were left out as well, without numbers.
+
+    What is said of whole columns is then about all of them.
+    """
+    table, profile = report.table, report.profile
+    known = {(cell.row, cell.column): cell for cell in report.cells}
+    said = {summary.column: summary for summary in report.summary}
+    cells = [
+        known.get((row.id, column.id)) or _empty(report, row, column)
+        for row in table.rows
+        for column in table.columns
+    ]
+    # A row that was left out changes nothing where the paper prints no value of it; where it does,
+    # its column lacks a number, and then there is only a count.
+    summary = tuple(
+        said[of_all.column]
+        if of_all.column in said and of_all.rows == said[of_all.column].rows
+        else of_all
+        for of_all in compared_signs(cells)
+    )
+    rows = _declared(table, profile, report.seeds, table.rows)["rows"]
+    return report.model_copy(update={"rows": rows, "cells": tuple(cells), "summary": summary})
+
+
+def _declared(
+    table: Table, profile: Profile, seeds: Sequence[int], rows: Iterable[Row]
+) -> dict[str, Any]:
+    """Return the fields of a report that say what was asked for."""
+    return {
+        "table": table.id,
+        "profile": profile.name,
+        "scale": profile.scale,
+        "seeds": tuple(seeds),
+        "columns": tuple(
+            ReportColumn(
+                id=column.id,
+                score=column.reads,
+                unit=column.unit,
+                direction=column.direction,
+                by_construction=profile.by_construction(column.reads),
+            )
+            for column in table.columns
+        ),
+        "rows": tuple(
+            ReportRow(
+                id=row.id,
+                label=row.label,
+                baseline=row.baseline,
+                runs={column.id: row.run_id(column) for column in table.columns},
+            )
+            for row in rows
+        ),
+        "notes": tuple(plain(note) for note in table.notes),
+    }
+
+
+def _empty(report: Report, row: Row, column: Column) -> Cell:
+    """Return a cell of which only the paper's side is known."""
+    available = benchmark_of(report.profile, column.reads) is not None
+    state: State = "not_run" if available else "not_available"
+    return declared_cell(report.table, report.profile, report.seeds, row, column, state=state)
+
+
+def _failures(cells: Iterable[Cell]) -> list[str]:
+    """Return why cells failed or are not available, each reason once with the rows it stops."""
+    stopped: dict[tuple[State, str], dict[str, None]] = {}
+    for cell in cells:
+        if cell.reason is not None:
+            stopped.setdefault((cell.state, cell.reason), {})[cell.row] = None
+    return [
+        plain(f"{state_words(name, 0, 0)}: {', '.join(rows)}: {reason}")
+        for (name, reason), rows in stopped.items()
+    ]
+
+
+def summarise(cells: Sequence[Cell], scores: ScoresBehind) -> list[Summary]:
+    """Return the summary of each column, in the order of the cells.
+
+    Args:
+        cells: Whole columns.
+        scores: The scores behind the cells.
+    """
+    from harness.statistics.rank_correlation import rank_agreement
+
+    found = []
+    for summary, own in zip(compared_signs(cells), _columns(cells), strict=True):
+        if summary.signs is None:
+            found.append(summary)
+            continue
+        baselines = {cell.baseline_row for cell in own}
+        ranked = [
+            (behind, cell.paper)
+            for cell in own
+            if cell.row not in baselines and cell.paper is not None
+            if (behind := scores(cell)) is not None
+        ]
+        rank = rank_agreement([ours for ours, _ in ranked], [paper for _, paper in ranked])
+        more: dict[str, Any] = {"ranked": len(ranked)}
+        if rank is not None:
+            more |= {"spearman": rank.rho, "spearman_low": rank.low, "spearman_high": rank.high}
+        found.append(summary.model_copy(update=more))
+    return found
+
+
+def compared_signs(cells: Sequence[Cell]) -> list[Summary]:
+    """Return of each column's summary what follows from the cells alone: all but the order."""
+    return [_signs(own) for own in _columns(cells)]
+
+
+def _columns(cells: Sequence[Cell]) -> list[list[Cell]]:
+    columns = dict.fromkeys(cell.column for cell in cells)
+    return [[cell for cell in cells if cell.column == column] for column in columns]
+
+
+def _signs(cells: Sequence[Cell]) -> Summary:
+    printed = [cell for cell in cells if cell.paper is not None]
+    done = [cell for cell in printed if cell.mean is not None]
+    known = {
+        "column": cells[0].column,
+        "scale": cells[0].scale,
+        "rows": len(printed),
+        "done": len(done),
+    }
+    if not printed or len(done) < len(printed) or len(cells[0].seeds) == 1:
+        return Summary(**known)
+    from harness.statistics import sign_agreement
+
+    gains = [
+        (cell.gain, cell.paper_gain)
+        for cell in printed
+        if cell.gain is not None and cell.paper_gain is not None
+    ]
+    signs = sign_agreement([ours for ours, _ in gains], [paper for _, paper in gains])
+    return Summary(**known, signs_agree=signs.agree, signs=signs.total)

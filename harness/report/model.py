@@ -1,0 +1,565 @@
+"""One report: all that is said of a table at one profile.
+
+`Report` is what is built from a store (`harness.report.build`), `report.json` of a published table,
+what is read back from it, and what every way of writing takes; `Report.model_json_schema` is its
+schema. A published report holds ids of what is declared; `Report.table` and `Report.profile` are
+the declarations themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
+
+from pydantic import ConfigDict, Field, PrivateAttr, field_validator
+
+from harness.errors import HarnessError
+from harness.registry.schema import Id
+from harness.strict import Strict
+
+if TYPE_CHECKING:
+    from harness.evaluation.calibration_record import Calibration
+    from harness.registry.profile import Profile
+    from harness.registry.schema import Column, Table
+    from harness.report.curves import Series
+
+Scale = Literal["toy", "reduced", "paper"]
+State = Literal["ok", "partial", "not_run", "failed", "not_available"]
+STATES: tuple[State, ...] = get_args(State)
+
+VerdictWord = Literal["supported", "contradicted", "undecided", "not_run", "not_testable"]
+
+Count = Annotated[int, Field(ge=0)]
+
+JudgedRun = Annotated[str, Field(pattern=r"^[a-z0-9_.+-]+/[a-z0-9_.+-]+/seed[0-9]+@[0-9a-f]{12}$")]
+
+_NUMBERS = ("mean", "ci_low", "ci_high")
+_GAINS = ("gain", "gain_ci_low", "gain_ci_high")
+
+
+class Part(Strict):
+    """A part of a report, immutable; its fields are its JSON form."""
+
+    model_config = ConfigDict(
+        serialize_by_alias=True,
+        validate_by_name=True,
+        validate_by_alias=True,
+        json_schema_serialization_defaults_required=True,
+    )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the part as JSON data."""
+        return self.model_dump(mode="json")
+
+
+class Cell(Part):
+    """One row in one column. It is whole or it has no number, and a state instead."""
+
+    table: str
+    """Id of the table."""
+    row: str
+    """Id of the row."""
+    column: str
+    """Id of the column."""
+    profile: str
+    """Name of the profile."""
+    scale: Scale
+    """The profile's scale; only at `paper` may ours and the paper's be subtracted."""
+    seeds: tuple[Count, ...]
+    """Root seeds asked for."""
+    mean: float | None = None
+    """Mean over seeds and prompts, in the column's unit."""
+    ci_low: float | None = None
+    """Lower end of its 95% interval; over prompts only with one seed."""
+    ci_high: float | None = None
+    """Upper end."""
+    baseline_row: str | None = None
+    """Row that the gain is over; null on a baseline row."""
+    gain: float | None = None
+    """Mean less the baseline row's, paired by seed and prompt; by seed where prompts are scored."""
+    gain_ci_low: float | None = None
+    """Lower end of its 95% interval."""
+    gain_ci_high: float | None = None
+    """Upper end."""
+    paper: float | None = None
+    """The paper's value; null where it prints none."""
+    paper_printed: str | None = None
+    """The same as printed, so `8.90` keeps its zero."""
+    paper_gain: float | None = None
+    """Printed value less the baseline row's printed value."""
+    state: State
+    """Whether there are numbers, and why not."""
+    runs: tuple[JudgedRun, ...] = ()
+    """The judged runs behind the cell, in order of their seeds, each as
+    `<run id>/<profile>/seed<seed>@<fingerprint>` with the first 12 digits of the fingerprint of the
+    judge's stage."""
+    judge: str | None = None
+    """What judges it; null where the profile has no benchmark that yields the column."""
+    reward_models: tuple[str, ...] = ()
+    """The reward models that its runs annotate with."""
+    creators: tuple[str, ...] = ()
+    """What evolves the prompts of its runs; empty where nothing does."""
+    reason: str | None = Field(default=None, exclude=True)
+    """Why a cell failed or is not available, where a stage says so; not part of the JSON form."""
+
+
+Cells = list[Cell]
+"""What `harness report TABLE --json` prints."""
+
+
+class ReportColumn(Part):
+    """A column, and the score in `scores.parquet` that it reads."""
+
+    id: Id
+    score: Id
+    unit: str
+    direction: Literal["higher", "lower", "none"]
+    by_construction: str | None = None
+    """Why the column must come out as the paper says; null where it need not."""
+
+
+class ReportRow(Part):
+    """A row, and the runs behind it."""
+
+    id: Id
+    label: str
+    baseline: Id | None
+    runs: Mapping[str, str]
+    """The run behind each column."""
+
+
+class Summary(Part):
+    """A column beside the paper's."""
+
+    column: str
+    """Id of the column."""
+    scale: Scale
+    """The profile's scale, which says how much may be concluded."""
+    rows: Count
+    """Rows that are asked for and that the paper prints a value of."""
+    done: Count
+    """Those of them that have all their numbers."""
+    signs_agree: Count | None = None
+    """Gains with the sign of the paper's gain; null while a row is missing, and with one seed."""
+    signs: Count | None = None
+    """Gains compared: those where the paper's is not zero; null as `signs_agree`."""
+    ranked: Count | None = None
+    """Those of the rows that are no other row's baseline; null as `signs_agree`."""
+    spearman: float | None = None
+    """Spearman's rank correlation of ours with the paper's over the ranked rows; null as
+    `signs_agree`, with fewer than four rows, or where one side is constant."""
+    spearman_low: float | None = None
+    """Lower end of its 95% interval over seeds and prompts."""
+    spearman_high: float | None = None
+    """Upper end."""
+
+
+class OfRow(Part):
+    """What is said of one run of a row beside its cells; numbers are means over seeds.
+
+    A number is null while the row is not whole, and where a stage does not record it.
+    """
+
+    row: str
+    """Id of the row."""
+    run: str
+    """Id of the run; a row whose columns change the recipe has several."""
+    state: State
+    """As a cell's; `not_available` where the run has nothing of the kind."""
+    done: Count
+    """Seeds whose stages are all there."""
+
+
+class PromptDistance(OfRow):
+    """Where the training prompts of a run lie; `not_available` where nothing is trained."""
+
+    to_seed: float | None = None
+    """Mean distance to the human prompts of the first iteration, from 0 to 1."""
+    to_benchmarks: Mapping[str, float | None]
+    """Mean distance to each pairwise benchmark's prompts; null while nobody has answered it."""
+
+
+class Creation(OfRow):
+    """What the creator did in the last iteration of an offline run.
+
+    `not_available` where the last iteration has no creator. A number is null as well where the run
+    has no such stage.
+    """
+
+    evolves: bool
+    """Whether selected prompts are evolved, rather than trained on as they are."""
+    without_weight: float | None = None
+    """Share of the selected prompts that had no weight, from 0 to 1."""
+    without_spread: float | None = None
+    """Share of the prompts selected from whose answers got equal rewards."""
+    evolved_without_spread: float | None = None
+    """The same share of the evolved prompts."""
+    calls: float | None = None
+    """Calls of the creator."""
+    unusable: float | None = None
+    """Share of the calls whose rewrite was unusable."""
+    dropped: float | None = None
+    """Children given up after all retries."""
+    filled: float | None = None
+    """Original pairs in the training mix in place of evolved ones that were lacking."""
+
+
+class OnlineCost(OfRow):
+    """What one online run cost, and what it was trained on."""
+
+    rollouts: float | None = None
+    """Rollouts, those of rewrites included."""
+    tokens: float | None = None
+    """Tokens generated for them."""
+    gradient_steps: float | None = None
+    """Optimiser steps."""
+    creator_calls: float | None = None
+    """Calls of the creator."""
+    dropped: float | None = None
+    """Share of the rewrites asked for that were given up after all retries; null where nothing
+    evolves."""
+    evolved_share: float | None = None
+    """Share of the prompts trained on that were evolved."""
+    buffer: float | None = None
+    """Prompts left in the buffer at the end."""
+
+
+class RowCost(OfRow):
+    """What one run cost, as if it had been computed alone; `not_available` where nothing trains."""
+
+    seconds: float | None = None
+    """Time of all stages behind the policy."""
+    judging_seconds: float | None = None
+    """Time of answering the benchmarks and judging the answers; null while any is missing."""
+    rollouts: float | None = None
+    """Answers to training prompts."""
+    tokens: float | None = None
+    """Tokens generated for them, ends of turns included."""
+    gradient_steps: float | None = None
+    """Optimiser steps."""
+    creator_calls: float | None = None
+    """Calls of the creator."""
+
+
+WithInterval = tuple[float, float, float]
+"""A mean, and the lower and the upper end of its 95% interval."""
+
+
+class StudiedModel(Part):
+    """One reward model of a study."""
+
+    row: str
+    """Id of the row whose policy was trained on it."""
+    model: str
+    """Its role."""
+    run: str
+    """Id of the row's run."""
+    baseline: str
+    """Id of the run that the gain is over."""
+    state: State
+    """As a cell's."""
+    done: Count
+    """Seeds whose gain and best of n are there."""
+    measures: Mapping[str, WithInterval] | None = None
+    """Accuracy, best of n and gain, each with the ends of its 95% interval; null while any is
+    missing. The interval of the accuracy is over held-out pairs, those of the others are over seeds
+    and prompts. The gain is in the unit of the study's column."""
+
+
+class Correlation(Part):
+    """A rank correlation (`harness.statistics.rank_correlation`)."""
+
+    things: Count
+    """Number of things ranked."""
+    rho: float
+    """Spearman's correlation."""
+    low: float
+    """Lower end of its 95% interval over seeds and prompts."""
+    high: float
+    """Upper end."""
+    things_low: float
+    """Lower end of its 95% interval over the things."""
+    things_high: float
+    """Upper end."""
+    p_value: float
+    """Two-sided p-value of the permutation test."""
+
+
+class Agreement(Part):
+    """How alike two measures rank the reward models."""
+
+    first: str
+    """One of the measures."""
+    second: str
+    """Another one."""
+    found: Correlation | None = None
+    """Their rank correlation; null where there is none."""
+
+
+class Study(Part):
+    """What a study of reward models found."""
+
+    column: str
+    """The column whose gains are ranked."""
+    score: str
+    """The per-prompt score it reads."""
+    n: Count
+    """Answers that the best is chosen from."""
+    seeds: tuple[Count, ...]
+    """Root seeds asked for."""
+    models: tuple[StudiedModel, ...]
+    """The reward models, in order of the rows."""
+    agreements: tuple[Agreement, ...]
+    """The rank correlations."""
+    mean_answer: float | None
+    """Mean oracle score of all answers, where a reward model that chooses blindly would come out;
+    null while it is not known."""
+    best_by_oracle: float | None
+    """Mean oracle score of the oracle's own best of n."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether every reward model has its numbers."""
+        return all(model.measures is not None for model in self.models)
+
+
+class Origin(Part):
+    """Where numbers come from; every tuple in order, each item once."""
+
+    policies: tuple[str, ...] = ()
+    """Base policies."""
+    prompts: tuple[str, ...] = ()
+    """Sources of human prompts."""
+    reward_models: tuple[str, ...] = ()
+    """Reward models that annotate; of published ones that have annotated, with whether their
+    weights were ever verified."""
+    creators: tuple[str, ...] = ()
+    """What evolves prompts; empty where nothing evolves."""
+    judges: Mapping[str, str]
+    """Judge of each benchmark that the columns read, by benchmark."""
+    commits: tuple[str, ...] = ()
+    """Commits of the code behind the stages that are done, `(changed)` where the checkout had
+    changes."""
+    libraries: tuple[str, ...] = ()
+    """Versions of Python and the libraries behind them."""
+    processors: tuple[str, ...] = ()
+    """Processors they ran on."""
+    stages: Count = 0
+    """Stages behind the table."""
+    stages_done: Count = 0
+    """Those of them that are done."""
+    finished: str | None = None
+    """When the last of them was finished, ISO 8601 in UTC; null where none is."""
+
+
+class Assumption(Part):
+    """A setting that the numbers rest on."""
+
+    name: str
+    """Its dotted name."""
+    value: str
+    """Its value as text."""
+    group: str
+    """Who sets it: `paper`, `code` (the authors') or `ours`."""
+    source: str
+    """Their words for why."""
+
+
+class Verdict(Part):
+    """A claim of the paper and what our runs say of it."""
+
+    id: str
+    """Id of the claim."""
+    table: str
+    """Id of its table or figure."""
+    statement: str
+    """What the paper says."""
+    verdict: VerdictWord
+    """What our runs say of it."""
+    scale: Scale
+    """Scale of the profile; only at `paper` is a verdict one on the paper."""
+    primary: bool
+    """Whether it is the table's primary claim."""
+    margin: float | None = None
+    """Ours, left minus right in the column's unit; of a claim with several statements, that of the
+    weakest."""
+    ci_low: float | None = None
+    """Lower end of the margin's 95% interval; over prompts only with one seed."""
+    ci_high: float | None = None
+    """Upper end."""
+    p: float | None = None
+    """Two-sided p-value; null with one seed."""
+    p_adjusted: float | None = None
+    """The same after Holm's correction; that of a primary claim is not corrected."""
+    detectable: float | None = None
+    """Smallest margin that these runs would have found with 80% power, at 5% for a primary claim
+    and at 5% over the size of the family for another; of a claim with several statements, that
+    which suffices for each. See `harness.statistics.conjunction` for the formula."""
+    paper_margin: str | tuple[str, ...] | None = None
+    """The paper's margin as printed; of a trend, each step."""
+    paper_within_noise: bool | None = None
+    """Whether that is no larger than the noise of its benchmark."""
+    reason: str | None = None
+    """Why there is no decision, or what the verdict rests on."""
+    by_construction: str | None = None
+    """Why the claim could not have failed here; null where it could."""
+
+    @property
+    def text(self) -> str:
+        """The verdict for people: with the scale outside `paper`, and `by construction`."""
+        word = self.verdict.replace("_", " ")
+        decided = self.verdict in ("supported", "contradicted", "undecided")
+        marks = [self.scale] if decided and self.scale != "paper" else []
+        if self.verdict == "supported" and self.by_construction is not None:
+            marks.append("by construction")
+        return f"{word} ({', '.join(marks)})" if marks else word
+
+
+Verdicts = list[Verdict]
+"""What `harness claims --json` prints."""
+
+
+class Report(Part):
+    """All that is said of a table at one profile."""
+
+    table_id: Id = Field(alias="table")
+    """Id of the table."""
+    profile_id: Id = Field(alias="profile")
+    """Name of the profile."""
+    scale: Scale
+    """The profile's scale."""
+    seeds: tuple[Count, ...]
+    """Root seeds asked for."""
+    columns: tuple[ReportColumn, ...]
+    """The columns, in printed order."""
+    rows: tuple[ReportRow, ...]
+    """The rows asked for, in printed order."""
+    cells: tuple[Cell, ...]
+    """The cells, row by row."""
+    summary: tuple[Summary, ...]
+    """Each column beside the paper's."""
+    distances: tuple[PromptDistance, ...] = ()
+    """Where each row's training prompts lie."""
+    creation: tuple[Creation, ...] = ()
+    """What the creator did behind each row that is trained offline."""
+    online: tuple[OnlineCost, ...] = ()
+    """What each row that is trained online cost."""
+    costs: tuple[RowCost, ...] | None = Field(default=None, exclude_if=lambda costs: costs is None)
+    """What each row cost; absent where it was not counted."""
+    study: Study | None = Field(default=None, exclude_if=lambda study: study is None)
+    """What the table's study of reward models found; absent where it has none."""
+    failures: tuple[str, ...] = ()
+    """Why cells failed or are not available."""
+    origin: Origin
+    """Where the numbers come from."""
+    assumptions: tuple[Assumption, ...] = ()
+    """The settings they rest on."""
+    notes: tuple[str, ...] = ()
+    """The declaration's notes on the table."""
+
+    @field_validator("cells")
+    @classmethod
+    def _whole_or_without_numbers(cls, cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
+        """Refuse a cell that has a number and is not whole, or is whole and has none."""
+        for cell in cells:
+            where = f"`{cell.row}` in `{cell.column}`"
+            numbers = [getattr(cell, name) is not None for name in _NUMBERS]
+            gains = [getattr(cell, name) is not None for name in _GAINS]
+            if not all(numbers) if cell.state == "ok" else any(numbers + gains):
+                raise ValueError(f"{where} is {cell.state} and has not the numbers of such a cell")
+            if cell.baseline_row is None and (any(gains) or cell.paper_gain is not None):
+                raise ValueError(f"{where} has a gain and no baseline row")
+        return cells
+
+    _declared: tuple[Table, Profile] | None = PrivateAttr(default=None)
+    _curves: Mapping[str, Mapping[str, Series]] = PrivateAttr(default_factory=dict)
+    _calibrations: Mapping[str, Calibration | None] = PrivateAttr(default_factory=dict)
+
+    def beside(
+        self,
+        table: Table,
+        profile: Profile,
+        curves: Mapping[str, Mapping[str, Series]] | None = None,
+        calibrations: Mapping[str, Calibration | None] | None = None,
+    ) -> Self:
+        """Return the report with what is no part of its JSON form.
+
+        Args:
+            table: Its table, as declared now.
+            profile: Its profile, as declared now.
+            curves: The learning curves of online runs, by run id and name.
+            calibrations: The last calibration of each real judge that the columns read, by
+                benchmark; None where there is none.
+
+        Raises:
+            HarnessError: The report does not fit the declarations.
+        """
+        if [column.id for column in self.columns] != [column.id for column in table.columns]:
+            raise HarnessError(
+                f"the columns of `{table.id}` have changed since it was published; publish the "
+                "table again"
+            )
+        gone = {row.id for row in self.rows} - {row.id for row in table.rows}
+        if gone:
+            raise HarnessError(
+                f"`{table.id}` has no row `{min(gone)}` any more; publish the table again"
+            )
+        found = self.model_copy()
+        found._declared = table, profile
+        found._curves, found._calibrations = curves or {}, calibrations or {}
+        return found
+
+    @property
+    def table(self) -> Table:
+        """The table, as declared.
+
+        Raises:
+            HarnessError: It is not declared, or was when it had other columns.
+        """
+        return self._declarations[0]
+
+    @property
+    def profile(self) -> Profile:
+        """The profile, as declared.
+
+        Raises:
+            HarnessError: It is not declared.
+        """
+        return self._declarations[1]
+
+    @property
+    def curves(self) -> Mapping[str, Mapping[str, Series]]:
+        """The learning curves of online runs, by run id and name; none where it was read back."""
+        return self._curves
+
+    @property
+    def calibrations(self) -> Mapping[str, Calibration | None]:
+        """The last calibration of each real judge, by benchmark; none where it was read back."""
+        return self._calibrations
+
+    @property
+    def _declarations(self) -> tuple[Table, Profile]:
+        if self._declared is None:
+            from harness.registry import declared
+
+            tables, profiles = declared.all_tables(), declared.all_profiles()
+            if self.table_id not in tables or self.profile_id not in profiles:
+                raise HarnessError(
+                    f"`{self.table_id}` or the profile `{self.profile_id}` is not declared"
+                )
+            found = self.beside(tables[self.table_id], profiles[self.profile_id])
+            self._declared = found._declared
+        assert self._declared is not None
+        return self._declared
+
+    def cell(self, row: ReportRow, column: Column) -> Cell:
+        """Return the cell of a row in a column."""
+        return next(c for c in self.cells if (c.row, c.column) == (row.id, column.id))
+
+    def run_of(self, row: str, column: str) -> str:
+        """Return the run behind a row in a column."""
+        return next(found.runs[column] for found in self.rows if found.id == row)
+
+    def score_of(self, column: str) -> str:
+        """Return the score that a column reads."""
+        return next(found.score for found in self.columns if found.id == column)
