@@ -28,7 +28,7 @@ from harness.report.scores import (
     read_scores,
 )
 from harness.runtime import Stage, Store
-from harness.trainer.rewards import SEED
+from harness.trainer.factory import SEED
 from harness.worlds.protocol import ACCURACY, BEST_OF_N
 
 if TYPE_CHECKING:
