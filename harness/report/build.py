@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.evaluation.calibration_record import states as calibration_states
+from harness.evaluation.calibration import states as calibration_states
 from harness.project import calibrations_dir
 from harness.registry.profile import Profile, benchmark_of
 from harness.registry.schema import Column, Row, Table

@@ -6,13 +6,14 @@ are checkpoints of one continual run are one line, that of the longest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.report.plots import Picture, Target, canvas, plain_frame
 from harness.runtime import Store
 
 if TYPE_CHECKING:
@@ -35,7 +36,13 @@ PANELS: Mapping[str, str] = {
 }
 """The curves that are drawn, and what they show."""
 
+FILE = "curves.svg"
+"""File of the learning curves beside a published report."""
+
 Series = tuple[NDArray[np.int64], NDArray[np.float64]]
+
+Curves = Mapping[str, Mapping[str, Series]]
+"""Steps and values, by run id and name."""
 
 
 def curves_of(table_runs: TableRuns, store: Store) -> dict[str, dict[str, Series]]:
@@ -44,7 +51,7 @@ def curves_of(table_runs: TableRuns, store: Store) -> dict[str, dict[str, Series
     Only runs whose training is there for every seed are among them.
     """
     found: dict[str, dict[str, Series]] = {}
-    for run_id in _longest(table_runs):
+    for run_id in longest(_online(table_runs)):
         runs = [table_runs.runs[run_id, seed] for seed in table_runs.seeds]
         stages = [stage.fingerprint for run in runs for stage in run.training]
         if all(store.status(fingerprint) == "done" for fingerprint in stages):
@@ -52,15 +59,24 @@ def curves_of(table_runs: TableRuns, store: Store) -> dict[str, dict[str, Series
     return found
 
 
-def _longest(table_runs: TableRuns) -> list[str]:
-    """Return the ids of online runs that are no beginning of another."""
-    seed = table_runs.seeds[0]
-    runs = {name: run for (name, s), run in table_runs.runs.items() if s == seed and run.training}
-    online = {name: run for name, run in runs.items() if run.recipe.is_online}
-    begun = {
-        stage.fingerprint for run in online.values() for stage in run.training[:-1]
-    }  # a run's last segment among these is where another goes on
-    return [name for name, run in online.items() if run.training[-1].fingerprint not in begun]
+def longest(trainings: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the ids of runs that are no beginning of another.
+
+    Args:
+        trainings: The fingerprints of each run's training segments, in order.
+    """
+    # A run's last segment among these is where another goes on.
+    begun = {segment for segments in trainings.values() for segment in segments[:-1]}
+    return [name for name, segments in trainings.items() if segments[-1] not in begun]
+
+
+def _online(table_runs: TableRuns) -> dict[str, list[str]]:
+    """Return the fingerprints of the training segments of each online run of the first seed."""
+    return {
+        name: [stage.fingerprint for stage in run.training]
+        for (name, seed), run in table_runs.runs.items()
+        if seed == table_runs.seeds[0] and run.training and run.recipe.is_online
+    }
 
 
 def _points(run: Run, store: Store) -> dict[str, dict[int, float]]:
@@ -90,39 +106,35 @@ def _smooth(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray((total[last] - total[first]) / (last - first))
 
 
-def draw_curves(curves: Mapping[str, Mapping[str, Series]], path: Path) -> None:
-    """Draw curves as an SVG file.
+def picture(runs: Iterable[str], curves: Curves | None = None) -> Picture:
+    """Return learning curves as a picture, which can be drawn where the curves are at hand.
 
     Args:
-        curves: What `curves_of` returned; not empty.
-        path: File to write.
+        runs: Ids of the runs whose curves they are.
+        curves: What `curves_of` returned.
     """
-    import matplotlib
+    alt = f"Learning curves of {', '.join(runs)}, mean over seeds, by step"
+    draw = None if curves is None else functools.partial(draw_curves, curves)
+    return Picture("Learning curves", FILE, alt, draw)
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+
+def draw_curves(curves: Curves, target: Target) -> None:
+    """Draw curves as SVG; there is at least one."""
     from matplotlib.lines import Line2D
 
     names = [name for name in PANELS if any(name in run for run in curves.values())]
     columns = 3
     rows = -(-len(names) // columns)
-    settings: dict[Any, Any] = {
-        "svg.hashsalt": "harness", "font.size": 9, "axes.grid": True, "grid.alpha": 0.3
-    }  # fmt: skip
-    with pyplot.rc_context(settings):
-        figure, axes = pyplot.subplots(
-            rows, columns, figsize=(4 * columns, 2.7 * rows), squeeze=False, layout="constrained"
-        )
-        for place, name in zip(axes.flat, names, strict=False):
+    with canvas(target, "harness", (4 * columns, 2.7 * rows), rows, columns) as (sheet, panels):
+        for place, name in zip(panels.flat, names, strict=False):
+            plain_frame(place, grid="both")
             for number, (run, series) in enumerate(curves.items()):
                 if name in series:
                     place.plot(*series[name], label=run, color=f"C{number}", linewidth=1.3)
-            place.set_title(PANELS[name], fontsize=9)
+            place.set_title(PANELS[name])
             place.set_xlabel("step")
-        for place in axes.flat[len(names) :]:
+        for place in panels.flat[len(names) :]:
             place.set_visible(False)
-        figure.suptitle(f"Mean over seeds, running mean over {WINDOW} steps", fontsize=9)
+        sheet.suptitle(f"Mean over seeds, running mean over {WINDOW} steps", fontsize=9)
         lines = [Line2D([], [], color=f"C{i}", label=run) for i, run in enumerate(curves)]
-        figure.legend(handles=lines, loc="outside lower center", ncols=min(4, len(lines)))
-        figure.savefig(path, format="svg", metadata={"Date": None})
-        pyplot.close(figure)
+        sheet.legend(handles=lines, loc="outside lower center", ncols=min(4, len(lines)))

@@ -71,7 +71,7 @@ def _others(
     pages: Iterable[Path], results_dir: Path, contents: Contents
 ) -> Iterable[tuple[str, str, tuple[str, ...]]]:
     """Yield heading, link and findings of each published page that is no table."""
-    said = {picture.title: picture.findings for picture in contents.pictures}
+    said = {shown.picture.title: shown.picture.findings for shown in contents.pictures}
     for page in pages:
         heading = _HEADING.search(page.read_text(encoding="utf-8"))
         title = page.parent.name if heading is None else heading[1]

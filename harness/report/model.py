@@ -18,7 +18,7 @@ from harness.registry.schema import Id
 from harness.strict import Strict
 
 if TYPE_CHECKING:
-    from harness.evaluation.calibration_record import Calibration
+    from harness.evaluation.calibration import Calibration
     from harness.registry.profile import Profile
     from harness.registry.schema import Column, Table
     from harness.report.curves import Series

@@ -185,5 +185,11 @@ def check(folder: Path) -> int:
     return len(found.points)
 
 
-OVER_OPTIMISATION = Kind(FOLDER, "setting", lambda data: Pushed.model_validate(data).extent, check)
+OVER_OPTIMISATION = Kind(
+    FOLDER,
+    "setting",
+    lambda data: Pushed.model_validate(data).extent,
+    check,
+    lambda folder: [read_model(folder, Pushed, FOLDER).picture],
+)
 """One run pushed without a KL penalty."""

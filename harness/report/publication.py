@@ -33,6 +33,7 @@ from pydantic import BaseModel
 
 from harness import foreign
 from harness.errors import HarnessError
+from harness.report.plots import Picture
 from harness.runtime.files import explained
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -90,12 +91,15 @@ class Kind:
         extent: Returns how much a report has, given the content of its `report.json`.
         check: Checks a folder: its files against the digests beside them, and its numbers against
             what they follow from. Returns how many were computed again; raises HarnessError.
+        pictures: Returns the pictures in a folder that a page shows by themselves; raises
+            HarnessError.
     """
 
     name: str
     mark: str
     extent: Callable[[Mapping[str, Any]], Extent]
     check: Callable[[Path], int]
+    pictures: Callable[[Path], Sequence[Picture]] = lambda folder: ()
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,7 @@ from pydantic import ValidationError
 
 from harness.errors import HarnessError
 from harness.registry.profile import benchmark_of
-from harness.report import view
 from harness.report.build import build_report, summarise
-from harness.report.curves import draw_curves
 from harness.report.model import (
     Cell,
     Report,
@@ -44,9 +42,8 @@ from harness.report.publication import (
     same,
     without_numbers,
 )
-from harness.report.render import as_markdown
+from harness.report.render import as_markdown, pictures
 from harness.report.reward_study import read_study, recomputed
-from harness.report.reward_study_plot import draw_study
 from harness.report.rows import Costs
 from harness.report.scores import (
     Measured,
@@ -93,10 +90,8 @@ def publish(
 
     def write(draft: Path) -> None:
         (draft / PAGE).write_text(as_markdown(report), encoding="utf-8")
-        if report.curves:
-            draw_curves(report.curves, draft / view.CURVES)
-        if report.study is not None and report.study.whole:
-            draw_study(report.study, draft / view.STUDY)
+        for picture in pictures(report):
+            (draft / picture.file).write_bytes(picture.svg())
         (draft / REPORT).write_text(dumps(report.as_json()), encoding="utf-8")
         write_scores(measured, draft / SCORES)
 

@@ -17,11 +17,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.report import view
+from harness.report import curves, reward_study, view
 from harness.report.model import Cell, Report
+from harness.report.plots import Picture
 from harness.report.publication import dumps
+from harness.report.reward_study import study_blocks
 from harness.report.view_details import detail_blocks
-from harness.report.view_study import study_blocks
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -142,11 +143,28 @@ def as_markdown(report: Report) -> str:
         blocks=[*view.blocks(report), *study_blocks(report)],
         failures=report.failures,
         details=detail_blocks(report),
-        figures=view.figures(report),
+        pictures=pictures(report),
         groups=view.assumption_groups(report),
         notes_title=notes_title,
         notes=notes,
     )
+
+
+def pictures(report: Report, runs: Iterable[str] = ()) -> list[Picture]:
+    """Return the pictures that belong to a table's report.
+
+    Args:
+        report: The report.
+        runs: Of a report that was read back, ids of the runs whose curves were published.
+    """
+    found = []
+    if report.curves:
+        found.append(curves.picture(report.curves, report.curves))
+    elif of_runs := list(runs):
+        found.append(curves.picture(of_runs))
+    if report.study is not None and report.study.whole:
+        found.append(reward_study.picture(report.study))
+    return found
 
 
 def escape(text: str) -> str:

@@ -12,20 +12,40 @@ nothing about the gains.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from harness.registry.profile import benchmark_of
 from harness.report.cells import Failures
-from harness.report.model import Agreement, Correlation, State, StudiedModel, Study, WithInterval
+from harness.report.model import (
+    Agreement,
+    Correlation,
+    Report,
+    State,
+    StudiedModel,
+    Study,
+    WithInterval,
+)
 from harness.report.origin import stage_summary
+from harness.report.plots import Picture, Target, canvas, plain_frame
 from harness.report.rows import mean_if_whole
 from harness.report.scores import (
     Measured,
     grouped,
     read_rows,
     read_scores,
+)
+from harness.report.view import (
+    APPLIES_NOT,
+    NO_COMPARISON,
+    Block,
+    plain,
+    probability,
+    row_names,
+    signed,
+    state_words,
 )
 from harness.runtime import Stage, Store
 from harness.trainer.factory import SEED
@@ -36,6 +56,14 @@ if TYPE_CHECKING:
     from harness.trainer.runs import TableRuns
 
 MEASURES = ("accuracy", "best_of_n", "gain")
+CALLED = {"accuracy": "accuracy", "best_of_n": "best of {n}", "gain": "gain"}
+"""What a measure is called."""
+
+_AXES = {"accuracy": "accuracy on held-out pairs", "best_of_n": "best of {n} (oracle score)"}
+
+FILE = "study.svg"
+"""File of the picture of a study beside a published report."""
+
 PAIRS = (("accuracy", "gain"), ("accuracy", "best_of_n"), ("best_of_n", "gain"))
 """The measures that are correlated."""
 
@@ -247,3 +275,114 @@ def _state(
     if any(failures.behind(stage) for stage in missing):
         return "failed", done
     return ("partial" if done or accurate else "not_run"), done
+
+
+def study_blocks(report: Report) -> list[Block]:
+    """Return the blocks of a table's study; none where it has none."""
+    if report.study is None:
+        return []
+    return [_models_block(report, report.study), _agreement_block(report.study)]
+
+
+def _models_block(report: Report, study: Study) -> Block:
+    names = row_names(report)
+    rows = []
+    for model in study.models:
+        if model.measures is None:
+            words = state_words(model.state, model.done, len(study.seeds))
+            rows.append((names[model.row], words, words, words))
+            continue
+        (accuracy, of_accuracy, _), (chosen, of_chosen, _), (gain, of_gain, _) = (
+            model.measures[measure] for measure in MEASURES
+        )
+        rows.append(
+            (
+                names[model.row],
+                f"{accuracy:.3f} ±{accuracy - of_accuracy:.3f}",
+                f"{chosen:.3f} ±{chosen - of_chosen:.3f}",
+                f"{signed(gain, 2)} ±{gain - of_gain:.2f}",
+            )
+        )
+    between = ""
+    if study.mean_answer is not None and study.best_by_oracle is not None:
+        between = (
+            f" All answers score {study.mean_answer:.3f} on average, the oracle's own best "
+            f"{study.best_by_oracle:.3f}."
+        )
+    column = report.table.column(study.column)
+    notes = (
+        "Accuracy: share of held-out pairs that the reward model orders as the oracle does. "
+        f"Best of {study.n}: mean oracle score of the answer it ranks first among {study.n} of the "
+        f"base policy to each validation prompt.{between} Gain: that of the policy trained on it, "
+        f"in {column.benchmark}, {column.printed}.",
+    )
+    head = ("row", "accuracy\n± 95%", f"best of {study.n}\n± 95%", "gain\n± 95%")
+    return Block("Reward models", tuple(map(plain, notes)), head, tuple(rows))
+
+
+def _agreement_block(study: Study) -> Block:
+    done = sum(model.measures is not None for model in study.models)
+    rows = []
+    for agreement in study.agreements:
+        measures = (agreement.first, agreement.second)
+        name = " and ".join(CALLED[measure].format(n=study.n) for measure in measures)
+        found = agreement.found
+        if found is None:
+            words = f"{done}/{len(study.models)} reward models"
+            if study.whole:
+                words = NO_COMPARISON if len(study.seeds) == 1 else "undefined"
+            rows.append((name, words, *[APPLIES_NOT] * 3))
+            continue
+        rows.append(
+            (
+                name,
+                signed(found.rho, 2),
+                f"{signed(found.low, 2)} to {signed(found.high, 2)}",
+                f"{signed(found.things_low, 2)} to {signed(found.things_high, 2)}",
+                probability(found.p_value),
+            )
+        )
+    notes = (
+        f"Spearman's rank correlation over the {len(study.models)} reward models. The first "
+        "interval (95%) is over seeds and prompts: these reward models, measured again. The second "
+        "is over reward models, drawn anew from these: crude with so few, rather too narrow, and "
+        "no statement about other reward models, since some of these were graded on purpose. p: "
+        "how often a random pairing of the two measures gives as large a correlation.",
+    )
+    head = ("measures", "ρ", "over seeds\nand prompts", "over reward\nmodels", "p")
+    return Block("Does one measure predict another?", notes, head, tuple(rows))
+
+
+def picture(study: Study) -> Picture:
+    """Return a whole study as a picture: a panel for each pair of measures, with 95% intervals."""
+    alt = "Accuracy, best of n and gain of each reward model, pair by pair, with 95% intervals"
+    return Picture("The reward models", FILE, alt, functools.partial(_draw, study))
+
+
+def _draw(study: Study, target: Target) -> None:
+    size = (4.2 * len(PAIRS), 3.8)
+    with canvas(target, "harness", size, 1, len(PAIRS)) as (sheet, panels):
+        for place, (first, second) in zip(panels.flat, PAIRS, strict=True):
+            plain_frame(place, grid="both")
+            for number, model in enumerate(study.models):
+                measures = model.measures or {}
+                (x, x_low, x_high), (y, y_low, y_high) = measures[first], measures[second]
+                place.errorbar(
+                    x,
+                    y,
+                    xerr=[[x - x_low], [x_high - x]],
+                    yerr=[[y - y_low], [y_high - y]],
+                    fmt="o" if number < 10 else "s",
+                    markersize=4,
+                    linewidth=0.8,
+                    color=f"C{number % 10}",
+                    label=model.row,
+                )
+            place.set_xlabel(_axis(study, first))
+            place.set_ylabel(_axis(study, second))
+        handles, labels = panels.flat[0].get_legend_handles_labels()
+        sheet.legend(handles, labels, loc="outside lower center", ncols=6)
+
+
+def _axis(study: Study, measure: str) -> str:
+    return _AXES.get(measure, f"gain in {study.column}").format(n=study.n)

@@ -147,7 +147,7 @@ def _found(results_dir: Path, place: str, known: Index) -> Entry | None:
     path, there = results_dir / place, set(_publications(results_dir))
     files = {file.relative_to(results_dir).as_posix() for file in files_below(results_dir)}
     if place in there:
-        kind = _kind_of(path)
+        kind = kind_of(path)
         kind.check(path)
         return entry_of(kind, place, path)
     if place in files - {INDEX} and not any(place.startswith(f"{other}/") for other in there):
@@ -161,7 +161,12 @@ def _found(results_dir: Path, place: str, known: Index) -> Entry | None:
     )
 
 
-def _kind_of(folder: Path) -> Kind:
+def kind_of(folder: Path) -> Kind:
+    """Return what a folder was published as.
+
+    Raises:
+        HarnessError: It holds no report of the harness.
+    """
     report = read_json(folder / REPORT, "report")
     for kind in KINDS.values():
         if kind.mark in report:

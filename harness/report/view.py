@@ -27,12 +27,6 @@ NO_COMPARISON = "one seed: no comparison"
 
 NOT_CALIBRATED = "none: this judge was held against no published judgments (harness calibrate)"
 
-CURVES = "curves.svg"
-"""File of the learning curves beside a published report."""
-
-STUDY = "study.svg"
-"""File of the picture of a table's study."""
-
 _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "none": "no better end"}
 
 SCALES = {
@@ -332,21 +326,6 @@ def _spearman(summary: Summary) -> tuple[str, str]:
 
 def _unfinished(summary: Summary) -> str:
     return f"{summary.done}/{summary.rows} rows" if summary.rows else NO_PAPER
-
-
-def figures(report: Report) -> list[tuple[str, str, str]]:
-    """Return the figures published beside a report: title, file and alternative text."""
-    found = []
-    if report.curves:
-        runs = _listed(report.curves)
-        words = f"Learning curves of {runs}, mean over seeds, by step"
-        found.append(("Learning curves", CURVES, words))
-    if report.study is not None and report.study.whole:
-        words = (
-            "Accuracy, best of n and gain of each reward model, pair by pair, with 95% intervals"
-        )
-        found.append(("The reward models", STUDY, words))
-    return found
 
 
 def assumption_groups(report: Report) -> list[tuple[str, list[tuple[str, str]]]]:

@@ -203,7 +203,7 @@ class Selection:
         Raises:
             UserError: The profile cannot run it, or a row does not exist.
         """
-        from harness.report.page.from_store import runnable
+        from harness.report.page.contents import runnable
         from harness.selection.reporting import FigureReport, GroupReport, TableReport
         from harness.trainer.runs import plan_table
 
@@ -244,10 +244,10 @@ class Selection:
         from harness.report.page.page import as_html
 
         if published:
-            from harness.report.page.from_results import from_results
+            from harness.report.page.contents import from_results
 
             return as_html(from_results(self.tables, self.profile, results_dir()))
-        from harness.report.page.from_store import from_store
+        from harness.report.page.contents import from_store
 
         def of(table: Table) -> Sequence[int]:
             return self._asked(seeds) or self.shown(table, on_note or _ignore)
@@ -263,7 +263,7 @@ class Selection:
         """
         from harness.project import results_dir
         from harness.report.findings import as_findings
-        from harness.report.page.from_results import from_results
+        from harness.report.page.contents import from_results
 
         folder = results_dir()
         return as_findings(from_results(self.tables, self.profile, folder), folder)

@@ -25,8 +25,7 @@ from harness.report.figures.report import (
     assemble_figure,
     print_figure,
 )
-from harness.report.page.from_results import from_results
-from harness.report.page.from_store import from_store
+from harness.report.page.contents import from_results, from_store
 from harness.report.page.page import as_html
 from harness.report.plots import Target
 from harness.report.publication import Refused, sha256
@@ -142,7 +141,7 @@ def test_a_page_of_the_store_has_no_published_figure(
     contents = page(lambda _: (0, 1), store, tmp_path, shown)
     nine, ten, twelve = contents.pictures
     assert {p.origin for p in (nine, ten, twelve)} == {"drawn from the store, 2 seeds"}
-    assert (ten.title, ten.alt, ten.findings) == (
+    assert (ten.picture.title, ten.picture.alt, ten.picture.findings) == (
         report.heading, report.alt, tuple(report.findings)
     )  # fmt: skip
     published = from_results([tables["table4"]], toy_profile(), tmp_path)

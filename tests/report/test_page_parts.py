@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import shutil
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -10,17 +12,18 @@ import pytest
 from toy_page import RUN, write_judgments, write_lineage, write_training
 from toy_tables import DECLARATION, toy_runs, write_all
 
+from harness.project import results_dir
 from harness.registry.claims import Claim
+from harness.registry.load import load_tables
+from harness.registry.profile import load_profiles
 from harness.report.build import build_report
 from harness.report.cells import build_cells
 from harness.report.model import Cell, Report
-from harness.report.page.answers import judged_answers
-from harness.report.page.claims import margins
-from harness.report.page.drawing import Axis, axis_of, draw
-from harness.report.page.examples import offline_lineages
+from harness.report.page.contents import from_results, published_pictures
+from harness.report.page.examples import judged_answers, offline_lineages
 from harness.report.page.finding import finding
-from harness.report.page.pictures import beside, published
-from harness.report.page.text import ticked_parts, visible
+from harness.report.page.layout import Axis, axis_of, draw, margins
+from harness.report.page.page import ticked_parts, visible
 from harness.report.rows import Costs, creator_stages
 from harness.report.scores import read_scores
 from harness.report.verdicts import Evidence, judge
@@ -327,21 +330,28 @@ def test_costs_in_words(store: Store) -> None:
     assert rows["θ_{1→1̄}: + eva [eva-uniform]"][0] == "not run"
 
 
-def test_figures_published_beside_tables_are_taken_over(tmp_path: Path) -> None:
-    folder = tmp_path / "micro" / "figure3"
-    folder.mkdir(parents=True)
-    (folder / "report.md").write_text(
-        r"# Gains \_here\_"
-        "\n\n![Gains of rows\\, drawn](figure.svg) ![no](missing.svg)\n"
-        "![x](https://example.org/a.svg) ![y](../secret.svg)\n"
-    )
-    (folder / "figure.svg").write_bytes(b"<svg/>")
-    (folder / "report.json").write_text('{"findings": ["Rows gain."]}')
-    (picture,) = published(tmp_path / "micro")
-    assert (picture.title, picture.alt) == ("Gains _here_", "Gains of rows, drawn")
-    assert picture.origin == "published in results/micro/figure3/figure.svg"
-    assert picture.findings == ("Rows gain.",)
-    assert picture.data == "data:image/svg+xml;base64,PHN2Zy8+"
-    (folder / "report.json").write_text('{"cells": []}')
-    assert published(tmp_path / "micro") == []
-    assert len(beside(folder)) == 1
+def test_pictures_published_beside_tables_are_taken_over(tmp_path: Path) -> None:
+    """What a folder holds is told by its report; a page is what no reader parses."""
+    published = results_dir() / "micro"
+    for name in ("figure12", "over-optimisation", "table4"):
+        shutil.copytree(published / name, tmp_path / "micro" / name)
+    (tmp_path / "micro" / "figure12" / "report.md").write_text("# Another\n\n![x](../x.svg)\n")
+    figure, pushed = published_pictures(tmp_path / "micro")
+    assert figure.picture.title.startswith("Figure 12: ")
+    assert figure.picture.alt.startswith("Bars for each topic of the seed prompts")
+    assert figure.picture.findings[0].startswith("The topic with the lowest mean reward is")
+    assert figure.origin == "published in results/micro/figure12/figure.svg"
+    svg = (tmp_path / "micro" / "figure12" / "figure.svg").read_bytes()
+    assert base64.b64decode(figure.data.removeprefix("data:image/svg+xml;base64,")) == svg
+    assert pushed.picture.title == "What happens when the learned reward is pushed"
+    (tmp_path / "micro" / "figure12" / "figure.svg").unlink()
+    assert len(list(published_pictures(tmp_path / "micro"))) == 1
+
+
+def test_published_curves_are_those_of_the_longest_runs() -> None:
+    """Runs that are a checkpoint of a longer one have no curve of their own."""
+    profile = load_profiles()["micro"]
+    (section,) = from_results([load_tables()["table1"]], profile, results_dir()).sections
+    (shown,) = section.pictures
+    runs = "rloo-eva-3x, rloo-6x, oaif-1x, oaif-eva-3x"
+    assert shown.picture.alt == f"Learning curves of {runs}, mean over seeds, by step"

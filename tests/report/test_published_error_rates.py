@@ -22,8 +22,8 @@ from harness.report.error_rates import (
     read,
     simulated_nulls,
 )
+from harness.report.page.contents import published_pictures
 from harness.report.page.page import as_html
-from harness.report.page.pictures import published
 from harness.report.publish import publish, published_folders, read_published
 from harness.runtime import Store
 
@@ -48,7 +48,7 @@ def test_what_is_measured_is_what_the_simulations_say(
     assert read(results / "micro") == found
     # It is no table, and no figure either.
     assert list(published_folders(results)) == [folder]
-    assert [picture.title for picture in published(results / "micro")] == []
+    assert list(published_pictures(results / "micro")) == []
 
 
 @pytest.fixture

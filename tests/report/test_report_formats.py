@@ -31,8 +31,7 @@ from harness.report.build import build_report
 from harness.report.cells import build_cells
 from harness.report.latex import as_latex, escape
 from harness.report.model import Cell, Report
-from harness.report.page.from_results import from_results
-from harness.report.page.from_store import from_store
+from harness.report.page.contents import from_results, from_store
 from harness.report.page.page import as_html
 from harness.report.publish import publish, read_published
 from harness.report.render import CSV_HEAD, as_csv, as_json, as_markdown, as_text

@@ -17,7 +17,7 @@ from harness.registry.load import load_tables
 from harness.registry.profile import load_profiles
 from harness.report.error_rates import one_recipe_twice
 from harness.report.findings import as_findings
-from harness.report.page.from_results import from_results
+from harness.report.page.contents import from_results
 from harness.report.publication import read_index
 from harness.report.publish import check, published_folders, read_published
 
@@ -81,7 +81,7 @@ def test_every_damaged_byte_of_the_scores_own_description_is_an_error(tmp_path: 
 
 
 def test_every_published_table_is_on_the_page_with_a_trace_of_each_run() -> None:
-    from harness.report.page.from_results import from_results
+    from harness.report.page.contents import from_results
     from harness.report.page.page import as_html
 
     profile = load_profiles()["micro"]

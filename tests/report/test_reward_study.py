@@ -24,8 +24,7 @@ from harness.report.model import Agreement, Report, Study
 from harness.report.publication import DIGESTS, REPORT, sha256
 from harness.report.publish import check, publish
 from harness.report.render import as_markdown, as_text
-from harness.report.reward_study import study_of
-from harness.report.view_study import study_blocks
+from harness.report.reward_study import study_blocks, study_of
 from harness.runtime import Stage, Store
 from harness.trainer.plan import Planner
 from harness.trainer.rewards import plan_study

@@ -12,10 +12,10 @@ from toy_tables import PROVENANCE, judge_of, write_parquet, write_prompts
 from harness.registry.deviations import deviations
 from harness.report.build import build_report, with_all_rows
 from harness.report.cells import build_cells
+from harness.report.error_rates import ErrorRates
 from harness.report.model import Verdict
-from harness.report.page.answers import judged_answers
 from harness.report.page.contents import Contents, Section
-from harness.report.page.examples import offline_lineages
+from harness.report.page.examples import judged_answers, offline_lineages
 from harness.report.page.provenance import Traces, trace_store
 from harness.report.rows import Costs, creator_stages
 from harness.report.scores import read_scores
@@ -31,7 +31,7 @@ def contents_of(
     runs: TableRuns,
     store: Store,
     *,
-    rates: Mapping[str, Any] | None = None,
+    rates: ErrorRates | None = None,
     verdicts: Sequence[Verdict] | None = None,
 ) -> Contents:
     """Return what the page says of the toy table."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
-from harness.report.figures.drawing import draw_figure
+from harness.report.figures.drawing import draw_figure, picture
 from harness.report.figures.points import Point
 from harness.report.figures.report import FILE, FigureReport, as_markdown
 from harness.report.publication import (
@@ -142,5 +142,7 @@ def _first_difference(before: Sequence[Point], again: Sequence[Point]) -> str | 
     return None
 
 
-FIGURE = Kind("figure", "figure", figure_extent, check_figure)
+FIGURE = Kind(
+    "figure", "figure", figure_extent, check_figure, lambda folder: [picture(read_figure(folder))]
+)
 """A figure with the values of single prompts its points follow from."""

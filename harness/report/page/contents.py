@@ -1,22 +1,88 @@
-"""What is on the page, before any of it is laid out."""
+"""What is on the page, before it is laid out: gathered from a store or from what is published.
+
+A picture goes into the page itself as data, as an image, where nothing that it holds can run. On a
+page made from a store every picture is drawn now; else it is the published file, and the report
+beside it says what it shows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
-from harness.registry.deviations import Deviations
+from harness.registry.claims import figure_claims
+from harness.registry.deviations import Deviations, deviations
+from harness.registry.figures import Figure
 from harness.registry.profile import Profile
+from harness.registry.schema import Table
+from harness.report import error_rates
+from harness.report.build import build_report, with_all_rows, without_runs
+from harness.report.cells import build_cells
+from harness.report.claims import judge_figures, judge_published, judge_runs, lacking_rows
+from harness.report.curves import FILE as CURVES
+from harness.report.curves import longest
 from harness.report.error_rates import ErrorRates
+from harness.report.figures.drawing import picture
+from harness.report.figures.report import assemble_figure
 from harness.report.model import Report, Verdict
-from harness.report.page.answers import Judged
-from harness.report.page.examples import Lineage
-from harness.report.page.pictures import Picture
-from harness.report.page.provenance import Traces
+from harness.report.page.examples import (
+    Judged,
+    Lineage,
+    judged_answers,
+    offline_lineages,
+    online_lineage,
+)
+from harness.report.page.provenance import Traces, trace_published, trace_store
+from harness.report.plots import Picture
+from harness.report.publication import DIGESTS, REPORT, read_json
+from harness.report.publish import TABLE, Published, read_published
+from harness.report.render import pictures
+from harness.report.rows import Costs
+from harness.report.scores import read_scores
+from harness.report.verdicts import judge_without
+from harness.report.verify import kind_of
+from harness.runtime import Store
+
+if TYPE_CHECKING:
+    from harness.trainer.runs import TableRuns
+
+Example = TypeVar("Example")
+
+Seeds = Callable[[Table], Sequence[int]]
+"""Returns the root seeds of a table."""
 
 Source = Literal["store", "results"]
 """Whether a page is made from what was computed here, or from what is published."""
+
+NOT_PUBLISHED = "not published at this profile"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A picture on the page.
+
+    Attributes:
+        picture: What it is.
+        svg: The picture itself.
+        origin: Where it comes from.
+    """
+
+    picture: Picture
+    svg: bytes
+    origin: str
+
+    @classmethod
+    def drawn(cls, picture: Picture, origin: str) -> Self:
+        """Return a picture, drawn now."""
+        return cls(picture, picture.svg(), origin)
+
+    @property
+    def data(self) -> str:
+        """The picture as an address that holds it."""
+        return f"data:image/svg+xml;base64,{base64.b64encode(self.svg).decode('ascii')}"
 
 
 @dataclass(frozen=True)
@@ -33,7 +99,7 @@ class Section:
     report: Report
     verdicts: tuple[Verdict, ...]
     absent: Mapping[str, str]
-    pictures: tuple[Picture, ...]
+    pictures: tuple[Shown, ...]
 
     @property
     def has_numbers(self) -> bool:
@@ -62,7 +128,7 @@ class Contents:
     source: Source
     sections: tuple[Section, ...]
     figure_verdicts: tuple[Verdict, ...]
-    pictures: tuple[Picture, ...]
+    pictures: tuple[Shown, ...]
     error_rates: ErrorRates | None
     deviations: Deviations
     lineages: tuple[Lineage, ...] | None
@@ -74,3 +140,221 @@ class Contents:
         """The verdicts on all claims."""
         of_tables = [verdict for section in self.sections for verdict in section.verdicts]
         return [*of_tables, *self.figure_verdicts]
+
+
+def from_store(
+    tables: Iterable[Table],
+    profile: Profile,
+    seeds: Seeds,
+    store: Store,
+    results_dir: Path,
+    figures: Iterable[Figure] = (),
+) -> Contents:
+    """Gather what a page says of some tables from what was computed here.
+
+    Every number and picture comes from the store, but for the error rates, which are a property of
+    the code that judges claims and are read from where they were published.
+
+    Args:
+        tables: The tables.
+        profile: The profile.
+        seeds: The seeds of each table.
+        store: What was computed.
+        results_dir: The folder of published results, for the error rates.
+        figures: Declared figures; those are drawn of which all tables are on the page, with the
+            seeds that these have in common, as far as the store holds their numbers.
+
+    Raises:
+        StoreError: A stored file is not what was written.
+        HarnessError: Published error rates are broken.
+    """
+    costs, traces = Costs(store), Traces()
+    planned: list[TableRuns] = []
+    sections = []
+    shown: dict[str, tuple[Table, Sequence[int]]] = {}
+    for table in tables:
+        own = seeds(table)
+        shown[table.id] = table, own
+        runs, lacking = runnable(table, profile, own)
+        if runs is None:
+            sections.append(_unrunnable(table, profile, own, lacking))
+            continue
+        planned.append(runs)
+        sections.append(_stored_section(runs, store, costs, lacking))
+        trace_store(runs, store, traces)
+    return _contents(
+        "store",
+        profile,
+        sections,
+        _drawn_figures(figures, shown, profile, store),
+        results_dir / profile.name,
+        traces,
+        lineages=_first(offline_lineages(runs, store) for runs in planned)
+        + _first(online_lineage(runs, store) for runs in planned),
+        judged=_first(judged_answers(runs, store, online=False) for runs in planned)
+        or _first(judged_answers(runs, store, online=True) for runs in planned),
+    )
+
+
+def _drawn_figures(
+    figures: Iterable[Figure],
+    shown: Mapping[str, tuple[Table, Sequence[int]]],
+    profile: Profile,
+    store: Store,
+) -> Iterator[Shown]:
+    """Yield the figures that the store has any numbers of, drawn now."""
+    from harness.trainer.runs import plan_figure
+
+    tables = {name: table for name, (table, _) in shown.items()}
+    for figure in figures:
+        names = {ref.partition("/")[0] for ref in figure.rows}
+        if not names <= shown.keys():
+            continue
+        seeds = set.intersection(*({*shown[name][1]} for name in names))
+        runs = plan_figure(figure, tables, profile, sorted(seeds)) if seeds else None
+        if runs is not None and runs.runs:
+            report = assemble_figure(runs, store)
+            if any(point.value is not None for point in report.points):
+                yield Shown.drawn(picture(report), f"drawn from the store, {report.seed_count}")
+
+
+def runnable(
+    table: Table, profile: Profile, seeds: Sequence[int]
+) -> tuple[TableRuns | None, dict[str, str]]:
+    """Plan the rows of a table that a profile can run.
+
+    Returns:
+        Their runs, None where there is no such row; and why the other rows cannot run.
+    """
+    from harness.trainer.runs import plan_table
+
+    lacking = lacking_rows(table, profile)
+    rows = [row.id for row in table.rows if row.id not in lacking]
+    return (plan_table(table, profile, seeds, rows) if rows else None), lacking
+
+
+def _stored_section(
+    runs: TableRuns, store: Store, costs: Costs, lacking: dict[str, str]
+) -> Section:
+    measured = read_scores(runs, store)
+    cells = build_cells(runs, store, measured)
+    report = build_report(runs, store, cells=cells, measured=measured, costs=costs)
+    return Section(
+        report=with_all_rows(report),
+        verdicts=tuple(judge_runs(runs, store, lacking, cells, measured)),
+        absent=lacking,
+        pictures=tuple(Shown.drawn(found, "drawn from the store") for found in pictures(report)),
+    )
+
+
+def _unrunnable(
+    table: Table, profile: Profile, seeds: Sequence[int], lacking: dict[str, str]
+) -> Section:
+    reason = lacking[table.rows[0].id]
+    verdicts = tuple(judge_without(table, profile.scale, reason))
+    return Section(without_runs(table, profile, seeds), verdicts, lacking, ())
+
+
+def _first(found: Iterable[list[Example]]) -> tuple[Example, ...]:
+    """Return the examples of the first table that has any."""
+    return next((tuple(examples) for examples in found if examples), ())
+
+
+def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -> Contents:
+    """Gather what a page says of some tables from what is published alone: no store, no model.
+
+    Prompts, answers and what offline rows cost are not published, and the page says so. The
+    numbers are those of the published reports, and verdicts are computed from the published scores.
+
+    Args:
+        tables: The tables.
+        profile: The profile.
+        results_dir: The folder of published results.
+
+    Raises:
+        HarnessError: Something published is not what was published, or is broken.
+    """
+    folder = results_dir / profile.name
+    traces = Traces()
+    sections = [_published_section(table, profile, folder / table.id, traces) for table in tables]
+    return _contents("results", profile, sections, published_pictures(folder), folder, traces)
+
+
+def _published_section(table: Table, profile: Profile, folder: Path, traces: Traces) -> Section:
+    if not folder.is_dir():
+        verdicts = tuple(judge_without(table, profile.scale, f"`{table.id}` is {NOT_PUBLISHED}"))
+        absent = {row.id: NOT_PUBLISHED for row in table.rows}
+        return Section(without_runs(table, profile, ()), verdicts, absent, ())
+    found = read_published(folder)
+    trace_published(found, profile, traces)
+    report = found.report.beside(table, profile)
+    shown = {row.id for row in report.rows}
+    return Section(
+        report=with_all_rows(report),
+        verdicts=tuple(judge_published(table, found)),
+        absent={row.id: NOT_PUBLISHED for row in table.rows if row.id not in shown},
+        pictures=tuple(_beside(folder, pictures(report, _curve_runs(found)))),
+    )
+
+
+def published_pictures(profile_results: Path) -> Iterator[Shown]:
+    """Yield the pictures published of a profile that belong to no table, by their folders.
+
+    Raises:
+        HarnessError: A report beside one is broken.
+    """
+    for folder in sorted(path.parent for path in profile_results.glob(f"*/{REPORT}")):
+        kind = kind_of(folder)
+        if kind is not TABLE:
+            yield from _beside(folder, kind.pictures(folder))
+
+
+def _beside(folder: Path, known: Iterable[Picture]) -> Iterator[Shown]:
+    """Yield those of some pictures whose files lie in a published folder."""
+    origin = f"published in results/{folder.parent.name}/{folder.name}"
+    for found in known:
+        path = folder / found.file
+        if path.is_file():
+            yield Shown(found, path.read_bytes(), f"{origin}/{found.file}")
+
+
+def _curve_runs(found: Published) -> list[str]:
+    """Return the runs whose learning curves were published with a table."""
+    if not (found.folder / CURVES).is_file():
+        return []
+    report = found.report
+    rows = {cost.row for cost in report.online}
+    online = {run for row in report.rows if row.id in rows for run in row.runs.values()}
+    trainings = {}
+    for name, stages in read_json(found.folder / DIGESTS)["stages"].items():
+        run, _, seed = name.partition("/")
+        segments = [stage for what, stage in stages.items() if what.startswith("train ")]
+        if run in online and segments and seed.endswith(f"/seed{report.seeds[0]}"):
+            trainings[run] = segments
+    return longest(trainings)
+
+
+def _contents(
+    source: Source,
+    profile: Profile,
+    sections: Sequence[Section],
+    shown: Iterable[Shown],
+    folder: Path,
+    traces: Traces,
+    lineages: tuple[Lineage, ...] | None = None,
+    judged: tuple[Judged, ...] | None = None,
+) -> Contents:
+    """Return the contents of a page of some tables, with what they say of the figures' claims."""
+    verdicts = [verdict for section in sections for verdict in section.verdicts]
+    return Contents(
+        profile=profile,
+        source=source,
+        sections=tuple(sections),
+        figure_verdicts=tuple(judge_figures(figure_claims(), verdicts, profile.scale)),
+        pictures=tuple(shown),
+        error_rates=error_rates.read(folder),
+        deviations=deviations(),
+        lineages=lineages,
+        judged=judged,
+        traces=traces,
+    )

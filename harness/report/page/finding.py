@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from harness.registry.claims import Qualitative, places
 from harness.registry.schema import Column
 from harness.report.model import Cell, Report, Study, Verdict
+from harness.report.reward_study import CALLED
 from harness.report.view import our_decimals, plain, signed
-from harness.report.view_study import CALLED
 
 
 def finding(report: Report, verdicts: Sequence[Verdict]) -> str:

@@ -7,6 +7,7 @@ requests, so that a text which slipped through could not do anything either.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +17,10 @@ from harness.registry.profile import Profile
 from harness.report import error_rates, view
 from harness.report.assumptions import GROUPS
 from harness.report.claims import PRIMARY, counts
-from harness.report.page.answers import RULE
-from harness.report.page.claims import claim_groups, margins
 from harness.report.page.contents import Contents
-from harness.report.page.layout import TableLayout, table_layout
-from harness.report.page.text import ticked_parts, visible
-from harness.report.view import label_parts
+from harness.report.page.examples import JUDGED_RULE
+from harness.report.page.layout import TableLayout, claim_groups, margins, table_layout
+from harness.report.view import Part, label_parts
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -30,6 +29,11 @@ TEMPLATES = Path(__file__).resolve().parents[1] / "templates" / "page"
 
 PAPER = "https://arxiv.org/abs/2411.00062"
 """The paper, the one address the page links to."""
+
+LONGEST = 2000
+"""Characters of a model's text that are shown."""
+
+_BREAKS = ("\n", "\t")
 
 
 def as_html(contents: Contents) -> str:
@@ -68,7 +72,7 @@ def as_html(contents: Contents) -> str:
                 _deviation(d, contents.profile) for d in contents.deviations.discrepancies
             ],
             ambiguities=[_deviation(a, contents.profile) for a in contents.deviations.ambiguities],
-            answers_rule=RULE,
+            answers_rule=JUDGED_RULE,
         )
     )
 
@@ -180,6 +184,23 @@ def _shown(value: Any) -> Any:
     if isinstance(value, str) and not hasattr(value, "__html__"):
         return visible(value, longest=len(value))
     return value
+
+
+def ticked_parts(text: str) -> list[Part]:
+    """Return a sentence whose names stand between backticks as pieces without them."""
+    pieces = re.split(r"`([^`]*)`", text)
+    return [Part(piece, code=i % 2 == 1) for i, piece in enumerate(pieces) if piece]
+
+
+def visible(text: str, longest: int = LONGEST) -> str:
+    """Return a model's text with what cannot be seen made visible.
+
+    Line breaks and tabs stay. Other characters without a shape of their own, among them those
+    that change the direction of writing, become U+FFFD.
+    """
+    shown = "".join(c if c.isprintable() or c in _BREAKS else "\ufffd" for c in text[:longest])
+    rest = len(text) - longest
+    return f"{shown} … ({rest:,} characters more)" if rest > 0 else shown
 
 
 @functools.cache
