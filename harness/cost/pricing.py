@@ -95,17 +95,6 @@ class CallPrice(Strict):
     usd: float | None
 
 
-class Retired(Strict):
-    """A model that its seller retires."""
-
-    model: str
-    on: str
-    """The day from which it is not served any more."""
-    past: bool
-    successor: str | None
-    source: str
-
-
 class Dollars(Strict):
     """The dollars of what is left."""
 
@@ -115,7 +104,7 @@ class Dollars(Strict):
     calls: list[CallPrice]
     prices: str
     """Where the prices come from."""
-    retirements: list[Retired]
+    retirements: list[Retirement]
 
 
 class DiskGb(Strict):
@@ -233,7 +222,7 @@ class Price:
                 complete=not self.unpriced,
                 calls=[_summary(call) for call in self.calls],
                 prices=read_prices().origin,
-                retirements=[Retired.model_validate(r.as_json()) for r in self.retirements],
+                retirements=list(self.retirements),
             ),
             disk_gb=DiskGb(
                 total=self.disk / GB,
