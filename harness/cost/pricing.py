@@ -23,7 +23,6 @@ from harness.registry.profile import Profile
 from harness.runtime.stage import Stage
 from harness.strict import Strict
 from harness.worlds.real.asking import Role
-from harness.worlds.real.world import MODELS
 
 HOUR = 3600.0
 GB = 1e9
@@ -310,6 +309,8 @@ def _together(found: Iterable[Calls]) -> tuple[Calls, ...]:
 
 def _models(stages: Iterable[Stage], assumed: Assumptions) -> dict[str, float | None]:
     """Return the bytes of each model that the stages load from outside the store."""
+    from harness.worlds.real.world import MODELS
+
     found: dict[str, float | None] = {}
     for stage in stages:
         for setting in MODELS:

@@ -409,7 +409,7 @@ class Verdict(Part):
         """The verdict for people: with the scale outside `paper`, and `by construction`."""
         word = self.verdict.replace("_", " ")
         decided = self.verdict in ("supported", "contradicted", "undecided")
-        marks = [self.scale] if decided and self.scale != "paper" else []
+        marks: list[str] = [self.scale] if decided and self.scale != "paper" else []
         if self.verdict == "supported" and self.by_construction is not None:
             marks.append("by construction")
         return f"{word} ({', '.join(marks)})" if marks else word
