@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT / "tests" / "evaluation"))
 from full_size_data import JUDGMENTS, write_data  # noqa: E402
 from judge_stand_in import Body, StandIn, judge  # noqa: E402
 
-from harness.evaluation.benchmark_alpaca_judge import installed  # noqa: E402
+from harness.evaluation.benchmarks.alpaca_package import installed  # noqa: E402
 
 FAILING = 0.1
 COMMAND = "import sys; sys.argv[0] = 'harness'; from harness.cli.main import main; main()"

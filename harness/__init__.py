@@ -23,8 +23,10 @@ __all__ = [
     "RunPlan",
     "Selection",
     "UserError",
+    "benchmark",
     "creator",
     "evaluate",
+    "judge",
     "list_profiles",
     "list_tables",
     "load",
@@ -39,7 +41,9 @@ _HOMES = {
     "RunPlan": "harness.selection.planning",
     "Selection": "harness.selection.selection",
     "UserError": "harness.errors",
+    "benchmark": "harness.extensions",
     "creator": "harness.extensions",
+    "judge": "harness.extensions",
     "loss": "harness.extensions",
     "metric": "harness.extensions",
 }
@@ -48,7 +52,7 @@ _HOMES = {
 if TYPE_CHECKING:
     from harness.api import evaluate, list_profiles, list_tables, load, verify
     from harness.errors import HarnessError, UserError
-    from harness.extensions import creator, loss, metric
+    from harness.extensions import benchmark, creator, judge, loss, metric
     from harness.selection.planning import RunPlan
     from harness.selection.reporting import Report
     from harness.selection.selection import Selection

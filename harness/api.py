@@ -20,7 +20,7 @@ from harness.selection.names import DEFAULT_PROFILE
 from harness.selection.selection import Seeds, Selection, select
 
 if TYPE_CHECKING:
-    from harness.evaluation.benchmark_result import Evaluation
+    from harness.evaluation.scores import Evaluation
     from harness.report.verify import Verified
 
 silence()
@@ -76,7 +76,7 @@ def evaluate(
     call asks nobody twice.
 
     Args:
-        benchmark: `mt-bench`, `arena-hard` or `alpaca-eval`.
+        benchmark: `mt-bench`, `arena-hard`, `alpaca-eval`, or that of a plug-in.
         judgments: A file of published judgments to score; nothing is sent.
         annotator: The annotator of alpaca-eval.
         options: Fields of `harness.benchmarking.options.EvaluateOptions`: `answers`, `model`,
@@ -90,20 +90,21 @@ def evaluate(
         HarnessError: An endpoint failed, or the budget is used up.
     """
     from harness.benchmarking import live
-    from harness.benchmarking.benchmarks import check_annotator, kept, open_benchmark, score_file
-    from harness.benchmarking.options import EvaluateOptions
-    from harness.evaluation.benchmark_archive import FILE
+    from harness.benchmarking.options import options_of
+    from harness.evaluation.archive import FILE
+    from harness.evaluation.benchmark import benchmark_class
 
-    asked = EvaluateOptions.of(options)
-    if judgments is not None:
-        file = Path(judgments)
-        scored = score_file(benchmark, file, asked)
+    benchmark_class(benchmark)
+    named = {"judgments": judgments, "annotator": annotator}
+    given = {name: value for name, value in named.items() if value is not None}
+    asked = options_of(benchmark).of({**options, **given})
+    file = asked.published
+    if file is not None:
+        scored = live.score_published(benchmark, file, asked)
         if asked.track:
-            live.track(kept(scored, file), _ignore)
+            live.track(live.keep_published(scored, file), _ignore)
         return scored
-    opened, own_judge = open_benchmark(benchmark, asked)
-    chosen = check_annotator(annotator) if benchmark == "alpaca-eval" else ""
-    found = live.evaluate(opened, asked, asked.judge or own_judge, chosen)
+    found = live.evaluate(benchmark, asked)
     if found is None:
         return []
     evaluation, folder = found

@@ -166,6 +166,19 @@ LOSSES = Extensible(
 """The algorithms that train on pairs; see `loss`."""
 
 
+BENCHMARKS = Extensible(
+    "benchmark",
+    {
+        "mt-bench": "harness.evaluation.benchmarks.mt_bench:MtBench",
+        "arena-hard": "harness.evaluation.benchmarks.arena_hard:ArenaHard",
+        "alpaca-eval": "harness.evaluation.benchmarks.alpaca_eval:AlpacaEval",
+    },
+)
+"""The benchmarks whose answers a judge rates; see `benchmark`."""
+
+JUDGES = Extensible("judge", {})
+"""Judges that are functions; all others are models behind an endpoint. See `judge`."""
+
 CREATORS = Extensible(
     "evolving method",
     # Each world has its own way of rewriting by these; what each does to a prompt stands here.
@@ -241,6 +254,45 @@ def creator(
         UserError: The name is taken.
     """
     return CREATORS.register(name, version, asks=asks, chained=chained)
+
+
+def benchmark(name: str, *, version: str) -> Callable[[Thing], Thing]:
+    """Return a decorator that adds a benchmark.
+
+    It decorates a subclass of `harness.evaluation.benchmark.Benchmark`, most simply of
+    `RatedBenchmark` beside it, and is used as `harness evaluate NAME`.
+
+    Args:
+        name: Its name in the command line.
+        version: Its version; change it when what is asked or how it is scored changes.
+
+    Raises:
+        UserError: The name is taken.
+    """
+    add = BENCHMARKS.register(name, version)
+
+    def named(thing: Thing) -> Thing:
+        thing.name = name  # type: ignore[attr-defined]
+        return add(thing)
+
+    return named
+
+
+def judge(name: str, *, version: str) -> Callable[[Thing], Thing]:
+    """Return a decorator that adds a judge: a function in the place of a model at an endpoint.
+
+    The function takes the messages of a request, each with `role` and `content`, and returns the
+    reply's text. It is used as `--judge NAME`; its replies are kept and addressed with its version,
+    and cost nothing.
+
+    Args:
+        name: Its name, in the place of a model's.
+        version: Its version; change it when it replies differently.
+
+    Raises:
+        UserError: The name is taken.
+    """
+    return JUDGES.register(name, version)
 
 
 _LOADED: dict[str, ModuleType | None] = {}

@@ -25,7 +25,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_the_public_names_are_listed_once_and_documented() -> None:
-    assert len(harness.__all__) == len(set(harness.__all__)) == 13
+    assert len(harness.__all__) == len(set(harness.__all__)) == 15
     for name in harness.__all__:
         assert getattr(harness, name).__doc__, name
     assert set(harness.__all__) <= set(dir(harness))
@@ -110,7 +110,7 @@ def test_mistakes_are_errors_of_the_harness() -> None:
 
 def test_published_judgments_are_scored(folder: Path) -> None:
     """Two ratings, 4 and 8: the mean of the first turn is 4, of both 6."""
-    from harness.evaluation.benchmark_result import Evaluation
+    from harness.evaluation.scores import Evaluation
 
     records = [_rating(1, 4), _rating(2, 8)]
     file = folder / "judgments.jsonl"

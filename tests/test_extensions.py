@@ -35,6 +35,26 @@ def ipo():
     return IPO
 """
 
+BENCHMARK = """
+import harness
+from harness.evaluation.benchmark import RatedBenchmark
+
+@harness.benchmark("brevity", version="{version}")
+class Brevity(RatedBenchmark):
+    own_judge = "gpt-6-sol"
+
+    def prompt(self, question, answer):
+        return f"{{question.turns[0]}}|{{answer[0]}}"
+
+    def read(self, reply):
+        return float(reply) if reply.isdigit() else None
+
+@harness.judge("letters", version="{version}")
+def letters(messages):
+    answer = messages[-1]["content"].split("|")[1]
+    return {reply}
+"""
+
 
 CREATOR = """
 import harness
@@ -181,6 +201,69 @@ def test_a_loss_of_ones_own_has_hyperparameters_and_trains(tmp_path: Path) -> No
     lines = python(code, tmp_path, plugin(tmp_path, LOSS)).splitlines()
     assert "'plugin': {'name': 'mine', 'version': '1'}" in lines[0]
     assert lines[1].startswith("IPO ")
+
+
+def judged(folder: Path, reply: str, version: str = "1") -> subprocess.CompletedProcess[str]:
+    """Judge three answers by a benchmark and a judge of one's own, in a folder."""
+    mine = plugin(folder, BENCHMARK.format(version=version, reply=reply))
+    (folder / "data").mkdir(exist_ok=True)
+    questions = [{"question_id": i, "turns": [f"question {i}"]} for i in range(3)]
+    texts = ["ab", "abcd", "none"]
+    answers = [
+        {"question_id": i, "model_id": "me", "choices": [{"turns": [text]}]}
+        for i, text in enumerate(texts)
+    ]
+    for name, records in (("question", questions), ("answers", answers)):
+        lines = "\n".join(json.dumps(record) for record in records)
+        (folder / "data" / f"{name}.jsonl").write_text(lines, encoding="utf-8")
+    data = str(folder / "data")
+    return harness(
+        folder, "--plugin", str(mine), "evaluate", "brevity", "--data", data, "--answers",
+        f"{data}/answers.jsonl", "--judge", "letters", "--no-track", "--json",
+    )  # fmt: skip
+
+
+def test_a_benchmark_and_a_judge_of_ones_own_score_and_are_asked_once(tmp_path: Path) -> None:
+    """Derivation: 2 and 4 letters have the mean 3, and the third answer gets no rating."""
+    reply = "'?' if answer == 'none' else str(len(answer))"
+    first, again, newer = (judged(tmp_path, reply, version) for version in ("1", "1", "2"))
+    (found,) = json.loads(first.stdout)
+    assert (found["benchmark"], found["model"], found["judge"]) == ("brevity", "me", "letters")
+    assert (found["scores"], found["n"], found["n_missing"]) == ({"rating": 3.0}, 2, 1)
+    assert "3 requests answered, 0 from the cache" in first.stderr
+    assert again.stdout == first.stdout
+    assert "0 requests answered, 3 from the cache" in again.stderr
+    assert "3 requests answered" in newer.stderr
+    kept = tmp_path / "work" / "evaluations" / "brevity" / "me" / "letters"
+    assert {p.name for p in kept.iterdir()} == {
+        "answers.jsonl", "evaluation.json", "judgments.jsonl", "replies.json",
+    }  # fmt: skip
+    code = (
+        "import harness\n"
+        f"found = harness.evaluate('brevity', judgments={str(kept / 'judgments.jsonl')!r}, "
+        "track=False)\n"
+        "print(found[0].score.scores['rating'], found[0].columns['rating'])"
+    )
+    assert python(code, tmp_path, tmp_path / "mine.py").split() == ["3.0", "rating@letters"]
+
+
+def test_a_judge_of_ones_own_that_fails_is_one_sentence(tmp_path: Path) -> None:
+    for reply, words in (
+        ("1 / 0", "plugin:mine/letters@1 failed on question 0: ZeroDivisionError"),
+        ("len(answer)", "returned no text on question 0; return a str"),
+    ):
+        done = judged(tmp_path, reply)
+        assert done.returncode == 1
+        assert words in done.stderr.replace("question 1", "question 0").replace(
+            "question 2", "question 0"
+        )
+        assert "Traceback" not in done.stderr
+
+
+def test_a_benchmark_that_nobody_adds_is_no_command(tmp_path: Path) -> None:
+    done = harness(tmp_path, "evaluate", "brevity")
+    assert done.returncode == 2
+    assert "brevity" in done.stderr
 
 
 def test_an_unknown_metric_gets_the_nearest_right_name(tmp_path: Path) -> None:

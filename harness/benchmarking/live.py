@@ -13,23 +13,39 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from harness.benchmarking.options import EvaluateOptions, JudgeOptions
+from harness.benchmarking.options import (
+    AlpacaEvalOptions,
+    ArenaHardOptions,
+    EvaluateOptions,
+    JudgeOptions,
+)
+from harness.endpoint.budget import Ledger, Spending
+from harness.endpoint.cache import ReplyCache
+from harness.endpoint.client import Client, Estimate, Server
+from harness.endpoint.connection import OPENAI_URL, Endpoint
+from harness.endpoint.function import FunctionEndpoint
+from harness.endpoint.prices import SHIPPED, Price, Retirement, parse_price, read_prices
+from harness.endpoint.request import PLAIN, Dialect, dialect_of
 from harness.errors import HarnessError, UserError
-from harness.project import evaluations_dir, work_dir
+from harness.evaluation import run as benchmark_run
+from harness.evaluation.archive import folder_of, keep, write_lines
+from harness.evaluation.benchmark import Benchmark, Judge, benchmark_class
+from harness.evaluation.benchmarks.alpaca_eval import ANNOTATORS, AlpacaEval
+from harness.evaluation.benchmarks.alpaca_package import (
+    FILE_NAME,
+    PUBLISHED_SHA256,
+    LengthControl,
+)
+from harness.evaluation.files import Answer, Answers, Question
+from harness.evaluation.run import Answerer
+from harness.evaluation.scores import Evaluation, Summary
+from harness.extensions import JUDGES
+from harness.project import benchmarks_dir, evaluations_dir, work_dir
+from harness.runtime.files import hold
+from harness.strict import Output
 from harness.words import counted
-
-if TYPE_CHECKING:
-    from harness.endpoint.budget import Ledger, Spending
-    from harness.endpoint.client import Client, Estimate
-    from harness.endpoint.connection import Endpoint
-    from harness.endpoint.prices import Price, Retirement
-    from harness.endpoint.request import Dialect
-    from harness.evaluation.benchmark_answers import Answerer
-    from harness.evaluation.benchmark_files import Answers, Question
-    from harness.evaluation.benchmark_kinds import Benchmark, Judge
-    from harness.evaluation.benchmark_result import Evaluation
 
 SEED = 0
 BATCH_SIZE = 16
@@ -54,40 +70,33 @@ class Voice:
     note: Callable[[str], None] = _ignore
     warn: Callable[[str], None] = _ignore
     progress: Callable[[str, int, int], None] = _ignore
-    plan: Callable[[Asking], None] = _ignore
+    plan: Callable[[EvaluationPlan], None] = _ignore
 
 
-@dataclass(frozen=True)
-class Asking:
-    """What a benchmark would ask.
+Summaries = list[Summary]
+"""What `harness evaluate` prints: one model's scores under one judge, or several."""
 
-    Attributes:
-        benchmark: Its name.
-        requests: What is asked of each model, and its price.
-        prices: When and from where the judge's price is.
-        retirements: Which of the models are retired, or will be.
-    """
+
+class EvaluationPlan(Output):
+    """What a benchmark would ask."""
 
     benchmark: str
-    requests: Sequence[Estimate]
     prices: str
-    retirements: Sequence[Retirement]
+    """When and from where the judge's price is."""
+    retirements: tuple[Retirement, ...]
+    """Which of the models are retired by their sellers, or will be."""
+    requests: tuple[Estimate, ...]
+    """What is asked of each model, and its price."""
 
 
 def evaluate(
-    benchmark: Benchmark,
-    options: EvaluateOptions,
-    judge_model: str,
-    annotator: str = "",
-    voice: Voice | None = None,
+    name: str, options: EvaluateOptions, voice: Voice | None = None
 ) -> tuple[Evaluation, Path] | None:
     """Run a benchmark with a judge, or say what that would ask and cost.
 
     Args:
-        benchmark: The benchmark.
+        name: The benchmark.
         options: How it is answered and judged.
-        judge_model: The judge.
-        annotator: How a judge of alpaca_eval is options.
         voice: Who is told how it goes.
 
     Returns:
@@ -97,13 +106,14 @@ def evaluate(
         UserError: An option is wrong or missing.
         HarnessError: An endpoint failed or the budget is used up.
     """
-    from harness.endpoint.budget import Ledger
-    from harness.evaluation.benchmark_archive import folder_of
-
     voice = voice or Voice()
+    annotator = checked_annotator(options)
+    benchmark = benchmark_class(name).load(options.data_folder(name))
+    if isinstance(options, AlpacaEvalOptions) and isinstance(benchmark, AlpacaEval):
+        benchmark.length_control = length_control(options)
     options.check()
     ledger = Ledger(options.budget_usd)
-    judge = judge_of(options, judge_model, annotator, ledger)
+    judge = judge_of(options, options.judge or benchmark.own_judge, annotator, ledger)
     answerer = answerer_of(options, benchmark, ledger)
     answers: Answers | None = None
     if options.answers is not None:
@@ -117,7 +127,66 @@ def evaluate(
     )
     if found is None:
         return None
-    return found, folder_of(root, benchmark.name, found.score.model, judge.name(benchmark.name))
+    filed = benchmark.filed_judge(judge.model, annotator)
+    return found, folder_of(root, name, found.score.model, filed)
+
+
+def score_published(name: str, file: Path, options: EvaluateOptions) -> list[Evaluation]:
+    """Score what others published, sending nothing.
+
+    Args:
+        name: The benchmark.
+        file: Its judgments, battles or annotations.
+        options: Where the benchmark's files are, if at hand.
+
+    Raises:
+        UserError: A file cannot be read or has another form.
+    """
+    more: dict[str, Any] = {}
+    if isinstance(options, ArenaHardOptions):
+        more = {"battles": options.battles is not None, "judge": options.judge}
+    if isinstance(options, AlpacaEvalOptions):
+        checked_annotator(options)
+        more = {"length_control": length_control(options)}
+    return benchmark_class(name).score_file(file, options.data, **more)
+
+
+def keep_published(found: Sequence[Evaluation], file: Path) -> list[Path]:
+    """Keep the scores of a published file among the evaluations, and return where each is.
+
+    Raises:
+        HarnessError: They cannot be written.
+    """
+    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+    source, root, paths = {"kind": "published", "data": sha256}, evaluations_dir(), []
+    for item in found:
+        folder = folder_of(root, item.score.benchmark, item.score.model, item.judge)
+        paths.append(keep(folder / f"published-{sha256[:12]}", item, source))
+    return paths
+
+
+def checked_annotator(options: JudgeOptions) -> str | None:
+    """Return the annotator of alpaca-eval that options name, None for its own.
+
+    Raises:
+        UserError: There is none of that name.
+    """
+    annotator = getattr(options, "annotator", None)
+    if annotator is not None and annotator not in ANNOTATORS:
+        raise UserError(
+            f"There is no annotator `{annotator}`; choose one of {', '.join(ANNOTATORS)}"
+        )
+    return annotator
+
+
+def length_control(options: AlpacaEvalOptions) -> LengthControl:
+    """Return AlpacaEval's length control: with the file given, beside the data, or fetched."""
+    file, data = options.length_control, options.data
+    if file is None:
+        folders = [] if data is None else [data, data / "alpaca_eval"]
+        places = [folder / FILE_NAME for folder in (*folders, benchmarks_dir() / "alpaca-eval")]
+        file = next((path for path in places if path.is_file()), None)
+    return LengthControl(file, options.length_control_sha256 or PUBLISHED_SHA256)
 
 
 def track(files: Sequence[Path], warn: Callable[[str], None]) -> None:
@@ -153,13 +222,18 @@ def judged(
     Returns:
         The evaluation; None where only the price was asked for.
     """
-    from harness.evaluation import benchmark_run
-
     origin = _origin_of_prices(options)
     ending = _retirements(options, judge.model, *((answerer.model,) if answerer else ()))
     if options.dry_run:
         planned = benchmark_run.estimates(benchmark, answers, answerer, judge)
-        voice.plan(Asking(benchmark.name, planned, origin, ending))
+        voice.plan(
+            EvaluationPlan(
+                benchmark=benchmark.name,
+                prices=origin,
+                retirements=tuple(ending),
+                requests=tuple(planned),
+            )
+        )
         return None
     for retirement in ending:
         voice.warn(retirement.sentence)
@@ -168,7 +242,8 @@ def judged(
     given = answers or answerer
     model = Path(options.model or "").resolve().name if given is None else given.model
     # What is kept is first looked at when nobody else asks for the same any more.
-    with alone(benchmark.name, model, judge.name(benchmark.name), voice):
+    filed = benchmark.filed_judge(judge.model, judge.annotator)
+    with alone(benchmark.name, model, filed, voice):
         planned = benchmark_run.estimates(benchmark, answers, answerer, judge)
         for line in planned:
             voice.note(plan_line(line))
@@ -200,9 +275,6 @@ def alone(benchmark: str, model: str, judge: str, voice: Voice) -> Iterator[None
     Raises:
         HarnessError: The work folder cannot be written, or is on a file system without locks.
     """
-    from harness.evaluation.benchmark_archive import folder_of
-    from harness.runtime.files import hold
-
     path = Path(f"{folder_of(work_dir() / 'locks', benchmark, model, judge)}.lock")
     with ExitStack() as stack:
         try:
@@ -219,17 +291,15 @@ def alone(benchmark: str, model: str, judge: str, voice: Voice) -> Iterator[None
         yield
 
 
-def judge_of(options: JudgeOptions, model: str, annotator: str, ledger: Ledger) -> Judge:
-    """Return the judge that the options name.
+def judge_of(options: JudgeOptions, model: str, annotator: str | None, ledger: Ledger) -> Judge:
+    """Return the judge that the options name: a plug-in's function, or a model at an endpoint.
 
     Raises:
         UserError: Its endpoint, price or dialect is not one, or a budget lacks its price.
     """
-    from harness.endpoint.connection import OPENAI_URL, Endpoint
-    from harness.endpoint.prices import SHIPPED, parse_price, read_prices
-    from harness.endpoint.request import dialect_of
-    from harness.evaluation.benchmark_kinds import Judge
-
+    if model in JUDGES:
+        function = FunctionEndpoint(model)
+        return Judge(_client(function, ledger, Price(0.0, 0.0), PLAIN), model, annotator)
     price = read_prices(options.prices or SHIPPED).of(model)
     if options.price is not None:
         price = parse_price("--price", options.price)
@@ -250,11 +320,6 @@ def answerer_of(options: EvaluateOptions, benchmark: Benchmark, ledger: Ledger) 
     Raises:
         UserError: There are two of them or none, or an option of the model is wrong.
     """
-    from harness.endpoint.connection import Endpoint
-    from harness.endpoint.prices import Price, parse_price
-    from harness.endpoint.request import dialect_of
-    from harness.evaluation.benchmark_answers import Answerer
-
     nowhere = options.answers is None and options.model_base_url is None
     if nowhere and options.model is not None and not Path(options.model).is_dir():
         raise UserError(
@@ -282,18 +347,13 @@ def answerer_of(options: EvaluateOptions, benchmark: Benchmark, ledger: Ledger) 
     return Answerer(client, options.model, benchmark.sampling)
 
 
-def _client(endpoint: Endpoint, ledger: Ledger, price: Price | None, dialect: Dialect) -> Client:
-    from harness.endpoint.cache import ReplyCache
-    from harness.endpoint.client import Client
-
+def _client(endpoint: Server, ledger: Ledger, price: Price | None, dialect: Dialect) -> Client:
     cache = ReplyCache(work_dir() / "replies")
     return Client(endpoint, cache, ledger, price, dialect=dialect)
 
 
 def _retirements(options: JudgeOptions, *models: str) -> list[Retirement]:
     """Return which of the models are retired by their sellers, or will be."""
-    from harness.endpoint.prices import SHIPPED, read_prices
-
     # A list of one's own says what one pays, and need not know when models end.
     known = {**read_prices().retirements, **read_prices(options.prices or SHIPPED).retirements}
     return [known[model] for model in dict.fromkeys(models) if model in known]
@@ -307,7 +367,7 @@ def _refuse_retired(
     Raises:
         UserError: It is retired, no endpoint is named, and not all of its judgments are kept.
     """
-    retired = next((r for r in ending if r.model == judge and r.is_past), None)
+    retired = next((r for r in ending if r.model == judge and r.past), None)
     all_kept = all(line.requests == line.from_cache for line in planned)
     if retired is None or all_kept or options.judge_base_url is not None:
         return
@@ -320,8 +380,6 @@ def _refuse_retired(
 
 def _origin_of_prices(options: JudgeOptions) -> str:
     """Return when and from where the judge's price is."""
-    from harness.endpoint.prices import SHIPPED, read_prices
-
     if options.price is not None:
         return "price of the judge: as given with --price"
     return read_prices(options.prices or SHIPPED).origin
@@ -369,9 +427,6 @@ def answer_locally(benchmark: Benchmark, options: EvaluateOptions, voice: Voice)
         UserError: The folder holds no checkpoint.
         HarnessError: The answers cannot be kept.
     """
-    from harness.evaluation.benchmark_archive import write_lines
-    from harness.evaluation.benchmark_files import Answer, Answers
-
     checkpoint = Path(options.model or "")
     name = checkpoint.resolve().name
     sampled_from = {

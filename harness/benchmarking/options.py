@@ -1,13 +1,20 @@
-"""How a benchmark is answered and judged: by whom, from which files, and within which limits."""
+"""How a benchmark is answered and judged: by whom, from which files, and within which limits.
+
+These models are the options of `harness evaluate` and `harness calibrate` and the keywords of
+`harness.evaluate`: a field's text is the option's help, and `Shown` the rest of what help says.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.errors import UserError
+from harness.foreign import in_a_line
 from harness.project import benchmarks_dir
 
 JUDGE_KEY = "OPENAI_API_KEY"
@@ -22,22 +29,64 @@ LONGEST_S = 86_400
 
 
 @dataclass(frozen=True)
-class JudgeOptions:
+class Shown:
+    """How an option's value, and its default, are called in the help."""
+
+    value: str
+    default: str | None = None
+
+
+class JudgeOptions(BaseModel):
     """What is judged, by whom, and within which limits."""
 
-    data: Path | None = None
-    answers: Path | None = None
-    model: str | None = None
-    judge: str | None = None
-    judge_base_url: str | None = None
-    judge_key_env: str = JUDGE_KEY
-    judge_dialect: str | None = None
-    price: str | None = None
-    prices: Path | None = None
-    budget_usd: float | None = None
-    concurrency: int = DEFAULT_CONCURRENCY
-    timeout: float = 180.0
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    data: Annotated[Path | None, Shown("DIR", "those fetched")] = None
+    """The benchmark's own files."""
+    answers: Annotated[Path | None, Shown("FILE")] = None
+    """The model's answers."""
+    model: Annotated[str | None, Shown("NAME")] = None
+    """The model's name in scores; a folder answers locally."""
+    judge: Annotated[str | None, Shown("MODEL", "the benchmark's own")] = None
+    """The judge; a plug-in's by its name."""
+    judge_base_url: Annotated[str | None, Shown("URL", "OpenAI's")] = None
+    """Its endpoint."""
+    judge_key_env: Annotated[str, Shown("VAR")] = JUDGE_KEY
+    """The variable with its key."""
+    judge_dialect: Annotated[str | None, Shown("NAME", "by its name")] = None
+    """How it is asked: `plain`, `thinking` without a temperature, or `silenced`."""
+    price: Annotated[str | None, Shown("IN,OUT", "its list price")] = None
+    """Dollars for a million tokens of the judge."""
+    prices: Annotated[Path | None, Shown("FILE", "that shipped")] = None
+    """A list of prices, as YAML."""
+    budget_usd: Annotated[float | None, Shown("USD")] = None
+    """Stop before this command spends more."""
+    concurrency: Annotated[int, Shown("N")] = DEFAULT_CONCURRENCY
+    """Most requests at once."""
+    timeout: Annotated[float, Shown("S")] = 180.0
+    """Seconds to wait for a reply."""
     dry_run: bool = False
+    """Show requests and price, and send nothing."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Return the options that some names and values are; paths may be texts.
+
+        Raises:
+            UserError: There is no option of a name, or a value is none of its.
+        """
+        from harness.registry.documents import nearest
+
+        unknown = [name for name in given if name not in cls.model_fields]
+        if unknown:
+            raise UserError(
+                f"There is no option `{unknown[0]}`{nearest(unknown[0], cls.model_fields)}"
+            )
+        try:
+            return cls(**given)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise UserError(in_a_line(f"`{first['loc'][0]}`: {first['msg']}")) from error
 
     def check(self) -> None:
         """Refuse numbers that are none of theirs.
@@ -75,52 +124,92 @@ class JudgeOptions:
         return self.data
 
 
-@dataclass(frozen=True)
+class CalibrateOptions(JudgeOptions):
+    """The same, of a judge that is held against published judgments."""
+
+    published: Annotated[Path | None, Shown("FILE")] = None
+    """Published judgments of --answers."""
+    annotator: Annotated[str | None, Shown("NAME", "alpaca_eval_gpt4_turbo_fn")] = None
+    """The annotator of alpaca_eval."""
+    tolerance: Annotated[float | None, Shown("X", "the benchmark's")] = None
+    """How far the difference may lie from zero."""
+
+
 class EvaluateOptions(JudgeOptions):
     """The same, of a model that may be asked for its answers first."""
 
-    model_base_url: str | None = None
-    model_key_env: str = MODEL_KEY
-    model_dialect: str | None = None
-    model_price: str | None = None
-    device: str = "cpu"
+    model_base_url: Annotated[str | None, Shown("URL")] = None
+    """An endpoint that has the model answer."""
+    model_key_env: Annotated[str, Shown("VAR")] = MODEL_KEY
+    """The variable with its key."""
+    model_dialect: Annotated[str | None, Shown("NAME", "by its name")] = None
+    """How the model is asked, likewise."""
+    model_price: Annotated[str | None, Shown("IN,OUT", "nothing")] = None
+    """Dollars for a million tokens of the model."""
+    device: Annotated[str, Shown("NAME")] = "cpu"
+    """Where a local model answers."""
     track: bool = True
+    """Write the scores to MLflow as well."""
+    judgments: Annotated[Path | None, Shown("FILE")] = None
+    """Published judgments; nothing is sent."""
 
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> EvaluateOptions:
-        """Return the options that some names and values are; paths may be texts.
+    @property
+    def published(self) -> Path | None:
+        """The published file that is to be scored, None where a judge is asked.
 
         Raises:
-            UserError: There is no option of a name.
+            UserError: Several are given, or what has no use where nothing is sent.
         """
-        from harness.registry.documents import nearest
-
-        kinds = {field.name: str(field.type) for field in fields(cls)}
-        unknown = [name for name in given if name not in kinds]
-        if unknown:
-            raise UserError(f"There is no option `{unknown[0]}`{nearest(unknown[0], kinds)}")
-        values: dict[str, Any] = {
-            name: Path(value) if "Path" in kinds[name] and value is not None else value
-            for name, value in given.items()
+        files: dict[str, Path] = {
+            f"--{name}": file
+            for name in ("battles", "judgments", "annotations")
+            if (file := getattr(self, name, None)) is not None
         }
-        return cls(**values)
-
-    def check_published(self, option: str) -> None:
-        """Refuse what has no use where nothing is sent.
-
-        Args:
-            option: The option that names a published file.
-
-        Raises:
-            UserError: Such an option is given.
-        """
-        given = {
+        if len(files) > 1:
+            both = " and ".join(f"`{option}`" for option in files)
+            raise UserError(f"{both} are two sources of one score; give one")
+        without_use = {
             "--answers": self.answers,
             "--model-base-url": self.model_base_url,
             "--judge-base-url": self.judge_base_url,
             "--budget-usd": self.budget_usd,
             "--dry-run": self.dry_run or None,
         }
-        for name, value in given.items():
-            if value is not None:
-                raise UserError(f"`{name}` has no use beside `{option}`, which sends nothing")
+        for option, file in files.items():
+            for name, value in without_use.items():
+                if value is not None:
+                    raise UserError(f"`{name}` has no use beside `{option}`, which sends nothing")
+            return file
+        return None
+
+
+class ArenaHardOptions(EvaluateOptions):
+    """The options of arena-hard."""
+
+    battles: Annotated[Path | None, Shown("FILE")] = None
+    """Published battles; nothing is sent."""
+
+
+class AlpacaEvalOptions(EvaluateOptions):
+    """The options of alpaca-eval."""
+
+    annotations: Annotated[Path | None, Shown("FILE")] = None
+    """Published annotations; nothing is sent."""
+    annotator: Annotated[str | None, Shown("NAME", "alpaca_eval_gpt4_turbo_fn")] = None
+    """The annotator of alpaca_eval."""
+    length_control: Annotated[Path | None, Shown("FILE", "that in --data, or fetched")] = None
+    """AlpacaEval's df_gamed.csv."""
+    length_control_sha256: Annotated[str | None, Shown("HEX", "that of the published file")] = None
+    """The digest it must have."""
+
+
+OPTIONS: Mapping[str, type[EvaluateOptions]] = {
+    "arena-hard": ArenaHardOptions,
+    "alpaca-eval": AlpacaEvalOptions,
+}
+"""The options of each benchmark that has some of its own."""
+
+
+def options_of(benchmark: str) -> type[EvaluateOptions]:
+    """Return the options of a benchmark."""
+    return OPTIONS.get(benchmark, EvaluateOptions)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.benchmarking.options import JudgeOptions
-from harness.cli.evaluate_options import AnnotatorOption, takes
-from harness.cli.options import JsonOption, ProfileOption
+from harness.benchmarking.options import CalibrateOptions
+from harness.cli.options import JsonOption, ProfileOption, takes
 from harness.cli.output import console, grid, print_json
 from harness.errors import UserError
 from harness.project import calibrations_dir
@@ -18,27 +17,12 @@ from harness.runtime.files import sha256_of
 
 if TYPE_CHECKING:
     from harness.benchmarking.live import Voice
-    from harness.evaluation.benchmark_kinds import Benchmark
-    from harness.evaluation.benchmark_result import Evaluation
-    from harness.evaluation.calibration_record import Calibration, Candidate
+    from harness.evaluation.calibration import Calibration, Candidate
     from harness.registry.profile import Profile
 
 BenchmarkOption = Annotated[
     str | None,
     typer.Option("--benchmark", metavar="NAME", help="A benchmark of the profile."),
-]
-PublishedOption = Annotated[
-    Path | None,
-    typer.Option("--published", metavar="FILE", help="Published judgments of --answers."),
-]
-ToleranceOption = Annotated[
-    float | None,
-    typer.Option(
-        "--tolerance",
-        metavar="X",
-        help="How far the difference may lie from zero.",
-        show_default="the benchmark's",
-    ),
 ]
 
 app = typer.Typer(rich_markup_mode=None)
@@ -49,22 +33,19 @@ app = typer.Typer(rich_markup_mode=None)
     epilog="Example: harness calibrate --profile paper --benchmark mt_bench --data mt_bench "
     "--answers answers.jsonl --published judgments.jsonl",
 )
-@takes(JudgeOptions)
+@takes(CalibrateOptions)
 def calibrate(
-    options: JudgeOptions,
+    options: CalibrateOptions,
     profile: ProfileOption = "paper",
     benchmark: BenchmarkOption = None,
-    published: PublishedOption = None,
-    annotator: AnnotatorOption = None,
-    tolerance: ToleranceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Judge a released checkpoint's outputs, and compare with their published judgments.
 
     Without --benchmark, say which judges of the profile have passed.
     """
-    from harness.cli.evaluate_printing import voice
-    from harness.evaluation.calibration_record import BENCHMARKS, is_judged
+    from harness.cli.evaluate import voice
+    from harness.evaluation.calibration import BENCHMARKS, candidates, is_judged
     from harness.registry.declared import named_profile
 
     scale = named_profile(profile)
@@ -73,27 +54,20 @@ def calibrate(
             f"The profile `{profile}` is judged by the embedded world, which needs no calibration"
         )
     if benchmark is None:
-        _show_states(scale, as_json)
+        _show(candidates(scale, calibrations_dir()), as_json)
         return
     if benchmark not in BENCHMARKS or benchmark not in scale.benchmarks:
         raise UserError(
             f"The profile `{profile}` has no benchmark `{benchmark}` with a judge that published "
             f"judgments can be held against; it has {', '.join(BENCHMARKS)}"
         )
-    if published is None or options.answers is None:
+    if options.published is None or options.answers is None:
         raise UserError(
             "A calibration needs a released checkpoint's outputs with --answers, and their "
             "published judgments with --published"
         )
     found = _calibrate(
-        scale,
-        benchmark,
-        options,
-        options.answers,
-        published,
-        annotator,
-        tolerance,
-        voice(as_json=as_json),
+        scale, benchmark, options, options.answers, options.published, voice(as_json=as_json)
     )
     if found is None:
         return
@@ -105,35 +79,35 @@ def calibrate(
 def _calibrate(
     profile: Profile,
     name: str,
-    options: JudgeOptions,
+    options: CalibrateOptions,
     outputs: Path,
     published: Path,
-    annotator: str | None,
-    tolerance: float | None,
-    talk: Voice,
+    voice: Voice,
 ) -> Calibration | None:
     """Judge, compare, and keep the record; None where only the price was asked for."""
     from harness.benchmarking import live
     from harness.endpoint.budget import Ledger
-    from harness.evaluation import benchmark_archive
-    from harness.evaluation.benchmark_alpaca_eval import OWN_ANNOTATOR
-    from harness.evaluation.calibration import choose, compare
-    from harness.evaluation.calibration_record import BENCHMARKS, record_path
+    from harness.evaluation.archive import write_json
+    from harness.evaluation.benchmark import benchmark_class
+    from harness.evaluation.calibration import BENCHMARKS, choose, compare, record_path
 
     options.check()
-    benchmark, theirs = _read(name, options.data_folder(BENCHMARKS[name]), published)
+    kind = benchmark_class(BENCHMARKS[name])
+    data = options.data_folder(kind.name)
+    benchmark = kind.load(data)
+    expected = kind.score_file(published, data if name == "alpaca_eval" else None)
     answers = benchmark.read_answers(outputs, options.model)
-    expected = choose(theirs, answers.model)
+    theirs = choose(expected, answers.model)
     if name != "alpaca_eval":
-        benchmark.restrict(expected.score.prompts)
+        benchmark.restrict(theirs.score.prompts)
     judge = live.judge_of(
         options,
         options.judge or profile.benchmarks[name].judge,
-        annotator or OWN_ANNOTATOR,
+        live.checked_annotator(options),
         Ledger(options.budget_usd),
     )
     output = calibrations_dir() / "evaluations"
-    ours = live.judged(benchmark, options, judge, answers, output=output, voice=talk)
+    ours = live.judged(benchmark, options, judge, answers, output=output, voice=voice)
     if ours is None:
         return None
     digests = {
@@ -141,66 +115,40 @@ def _calibrate(
         "answers": sha256_of(outputs),
         "data": benchmark.digest,
     }
-    found = compare(profile.name, name, ours, expected, digests, tolerance)
+    found = compare(profile.name, name, ours, theirs, digests, options.tolerance)
     path = record_path(calibrations_dir(), profile.name, name, found.judge)
-    benchmark_archive.write_json(path, found.as_json())
+    write_json(path, found.model_dump(mode="json"))
     return found
-
-
-def _read(name: str, data: Path, published: Path) -> tuple[Benchmark, list[Evaluation]]:
-    """Return a benchmark, and what was published of some outputs on it."""
-    from harness.benchmarking import benchmarks as files
-    from harness.evaluation.benchmark_kinds import AlpacaEval, ArenaHard, MtBench
-    from harness.evaluation.benchmark_length_control import LengthControl
-
-    if name == "mt_bench":
-        return MtBench(data), files.mt_bench(published, None)
-    if name == "arena_hard":
-        return ArenaHard(data), files.arena_hard(None, published, None, None)
-    control = LengthControl()
-    return AlpacaEval(data, control), files.alpaca_eval(published, control, data)
-
-
-def _show_states(profile: Profile, as_json: bool) -> None:
-    """Print which judges of a profile, and successors, have passed, failed, or were not tried."""
-    from harness.evaluation.calibration_record import candidates
-
-    _show(candidates(profile, calibrations_dir()), as_json)
 
 
 def _candidate(profile: Profile, done: Calibration) -> Candidate:
     """Return the judge that was calibrated: one of the profile's candidates, or another."""
-    from harness.evaluation.calibration_record import Candidate, candidates
+    from harness.evaluation.calibration import Candidate, candidates
 
     for one in candidates(profile, calibrations_dir()):
         if (one.benchmark, one.judge) == (done.benchmark, done.judge):
             return one
-    return Candidate(done.benchmark, done.judge, done.judge, None, None, done)
+    return Candidate(
+        benchmark=done.benchmark,
+        model=done.judge,
+        judge=done.judge,
+        retirement=None,
+        successor_of=None,
+        calibration=done,
+    )
 
 
 def _show(found: Sequence[Candidate], as_json: bool) -> None:
     """Print benchmarks and judges with their calibrations."""
     if as_json:
-        print_json(
-            [
-                {
-                    "benchmark": one.benchmark,
-                    "judge": one.judge,
-                    "retirement": None if one.retirement is None else one.retirement.as_json(),
-                    "successor_of": one.successor_of,
-                    "state": "not_calibrated" if one.held is None else one.held.state,
-                    "calibration": None if one.held is None else one.held.as_json(),
-                }
-                for one in found
-            ]
-        )
+        print_json([one.model_dump(mode="json") for one in found])
         return
     rows = [
         (
             one.benchmark,
             one.judge,
             _standing(one),
-            one.held.text if one.held else "not calibrated",
+            "not calibrated" if one.calibration is None else one.calibration.text,
         )
         for one in found
     ]
@@ -211,5 +159,5 @@ def _standing(one: Candidate) -> str:
     """Return in a few words whether a judge is served, and whose place it takes."""
     words = [] if one.successor_of is None else [f"successor of {one.successor_of}"]
     if one.retirement is not None:
-        words.append(f"{'retired' if one.retirement.is_past else 'retires'} {one.retirement.on}")
+        words.append(f"{'retired' if one.retirement.past else 'retires'} {one.retirement.on}")
     return ", ".join(words)

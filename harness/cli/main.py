@@ -66,7 +66,7 @@ PluginOption = Annotated[
     typer.Option(
         "--plugin",
         metavar="PATH_OR_MODULE",
-        help="A module of your own that adds metrics or losses; may be repeated.",
+        help="A module that adds metrics, losses, benchmarks or judges; may be repeated.",
     ),
 ]
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import functools
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
 
 TableArgument = Annotated[
     str, typer.Argument(metavar="TABLE", help="A table or figure; `harness list` names them.")
@@ -74,3 +81,51 @@ AskedSeedsOption = Annotated[
         show_default="the most complete",
     ),
 ]
+
+
+def takes(options: type[BaseModel]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a command take the fields of a model as options, and the model as its first argument.
+
+    A field's text is the option's help, `Shown` how its value and default are called in it.
+    """
+    parameters = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=Annotated[field.annotation, _option(name, field)],
+        )
+        for name, field in options.model_fields.items()
+    ]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+        named = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+        # How it is printed comes last, as everywhere.
+        together = sorted([*named, *parameters], key=lambda p: p.name == "as_json")
+
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            asked = options(**{name: given.pop(name) for name in options.model_fields})
+            command(asked, **given)
+
+        run.__signature__ = inspect.Signature(together)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in together}
+        return run
+
+    return decorate
+
+
+def _option(name: str, field: FieldInfo) -> Any:
+    """Return the option that a field of a model is on the command line."""
+    from harness.benchmarking.options import Shown
+
+    shown = next((found for found in field.metadata if isinstance(found, Shown)), None)
+    flag = f"--{name.replace('_', '-')}"
+    if field.annotation is bool and field.default:
+        flag = f"{flag}/--no-{name.replace('_', '-')}"
+    if shown is None:
+        return typer.Option(flag, help=field.description)
+    return typer.Option(
+        flag, metavar=shown.value, help=field.description, show_default=shown.default or True
+    )

@@ -34,6 +34,12 @@ OUTPUTS = {
     "verify": ("harness.report.verify:Verified", "harness.report.verify:Different"),
     "doctor": ("harness.preflight.needs:Doctor", "harness.preflight.needs:Readiness"),
     "prompts": ("harness.preflight.checks:PromptPool",),
+    "evaluate": (
+        "harness.benchmarking.live:Summaries",
+        "harness.benchmarking.live:EvaluationPlan",
+        "harness.evaluation.benchmarks.lm_eval:TaskPlan",
+    ),
+    "calibrate": ("harness.evaluation.calibration:Candidates",),
     "engine check": ("harness.preflight.checks:EngineCheck",),
 }
 """The models of what each verb prints with `--json`, as `module:attribute`."""

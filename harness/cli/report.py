@@ -183,7 +183,7 @@ def claims(
 
 def _note_judges(profile: Profile) -> None:
     """Say which real judges of a profile have not passed a calibration."""
-    from harness.evaluation.calibration_record import states
+    from harness.evaluation.calibration import states
 
     found = states(profile, project.calibrations_dir())
     lacking = [name for name, held in found.items() if held is None or not held.passed]

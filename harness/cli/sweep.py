@@ -71,23 +71,11 @@ def _group() -> None:
 @group.command("list", epilog="Example: harness sweep list")
 def list_sweeps(as_json: JsonOption = False) -> None:
     """List the declared sweeps."""
-    from harness.sweep.declaration import load_sweeps
+    from harness.sweep.declaration import listed, load_sweeps
 
     sweeps = load_sweeps().values()
     if as_json:
-        print_json(
-            [
-                {
-                    "name": sweep.name,
-                    "question": " ".join(sweep.question.split()),
-                    "settings": list(sweep.space),
-                    "objectives": [objective.name for objective in sweep.objectives],
-                    "sampler": sweep.sampler.kind,
-                    "trials": sweep.trials,
-                }
-                for sweep in sweeps
-            ]
-        )
+        print_json([listed(sweep).model_dump(mode="json") for sweep in sweeps])
         return
     lines = [
         (

@@ -26,7 +26,7 @@ def sync() -> None:
     All tables that were ever run, and all evaluations that were kept, are written to
     MLFLOW_TRACKING_URI, by default a database in the work folder. Doing it again changes nothing.
     """
-    from harness.evaluation.benchmark_archive import all_kept
+    from harness.evaluation.archive import all_kept
     from harness.runtime import Store
     from harness.selection.tracked import asked_states, tracker_of
     from harness.tracking import EvaluationTracker

@@ -23,7 +23,6 @@ from harness.registry.profile import Profile
 from harness.runtime.stage import Stage
 from harness.strict import Strict
 from harness.worlds.real.asking import Role
-from harness.worlds.real.world import MODELS
 
 HOUR = 3600.0
 GB = 1e9
@@ -96,17 +95,6 @@ class CallPrice(Strict):
     usd: float | None
 
 
-class Retired(Strict):
-    """A model that its seller retires."""
-
-    model: str
-    on: str
-    """The day from which it is not served any more."""
-    past: bool
-    successor: str | None
-    source: str
-
-
 class Dollars(Strict):
     """The dollars of what is left."""
 
@@ -116,7 +104,7 @@ class Dollars(Strict):
     calls: list[CallPrice]
     prices: str
     """Where the prices come from."""
-    retirements: list[Retired]
+    retirements: list[Retirement]
 
 
 class DiskGb(Strict):
@@ -234,7 +222,7 @@ class Price:
                 complete=not self.unpriced,
                 calls=[_summary(call) for call in self.calls],
                 prices=read_prices().origin,
-                retirements=[Retired.model_validate(r.as_json()) for r in self.retirements],
+                retirements=list(self.retirements),
             ),
             disk_gb=DiskGb(
                 total=self.disk / GB,
@@ -321,6 +309,8 @@ def _together(found: Iterable[Calls]) -> tuple[Calls, ...]:
 
 def _models(stages: Iterable[Stage], assumed: Assumptions) -> dict[str, float | None]:
     """Return the bytes of each model that the stages load from outside the store."""
+    from harness.worlds.real.world import MODELS
+
     found: dict[str, float | None] = {}
     for stage in stages:
         for setting in MODELS:

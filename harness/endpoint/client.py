@@ -16,13 +16,13 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import tenacity
 
 from harness.endpoint.budget import Ledger, tokens_of
 from harness.endpoint.cache import ReplyCache
-from harness.endpoint.connection import Endpoint, LostError, OverloadedError, RefusedError
+from harness.endpoint.connection import LostError, OverloadedError, RefusedError
 from harness.endpoint.prices import Price
 from harness.endpoint.request import PLAIN, ChatRequest, Dialect, Reply
 from harness.errors import HarnessError
@@ -73,6 +73,21 @@ class Receipt:
     usd: float | None
 
 
+class Server(Protocol):
+    """What answers requests: an endpoint, or a function in its place."""
+
+    address: str
+    """Under which replies are kept, among other things."""
+
+    def send(self, request: ChatRequest) -> dict[str, Any]:
+        """Answer a request once; see `Endpoint.send`."""
+        ...
+
+    def check_key(self) -> None:
+        """Refuse to go on without a key where one is known to be needed."""
+        ...
+
+
 class Client:
     """Asks one endpoint; may be used from many threads.
 
@@ -88,7 +103,7 @@ class Client:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoint: Server,
         cache: ReplyCache,
         ledger: Ledger,
         price: Price | None = None,

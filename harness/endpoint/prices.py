@@ -11,18 +11,19 @@ known of models that the list does not name or gives no day.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_field, model_validator
 
 from harness.errors import UserError
 from harness.foreign import in_a_line
 from harness.registry.yaml_reader import read_yaml
-from harness.runtime.files import sha256_of
+from harness.strict import Strict
 
 PER_MILLION = 1e6
 SHIPPED = Path(__file__).with_name("prices.yaml")
@@ -43,43 +44,29 @@ class Price:
         return dollars / PER_MILLION
 
 
-@dataclass(frozen=True)
-class Retirement:
-    """The end of a model at its seller's.
-
-    Attributes:
-        model: The model.
-        on: The day from which it is not served any more.
-        successor: Who takes its place here; None where nobody was chosen.
-        source: What the day rests on.
-    """
+class Retirement(Strict):
+    """The end of a model at its seller's."""
 
     model: str
     on: date
+    """The day from which it is not served any more."""
     successor: str | None
+    """Who takes its place here; null where nobody was chosen."""
     source: str
+    """What the day rests on."""
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
-    def is_past(self) -> bool:
+    def past(self) -> bool:
         """Whether the day has come."""
         return self.on <= today()
 
     @property
     def sentence(self) -> str:
         """What happens or has happened, with what the day rests on, for people."""
-        verb = "was retired" if self.is_past else "will be retired"
+        verb = "was retired" if self.past else "will be retired"
         successor = f"; its successor here is {self.successor}" if self.successor else ""
         return f"{self.model} {verb} by its seller on {self.on} ({self.source}){successor}"
-
-    def as_json(self) -> dict[str, str | bool | None]:
-        """Return the retirement as JSON data."""
-        return {
-            "model": self.model,
-            "on": self.on.isoformat(),
-            "past": self.is_past,
-            "successor": self.successor,
-            "source": self.source,
-        }
 
 
 def today() -> date:
@@ -172,11 +159,16 @@ def read_prices(path: Path = SHIPPED) -> PriceList:
         raise UserError(f"{path} is no price list ({said}); repair it") from error
     prices = {name: Price(entry.prompt, entry.completion) for name, entry in read.models.items()}
     retirements = {
-        name: Retirement(name, entry.retires, entry.successor, _basis(read, entry.retires_source))
+        name: Retirement(
+            model=name,
+            on=entry.retires,
+            successor=entry.successor,
+            source=_basis(read, entry.retires_source),
+        )
         for name, entry in read.models.items()
         if entry.retires is not None
     }
-    digest = sha256_of(path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return PriceList(read.as_of, read.source, digest, prices, retirements)
 
 

@@ -28,11 +28,12 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from harness.errors import HarnessError, UserError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Shape = Literal["chain", "independent", "tree"]
 """How the children of one prompt hang together."""
@@ -149,6 +150,8 @@ or something that does many at once. Chains share nothing, so the result is the 
 
 def chain_rng(seed: int, prompt_id: str) -> np.random.Generator:
     """Return the generator of one prompt's chain, a function of the seed and the prompt's id."""
+    import numpy as np  # what only reads declarations comes by here, and needs no numbers
+
     digest = hashlib.sha256(prompt_id.encode()).digest()
     return np.random.default_rng([seed, int.from_bytes(digest[:8], "big")])
 

@@ -6,26 +6,206 @@ paired, and what is left of it is the judge. It passes where the whole 95% inter
 difference lies within the tolerance. A difference that merely is not significant would not do:
 ten questions would let every judge pass.
 
-The tolerances are ours. They leave room for a judge's own noise when it is asked again, and none
-for another judge: gpt-4o-mini gives the paper's base 54.6 on Arena-Hard, where the paper prints
-41.3 of another judge.
+The tolerances (`Benchmark.compared`) are ours. They leave room for a judge's own noise when it is
+asked again, and none for another judge: gpt-4o-mini gives the paper's base 54.6 on Arena-Hard,
+where the paper prints 41.3 of another judge.
+
+A calibration belongs to a profile, a benchmark and a judge, and the last one counts. A report reads
+these records and says, of every benchmark with a real judge, whether that judge has passed.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
-from harness.errors import UserError
-from harness.evaluation.benchmark_result import Evaluation
-from harness.evaluation.calibration_record import Calibration
+from pydantic import computed_field
+
+from harness.endpoint.prices import Retirement, read_prices
+from harness.errors import HarnessError, UserError
+from harness.foreign import read_json
+from harness.registry.profile import Profile
 from harness.runtime.manifest import utc_now
 from harness.statistics.intervals import paired_difference
+from harness.strict import Output, Strict
 
-COLUMNS = {"arena-hard": "win_rate", "alpaca-eval": "win_rate", "mt-bench": "average"}
-"""The score that is compared."""
+if TYPE_CHECKING:
+    from harness.evaluation.scores import Evaluation
 
-TOLERANCES = {"arena-hard": 5.0, "alpaca-eval": 5.0, "mt-bench": 0.3}
-"""How far the difference may lie from zero: win rates in points, ratings from 1 to 10."""
+BENCHMARKS = {
+    "arena_hard": "arena-hard",
+    "alpaca_eval": "alpaca-eval",
+    "mt_bench": "mt-bench",
+}
+"""A profile's benchmarks with a judge that published judgments can be held against."""
+
+State = Literal["passed", "failed", "not_calibrated"]
+
+
+class Calibration(Strict):
+    """One judge held against published judgments of the same answers."""
+
+    profile: str
+    """The profile it was done for."""
+    benchmark: str
+    """The profile's name of the benchmark."""
+    judge: str
+    """The judge that was tested, as its scores are filed."""
+    published_judge: str | None
+    """Who gave the published judgments; null where the file does not say."""
+    model: str
+    """The checkpoint whose published outputs were judged."""
+    column: str
+    """The score that was compared."""
+    ours: float
+    """That score under the judge, in the column's unit."""
+    published: float
+    """That score under the published judgments."""
+    prompts: int
+    """Questions that both judged."""
+    difference: float
+    """Ours less the published, paired over the questions."""
+    low: float
+    high: float
+    """Lower and upper end of its 95% interval."""
+    tolerance: float
+    """How far from zero the whole interval may reach."""
+    passed: bool
+    """Whether it does not reach further."""
+    finished: str
+    """When, ISO 8601 in UTC."""
+    digests: dict[str, str]
+    """The sha256 of the published judgments, the answers and the benchmark's files."""
+
+    @property
+    def state(self) -> State:
+        """Whether the judge passed."""
+        return "passed" if self.passed else "failed"
+
+    @property
+    def text(self) -> str:
+        """What came out, in a line."""
+        return (
+            f"{self.state} on {self.finished[:10]} with {self.model}: {self.ours:.2f} against "
+            f"{self.published:.2f} published, {self.difference:+.2f} ({self.low:+.2f} to "
+            f"{self.high:+.2f}) over {self.prompts} questions, tolerance {self.tolerance:g}"
+        )
+
+
+def is_judged(profile: Profile) -> bool:
+    """Return whether a profile's judges are real ones, which can be calibrated."""
+    return not profile.in_embedded_world
+
+
+class Candidate(Output):
+    """A judge whose word counts for a profile's benchmark once it is calibrated."""
+
+    benchmark: str
+    """The profile's name of the benchmark."""
+    model: str
+    """The model that judges."""
+    judge: str
+    """Its name as its scores are filed."""
+    retirement: Retirement | None
+    """When its seller retires it; null where nothing is known of that."""
+    successor_of: str | None
+    """The profile's own judge whose place it takes; null for that judge itself."""
+    calibration: Calibration | None
+    """Its last calibration; null where there is none."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def state(self) -> State:
+        """Whether it passed."""
+        return "not_calibrated" if self.calibration is None else self.calibration.state
+
+
+Candidates = list[Candidate]
+"""What `harness calibrate` prints."""
+
+
+def candidates(profile: Profile, folder: Path) -> list[Candidate]:
+    """Return the judges of each benchmark of a profile: its own, and its successor if it ends.
+
+    Args:
+        profile: The profile; one of the embedded world has none.
+        folder: The folder of all calibrations.
+    """
+    known, found = read_prices().retirements, []
+    for name in profile.benchmarks if is_judged(profile) else ():
+        if name not in BENCHMARKS:
+            continue
+        own = profile.benchmarks[name].judge
+        end = known.get(own)
+        after = [] if end is None or end.successor is None else [(end.successor, own)]
+        for model, successor_of in [(own, None), *after]:
+            judge = filed_judge(name, model)
+            held = find(folder, profile.name, name, judge)
+            found.append(
+                Candidate(
+                    benchmark=name,
+                    model=model,
+                    judge=judge,
+                    retirement=known.get(model),
+                    successor_of=successor_of,
+                    calibration=held,
+                )
+            )
+    return found
+
+
+def expected_judge(profile: Profile, benchmark: str) -> str:
+    """Return the judge of a profile's benchmark, as its scores are filed."""
+    return filed_judge(benchmark, profile.benchmarks[benchmark].judge)
+
+
+def filed_judge(benchmark: str, model: str) -> str:
+    """Return the name under which a model's scores of a benchmark are filed."""
+    # Reports import this module, and the scorers' libraries are slow to load.
+    from harness.evaluation.benchmark import benchmark_class
+
+    if benchmark != "alpaca_eval":
+        return model
+    return benchmark_class(BENCHMARKS[benchmark]).filed_judge(model)
+
+
+def record_path(folder: Path, profile: str, benchmark: str, judge: str) -> Path:
+    """Return where a calibration is kept, below the folder of all calibrations."""
+    name = re.sub(r"[^\w.@+-]+", "_", judge)
+    return folder / profile / benchmark / f"{name}.json"
+
+
+def find(folder: Path, profile: str, benchmark: str, judge: str) -> Calibration | None:
+    """Return the last calibration of a judge, None where there is none.
+
+    Raises:
+        HarnessError: The record cannot be read.
+    """
+    path = record_path(folder, profile, benchmark, judge)
+    if not path.is_file():
+        return None
+    try:
+        return Calibration.model_validate(read_json(path.read_bytes()))
+    except (OSError, ValueError) as error:
+        raise HarnessError(f"Cannot read {path} ({error}); calibrate that judge again") from error
+
+
+def states(profile: Profile, folder: Path) -> dict[str, Calibration | None]:
+    """Return the last calibration of each benchmark of a profile that has a judge.
+
+    Args:
+        profile: The profile; one of the embedded world has none.
+        folder: The folder of all calibrations.
+    """
+    if not is_judged(profile):
+        return {}
+    return {
+        name: find(folder, profile.name, name, expected_judge(profile, name))
+        for name in profile.benchmarks
+        if name in BENCHMARKS
+    }
 
 
 def choose(published: list[Evaluation], model: str) -> Evaluation:
@@ -46,7 +226,7 @@ def choose(published: list[Evaluation], model: str) -> Evaluation:
 
 def compare(
     profile: str,
-    benchmark: str,
+    name: str,
     ours: Evaluation,
     published: Evaluation,
     digests: Mapping[str, str],
@@ -56,7 +236,7 @@ def compare(
 
     Args:
         profile: The profile it is done for.
-        benchmark: The profile's name of the benchmark.
+        name: The profile's name of the benchmark.
         ours: The outputs, judged by the judge at hand.
         published: The same outputs, judged by others.
         digests: The sha256 of what was compared, by name.
@@ -65,8 +245,9 @@ def compare(
     Raises:
         UserError: They do not cover the same questions.
     """
-    kind = ours.score.benchmark
-    column = COLUMNS[kind]
+    from harness.evaluation.benchmark import benchmark_class
+
+    column, usual = benchmark_class(ours.score.benchmark).compared
     left, right = ours.score.by_prompt(column), published.score.by_prompt(column)
     if left.keys() != right.keys():
         raise UserError(
@@ -78,10 +259,10 @@ def compare(
         raise UserError("One question calibrates no judge; give published judgments of more")
     order = list(left)
     found = paired_difference([[left[p] for p in order]], [[right[p] for p in order]])
-    bound = TOLERANCES[kind] if tolerance is None else tolerance
+    bound = usual if tolerance is None else tolerance
     return Calibration(
         profile=profile,
-        benchmark=benchmark,
+        benchmark=name,
         judge=str(ours.judge),
         published_judge=published.judge,
         model=published.score.model,

@@ -1,5 +1,9 @@
 """What every scorer returns: scores, counts, and per-prompt values whose mean is the score.
 
+A score belongs to its judge. The benchmark's own judge fills the benchmark's column; any other
+judge fills a column of its own, named `column@judge`, so that the two are never compared by
+mistake.
+
 A mean over prompts is its own per-prompt values. A score that is a ratio, or comes from a fit, is
 written as one by its first-order expansion over prompts: the value of a prompt is the score plus
 that prompt's influence on it. Influences sum to zero, so the plain mean is the score exactly, and
@@ -10,14 +14,21 @@ on one kind of data, a matrix of seeds x prompts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from harness.errors import HarnessError, UserError
+from harness.statistics.intervals import mean_interval
+from harness.strict import Output
 
 FloatArray = npt.NDArray[np.float64]
+Interval = tuple[float, float] | None
+
+NOT_AVAILABLE = "not_available"
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +59,11 @@ class BenchmarkScore:
     per_category: Mapping[str, float | None] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
 
+    def without(self, column: str, reason: str) -> BenchmarkScore:
+        """Return the score with a column that has none, for a reason."""
+        notes = {**self.notes, column: f"{NOT_AVAILABLE}: {reason}"}
+        return replace(self, scores={**self.scores, column: None}, notes=notes)
+
     def by_prompt(self, column: str) -> dict[str, float]:
         """Return the per-prompt values of a column, keyed by prompt id."""
         return dict(zip(self.prompts, self.values[column].tolist(), strict=True))
@@ -72,6 +88,82 @@ class BenchmarkScore:
                 f"A standard error of {column} needs two prompts or more; judge more prompts."
             )
         return float(values.std(ddof=1) / np.sqrt(len(values)))
+
+
+class Summary(Output):
+    """One model's scores under one judge, as `harness evaluate --json` prints them."""
+
+    benchmark: str
+    model: str
+    judge: str | None
+    """Whose judgments they are; null where a file does not say."""
+    n: int = Field(ge=0)
+    """Prompts with at least one valid judgment; of tasks, their items."""
+    n_missing: int = Field(ge=0)
+    """Judgments that were expected but are absent or could not be read; of tasks, items that were
+    not run."""
+    scores: dict[str, float | None] = Field(min_length=1)
+    """Win rates and shares in percent, ratings from 1 to 10; null where not available."""
+    intervals: dict[str, Interval]
+    """Lower and upper end of the 95% interval of each score."""
+    per_category: dict[str, float | None]
+    tasks: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Of lm-eval alone: the task behind each score (its metric, version, shots, documents)."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields as JSON data, tasks only where there are some."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One model's scores under one judge.
+
+    Attributes:
+        score: The scores and counts.
+        judge: Whose judgments they are; None where the file does not say.
+        own_judge: The judge whose scores are the benchmark's; None where nobody judges.
+        intervals: Column to lower and upper end of its 95% interval; None where there is none.
+        tasks: Column to the task behind it, where a benchmark is made of tasks.
+    """
+
+    score: BenchmarkScore
+    judge: str | None
+    own_judge: str | None = None
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
+    tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Score to the name of the column it belongs in."""
+        own = self.judge is None or self.own_judge in (None, self.judge)
+        return {name: name if own else f"{name}@{self.judge}" for name in self.score.scores}
+
+    @property
+    def summary(self) -> Summary:
+        """The scores without their values by prompt."""
+        score = self.score
+        return Summary(
+            benchmark=score.benchmark,
+            model=score.model,
+            judge=self.judge,
+            n=score.n,
+            n_missing=score.n_missing,
+            scores=dict(score.scores),
+            intervals=dict(self.intervals),
+            per_category=dict(score.per_category),
+            tasks={column: dict(facts) for column, facts in self.tasks.items()},
+        )
+
+
+def intervals_of(score: BenchmarkScore) -> dict[str, Interval]:
+    """Return the 95% interval of every score over its prompts."""
+    found: dict[str, Interval] = dict.fromkeys(score.scores)
+    for column, values in score.values.items():
+        if len(values) > 1:
+            interval = mean_interval(values[None, :])
+            found[column] = (interval.low, interval.high)
+    return found
 
 
 def ratio_values(numerator: FloatArray, denominator: FloatArray) -> FloatArray:

@@ -10,7 +10,15 @@ from pathlib import Path
 from harness.errors import UserError
 from harness.project import work_dir
 from harness.registry.profile import Profile
-from harness.strict import Output, Strict
+from harness.strict import Output
+from harness.worlds.real.prompts import (
+    Overlap,
+    duplicates,
+    overlaps,
+    piece_bounds,
+    read_local,
+    read_questions,
+)
 
 
 class EngineCheck(Output):
@@ -68,19 +76,6 @@ def check_engine(
     return EngineCheck(engine=engine, dtype=profile.dtype, **asdict(found), agrees=found.agrees)
 
 
-class Overlaps(Strict):
-    """How far prompts overlap the questions of a benchmark."""
-
-    questions: int
-    whole: int
-    """Prompts that have a question's words."""
-    in_part: int
-    """Further prompts that share a run of words with a question."""
-    questions_met: int
-    examples: list[int]
-    """Positions of the first prompts that overlap, from 0."""
-
-
 class PromptPool(Output):
     """A pool of human prompts, and what it repeats."""
 
@@ -96,7 +91,7 @@ class PromptPool(Output):
     """Prompts whose text an earlier one has."""
     same_words: int
     """Prompts whose words an earlier one has."""
-    overlap: dict[str, Overlaps]
+    overlap: dict[str, Overlap]
     """By benchmark."""
 
 
@@ -118,7 +113,6 @@ def check_prompts(
         UserError: A file is not there, or is not what it must be.
     """
     from harness.worlds.lookup import world_of
-    from harness.worlds.real.prompts import duplicates, overlaps, read_local, read_questions
 
     questions = {name: read_questions(path) for name, path in against}
     if source is not None:
@@ -132,14 +126,12 @@ def check_prompts(
         pieces=pieces,
         problem=problem,
         **asdict(duplicates(pool)),
-        overlap={name: Overlaps(**asdict(o)) for name, o in overlaps(pool, questions).items()},
+        overlap=dict(overlaps(pool, questions)),
     )
 
 
 def _pieces(size: int, profile: Profile) -> tuple[list[int], str | None]:
     """Return the sizes of a profile's pieces, and what is wrong if there are none."""
-    from harness.worlds.real.prompts import piece_bounds
-
     try:
         bounds = piece_bounds(size, profile.x, profile.prompts.available)
     except UserError as error:

@@ -347,7 +347,7 @@ def retirements(profile: Profile) -> Iterator[Need]:
         if model not in known:
             continue
         variable = f"HARNESS_{role}_URL"
-        gone = known[model].is_past and not os.environ.get(variable)
+        gone = known[model].past and not os.environ.get(variable)
         yield Need(
             f"retirement of the {role.lower()} {model}",
             "missing" if gone and required else "advised",
@@ -374,20 +374,20 @@ def two_parts(sentence: str) -> tuple[str, str]:
 
 
 def _calibrations(profile: Profile) -> Iterator[Need]:
-    from harness.evaluation.calibration_record import candidates
+    from harness.evaluation.calibration import candidates
     from harness.project import calibrations_dir
 
     for one in candidates(profile, calibrations_dir()):
         what, of = f"calibration of {one.benchmark}", ""
         if one.successor_of is not None:
             what, of = f"{what} by {one.model}", f" --judge {one.model}"
-        if one.held is not None and one.held.passed:
-            yield Need(what, "met", one.held.text)
+        if one.calibration is not None and one.calibration.passed:
+            yield Need(what, "met", one.calibration.text)
             continue
         yield Need(
             what, "advised",
-            "not done, so that scores are reported as not calibrated" if one.held is None
-            else one.held.text,
+            "not done, so that scores are reported as not calibrated" if one.calibration is None
+            else one.calibration.text,
             f"type `harness calibrate --profile {profile.name} --benchmark {one.benchmark}{of}` "
             "with --data, --answers and --published",
         )  # fmt: skip

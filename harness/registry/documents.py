@@ -27,6 +27,7 @@ from harness.registry.yaml_reader import Loc, YamlFault, load, read_text
 from harness.strict import models_in
 
 Declared = TypeVar("Declared", bound=BaseModel)
+Found = TypeVar("Found")
 
 MOST_PROBLEMS = 50
 """Problems that one check of one file explains; it looks for no more of them."""
@@ -222,6 +223,17 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f"; did you mean `{close[0]}`?"
     return f"; it can be {', '.join(f'`{n}`' for n in names)}" if names else ""
+
+
+def find(what: str, declared: Mapping[str, Found], name: str) -> Found:
+    """Return what is declared under a name.
+
+    Raises:
+        UserError: There is no such thing; the message names the nearest.
+    """
+    if name not in declared:
+        raise UserError(f"there is no {what} `{name}`{nearest(name, declared)}")
+    return declared[name]
 
 
 def explain(

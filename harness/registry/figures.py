@@ -22,7 +22,6 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from harness.errors import UserError
 from harness.project import figures_dir
 from harness.registry.documents import (
     Document,
@@ -31,6 +30,7 @@ from harness.registry.documents import (
     at_least_one,
     checked,
     few,
+    find,
     misnamed,
     nearest,
     read_document,
@@ -301,14 +301,8 @@ def figure_from_json(data: Mapping[str, Any]) -> Figure:
 
 
 def find_figure(figures: Mapping[str, Figure], name: str) -> Figure:
-    """Return a figure by its id.
-
-    Raises:
-        UserError: There is none; the message names the nearest.
-    """
-    if name not in figures:
-        raise UserError(f"there is no figure `{name}`{nearest(name, figures)}")
-    return figures[name]
+    """Return a figure by its name; as `find`."""
+    return find("figure", figures, name)
 
 
 def load_figures(

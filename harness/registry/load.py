@@ -15,7 +15,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness.errors import UserError
 from harness.extensions import load_plugins
 from harness.project import declaration_dirs
 from harness.registry.claims import claim_problems
@@ -27,6 +26,7 @@ from harness.registry.documents import (
     at_least_one,
     explain,
     few,
+    find,
     nearest,
     read_files,
     yaml_files,
@@ -91,14 +91,8 @@ def table_files(dirs: Sequence[Path] | None = None) -> list[Path]:
 
 
 def find_table(tables: Mapping[str, Table], name: str) -> Table:
-    """Return a table by its id.
-
-    Raises:
-        UserError: There is none; the message names the nearest.
-    """
-    if name not in tables:
-        raise UserError(f"there is no table `{name}`{nearest(name, tables)}")
-    return tables[name]
+    """Return a table by its name; as `find`."""
+    return find("table", tables, name)
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

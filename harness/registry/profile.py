@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from harness.errors import UserError
 from harness.extensions import CREATORS, LOSSES, load_plugins
 from harness.project import profiles_dir
 from harness.registry.documents import (
@@ -23,7 +22,7 @@ from harness.registry.documents import (
     RegistryError,
     at_least_one,
     display_path,
-    nearest,
+    find,
     read_files,
     yaml_files,
 )
@@ -441,14 +440,8 @@ def load_profiles(place: Path | None = None) -> dict[str, Profile]:
 
 
 def find_profile(profiles: Mapping[str, Profile], name: str) -> Profile:
-    """Return a profile by its name.
-
-    Raises:
-        UserError: There is none; the message names the nearest.
-    """
-    if name not in profiles:
-        raise UserError(f"there is no profile `{name}`{nearest(name, profiles)}")
-    return profiles[name]
+    """Return a profile by its name; as `find`."""
+    return find("profile", profiles, name)
 
 
 def sources(document: Document) -> dict[str, tuple[Any, str]]:

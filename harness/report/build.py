@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.evaluation.calibration_record import states as calibration_states
+from harness.evaluation.calibration import states as calibration_states
 from harness.project import calibrations_dir
 from harness.registry.profile import Profile, benchmark_of
 from harness.registry.schema import Column, Row, Table
@@ -229,14 +229,11 @@ def _columns(cells: Sequence[Cell]) -> list[list[Cell]]:
 def _signs(cells: Sequence[Cell]) -> Summary:
     printed = [cell for cell in cells if cell.paper is not None]
     done = [cell for cell in printed if cell.mean is not None]
-    known = {
-        "column": cells[0].column,
-        "scale": cells[0].scale,
-        "rows": len(printed),
-        "done": len(done),
-    }
+    summary = Summary(
+        column=cells[0].column, scale=cells[0].scale, rows=len(printed), done=len(done)
+    )
     if not printed or len(done) < len(printed) or len(cells[0].seeds) == 1:
-        return Summary(**known)
+        return summary
     from harness.statistics import sign_agreement
 
     gains = [
@@ -245,4 +242,4 @@ def _signs(cells: Sequence[Cell]) -> Summary:
         if cell.gain is not None and cell.paper_gain is not None
     ]
     signs = sign_agreement([ours for ours, _ in gains], [paper for _, paper in gains])
-    return Summary(**known, signs_agree=signs.agree, signs=signs.total)
+    return summary.model_copy(update={"signs_agree": signs.agree, "signs": signs.total})

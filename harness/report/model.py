@@ -18,7 +18,7 @@ from harness.registry.schema import Id
 from harness.strict import Strict
 
 if TYPE_CHECKING:
-    from harness.evaluation.calibration_record import Calibration
+    from harness.evaluation.calibration import Calibration
     from harness.registry.profile import Profile
     from harness.registry.schema import Column, Table
     from harness.report.curves import Series
@@ -409,7 +409,7 @@ class Verdict(Part):
         """The verdict for people: with the scale outside `paper`, and `by construction`."""
         word = self.verdict.replace("_", " ")
         decided = self.verdict in ("supported", "contradicted", "undecided")
-        marks = [self.scale] if decided and self.scale != "paper" else []
+        marks: list[str] = [self.scale] if decided and self.scale != "paper" else []
         if self.verdict == "supported" and self.by_construction is not None:
             marks.append("by construction")
         return f"{word} ({', '.join(marks)})" if marks else word

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from harness.errors import UserError
 from harness.registry.documents import (
     Document,
     Problem,
@@ -22,6 +21,7 @@ from harness.registry.documents import (
     at_least_one,
     explain,
     few,
+    find,
     nearest,
     read_files,
     yaml_files,
@@ -224,6 +224,32 @@ class Sweep(Strict):
         return asked
 
 
+class ListedSweep(Strict):
+    """What `harness sweep list --json` says of a sweep."""
+
+    name: str
+    question: str
+    settings: tuple[str, ...]
+    """The settings that vary, by path."""
+    objectives: tuple[str, ...]
+    """Names of what is measured."""
+    sampler: Literal["tpe", "random", "grid"]
+    trials: int
+    """Trials of the whole study."""
+
+
+def listed(sweep: Sweep) -> ListedSweep:
+    """Return what is said of a sweep where all are listed."""
+    return ListedSweep(
+        name=sweep.name,
+        question=" ".join(sweep.question.split()),
+        settings=tuple(sweep.space),
+        objectives=tuple(objective.name for objective in sweep.objectives),
+        sampler=sweep.sampler.kind,
+        trials=sweep.trials,
+    )
+
+
 def load_sweeps(folder: Path | None = None) -> dict[str, Sweep]:
     """Read and check every sweep in a folder, the package's own by default.
 
@@ -243,14 +269,8 @@ def load_sweeps(folder: Path | None = None) -> dict[str, Sweep]:
 
 
 def find_sweep(sweeps: Mapping[str, Sweep], name: str) -> Sweep:
-    """Return a sweep by its name.
-
-    Raises:
-        UserError: There is none; the message names the nearest.
-    """
-    if name not in sweeps:
-        raise UserError(f"there is no sweep `{name}`{nearest(name, sweeps)}")
-    return sweeps[name]
+    """Return a sweep by its name; as `find`."""
+    return find("sweep", sweeps, name)
 
 
 def recipe_settings() -> list[str]:

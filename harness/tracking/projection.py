@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.evaluation import benchmark_archive
+from harness.evaluation import archive
 from harness.runtime import Store
 from harness.runtime.manifest import utc_now
 from harness.tracking.marks import Asked
@@ -229,52 +229,52 @@ def evaluation_record(path: Path) -> Record:
     """Return what MLflow should hold of an evaluation.
 
     Args:
-        path: Its file, as `harness.evaluation.benchmark_archive` keeps it.
+        path: Its file, as `harness.evaluation.archive` keeps it.
 
     Raises:
         HarnessError: The file cannot be read.
     """
-    found = benchmark_archive.load(path)
-    source, finished = found["source"], milliseconds(found["finished"])
+    found = archive.load(path)
+    source, finished = found.source, milliseconds(found.finished)
     metrics = _evaluation_metrics(found)
-    benchmark, judge = found["benchmark"], found["judge"] or "not said"
-    identity = ["evaluation", benchmark, found["model"], judge, *sorted(source.items())]
+    benchmark, judge = found.benchmark, found.judge or "not said"
+    identity = ["evaluation", benchmark, found.model, judge, *sorted(source.items())]
     return Record(
         experiment=f"evaluations/{benchmark}",
         note=_EVALUATIONS_NOTE.format(benchmark),
         identity=sha256([list(part) if isinstance(part, tuple) else part for part in identity]),
-        name=f"{found['model']} · {judge}",
+        name=f"{found.model} · {judge}",
         status="FINISHED",
         start_ms=finished,
         end_ms=finished,
         params={
             "benchmark": benchmark,
-            "model": found["model"],
+            "model": found.model,
             "judge": judge,
             **{f"source.{name}": join([value]) for name, value in source.items()},
-            **_task_params(found.get("tasks", {})),
+            **_task_params(found.tasks),
         },
         tags={
             "folder": str(path.parent),
             "replies": _replies(path.parent),
-            "n": str(found["n"]),
-            "n_missing": str(found["n_missing"]),
-            **{f"note.{name}": text[:LONGEST_TAG] for name, text in found["notes"].items()},
+            "n": str(found.n),
+            "n_missing": str(found.n_missing),
+            **{f"note.{name}": text[:LONGEST_TAG] for name, text in found.notes.items()},
         },
         scores_digest=sha256({name: repr(value) for name, value in metrics.items()}),
         read_scores=lambda: metrics,
     )
 
 
-def _evaluation_metrics(found: Mapping[str, Any]) -> dict[str, float]:
+def _evaluation_metrics(found: archive.Kept) -> dict[str, float]:
     """Return scores, intervals, categories and costs by metric name."""
     numbers: dict[str, float | None] = {}
-    for score, column in found["columns"].items():
-        numbers[column] = found["scores"][score]
-        low, high = found["intervals"].get(score) or (None, None)
+    for score, column in found.columns.items():
+        numbers[column] = found.scores[score]
+        low, high = found.intervals.get(score) or (None, None)
         numbers[f"{column}.ci_low"], numbers[f"{column}.ci_high"] = low, high
-    numbers |= {f"category/{name}": value for name, value in found["per_category"].items()}
-    numbers |= {f"cost/{name}": value for name, value in (found["cost"] or {}).items()}
+    numbers |= {f"category/{name}": value for name, value in found.per_category.items()}
+    numbers |= {f"cost/{name}": value for name, value in (found.cost or {}).items()}
     return {metric_name(n): float(value) for n, value in numbers.items() if value is not None}
 
 
@@ -288,5 +288,5 @@ def _task_params(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 def _replies(folder: Path) -> str:
     """Return the file that says where the raw replies are; `none` where nobody was asked."""
-    path = folder / benchmark_archive.REPLIES
+    path = folder / archive.REPLIES
     return str(path) if path.is_file() else "none"

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness.errors import UserError
-from harness.evaluation import benchmark_archive
+from harness.evaluation import archive
 from harness.quiet import QUIET
 from harness.runtime import Stage, Store
 from harness.tracking.connection import (
@@ -280,7 +280,7 @@ class EvaluationTracker:
             TrackingError: MLflow cannot be reached, or refuses what is written.
             HarnessError: An evaluation cannot be read.
         """
-        files = benchmark_archive.all_kept(self._work_dir / "evaluations")
+        files = archive.all_kept(self._work_dir / "evaluations")
         return self._write([evaluation_record(path) for path in files])
 
     def _write(self, records: list[Record]) -> Counter[str]:

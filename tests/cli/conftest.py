@@ -13,6 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 import toy_world
+from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
 import harness.cli
@@ -21,6 +22,8 @@ from harness.cli.main import app
 from harness.cli.output import OUTPUTS, json_schema
 from harness.registry import declared
 from harness.report.figures.report import FigureReport
+from harness.report.sweep import SweepReport
+from harness.sweep.declaration import ListedSweep
 from harness.tracking import TableState
 
 HERE = Path(__file__).resolve().parent
@@ -98,9 +101,17 @@ def call() -> Callable[..., Any]:
     return run
 
 
+MODELS: dict[str, Any] = {
+    "figure": FigureReport,
+    "sweep": SweepReport,
+    "sweep_list": list[ListedSweep],
+}
+"""What commands print that `harness --json-schema` does not name."""
+
+
 def _schema(name: str) -> Any:
-    if name == "figure":
-        return FigureReport.model_json_schema(mode="serialization")
+    if name in MODELS:
+        return TypeAdapter(MODELS[name]).json_schema(mode="serialization")
     if name in OUTPUTS:
         return json_schema(name)
     folder = Path(harness.cli.__file__).parent

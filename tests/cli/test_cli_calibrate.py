@@ -157,7 +157,7 @@ def test_a_dry_run_shows_the_price_and_records_nothing(
     says: Callable[..., Any], data: Path, stand_in: Any, folders: Path
 ) -> None:
     with stand_in.StandIn() as server:
-        found = says("evaluate_plan", *arguments(data, server.url, "--dry-run"))
+        found = says("evaluate", *arguments(data, server.url, "--dry-run"))
         assert server.requests == 0
     assert found["requests"][0]["requests"] == 2 * QUESTIONS
     assert not folders.exists()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from harness.errors import HarnessError
-from harness.evaluation.calibration_record import Calibration, record_path
+from harness.evaluation.calibration import Calibration, record_path
 from harness.preflight import machine, needs
 from harness.registry.profile import load_profiles
 from harness.training import launch
@@ -223,12 +223,13 @@ def test_a_policy_behind_an_endpoint_is_looked_for_there(monkeypatch: pytest.Mon
 
 def test_a_passed_calibration_is_met(says: Callable[..., Any], folders: Path) -> None:
     done = Calibration(
-        "paper", "mt_bench", "gpt-4", None, "a-model", "mt_avg", 8.5, 8.5, 80, 0.0, -0.1, 0.1, 0.2,
-        True, "2026-01-01T00:00:00Z", {},
+        profile="paper", benchmark="mt_bench", judge="gpt-4", published_judge=None, model="a-model",
+        column="mt_avg", ours=8.5, published=8.5, prompts=80, difference=0.0, low=-0.1, high=0.1,
+        tolerance=0.2, passed=True, finished="2026-01-01T00:00:00Z", digests={},
     )  # fmt: skip
     path = record_path(folders / "calibrations", "paper", "mt_bench", "gpt-4")
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps(done.as_json()))
+    path.write_text(done.model_dump_json())
     needs = by_what(says("doctor", *PAPER, code=1))
     assert needs["calibration of mt_bench"]["state"] == "met"
     assert needs["calibration of arena_hard"]["state"] == "advised"

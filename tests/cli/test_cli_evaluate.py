@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from harness.evaluation.benchmark_homes import HomeFile
+from harness.evaluation.benchmark import benchmark_class
+from harness.evaluation.files import HomeFile
+from harness.extensions import BENCHMARKS
 
 KEY = "sk-a-key-of-the-tests-0123456789"
 
@@ -76,7 +78,7 @@ def test_a_dry_run_shows_requests_and_price_and_sends_nothing(
 ) -> None:
     with stand_in() as server:
         command = arguments(data, "--judge-base-url", server.url, "--dry-run")
-        found = says("evaluate_plan", *command)
+        found = says("evaluate", *command)
         text = call(*command).stdout
         assert server.requests == 0
     (line,) = found["requests"]
@@ -155,14 +157,14 @@ def test_a_local_model_answers_once(
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1]))
     from tiny_gemma import build_tiny_gemma
 
-    monkeypatch.setattr("harness.evaluation.benchmark_mt_bench.ANSWER_TOKENS", 4)
+    monkeypatch.setattr("harness.evaluation.benchmarks.mt_bench.ANSWER_TOKENS", 4)
     build_tiny_gemma(data / "tiny")
     with stand_in() as server:
         command = [
             "evaluate", "mt-bench", "--data", str(data), "--model", str(data / "tiny"),
             "--judge-base-url", server.url,
         ]  # fmt: skip
-        planned = says("evaluate_plan", *command, "--dry-run")
+        planned = says("evaluate", *command, "--dry-run")
         assert [line["what"] for line in planned["requests"]] == ["judgments"]
         (found,) = says("evaluate", *command)
         assert server.requests == 2
@@ -314,7 +316,7 @@ def test_what_a_retired_judge_said_before_is_scored_again_for_nothing(
 ) -> None:
     """An endpoint of one's own serves it still; where it is the seller's, the replies are there."""
     with stand_in() as server:
-        monkeypatch.setattr("harness.endpoint.connection.OPENAI_URL", server.url)
+        monkeypatch.setattr("harness.benchmarking.live.OPENAI_URL", server.url)
         first = call(*arguments(data, "--judge-base-url", server.url))
         assert server.requests == 2
     again = call(*arguments(data))
@@ -343,8 +345,8 @@ def test_a_price_list_of_one_s_own_is_used(
     """Derivation: half the shipped price of gpt-4 is half its estimate."""
     prices = tmp_path / "prices.yaml"
     prices.write_text("as_of: 2030-01\nsource: mine\nmodels: {gpt-4: {prompt: 15, completion: 30}}")
-    shipped = says("evaluate_plan", *arguments(data, "--dry-run"))
-    own = says("evaluate_plan", *arguments(data, "--dry-run", "--prices", str(prices)))
+    shipped = says("evaluate", *arguments(data, "--dry-run"))
+    own = says("evaluate", *arguments(data, "--dry-run", "--prices", str(prices)))
     assert own["prices"].startswith("prices of 2030-01 (sha256 ")
     assert own["prices"].endswith("): mine")
     assert own["retirements"] == shipped["retirements"] != []
@@ -450,12 +452,12 @@ def test_files_that_were_fetched_are_used_where_none_are_named(
     """The homes are files of this test, which `file:` addresses name."""
     names = ("question.jsonl", "reference_answer_gpt-4.jsonl", "judge_prompts.jsonl")
     homes = [
-        HomeFile(
-            "mt-bench", n, (data / n).as_uri(), hashlib.sha256((data / n).read_bytes()).hexdigest()
-        )
+        HomeFile(n, (data / n).as_uri(), hashlib.sha256((data / n).read_bytes()).hexdigest())
         for n in names
     ]
-    monkeypatch.setattr("harness.evaluation.benchmark_homes.HOMES", tuple(homes))
+    for name in BENCHMARKS.shipped:
+        own = tuple(homes) if name == "mt-bench" else ()
+        monkeypatch.setattr(benchmark_class(name), "homes", own)
     command = ["evaluate", "mt-bench", "--answers", str(data / "answers.jsonl"), "--dry-run"]
     before = call(*command)
     assert before.exit_code == 2
@@ -463,7 +465,7 @@ def test_files_that_were_fetched_are_used_where_none_are_named(
     said = call("evaluate", "fetch").stdout
     assert said.count("fetched") == 3
     assert call("evaluate", "fetch", "mt-bench").stdout.count("is there") == 3
-    assert says("evaluate_plan", *command)["requests"][0]["requests"] == 2
+    assert says("evaluate", *command)["requests"][0]["requests"] == 2
     assert "no benchmark `arena`" in call("evaluate", "fetch", "arena").stderr
 
 

@@ -48,13 +48,13 @@ def test_a_dry_run_shows_the_tasks_and_what_the_paper_leaves_open(
     says: Callable[..., Any], call: Callable[..., Any], folders: Path
 ) -> None:
     command = ["evaluate", "lm-eval", "--model", "m", "--dry-run"]
-    found = says("evaluate_tasks", *command)
+    found = says("evaluate", *command)
     assert len(found["tasks"]) == 6
     assert [t["column"] for t in found["tasks"] if t["assumption"]] == [
         "tqa_gen", "gsm8k", "gsm_plus"
     ]  # fmt: skip
     assert "leaderboard_mmlu_pro" in call(*command).stdout
-    only = says("evaluate_tasks", *command, "--tasks", "wmdp")
+    only = says("evaluate", *command, "--tasks", "wmdp")
     assert [task["task"] for task in only["tasks"]] == ["wmdp"]
     assert not folders.exists()
 

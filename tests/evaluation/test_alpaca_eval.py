@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import HarnessError, UserError
-from harness.evaluation.alpaca_eval import Preference, score_preferences
+from harness.evaluation.benchmarks.alpaca_eval import Preference, score_preferences
 from harness.evaluation.scores import BenchmarkScore
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import HarnessError, UserError
-from harness.evaluation.arena_hard import (
+from harness.evaluation.benchmarks.arena_hard import (
     Battle,
     Verdict,
     battle,

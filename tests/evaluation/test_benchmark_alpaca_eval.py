@@ -16,26 +16,29 @@ from harness.endpoint.cache import ReplyCache
 from harness.endpoint.client import Client
 from harness.endpoint.connection import Endpoint
 from harness.errors import UserError
-from harness.evaluation import (
-    benchmark_alpaca_eval,
-    benchmark_alpaca_judge,
-    benchmark_length_control,
-    published,
+from harness.evaluation.benchmark import Judge
+from harness.evaluation.benchmarks import alpaca_package
+from harness.evaluation.benchmarks.alpaca_eval import (
+    OWN_ANNOTATOR,
+    OWN_JUDGE,
+    AlpacaEval,
+    evaluate_annotations,
+    in_order,
+    read_inputs,
+    read_outputs,
 )
-from harness.evaluation.benchmark_alpaca_eval import OWN_ANNOTATOR, OWN_JUDGE
-from harness.evaluation.benchmark_kinds import AlpacaEval, Judge
-from harness.evaluation.benchmark_length_control import (
+from harness.evaluation.benchmarks.alpaca_package import (
     LengthControl,
     NotAvailableError,
     length_controlled_values,
 )
-from harness.evaluation.benchmark_result import evaluate_annotations
-from harness.evaluation.benchmark_run import run
+from harness.evaluation.files import read_records
+from harness.evaluation.run import run
 
 WON = 200
 """Instructions on which the toy judge prefers the toy model."""
 
-INSTALLED = benchmark_alpaca_judge.installed()
+INSTALLED = alpaca_package.installed()
 needs_package = pytest.mark.skipif(not INSTALLED, reason="the extra `alpaca` is not installed")
 
 
@@ -85,16 +88,16 @@ def test_the_benchmark_has_805_instructions(data: Path) -> None:
     path = data / "reference_gpt4_1106_preview_outputs.json"
     path.write_text(json.dumps([reference(i) for i in range(804)]))
     with pytest.raises(UserError, match="804 different instructions; AlpacaEval has 805"):
-        benchmark_alpaca_eval.read_inputs(data)
+        read_inputs(data)
 
 
 def test_outputs_in_any_order_get_the_benchmark_s(data: Path) -> None:
-    inputs = benchmark_alpaca_eval.read_inputs(data)
+    inputs = read_inputs(data)
     shuffled = [own(i) for i in range(805)]
     random.Random(0).shuffle(shuffled)
     path = data / "model_outputs.json"
     path.write_text(json.dumps(shuffled))
-    answers = benchmark_alpaca_eval.read_outputs(path, inputs)
+    answers = read_outputs(path, inputs)
     assert answers.model == "m"
     texts = [answer.turns[0] for answer in answers.by_prompt.values()]
     assert texts == [own(i)["output"] for i in range(805)]
@@ -115,21 +118,21 @@ def test_outputs_that_are_missing_doubled_or_foreign_are_one_sentence(
     path = data / "model_outputs.json"
     path.write_text(json.dumps(change([own(i) for i in range(805)])))
     with pytest.raises(UserError, match=says):
-        benchmark_alpaca_eval.read_outputs(path, benchmark_alpaca_eval.read_inputs(data))
+        read_outputs(path, read_inputs(data))
 
 
 def test_the_published_outputs_are_read(shared_dir: Path) -> None:
     folder = shared_dir / "benchmarks" / "alpaca_eval"
-    inputs = benchmark_alpaca_eval.read_inputs(folder.parent)
+    inputs = read_inputs(folder.parent)
     path = folder / "gemma-7b-it" / "model_outputs.json"
-    answers = benchmark_alpaca_eval.read_outputs(path, inputs)
+    answers = read_outputs(path, inputs)
     assert (answers.model, len(answers.by_prompt)) == ("gemma-7b-it", 805)
     assert inputs.reference == "gpt4_1106_preview"
 
 
 @pytest.mark.skipif(INSTALLED, reason="the extra `alpaca` is installed")
 def test_a_judge_without_the_package_is_one_sentence(data: Path, tmp_path: Path) -> None:
-    bench = AlpacaEval(data, LengthControl())
+    bench = AlpacaEval.load(data)
     answers = bench.read_answers(data / "model_outputs.json", None)
     with StandIn(rank) as server, pytest.raises(UserError, match="install the extra `alpaca`"):
         run(bench, answers, None, judge_of(server, tmp_path), 4, tmp_path)
@@ -140,7 +143,7 @@ def test_a_run_asks_the_package_s_prompts_and_reads_with_its_parser(
     data: Path, tmp_path: Path
 ) -> None:
     """Derivation: 200 instructions are won, and the reply on one of them cannot be read."""
-    bench = AlpacaEval(data, LengthControl())
+    bench = AlpacaEval.load(data)
     answers = bench.read_answers(data / "model_outputs.json", None)
     with StandIn(rank) as server:
         found = run(bench, answers, None, judge_of(server, tmp_path), 4, tmp_path / "out")
@@ -156,7 +159,7 @@ def test_a_run_asks_the_package_s_prompts_and_reads_with_its_parser(
     assert found.score.scores["length_controlled_win_rate"] is None
     assert (found.judge, found.columns["win_rate"]) == (OWN_ANNOTATOR, "win_rate")
     path = tmp_path / "out" / "alpaca-eval" / "m" / OWN_ANNOTATOR / "judgments.jsonl"
-    rows = published.read_records(path)
+    rows = read_records(path)
     assert [row["instruction"] for row in rows] == [f"instruction {i}" for i in range(805)]
     assert [row["preference"] for row in rows[:5]] == [2.0, 2.0, 2.0, None, 2.0]
 
@@ -172,7 +175,7 @@ def test_the_weighted_annotator_reads_log_probabilities(data: Path, tmp_path: Pa
         reply["choices"][0]["logprobs"] = {"content": [{"token": "m", "top_logprobs": top}]}
         return reply
 
-    bench = AlpacaEval(data, LengthControl())
+    bench = AlpacaEval.load(data)
     answers = bench.read_answers(data / "model_outputs.json", None)
     with StandIn(even) as server:
         client = judge_of(server, tmp_path).client
@@ -228,9 +231,7 @@ def test_annotations_get_the_benchmark_s_order_and_a_file_may_hold_several_model
     expected = 100 * sum((i * 37 % 101) / 100 for i in range(805)) / 805
     assert first.score.scores["win_rate"] == pytest.approx(expected)
     assert (second.score.model, second.score.scores["win_rate"]) == ("n", 50.0)
-    ordered = benchmark_alpaca_eval.in_order(
-        [row for row in shuffled if row["generator_2"] == "m"], "m", INSTRUCTIONS
-    )
+    ordered = in_order([row for row in shuffled if row["generator_2"] == "m"], "m", INSTRUCTIONS)
     assert [row["instruction"] for row in ordered] == INSTRUCTIONS
 
 
@@ -273,7 +274,7 @@ def test_there_is_no_length_controlled_win_rate_without_its_data(difficulties: P
 def test_it_needs_all_annotations_in_the_benchmark_s_order(
     difficulties: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(benchmark_length_control, "installed", lambda: True)
+    monkeypatch.setattr(alpaca_package, "installed", lambda: True)
     sha256 = digest(difficulties)
     with pytest.raises(NotAvailableError, match="802 annotations instead of 805"):
         length_controlled_values(annotations(802), difficulties, sha256)

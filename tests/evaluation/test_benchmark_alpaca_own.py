@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from judge_stand_in import Body, StandIn, completion
@@ -16,14 +16,13 @@ from harness.endpoint.client import Client
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.request import Reply
 from harness.errors import UserError
-from harness.evaluation.benchmark_alpaca_own import (
-    OwnAlpacaEval,
-    comparisons,
+from harness.evaluation.benchmark import Judge
+from harness.evaluation.benchmarks.own_annotator import (
+    OwnAnnotator,
     preference,
     read_annotator,
 )
-from harness.evaluation.benchmark_files import Answer, Answers
-from harness.evaluation.benchmark_kinds import Judge
+from harness.evaluation.files import Answer, Answers
 
 INSTRUCTIONS = [f"instruction {i}" for i in range(12)]
 OWN = Answers("policy", {str(i): Answer((f"own {i}",)) for i in range(12)})
@@ -54,12 +53,13 @@ def swapped(text: str) -> bool:
 
 
 def test_the_digest_of_the_instruction_draws_who_is_shown_first(data: Path) -> None:
-    items = comparisons(OwnAlpacaEval(data).inputs, OWN, "judge")
+    judge = Judge(cast(Client, None), "judge")
+    items = OwnAnnotator.load(data).requests(OWN, judge)
     for text, item in zip(INSTRUCTIONS, items, strict=True):
         shown = item.request.messages[1].content.split("|")
         assert shown[0] == text
-        assert shown[1].startswith("own") == swapped(text) == item.swapped
-    assert {item.swapped for item in items} == {True, False}
+        assert shown[1].startswith("own") == swapped(text) == (item.shown == "own")
+    assert {item.shown for item in items} == {"own", "reference"}
 
 
 def test_a_judge_that_likes_the_first_gives_2_where_the_model_is_shown_first(
@@ -67,7 +67,7 @@ def test_a_judge_that_likes_the_first_gives_2_where_the_model_is_shown_first(
 ) -> None:
     with StandIn(first_is_better) as server:
         client = Client(Endpoint(server.url, "NO_KEY"), ReplyCache(tmp_path / "r"), Ledger())
-        judged = OwnAlpacaEval(data).judge(OWN, Judge(client, "me"), 2, lambda n, of: None)
+        judged = OwnAnnotator.load(data).judge(OWN, Judge(client, "me"), 2, lambda n, of: None)
     preferences = [record["preference"] for record in judged.records]
     assert preferences == [2.0 if swapped(text) else 1.0 for text in INSTRUCTIONS]
     wins = sum(map(swapped, INSTRUCTIONS))

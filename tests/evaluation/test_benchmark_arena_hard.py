@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -15,12 +15,20 @@ from harness.endpoint.cache import ReplyCache
 from harness.endpoint.client import Client
 from harness.endpoint.connection import Endpoint
 from harness.errors import UserError
-from harness.evaluation import benchmark_arena_hard, published
-from harness.evaluation.arena_hard import parse_verdict, score_battles
-from harness.evaluation.benchmark_arena_hard import BASELINE, FOLLOW_UP, OWN_JUDGE, VERDICT_PATTERN
-from harness.evaluation.benchmark_files import Answer, Answers, read_answers
-from harness.evaluation.benchmark_kinds import ArenaHard, Judge
-from harness.evaluation.benchmark_run import run
+from harness.evaluation.benchmark import Judge
+from harness.evaluation.benchmarks.arena_hard import (
+    BASELINE,
+    FOLLOW_UP,
+    OWN_JUDGE,
+    VERDICT_PATTERN,
+    ArenaHard,
+    answer_tokens,
+    battles_from_judgments,
+    parse_verdict,
+    score_battles,
+)
+from harness.evaluation.files import Answer, Answers, read_answers, read_records
+from harness.evaluation.run import run
 
 CONFIG = {
     "system_prompt": "system",
@@ -31,6 +39,11 @@ CONFIG = {
     "baseline_model": BASELINE,
     "regex_pattern": VERDICT_PATTERN,
 }
+
+
+def named(model: str) -> Judge:
+    """Return a judge that is asked nothing."""
+    return Judge(cast(Client, None), model)
 
 
 def write_lines(path: Path, *records: Any) -> Path:
@@ -86,8 +99,8 @@ def verdicts(texts: dict[str, list[str]]) -> Any:
 
 
 def test_the_baseline_is_a_in_the_first_game_and_b_in_the_second(data: Path) -> None:
-    games = benchmark_arena_hard.requests(benchmark_arena_hard.read_inputs(data), ANSWERS, "j")
-    assert [(g.prompt_id, g.game, g.request.messages[1].content) for g in games] == [
+    games = ArenaHard.load(data).requests(ANSWERS, named("j"))
+    assert [(g.prompt_id, g.number, g.request.messages[1].content) for g in games] == [
         ("p", 0, "[[A>>B]] what is p | bp | mp"),
         ("p", 1, "[[A>>B]] what is p | mp | bp"),
         ("q", 0, "[[A>>B]] what is q | bq | mq"),
@@ -113,7 +126,7 @@ def test_a_run_weighs_strong_verdicts_three_times_and_follows_up_unparsed_ones(
         }
     )
     with StandIn(judge) as server:
-        found = run(ArenaHard(data), ANSWERS, None, judge_of(server, tmp_path), 2, tmp_path)
+        found = run(ArenaHard.load(data), ANSWERS, None, judge_of(server, tmp_path), 2, tmp_path)
         followed = [b["messages"] for b in server.bodies if len(b["messages"]) > 2]
         assert server.requests == 6
     assert found.score.scores == pytest.approx({"win_rate": 70.0, "answer_tokens": 20.0})
@@ -123,18 +136,18 @@ def test_a_run_weighs_strong_verdicts_three_times_and_follows_up_unparsed_ones(
     interval = found.intervals["win_rate"]
     assert interval is not None
     assert interval[0] <= 70.0 <= interval[1]
-    records = published.read_records(tmp_path / "arena-hard" / "m" / OWN_JUDGE / "judgments.jsonl")
+    records = read_records(tmp_path / "arena-hard" / "m" / OWN_JUDGE / "judgments.jsonl")
     assert records[0]["games"][1]["judgment"] == "no verdict\nwell then: [[A=B]]"
     assert [g["score"] for r in records for g in r["games"]] == ["B>>A", "A=B", "A>B", None]
 
 
 def test_a_contradiction_is_not_asked_again(data: Path, tmp_path: Path) -> None:
     with StandIn(lambda body: completion("[[A>B]] or [[B>A]] or [[A=B]]")) as server:
-        judge = judge_of(server, tmp_path)
-        games = benchmark_arena_hard.requests(benchmark_arena_hard.read_inputs(data), ANSWERS, "j")
-        text = benchmark_arena_hard.judge_text(judge.client, games[0], attempts=2)
+        judge, bench = judge_of(server, tmp_path), ArenaHard.load(data)
+        games = bench.requests(ANSWERS, named("j"))
+        replies = bench.ask(judge.client, games[0])
         assert server.requests == 1
-    assert parse_verdict(text).label is None
+    assert [parse_verdict(reply.text).label for reply in replies] == [None]
 
 
 def test_another_judge_fills_a_column_of_its_own(data: Path, tmp_path: Path) -> None:
@@ -142,7 +155,7 @@ def test_another_judge_fills_a_column_of_its_own(data: Path, tmp_path: Path) -> 
     for name in (OWN_JUDGE, "gpt-4o-mini"):
         with StandIn() as server:
             judge = judge_of(server, tmp_path / name, name)
-            columns[name] = run(ArenaHard(data), ANSWERS, None, judge, 2, tmp_path).columns
+            columns[name] = run(ArenaHard.load(data), ANSWERS, None, judge, 2, tmp_path).columns
     assert columns[OWN_JUDGE]["win_rate"] == "win_rate"
     assert columns["gpt-4o-mini"]["win_rate"] == "win_rate@gpt-4o-mini"
 
@@ -151,8 +164,8 @@ def test_published_judgments_are_made_again(shared_dir: Path, tmp_path: Path) ->
     """62 prompts letter by letter; a judge that repeats the replies gives the file's score."""
     folder = shared_dir / "benchmarks" / "arena_hard"
     name = "judgment_gpt-4-1106-preview_gemma-1.1-2b-it.jsonl"
-    records = published.read_records(folder / name)
-    bench = ArenaHard(folder)
+    records = read_records(folder / name)
+    bench = ArenaHard.load(folder)
     start, end = "<|The Start of Assistant B's Answer|>\n", "\n<|The End of Assistant B's Answer|>"
     answers = {
         r["question_id"]: Answer((r["games"][0]["user_prompt"].split(start)[1].split(end)[0],), 1)
@@ -161,19 +174,19 @@ def test_published_judgments_are_made_again(shared_dir: Path, tmp_path: Path) ->
     judged = [q for q in bench.questions if q.prompt_id in answers]
     bench.inputs = type(bench.inputs)(**{**vars(bench.inputs), "questions": tuple(judged)})
     own = Answers("gemma-1.1-2b-it", answers)
-    games = benchmark_arena_hard.requests(bench.inputs, own, OWN_JUDGE)
+    games = bench.requests(own, named(OWN_JUDGE))
     published_prompts = {
         (r["question_id"], i): game["user_prompt"]
         for r in records
         for i, game in enumerate(r["games"])
     }
-    assert {(g.prompt_id, g.game): g.request.messages[1].content for g in games} == (
+    assert {(g.prompt_id, g.number): g.request.messages[1].content for g in games} == (
         published_prompts
     )
     replies = {g["user_prompt"]: g["judgment"] for r in records for g in r["games"]}
     with StandIn(lambda body: completion(replies[body["messages"][1]["content"]])) as server:
         found = run(bench, own, None, judge_of(server, tmp_path), 4, tmp_path)
-    battles = published.battles_from_judgments(records, BASELINE)
+    battles = battles_from_judgments(records, BASELINE)
     expected = score_battles(battles, BASELINE)["gemma-1.1-2b-it"]
     assert found.score.scores["win_rate"] == pytest.approx(expected.scores["win_rate"])
 
@@ -194,30 +207,30 @@ def test_settings_of_another_benchmark_are_one_sentence(
 ) -> None:
     (data / "judge_config.yaml").write_text(yaml.safe_dump(CONFIG | change))
     with pytest.raises(UserError, match=says):
-        benchmark_arena_hard.requests(benchmark_arena_hard.read_inputs(data), ANSWERS, "j")
+        ArenaHard.load(data).requests(ANSWERS, named("j"))
 
 
 def test_settings_that_are_no_yaml_are_one_sentence(data: Path) -> None:
     (data / "judge_config.yaml").write_text("a: [")
     with pytest.raises(UserError, match=r"judge_config\.yaml:2: is not valid YAML"):
-        benchmark_arena_hard.read_inputs(data)
+        ArenaHard.load(data)
 
 
 def test_a_baseline_that_lacks_an_answer_is_an_error(data: Path) -> None:
     path = data / f"answer_{BASELINE}.jsonl"
     path.write_text(path.read_text().split("\n")[0])
     with pytest.raises(UserError, match="1 of 2 questions have no answer of gpt-4-0314"):
-        benchmark_arena_hard.read_inputs(data)
+        ArenaHard.load(data)
 
 
 def test_the_baseline_cannot_meet_itself(data: Path, tmp_path: Path) -> None:
     own = Answers(BASELINE, ANSWERS.by_prompt)
     with StandIn() as server, pytest.raises(UserError, match="cannot meet itself"):
-        run(ArenaHard(data), own, None, judge_of(server, tmp_path), 1, tmp_path)
+        run(ArenaHard.load(data), own, None, judge_of(server, tmp_path), 1, tmp_path)
 
 
 def test_lengths_in_the_answers_file_are_taken(tmp_path: Path) -> None:
     turns = [{"content": "text", "token_len": 7}]
     record = {"question_id": "p", "model_id": "m", "choices": [{"turns": turns}]}
     answers = read_answers(write_lines(tmp_path / "a.jsonl", record))
-    assert benchmark_arena_hard.answer_tokens(answers) == {"p": 7}
+    assert answer_tokens(answers) == {"p": 7}

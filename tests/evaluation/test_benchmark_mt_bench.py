@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from judge_stand_in import StandIn, completion
@@ -16,15 +16,20 @@ from harness.endpoint.cache import ReplyCache
 from harness.endpoint.client import Client, Outcome
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import Price
+from harness.endpoint.request import Reply
 from harness.errors import HarnessError, UserError
-from harness.evaluation import benchmark_mt_bench, published
-from harness.evaluation.benchmark_answers import Answerer
-from harness.evaluation.benchmark_files import Answer, Answers, fill, read_answers
-from harness.evaluation.benchmark_kinds import Judge, MtBench
-from harness.evaluation.benchmark_run import estimates, run
+from harness.evaluation.benchmark import Judge
+from harness.evaluation.benchmarks.mt_bench import MtBench
+from harness.evaluation.files import Answer, Answers, fill, read_answers, read_records
+from harness.evaluation.run import Answerer, estimates, run
 
 SPPO = "gemma-2-9b-it-sppo-iter-1"
 CATEGORIES = ("writing", "math")
+
+
+def named(model: str) -> Judge:
+    """Return a judge that is asked nothing."""
+    return Judge(cast(Client, None), model)
 
 
 def write_lines(path: Path, *records: Any) -> Path:
@@ -75,8 +80,8 @@ def client_of(server: StandIn, tmp_path: Path, **options: Any) -> Client:
 
 
 def test_each_turn_has_its_prompt_and_math_its_reference(data: Path) -> None:
-    items = benchmark_mt_bench.requests(benchmark_mt_bench.read_inputs(data), ANSWERS, "j")
-    assert [(i.prompt_id, i.turn, i.prompt_name) for i in items] == [
+    items = MtBench.load(data).requests(ANSWERS, named("j"))
+    assert [(i.prompt_id, i.number, i.shown) for i in items] == [
         ("1", 1, "single-v1"),
         ("1", 2, "single-v1-multi-turn"),
         ("2", 1, "single-math-v1"),
@@ -96,9 +101,9 @@ def test_the_judge_s_prompts_of_the_authors_are_made_again(shared_dir: Path) -> 
     """160 prompts, letter by letter, from the questions, references and answers alone."""
     folder = shared_dir / "benchmarks" / "mt_bench"
     answers = read_answers(folder / f"answer_{SPPO}.jsonl")
-    items = benchmark_mt_bench.requests(benchmark_mt_bench.read_inputs(folder), answers, "gpt-4")
-    made = {(i.prompt_id, i.turn): (i.prompt_name, i.request.messages[1].content) for i in items}
-    records = published.read_records(folder / f"judgment_{SPPO}_single.jsonl")
+    items = MtBench.load(folder).requests(answers, named("gpt-4"))
+    made = {(i.prompt_id, i.number): (i.shown, i.request.messages[1].content) for i in items}
+    records = read_records(folder / f"judgment_{SPPO}_single.jsonl")
     sent = {(str(r["question_id"]), r["turn"]): (r["judge"][1], r["user_prompt"]) for r in records}
     assert made == sent
 
@@ -108,11 +113,11 @@ def test_a_run_whose_judge_repeats_the_authors_replies_gives_the_paper_s_row(
 ) -> None:
     """The paper's SPPO row, 8.62 / 9.03 / 8.21, out of the whole path over HTTP."""
     folder = shared_dir / "benchmarks" / "mt_bench"
-    records = published.read_records(folder / f"judgment_{SPPO}_single.jsonl")
+    records = read_records(folder / f"judgment_{SPPO}_single.jsonl")
     replies = {r["user_prompt"]: r["judgment"] for r in records}
     with StandIn(lambda body: completion(replies[body["messages"][1]["content"]])) as server:
         judge = Judge(client_of(server, tmp_path), "gpt-4")
-        bench = MtBench(folder)
+        bench = MtBench.load(folder)
         answers = bench.read_answers(folder / f"answer_{SPPO}.jsonl", None)
         found = run(bench, answers, None, judge, 8, tmp_path / "out")
         assert server.requests == 160
@@ -123,9 +128,7 @@ def test_a_run_whose_judge_repeats_the_authors_replies_gives_the_paper_s_row(
     assert (found.score.n, found.score.n_missing) == (80, 0)
     assert len(found.score.per_category) == 8
     assert found.columns["average"] == "average"
-    kept = published.read_records(
-        tmp_path / "out" / "mt-bench" / SPPO / "gpt-4" / "judgments.jsonl"
-    )
+    kept = read_records(tmp_path / "out" / "mt-bench" / SPPO / "gpt-4" / "judgments.jsonl")
     wanted = {(r["question_id"], r["turn"]): (r["judgment"], r["score"]) for r in records}
     assert {(int(r["question_id"]), r["turn"]): (r["judgment"], r["score"]) for r in kept} == wanted
 
@@ -135,16 +138,18 @@ def test_a_reply_without_a_rating_is_counted_and_never_zero(data: Path, tmp_path
     texts = iter(["[[4]]", "no rating", "[[8]]", "[[6]]"])
     with StandIn(lambda body: completion(next(texts))) as server:
         judge = Judge(client_of(server, tmp_path), "other")
-        found = run(MtBench(data), ANSWERS, None, judge, 1, tmp_path / "out")
+        found = run(MtBench.load(data), ANSWERS, None, judge, 1, tmp_path / "out")
     assert found.score.scores == pytest.approx({"average": 6.0, "turn_1": 6.0, "turn_2": 6.0})
     assert found.score.n_missing == 1
     assert found.columns == {c: f"{c}@other" for c in ("average", "turn_1", "turn_2")}
 
 
 def test_a_refused_prompt_is_counted_with_its_reason(data: Path) -> None:
-    items = benchmark_mt_bench.requests(benchmark_mt_bench.read_inputs(data), ANSWERS, "j")
-    outcomes = [Outcome("[[5]]"), Outcome[str](failure="too long", refused=True)]
-    records = benchmark_mt_bench.judgments(items[:2], outcomes, "m", "j")
+    bench = MtBench.load(data)
+    items = bench.requests(ANSWERS, named("j"))
+    refused = Outcome[list[Reply]](failure="too long", refused=True)
+    outcomes = [Outcome([Reply(completion("[[5]]"))]), refused]
+    records = bench.records(ANSWERS, named("j"), items[:2], outcomes)
     assert [(r["score"], r.get("error")) for r in records] == [(5.0, None), (-1, "too long")]
 
 
@@ -154,7 +159,7 @@ def test_the_model_answers_two_turns_at_the_category_s_temperature(
     def reply(body: Any) -> Any:
         return completion(f"re: {body['messages'][-1]['content']}")
 
-    bench = MtBench(data)
+    bench = MtBench.load(data)
     with StandIn(reply) as server:
         answerer = Answerer(client_of(server, tmp_path), "m", bench.sampling)
         answers = answerer.answer_all(bench.questions, 2)
@@ -166,7 +171,7 @@ def test_the_model_answers_two_turns_at_the_category_s_temperature(
 
 
 def test_an_estimate_before_there_are_answers_sends_nothing(data: Path, tmp_path: Path) -> None:
-    bench = MtBench(data)
+    bench = MtBench.load(data)
     with StandIn() as server:
         client = client_of(server, tmp_path)
         answerer = Answerer(client, "m", bench.sampling)
@@ -180,7 +185,7 @@ def test_an_evaluation_that_was_stopped_and_disturbed_scores_like_an_undisturbed
     data: Path, tmp_path: Path
 ) -> None:
     """Derivation: a request sets about 6.26 cents aside, so 6.42 are spent after two at most."""
-    bench, calm = MtBench(data), tmp_path / "calm"
+    bench, calm = MtBench.load(data), tmp_path / "calm"
     with StandIn() as server:
         judge = Judge(client_of(server, calm), "j")
         expected = run(bench, ANSWERS, None, judge, 2, calm)
@@ -194,7 +199,7 @@ def test_an_evaluation_that_was_stopped_and_disturbed_scores_like_an_undisturbed
         judge = Judge(client_of(server, rough), "j")
         found = run(bench, ANSWERS, None, judge, 2, rough)
         assert Counter(server.answered.values()) == {1: len(first)}
-    assert found.as_json() == expected.as_json()
+    assert found.summary == expected.summary
     files = [f / "mt-bench" / "m" / "j" / "judgments.jsonl" for f in (calm, rough)]
     assert files[0].read_text() == files[1].read_text()
 
@@ -226,14 +231,14 @@ def test_a_file_that_is_absent_or_broken_is_one_sentence(
     else:
         (data / name).write_text(text)
     with pytest.raises(UserError, match=says):
-        benchmark_mt_bench.read_inputs(data)
+        MtBench.load(data)
 
 
 def test_a_question_without_its_reference_is_an_error(data: Path) -> None:
     reference = {"question_id": 9, "model_id": "gpt-4", "choices": [{"turns": ["r", "s"]}]}
     write_lines(data / "reference_answer_gpt-4.jsonl", reference)
     with pytest.raises(UserError, match="1 of 1 questions have no answer of the reference"):
-        benchmark_mt_bench.read_inputs(data)
+        MtBench.load(data)
 
 
 def answer(prompt_id: int, model: str, *turns: str) -> dict[str, Any]:
@@ -243,10 +248,10 @@ def answer(prompt_id: int, model: str, *turns: str) -> dict[str, Any]:
 def test_answers_that_are_missing_doubled_or_of_several_models_are_errors(
     data: Path, tmp_path: Path
 ) -> None:
-    inputs = benchmark_mt_bench.read_inputs(data)
+    bench = MtBench.load(data)
     path = write_lines(tmp_path / "a.jsonl", answer(1, "m", "a", "b"))
     with pytest.raises(UserError, match=r"1 of 2 questions have no answer of m \(first: 2\)"):
-        benchmark_mt_bench.requests(inputs, read_answers(path), "j")
+        bench.requests(read_answers(path), named("j"))
     write_lines(path, answer(1, "m", "a", "b"), answer(1, "m", "a", "b"))
     with pytest.raises(UserError, match="answers question 1 twice"):
         read_answers(path)

@@ -10,7 +10,7 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from harness.errors import HarnessError
-from harness.evaluation.bradley_terry import win_rates
+from harness.evaluation.statistics import win_rates
 
 
 @given(st.integers(1, 3000), st.integers(1, 3000), st.integers(0, 50))

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from harness.errors import UserError
-from harness.evaluation.benchmark_result import Evaluation, evaluate_ratings
+from harness.evaluation.benchmarks.mt_bench import evaluate_ratings
 from harness.evaluation.calibration import choose, compare
+from harness.evaluation.scores import Evaluation
 
 
 def rated(scores: Sequence[float], judge: str = "gpt-4", model: str = "m") -> Evaluation:

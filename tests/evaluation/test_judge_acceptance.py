@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from full_size_data import JUDGMENTS
 
-from harness.evaluation.benchmark_alpaca_judge import installed
+from harness.evaluation.benchmarks.alpaca_package import installed
 
 ROOT = Path(__file__).resolve().parents[2]
 CONCURRENCY = 16

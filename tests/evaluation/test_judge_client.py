@@ -481,7 +481,7 @@ def test_the_judges_and_creators_of_record_are_retired_and_have_priced_successor
 ) -> None:
     prices = read_prices()
     found = prices.retirements[model]
-    assert (found.on.isoformat(), found.successor, found.is_past) == (day, successor, True)
+    assert (found.on.isoformat(), found.successor, found.past) == (day, successor, True)
     assert f"{model} was retired by its seller on {day} (https://" in found.sentence
     assert "seen 2026-11-22" in found.source
     assert prices.of(successor) is not None
@@ -496,11 +496,11 @@ def test_a_model_is_retired_from_its_day_on(
         "as_of: 1\nsource: s\nmodels: {m: {prompt: 1, completion: 1, retires: 2027-01-14}}"
     )
     found = read_prices(file).retirements["m"]
-    assert not found.is_past
+    assert not found.past
     assert found.sentence == "m will be retired by its seller on 2027-01-14 (s)"
     for day, past in ((13, False), (14, True), (15, True)):
         monkeypatch.setattr("harness.endpoint.prices.today", lambda day=day: date(2027, 1, day))
-        assert found.is_past == past
+        assert found.past == past
 
 
 @pytest.mark.parametrize(

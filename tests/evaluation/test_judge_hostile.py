@@ -23,12 +23,10 @@ from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import Price
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import HarnessError, UserError
-from harness.evaluation import published
-from harness.evaluation.benchmark_alpaca_own import preference
-from harness.evaluation.benchmark_files import read_answers
-from harness.evaluation.lm_eval_run import keep_results
-from harness.evaluation.lm_eval_tasks import evaluate_results, read_results
-from harness.evaluation.mt_bench import parse_rating
+from harness.evaluation.benchmarks.lm_eval import evaluate_results, keep_results, read_results
+from harness.evaluation.benchmarks.mt_bench import parse_rating, ratings_from_judgments
+from harness.evaluation.benchmarks.own_annotator import preference
+from harness.evaluation.files import read_answers, read_records
 from harness.worlds.real.asking import Judge as Asked
 from harness.worlds.real.asking import ask, only_field
 from harness.worlds.real.creator import EndpointGenerator
@@ -238,14 +236,14 @@ def test_published_files_with_hostile_json_are_one_sentence(tmp_path: Path) -> N
     for text in (DEEP, '{"a": ' + DEEP + "}", '{"a": 1}\n' + DEEP, '{"a": \x00}'):
         (tmp_path / "judgments.jsonl").write_text(text)
         with pytest.raises(UserError, match=r"judgments\.jsonl (is not JSON|does not hold)"):
-            published.read_records(tmp_path / "judgments.jsonl")
+            read_records(tmp_path / "judgments.jsonl")
 
 
 def test_a_score_beyond_all_numbers_counts_as_missing(tmp_path: Path) -> None:
     line = '{"question_id": 1, "model": "m", "judge": ["j"], "turn": 1, "score": %s}'
     file = tmp_path / "judgments.jsonl"
     file.write_text("\n".join(line % number for number in ("7", "NaN", DIGITS, "9" * 400)))
-    ratings = published.ratings_from_judgments(published.read_records(file))["m"]
+    ratings = ratings_from_judgments(read_records(file))["m"]
     assert [rating.rating for rating in ratings] == [7.0, None, None, None]
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
-from harness.evaluation.length_control import control_length
+from harness.evaluation.statistics import control_length
 
 
 def array(*values: float) -> np.ndarray:

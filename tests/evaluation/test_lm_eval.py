@@ -15,14 +15,16 @@ from typing import Any
 import pytest
 
 from harness.errors import HarnessError, UserError
-from harness.evaluation.lm_eval_run import (
+from harness.evaluation.benchmarks.lm_eval import (
+    TASKS,
     Measurement,
+    evaluate_results,
     installed,
     keep_results,
     measure,
     parse_arguments,
+    read_results,
 )
-from harness.evaluation.lm_eval_tasks import TASKS, evaluate_results, read_results
 from harness.registry.load import find_table, load_tables
 
 INSTALLED = importlib.util.find_spec("lm_eval") is not None
@@ -104,7 +106,7 @@ def test_scores_are_percent_with_their_intervals_versions_and_shots() -> None:
     assert (found.tasks["wmdp"]["shots"], found.tasks["wmdp"]["documents"]) == ("0", 30)
     assert (found.score.model, found.judge) == ("org/model", "lm-evaluation-harness 0.4.13")
     assert found.columns["gsm8k"] == "gsm8k"
-    assert found.as_json()["tasks"]["wmdp"]["version"] == 1
+    assert found.summary.tasks["wmdp"]["version"] == 1
 
 
 def test_what_was_not_run_is_missing_and_not_zero() -> None:

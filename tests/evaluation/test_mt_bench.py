@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import HarnessError, UserError
-from harness.evaluation.mt_bench import Rating, parse_rating, score_ratings
+from harness.evaluation.benchmarks.mt_bench import Rating, parse_rating, score_ratings
 
 
 @pytest.mark.parametrize(

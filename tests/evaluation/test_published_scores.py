@@ -14,10 +14,23 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from harness.errors import UserError
-from harness.evaluation import published
-from harness.evaluation.alpaca_eval import score_preferences
-from harness.evaluation.arena_hard import bootstrap_interval, parse_verdict, score_battles
-from harness.evaluation.mt_bench import parse_rating, score_ratings
+from harness.evaluation.benchmarks.alpaca_eval import (
+    preferences_from_annotations,
+    score_preferences,
+)
+from harness.evaluation.benchmarks.arena_hard import (
+    battles_from_battles,
+    battles_from_judgments,
+    bootstrap_interval,
+    parse_verdict,
+    score_battles,
+)
+from harness.evaluation.benchmarks.mt_bench import (
+    parse_rating,
+    ratings_from_judgments,
+    score_ratings,
+)
+from harness.evaluation.files import read_records
 
 BASELINE = "gpt-4-0314"
 SPPO, BASE = "gemma-2-9b-it-sppo-iter-1", "gemma-2-9b-it-sppo-iter-0"
@@ -29,8 +42,8 @@ def benchmarks(shared_dir: Path) -> Path:
 
 
 def test_arena_hard_of_the_paper(benchmarks: Path) -> None:
-    records = published.read_records(benchmarks / "arena_hard" / "battles_gpt-4o-mini.jsonl")
-    scores = score_battles(published.battles_from_battles(records), BASELINE)
+    records = read_records(benchmarks / "arena_hard" / "battles_gpt-4o-mini.jsonl")
+    scores = score_battles(battles_from_battles(records), BASELINE)
     assert round(scores[SPPO].scores["win_rate"], 1) == 55.7
     assert round(scores[BASE].scores["win_rate"], 1) == 54.6
     assert (scores[SPPO].n, scores[SPPO].n_missing) == (500, 0)
@@ -41,8 +54,8 @@ def test_arena_hard_agrees_with_the_benchmark_s_regression_over_all_models(
     benchmarks: Path,
 ) -> None:
     """The benchmark doubles every battle, a tie as a win for each, and fits all models at once."""
-    records = published.read_records(benchmarks / "arena_hard" / "battles_gpt-4o-mini.jsonl")
-    battles = published.battles_from_battles(records)
+    records = read_records(benchmarks / "arena_hard" / "battles_gpt-4o-mini.jsonl")
+    battles = battles_from_battles(records)
     names = sorted({battle.model_b for battle in battles})
     rows, labels = [], []
     for battle in battles:
@@ -59,8 +72,8 @@ def test_arena_hard_agrees_with_the_benchmark_s_regression_over_all_models(
 
 
 def test_the_bootstrap_over_questions_is_wide_enough(benchmarks: Path) -> None:
-    records = published.read_records(benchmarks / "arena_hard" / "battles_gpt-4o-mini.jsonl")
-    battles = published.battles_from_battles(records)
+    records = read_records(benchmarks / "arena_hard" / "battles_gpt-4o-mini.jsonl")
+    battles = battles_from_battles(records)
     low, high = bootstrap_interval(battles, SPPO, BASELINE, seed=0)
     assert low < 55.7 < high
     assert high - low == pytest.approx(8.8, abs=0.6)
@@ -68,7 +81,7 @@ def test_the_bootstrap_over_questions_is_wide_enough(benchmarks: Path) -> None:
 
 def test_raw_verdicts_are_parsed_as_published(benchmarks: Path) -> None:
     name = "judgment_gpt-4-1106-preview_gemma-1.1-2b-it.jsonl"
-    records = published.read_records(benchmarks / "arena_hard" / name)
+    records = read_records(benchmarks / "arena_hard" / name)
     games = [game for record in records for game in record["games"]]
     assert [parse_verdict(game["judgment"]).label for game in games] == [g["score"] for g in games]
     assert Counter(game["score"] for game in games) == {
@@ -78,11 +91,11 @@ def test_raw_verdicts_are_parsed_as_published(benchmarks: Path) -> None:
         "A>B": 6,
         "A=B": 1,
     }
-    battles = published.battles_from_judgments(records, BASELINE)
+    battles = battles_from_judgments(records, BASELINE)
     for record in records:
         for game in record["games"]:
             del game["score"]
-    assert published.battles_from_judgments(records, BASELINE) == battles
+    assert battles_from_judgments(records, BASELINE) == battles
     score = score_battles(battles, BASELINE)["gemma-1.1-2b-it"]
     assert (score.n, score.n_missing) == (31, 0)
 
@@ -95,10 +108,10 @@ def test_mt_bench_of_the_paper(
     benchmarks: Path, model: str, average: float, turn_1: float, turn_2: float, missing: int
 ) -> None:
     """The paper rounds halves up: turn 1 of SPPO is 9.025, turn 2 8.2125."""
-    records = published.read_records(benchmarks / "mt_bench" / f"judgment_{model}_single.jsonl")
-    questions = published.read_records(benchmarks / "mt_bench" / "question.jsonl")
+    records = read_records(benchmarks / "mt_bench" / f"judgment_{model}_single.jsonl")
+    questions = read_records(benchmarks / "mt_bench" / "question.jsonl")
     categories = {str(q["question_id"]): q["category"] for q in questions}
-    ratings = published.ratings_from_judgments(records)
+    ratings = ratings_from_judgments(records)
     assert list(ratings) == [model]
     score = score_ratings(ratings[model], model, list(categories), categories)
     expected = {"average": average, "turn_1": turn_1, "turn_2": turn_2}
@@ -109,7 +122,7 @@ def test_mt_bench_of_the_paper(
 
 def test_raw_ratings_are_parsed_as_published(benchmarks: Path) -> None:
     for path in sorted((benchmarks / "mt_bench").glob("judgment_*_single.jsonl")):
-        for record in published.read_records(path):
+        for record in read_records(path):
             published_rating = None if record["score"] == -1 else record["score"]
             assert parse_rating(record["judgment"]) == published_rating
 
@@ -126,8 +139,8 @@ def test_alpaca_eval_win_rates_of_the_leaderboard(benchmarks: Path, model: str, 
     folder = benchmarks / "alpaca_eval"
     with (folder / "leaderboard.csv").open(encoding="utf-8", newline="") as file:
         printed = {line["name"]: float(line["win_rate"]) for line in csv.DictReader(file)}
-    records = published.read_records(folder / model / "annotations.json")
-    preferences = published.preferences_from_annotations(records)
+    records = read_records(folder / model / "annotations.json")
+    preferences = preferences_from_annotations(records)
     score = score_preferences(preferences[model], model, length_control=True)
     assert score.scores["win_rate"] == pytest.approx(printed[row], abs=1e-6)
     assert (score.n, score.n_missing) == (805, 0)
@@ -143,7 +156,7 @@ def write(path: Path, *records: object) -> Path:
 def test_a_judgment_with_one_game_lacks_the_other(tmp_path: Path) -> None:
     game = {"judgment": "[[B>A]]", "score": "B>A"}
     path = write(tmp_path / "j", {"question_id": "q", "model": "m", "games": [game]})
-    battles = published.battles_from_judgments(published.read_records(path), BASELINE)
+    battles = battles_from_judgments(read_records(path), BASELINE)
     assert [battle.winner for battle in battles] == ["model_b", None]
     assert score_battles(battles, BASELINE)["m"].n_missing == 1
 
@@ -151,7 +164,7 @@ def test_a_judgment_with_one_game_lacks_the_other(tmp_path: Path) -> None:
 def test_an_instruction_that_comes_twice_is_two_prompts(tmp_path: Path) -> None:
     record = {"generator_2": "m", "instruction": "i", "output_1": "a", "output_2": "bcd"}
     path = write(tmp_path / "a", {**record, "preference": 2}, {**record, "preference": None})
-    (preferences,) = published.preferences_from_annotations(published.read_records(path)).values()
+    (preferences,) = preferences_from_annotations(read_records(path)).values()
     assert len({item.prompt_id for item in preferences}) == 2
     assert [item.preference for item in preferences] == [2.0, None]
     assert preferences[0].length_difference == 2.0
@@ -161,27 +174,27 @@ def test_an_instruction_that_comes_twice_is_two_prompts(tmp_path: Path) -> None:
 def test_a_file_that_holds_no_records_is_one_sentence(tmp_path: Path, text: str) -> None:
     (tmp_path / "f").write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match="f"):
-        published.read_records(tmp_path / "f")
+        read_records(tmp_path / "f")
 
 
 def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="Cannot read"):
-        published.read_records(tmp_path / "absent")
+        read_records(tmp_path / "absent")
 
 
 @pytest.mark.parametrize(
     ("read", "record"),
     [
-        (published.battles_from_battles, {"question_id": "q", "winner": "nobody"}),
-        (published.battles_from_battles, {"question_id": "q"}),
-        (lambda r: published.battles_from_judgments(r, BASELINE), {"question_id": 1, "model": "m"}),
+        (battles_from_battles, {"question_id": "q", "winner": "nobody"}),
+        (battles_from_battles, {"question_id": "q"}),
+        (lambda r: battles_from_judgments(r, BASELINE), {"question_id": 1, "model": "m"}),
         (
-            lambda r: published.battles_from_judgments(r, BASELINE),
+            lambda r: battles_from_judgments(r, BASELINE),
             {"question_id": 1, "model": "m", "games": [{}] * 3},
         ),
-        (published.ratings_from_judgments, {"score": "ten", "turn": 1}),
-        (published.ratings_from_judgments, {"score": 10, "turn": "one"}),
-        (published.preferences_from_annotations, {"instruction": "i"}),
+        (ratings_from_judgments, {"score": "ten", "turn": 1}),
+        (ratings_from_judgments, {"score": 10, "turn": "one"}),
+        (preferences_from_annotations, {"instruction": "i"}),
     ],
 )
 def test_a_record_of_another_form_is_one_sentence(

@@ -119,9 +119,9 @@ HEAVY = (
     "harness.report.error_rates.measure",
     "harness.worlds.real.prompts.read_pool",
     "harness.preflight.checks.check_engine",
-    "harness.evaluation.benchmark_homes.fetch",
+    "harness.evaluation.files.fetch",
     "harness.endpoint.client.Client.ask",
-    "harness.evaluation.lm_eval_run.measure",
+    "harness.evaluation.benchmarks.lm_eval.measure",
     "harness.benchmarking.live.answer_locally",
     "os.execve",
 )

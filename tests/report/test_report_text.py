@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 from toy_tables import DECLARATION, judge_of, toy_runs, write_all, write_prompts, write_scores
 
-from harness.evaluation.calibration_record import Calibration, expected_judge, record_path
+from harness.evaluation.calibration import Calibration, expected_judge, record_path
 from harness.report import view
 from harness.report.build import build_report
 from harness.report.model import Report

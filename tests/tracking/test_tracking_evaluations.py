@@ -11,8 +11,8 @@ import pytest
 from mlflow import MlflowClient
 
 from harness.errors import HarnessError
-from harness.evaluation.benchmark_archive import all_kept, folder_of, keep, load, write
-from harness.evaluation.benchmark_result import evaluate_ratings
+from harness.evaluation.archive import all_kept, folder_of, keep, load, write_json
+from harness.evaluation.benchmarks.mt_bench import evaluate_ratings
 from harness.tracking import EvaluationTracker
 from harness.tracking.connection import default_uri
 from harness.tracking.projection import evaluation_record
@@ -30,7 +30,7 @@ def kept(work: Path, judge: str = "gpt-4o-mini", score: float = 7.0) -> Path:
     ]
     (found,) = evaluate_ratings(records, ["0", "1"], {"0": "math", "1": "coding"})
     folder = folder_of(work / "evaluations", "mt-bench", "m/1", judge)
-    write(folder / "replies.json", "[]\n")
+    write_json(folder / "replies.json", [])
     return keep(folder, found, SOURCE, COST)
 
 
@@ -67,7 +67,7 @@ def test_what_is_evaluated_again_keeps_its_time_and_other_data_are_another_run(
     assert evaluation_record(kept(tmp_path)).digest == first.digest
     assert evaluation_record(kept(tmp_path, score=5.0)).identity == first.identity
     path = kept(tmp_path)
-    entry = load(path) | {"source": {**SOURCE, "answers": "b" * 64}}
+    entry = load(path).as_json() | {"source": {**SOURCE, "answers": "b" * 64}}
     path.write_text(json.dumps(entry))
     assert evaluation_record(path).identity != first.identity
 

@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from harness.evaluation.alpaca_eval import Preference, score_preferences
-from harness.evaluation.arena_hard import Battle, battle, parse_verdict, score_battles
-from harness.evaluation.mt_bench import Rating, parse_rating, score_ratings
+from harness.evaluation.benchmarks.alpaca_eval import Preference, score_preferences
+from harness.evaluation.benchmarks.arena_hard import Battle, battle, parse_verdict, score_battles
+from harness.evaluation.benchmarks.mt_bench import Rating, parse_rating, score_ratings
 from harness.evaluation.scores import BenchmarkScore
 from harness.worlds.embedded.language import compute, parse, score
 from harness.worlds.protocol import Item

@@ -30,7 +30,7 @@ from harness.worlds.protocol import Item
 from harness.worlds.real.models import DIGITS, NOT_DOWNLOADED
 
 if TYPE_CHECKING:
-    from harness.evaluation.benchmark_kinds import Benchmark
+    from harness.evaluation.benchmark import Benchmark
 
 PACKAGES = {"arena-hard": "tiktoken", "alpaca-eval": "alpaca-eval"}
 """The package that a part of a benchmark's scores needs, by benchmark."""
@@ -133,7 +133,7 @@ def has_own_annotator(identity: str) -> bool:
 
     In AlpacaEval's own place they count for nothing: its scores are its own annotator's.
     """
-    from harness.evaluation.benchmark_alpaca_own import FILE_NAME
+    from harness.evaluation.benchmarks.own_annotator import FILE_NAME
 
     place = identity.partition("@")[0]
     return place not in BY_NAME and (folder_of(place) / FILE_NAME).is_file()
@@ -220,19 +220,12 @@ def _stamp(folder: Path) -> _Stamp:
 def _read(place: str, folder: Path, stamp: _Stamp) -> Benchmark:
     """Read a benchmark's files; those read before are not read again unless they changed."""
     del stamp  # part of the key only
-    from harness.evaluation.benchmark_alpaca_own import OwnAlpacaEval
-    from harness.evaluation.benchmark_kinds import AlpacaEval, ArenaHard, MtBench
-    from harness.evaluation.benchmark_length_control import FILE_NAME, LengthControl
+    from harness.evaluation.benchmark import benchmark_class
+    from harness.evaluation.benchmarks.own_annotator import OwnAnnotator
 
-    name = kind_of(place).name
-    if name == "arena-hard":
-        return ArenaHard(folder)
-    if name == "mt-bench":
-        return MtBench(folder)
-    if has_own_annotator(place):
-        return OwnAlpacaEval(folder)
-    data = folder / FILE_NAME
-    return AlpacaEval(folder, LengthControl(data if data.is_file() else None))
+    if kind_of(place).name == "alpaca-eval" and has_own_annotator(place):
+        return OwnAnnotator.load(folder)
+    return benchmark_class(kind_of(place).name).load(folder)
 
 
 @lru_cache(maxsize=8)
@@ -268,7 +261,7 @@ def judging_settings(identity: str) -> dict[str, Json]:
 
 def task_settings(identity: str, profile: Profile) -> dict[str, Json]:
     """Return the settings of the stage that runs the tasks, except for the policy."""
-    from harness.evaluation.lm_eval_run import BATCH_SIZE
+    from harness.evaluation.benchmarks.lm_eval import BATCH_SIZE
 
     return {
         "benchmark": identity,
@@ -285,7 +278,7 @@ def scorer_of(identity: str) -> str:
 
 def _digest_of_length_control(identity: str) -> str | None:
     """Return the digest of the data of AlpacaEval's length control, None where they are absent."""
-    from harness.evaluation.benchmark_length_control import FILE_NAME
+    from harness.evaluation.benchmarks.alpaca_package import FILE_NAME
 
     file = folder_of(identity) / FILE_NAME
     return sha256_of(file)[:DIGITS] if file.is_file() else None

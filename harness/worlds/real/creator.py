@@ -42,9 +42,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-import numpy as np
 from pydantic import model_validator
 
 from harness.endpoint.budget import tokens_of
@@ -65,6 +64,9 @@ from harness.runtime.stage import Json, canonical_json, digest
 from harness.strict import Strict
 from harness.worlds.own_creator import NoReplyError
 from harness.worlds.real.unusable import LIMITS, Limits, why_unusable
+
+if TYPE_CHECKING:
+    import numpy as np
 
 IN_DEPTH = ("constraints", "deepening", "concretizing", "reasoning")
 

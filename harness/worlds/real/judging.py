@@ -41,11 +41,10 @@ from harness.worlds.stage_io import (
 
 if TYPE_CHECKING:
     from harness.endpoint.client import Receipt
-    from harness.evaluation.benchmark_files import Answers
-    from harness.evaluation.benchmark_kinds import Benchmark
-    from harness.evaluation.benchmark_result import Evaluation
-    from harness.evaluation.lm_eval_tasks import Task
-
+    from harness.evaluation.benchmark import Benchmark
+    from harness.evaluation.benchmarks.lm_eval import Task
+    from harness.evaluation.files import Answers
+    from harness.evaluation.scores import Evaluation
 
 MODEL = "policy"
 """What the judged model is called in requests and judgments; no judge is told."""
@@ -79,7 +78,7 @@ def judge_answers(ctx: StageContext) -> None:
     if kind.name == "alpaca-eval" and ctx.settings.get("package") == NOT_INSTALLED:
         write_nothing(ctx.output, said, dict.fromkeys(kind.columns.values(), LACKING_PACKAGE))
         return
-    from harness.evaluation.benchmark_kinds import Judge
+    from harness.evaluation.benchmark import Judge
 
     access = access_to("JUDGE", model)
     client = access.client()
@@ -118,7 +117,7 @@ def cost_of(receipt: Receipt) -> dict[str, float | None]:
 
 def _answers(ctx: StageContext, benchmark: Benchmark) -> Answers:
     """Return the answers of the stage before, turns in order."""
-    from harness.evaluation.benchmark_files import Answer, Answers
+    from harness.evaluation.files import Answer, Answers
 
     turns: dict[str, dict[int, str]] = {}
     for row in read_rows(ctx.inputs["answers"] / "answers.parquet"):
@@ -141,7 +140,7 @@ def _scores(benchmark: Benchmark, found: Evaluation, columns: Mapping[str, str])
 
 
 def _summary(found: Evaluation, columns: Mapping[str, str]) -> dict[str, Any]:
-    from harness.evaluation.benchmark_result import NOT_AVAILABLE
+    from harness.evaluation.scores import NOT_AVAILABLE
 
     score = found.score
     notes = {columns[name]: note for name, note in score.notes.items()}
@@ -212,7 +211,7 @@ def run_tasks(ctx: StageContext, policy: Callable[[], Path]) -> None:
     if str(ctx.settings["benchmark"]) == f"{LM_EVAL}@{NOT_INSTALLED}":
         write_rows(ctx.output / "answers.parquet", [], ANSWER_SCHEMA)
         return
-    from harness.evaluation.lm_eval_run import Measurement, keep_results, measure
+    from harness.evaluation.benchmarks.lm_eval import Measurement, keep_results, measure
     from harness.models.loading import fastest_device
 
     asked = Measurement(
@@ -234,8 +233,7 @@ def score_tasks(ctx: StageContext) -> None:
     Raises:
         HarnessError: the values of a task's documents do not give the package's score.
     """
-    from harness.evaluation.lm_eval_run import RESULTS
-    from harness.evaluation.lm_eval_tasks import TASKS, evaluate_results, read_results
+    from harness.evaluation.benchmarks.lm_eval import RESULTS, TASKS, evaluate_results, read_results
 
     said = {name: str(ctx.settings[name]) for name in ("benchmark", "judge")}
     file = ctx.inputs["answers"] / RESULTS

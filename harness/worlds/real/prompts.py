@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from harness.errors import HarnessError, UserError
-from harness.evaluation.published import read_records
+from harness.evaluation.files import read_records
 from harness.foreign import ForeignTextError, read_json
 from harness.project import work_dir
 from harness.runtime.stage import Json, canonical_json, digest

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.evaluation.arena_hard import parse_verdict
-from harness.evaluation.mt_bench import parse_rating
+from harness.evaluation.benchmarks.arena_hard import parse_verdict
+from harness.evaluation.benchmarks.mt_bench import parse_rating
 from harness.worlds.embedded.judge import (
     COLUMNS,
     JUDGES,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.evaluation import benchmark_alpaca_own, benchmark_arena_hard, benchmark_mt_bench
-from harness.evaluation.benchmark_alpaca_own import OwnAlpacaEval
-from harness.evaluation.benchmark_kinds import ArenaHard, Benchmark, MtBench
+from harness.evaluation.benchmark import Benchmark
+from harness.evaluation.benchmarks import arena_hard, mt_bench, own_annotator
+from harness.evaluation.benchmarks.arena_hard import ArenaHard
+from harness.evaluation.benchmarks.mt_bench import MtBench
+from harness.evaluation.benchmarks.own_annotator import OwnAnnotator
 from harness.registry.load import load_tables
 from harness.registry.profile import load_profiles, table_unsupported
 from harness.worlds.mock import build
@@ -17,9 +19,9 @@ from harness.worlds.real.prompts import pool_settings, read_pool
 def benchmarks() -> dict[str, Benchmark]:
     folder = build.folders()
     return {
-        "arena_hard": ArenaHard(folder["arena-hard"]),
-        "alpaca_eval": OwnAlpacaEval(folder["alpaca-eval"]),
-        "mt_bench": MtBench(folder["mt-bench"]),
+        "arena_hard": ArenaHard.load(folder["arena-hard"]),
+        "alpaca_eval": OwnAnnotator.load(folder["alpaca-eval"]),
+        "mt_bench": MtBench.load(folder["mt-bench"]),
     }
 
 
@@ -35,12 +37,12 @@ def test_the_real_readers_find_as_many_items_as_the_profile_says(work: Path) -> 
 def test_every_question_has_what_it_is_compared_with(work: Path) -> None:
     found = benchmarks()
     arena, mt = found["arena_hard"].inputs, found["mt_bench"].inputs
-    assert isinstance(arena, benchmark_arena_hard.Inputs)
+    assert isinstance(arena, arena_hard.Inputs)
     assert len(arena.baseline.to(arena.questions)) == 12
-    assert isinstance(mt, benchmark_mt_bench.Inputs)
-    assert {q.category for q in mt.questions} == set(benchmark_mt_bench.TEMPERATURES)
+    assert isinstance(mt, mt_bench.Inputs)
+    assert {q.category for q in mt.questions} == set(mt_bench.TEMPERATURES)
     alpaca = found["alpaca_eval"].inputs
-    assert isinstance(alpaca, benchmark_alpaca_own.OwnInputs)
+    assert isinstance(alpaca, own_annotator.OwnInputs)
     assert len(alpaca.references) == 24
     assert alpaca.reference == "stand-in"
 

@@ -13,11 +13,12 @@ from harness.endpoint.cache import ReplyCache
 from harness.endpoint.client import Client
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.request import ChatRequest, Message, Reply
-from harness.evaluation.arena_hard import parse_verdict
-from harness.evaluation.benchmark_alpaca_own import OwnAlpacaEval, preference
-from harness.evaluation.benchmark_files import Answer, Answers
-from harness.evaluation.benchmark_kinds import ArenaHard, Benchmark, MtBench
-from harness.evaluation.benchmark_kinds import Judge as BenchmarkJudge
+from harness.evaluation.benchmark import Benchmark
+from harness.evaluation.benchmark import Judge as BenchmarkJudge
+from harness.evaluation.benchmarks.arena_hard import ArenaHard, parse_verdict
+from harness.evaluation.benchmarks.mt_bench import MtBench
+from harness.evaluation.benchmarks.own_annotator import OwnAnnotator, preference
+from harness.evaluation.files import Answer, Answers
 from harness.worlds.mock import build
 from harness.worlds.mock.server import VERDICTS, MockEndpoint, answer, completion
 from harness.worlds.mock.texts import prompts
@@ -88,9 +89,9 @@ def test_all_three_benchmarks_are_judged_without_a_gap(work: Path, tmp_path: Pat
     """Verdicts of both games, a rating of both turns, a preference and its length control."""
     folder = build.folders()
     kinds: list[Benchmark] = [
-        ArenaHard(folder["arena-hard"]),
-        MtBench(folder["mt-bench"]),
-        OwnAlpacaEval(folder["alpaca-eval"]),
+        ArenaHard.load(folder["arena-hard"]),
+        MtBench.load(folder["mt-bench"]),
+        OwnAnnotator.load(folder["alpaca-eval"]),
     ]
     with MockEndpoint() as server:
         for benchmark in kinds:

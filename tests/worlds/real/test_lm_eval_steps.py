@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.errors import HarnessError
-from harness.evaluation import lm_eval_run
+from harness.evaluation.benchmarks import lm_eval
 from harness.registry.load import find_table, load_tables
 from harness.registry.profile import load_profiles
 from harness.runtime import Plan, StageContext
@@ -59,15 +59,15 @@ def results() -> dict[str, Any]:
 
 def run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: dict[str, Any]
-) -> tuple[Path, list[lm_eval_run.Measurement]]:
+) -> tuple[Path, list[lm_eval.Measurement]]:
     """Run both stages on results; return the judge's folder, and what was asked of the package."""
-    asked: list[lm_eval_run.Measurement] = []
+    asked: list[lm_eval.Measurement] = []
 
-    def measure(measurement: lm_eval_run.Measurement) -> dict[str, Any]:
+    def measure(measurement: lm_eval.Measurement) -> dict[str, Any]:
         asked.append(measurement)
         return found
 
-    monkeypatch.setattr(lm_eval_run, "measure", measure)
+    monkeypatch.setattr(lm_eval, "measure", measure)
     monkeypatch.setattr("harness.models.loading.fastest_device", lambda: "cpu")
     answers, scored = tmp_path / "answers", tmp_path / "scored"
     answers.mkdir()
@@ -140,7 +140,7 @@ def test_the_version_that_scores_is_the_one_that_is_installed(
     assert judges == {version: {f"lm-evaluation-harness {version}"} for version in judges}
 
 
-@pytest.mark.skipif(not lm_eval_run.installed(), reason="the extra `lm-eval` is not installed")
+@pytest.mark.skipif(not lm_eval.installed(), reason="the extra `lm-eval` is not installed")
 def test_the_packages_own_tasks_give_a_value_for_every_document(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

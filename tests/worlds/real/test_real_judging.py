@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from harness.errors import HarnessError, UserError
-from harness.evaluation.benchmark_alpaca_judge import installed
+from harness.evaluation.benchmarks.alpaca_package import installed
 from harness.models.policy import Completion
 from harness.registry.load import find_table, load_tables
 from harness.registry.profile import Benchmark, Profile, find_profile, load_profiles

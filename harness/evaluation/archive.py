@@ -14,10 +14,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ConfigDict, ValidationError
+
 from harness.errors import HarnessError
-from harness.evaluation.benchmark_result import Evaluation
+from harness.evaluation.files import write_whole
+from harness.evaluation.scores import Evaluation, Summary
 from harness.foreign import read_json
-from harness.runtime.files import write_whole
 from harness.runtime.manifest import utc_now
 
 FILE = "evaluation.json"
@@ -31,13 +33,30 @@ def folder_of(root: Path, benchmark: str, model: str, judge: str | None) -> Path
     return root / benchmark / _safe(model) / _safe(judge or "judge not said")
 
 
+class Kept(Summary):
+    """What an evaluation's file says."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    columns: dict[str, str]
+    """Score to the name of the column it belongs in."""
+    notes: dict[str, str]
+    source: dict[str, str]
+    """What was scored: `kind` and the sha256 of each input by name."""
+    cost: dict[str, float | None] | None
+    """Tokens and dollars of the replies behind it; null where nobody was asked."""
+    finished: str
+
+
 def keep(
     folder: Path,
     evaluation: Evaluation,
     source: Mapping[str, str],
     cost: Mapping[str, float | None] | None = None,
 ) -> Path:
-    """Write an evaluation into its folder; what says the same already keeps its time.
+    """Write an evaluation into its folder, and return the file.
+
+    What says the same already keeps its time.
 
     Args:
         folder: The evaluation's folder.
@@ -45,37 +64,36 @@ def keep(
         source: What was scored: `kind` and the sha256 of each input by name.
         cost: Tokens and dollars of the replies behind it; None where nobody was asked.
 
-    Returns:
-        The file.
-
     Raises:
         HarnessError: It cannot be written.
     """
     path = folder / FILE
-    entry = {
-        **evaluation.details(),
-        "source": dict(source),
-        "cost": None if cost is None else dict(cost),
-    }
-    held = load(path) if path.is_file() else {}
-    if {name: value for name, value in held.items() if name != "finished"} != entry:
-        write_json(path, {**entry, "finished": utc_now()})
+    entry = Kept(
+        **dict(evaluation.summary),
+        columns=evaluation.columns,
+        notes=dict(evaluation.score.notes),
+        source=dict(source),
+        cost=None if cost is None else dict(cost),
+        finished=utc_now(),
+    )
+    held = load(path) if path.is_file() else None
+    if held is None or held.model_copy(update={"finished": entry.finished}) != entry:
+        write_json(path, entry.as_json())
     return path
 
 
-def load(path: Path) -> dict[str, Any]:
+def load(path: Path) -> Kept:
     """Return what an evaluation's file says.
 
     Raises:
         HarnessError: The file cannot be read or is not whole.
     """
     try:
-        entry = read_json(path.read_bytes())
-        if isinstance(entry, dict) and isinstance(entry.get("benchmark"), str):
-            return entry
+        return Kept.model_validate(read_json(path.read_bytes()))
+    except ValidationError as error:
+        raise HarnessError(f"{path} is no evaluation; delete it and evaluate again") from error
     except (OSError, ValueError) as error:
         raise HarnessError(f"Cannot read {path} ({error}); delete it and evaluate again") from error
-    raise HarnessError(f"{path} is no evaluation; delete it and evaluate again")
 
 
 def all_kept(root: Path) -> list[Path]:
@@ -90,7 +108,7 @@ def write_lines(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
         HarnessError: The file cannot be written.
     """
     lines = (json.dumps(record, ensure_ascii=False, allow_nan=False) for record in records)
-    write(path, "\n".join(lines) + "\n")
+    write_whole(path, ("\n".join(lines) + "\n").encode())
 
 
 def write_json(path: Path, value: object) -> None:
@@ -99,21 +117,7 @@ def write_json(path: Path, value: object) -> None:
     Raises:
         HarnessError: The file cannot be written.
     """
-    write(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file, whole or not at all.
-
-    Raises:
-        HarnessError: It cannot be written.
-    """
-    try:
-        write_whole(path, text)
-    except OSError as error:
-        raise HarnessError(
-            f"Cannot write {path}: {error.strerror or error}; make room or set HARNESS_WORK"
-        ) from error
+    write_whole(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def _safe(name: str) -> str:

@@ -1,25 +1,37 @@
-"""The benchmarks' own inputs on disk: questions, references, judge prompts and answers.
+"""A benchmark's own files: fetched, found in a folder, and read.
 
 They lie in the folder a user names, in the benchmarks' own layouts: the flat one of this project's
-reference data, or that of the benchmark's repository. Nothing of them is part of this package.
+reference data, or that of the benchmark's repository. Nothing of them is part of this package, and
+nothing is fetched unless a person says so: then from its public home at a pinned revision, and a
+file whose digest is another one is not kept.
 
 Answers come as JSON lines with one object for each question: `choices[0].turns` (MT-Bench, and
 Arena-Hard's first layout, with the length in `token_len`), or `messages` (Arena-Hard's second). An
-AlpacaEval file is one list with `instruction` and `output`.
+AlpacaEval file is one list with `instruction` and `output`. Published judgments are JSON lines or
+one list as well, and a file may hold several models.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.errors import UserError
-from harness.evaluation.published import Record, read_records
+from harness.errors import HarnessError, UserError
+from harness.foreign import ForeignTextError, read_json, read_plain
 
-_FIELD = re.compile(r"\{\{|\}\}|\{(\w+)\}")
+Record = Mapping[str, Any]
+
+TIMEOUT_S = 60.0
+LARGEST_BYTES = 64 * 1024 * 1024
+"""A file that is longer is none of these, and reading it ends there."""
+
+_PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 
 
 @dataclass(frozen=True)
@@ -63,6 +75,65 @@ class Answers:
                 f"(first: {lacking[0]}); give the answers to all of them"
             )
         return [self.by_prompt[question.prompt_id] for question in questions]
+
+
+@dataclass(frozen=True)
+class HomeFile:
+    """A file of a benchmark at its public home.
+
+    Attributes:
+        name: What it is called here.
+        url: Where it is, at a revision that does not change.
+        sha256: The digest it must have.
+    """
+
+    name: str
+    url: str
+    sha256: str
+
+
+def fetch(
+    files: Iterable[HomeFile], folder: Path, info: Callable[[HomeFile, bool], None]
+) -> list[Path]:
+    """Fetch files that are not there yet.
+
+    Args:
+        files: The files.
+        folder: The benchmark's folder.
+        info: Called with each file, and whether it was there already.
+
+    Returns:
+        Their places.
+
+    Raises:
+        HarnessError: A file cannot be fetched or kept, or is another one; it is not kept then.
+    """
+    found = []
+    for file in files:
+        path = folder / file.name
+        there = path.is_file() and _digest(path.read_bytes()) == file.sha256
+        if not there:
+            write_whole(path, _fetched(file))
+        info(file, there)
+        found.append(path)
+    return found
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all.
+
+    Raises:
+        HarnessError: It cannot be written.
+    """
+    part = path.with_suffix(f"{path.suffix}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(content)
+        part.replace(path)
+    except OSError as error:
+        raise HarnessError(
+            f"Cannot write {path}: {error.strerror or error}; make room or set HARNESS_WORK"
+        ) from error
 
 
 def locate(data: Path, what: str, candidates: Iterable[str]) -> Path:
@@ -136,6 +207,19 @@ def read_answers(path: Path, model: str | None = None) -> Answers:
     return Answers(model or names[0], answers)
 
 
+def records_by(records: Sequence[Record], name: str) -> dict[str | None, list[Record]]:
+    """Return records by who is named in a field of theirs; None where nobody is.
+
+    MT-Bench names the judge's prompt beside the judge, in a list.
+    """
+    found: dict[str | None, list[Record]] = {}
+    for record in records:
+        value = record.get(name)
+        value = value[0] if isinstance(value, list) and value else value
+        found.setdefault(value if isinstance(value, str) else None, []).append(record)
+    return found
+
+
 def fill(template: str, fields: Mapping[str, str]) -> str:
     """Return a template with `{name}` replaced by fields, and `{{` by a brace.
 
@@ -155,7 +239,59 @@ def fill(template: str, fields: Mapping[str, str]) -> str:
             )
         return fields[match[1]]
 
-    return _FIELD.sub(value, template)
+    return _PLACEHOLDER.sub(value, template)
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """Read a file of JSON lines, or of one JSON list, into a list of objects.
+
+    Raises:
+        UserError: The file cannot be read, is empty, or a line is not a JSON object.
+    """
+    try:
+        text = read_plain(path).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"Cannot read {path}: {error}; give a file of judgments.") from error
+    if text.lstrip().startswith("["):
+        records = [_load(text, f"{path}")]
+        records = records[0] if isinstance(records[0], list) else records
+    else:
+        lines = enumerate(text.split("\n"), start=1)
+        records = [_load(line, f"line {i} of {path}") for i, line in lines if line.strip()]
+    if not records or not all(isinstance(record, dict) for record in records):
+        raise UserError(f"{path} does not hold JSON objects; give a file of judgments.")
+    return records
+
+
+def field_of(record: Record, index: int, name: str) -> Any:
+    """Return a field of a published record.
+
+    Raises:
+        UserError: It has none of that name.
+    """
+    if name not in record:
+        raise UserError(f"Record {index + 1} has no field {name!r}; give a file of judgments.")
+    return record[name]
+
+
+def number_of(value: Any, index: int, name: str) -> float | None:
+    """Return the number that a field of a published record holds, None for null.
+
+    Raises:
+        UserError: It holds something else.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UserError(f"Record {index + 1} has the {name} {value!r}; it must be a number.")
+    return float(value)
+
+
+def _load(text: str, where: str) -> Any:
+    try:
+        return read_json(text)
+    except ForeignTextError as error:
+        raise UserError(f"{where} is not JSON ({error}); repair or remove it.") from error
 
 
 def _id(record: Record, where: str) -> str:
@@ -192,3 +328,26 @@ def _texts(turns: object, where: str) -> list[str]:
     if not all(isinstance(text, str) for text in texts):
         raise UserError(f"{where} has a turn that is no text; repair or remove it")
     return [str(text) for text in texts]
+
+
+def _fetched(file: HomeFile) -> bytes:
+    try:
+        with urllib.request.urlopen(file.url, timeout=TIMEOUT_S) as response:
+            content: bytes = response.read(LARGEST_BYTES + 1)
+    except (urllib.error.URLError, OSError) as error:
+        reason = getattr(error, "reason", error)
+        raise HarnessError(
+            f"Cannot fetch {file.url} ({reason}); fetch it elsewhere and name its folder with "
+            "--data"
+        ) from error
+    digest = _digest(content)
+    if digest != file.sha256:
+        raise HarnessError(
+            f"{file.url} has the digest {digest}, not {file.sha256}, and is not kept; it is not "
+            "the file this project knows"
+        )
+    return content
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -5,7 +5,7 @@ of 805 instructions. Where a folder holds `annotator.json`, its words are used i
 the package nor that data is needed; then there may be any number of instructions. This is for
 judges that are not AlpacaEval's and do not claim to be: their scores are filed under the name of
 the file's annotator, and their length-controlled win rate is this project's own regression
-(`harness.evaluation.length_control`).
+(`harness.evaluation.statistics`).
 
 The file is one JSON object: `name`; `system`; and `prompt`, with `{instruction}`, `{output_1}` and
 `{output_2}` in it. The two answers are called m and M in an order that the instruction's digest
@@ -18,26 +18,35 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
-from harness.endpoint.client import Done, Outcome, work_through
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import UserError
-from harness.evaluation.alpaca_eval import score_preferences
-from harness.evaluation.benchmark_alpaca_eval import Inputs, read_inputs
-from harness.evaluation.benchmark_files import Answers, Question, fill
-from harness.evaluation.benchmark_kinds import AlpacaEval, Judge, Judged
-from harness.evaluation.benchmark_length_control import LengthControl
-from harness.evaluation.benchmark_result import LENGTH_CONTROLLED, Evaluation
-from harness.evaluation.published import preferences_from_annotations
+from harness.evaluation.benchmark import Item, Judge
+from harness.evaluation.benchmarks.alpaca_eval import (
+    LENGTH_CONTROLLED,
+    OWN_ANNOTATOR,
+    AlpacaEval,
+    Inputs,
+    preferences_from_annotations,
+    read_inputs,
+    score_preferences,
+)
+from harness.evaluation.files import Answers, Record, fill
+from harness.evaluation.scores import Evaluation, intervals_of
 from harness.foreign import read_json, read_plain
 from harness.runtime.stage import Json
-from harness.statistics.intervals import mean_interval
+
+if TYPE_CHECKING:
+    from harness.endpoint.client import Outcome
 
 FILE_NAME = "annotator.json"
 
 OWN_REGRESSION = "by this project's own regression, which is not AlpacaEval's"
 """Note on the length-controlled win rate."""
+
+OWN, REFERENCE = "own", "reference"
+"""Whose answer is shown first."""
 
 NAMES = ("m", "M")
 """What the first and the second answer shown are called."""
@@ -92,55 +101,71 @@ class OwnInputs(Inputs):
     annotator: Annotator
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """One comparison, and the request that judges it; `swapped` shows the model's answer first."""
-
-    prompt_id: str
-    swapped: bool
-    request: ChatRequest
-
-
-class OwnAlpacaEval(AlpacaEval):
+class OwnAnnotator(AlpacaEval):
     """AlpacaEval's form, with the folder's own annotator."""
 
     inputs: OwnInputs
 
-    def __init__(self, data: Path) -> None:
-        inputs = read_inputs(data, count=None)
+    @classmethod
+    def load(cls, data: Path) -> Self:
+        """Read the benchmark's files and the annotator's words from a folder."""
+        found, inputs = cls(), read_inputs(data, count=None)
         annotator = read_annotator(data / FILE_NAME)
-        self.inputs = OwnInputs(inputs.questions, inputs.references, annotator)
-        self.length_control = LengthControl()
+        found.inputs = OwnInputs(inputs.questions, inputs.references, annotator)
+        return found
 
-    def requests(self, answers: Answers, judge: Judge) -> list[ChatRequest]:
-        """Return one request for each instruction."""
-        return [item.request for item in comparisons(self.inputs, answers, judge.model)]
-
-    def judge(self, answers: Answers, judge: Judge, concurrency: int, done: Done) -> Judged:
-        """Compare every answer with the reference model's."""
-        items = comparisons(self.inputs, answers, judge.model)
-        outcomes: Sequence[Outcome[Reply]] = work_through(
-            items, lambda item: judge.client.ask(item.request), judge.client, concurrency, done
-        )
-        filed = f"{self.inputs.annotator.name}/{judge.model}"
-        records = [
-            _record(self.inputs, question, reference, answer.turns[0], item, outcome)
-            | {"generator_2": answers.model, "annotator": filed}
-            for question, reference, answer, item, outcome in zip(
-                self.questions,
-                self.inputs.references,
-                answers.to(self.questions),
-                items,
-                outcomes,
-                strict=True,
+    def requests(self, answers: Answers, judge: Judge) -> list[Item]:
+        """Return one request for each instruction; an item says what is shown first."""
+        found = []
+        own = answers.to(self.questions)
+        for question, reference, answer in zip(
+            self.questions, self.inputs.references, own, strict=True
+        ):
+            outputs = [str(reference["output"]), answer.turns[0]]
+            digest = hashlib.sha256(question.turns[0].encode()).digest()
+            swapped = digest[0] % 2 == 1
+            first, second = reversed(outputs) if swapped else outputs
+            fields = {"instruction": question.turns[0], "output_1": first, "output_2": second}
+            messages = (
+                Message("system", self.inputs.annotator.system),
+                Message("user", fill(self.inputs.annotator.prompt, fields)),
             )
+            label = f"instruction {question.prompt_id}"
+            request = ChatRequest(label, judge.model, messages, SETTINGS)
+            found.append(Item(question.prompt_id, 1, request, OWN if swapped else REFERENCE))
+        return found
+
+    def records(
+        self,
+        answers: Answers,
+        judge: Judge,
+        items: Sequence[Item],
+        outcomes: Sequence[Outcome[list[Reply]]],
+    ) -> list[dict[str, Any]]:
+        """Return annotations in the benchmark's form; one without a preference has null."""
+        rows = zip(self.questions, self.inputs.references, items, outcomes, strict=True)
+        return [
+            {
+                "instruction": question.turns[0],
+                "output_1": str(reference["output"]),
+                "generator_1": self.inputs.reference,
+                "output_2": answers.by_prompt[question.prompt_id].turns[0],
+                "preference": None
+                if outcome.result is None
+                else preference(outcome.result[0], item.shown == OWN),
+                "generator_2": answers.model,
+                "annotator": f"{self.inputs.annotator.name}/{judge.model}",
+            }
+            for question, reference, item, outcome in rows
         ]
+
+    def score(self, records: Sequence[Record], answers: Answers) -> Evaluation:
+        """Score preferences, with a length-controlled win rate by this project's regression."""
         preferences = preferences_from_annotations(records)[answers.model]
         score = score_preferences(preferences, answers.model, length_control=True)
         score = replace(score, notes={LENGTH_CONTROLLED: OWN_REGRESSION, **score.notes})
-        rates = {name: mean_interval(values[None, :]) for name, values in score.values.items()}
-        intervals = {name: (found.low, found.high) for name, found in rates.items()}
-        return Judged(Evaluation(score, filed, intervals), records)
+        judge = str(records[0]["annotator"])
+        return Evaluation(score, judge, OWN_ANNOTATOR, intervals_of(score))
 
 
 def read_annotator(path: Path) -> Annotator:
@@ -164,29 +189,6 @@ def read_annotator(path: Path) -> Annotator:
     return annotator
 
 
-def comparisons(inputs: OwnInputs, answers: Answers, judge: str) -> list[Comparison]:
-    """Return the requests that compare a model's answers with the reference.
-
-    Raises:
-        UserError: An instruction has no answer.
-    """
-    found = []
-    own = answers.to(inputs.questions)
-    for question, reference, answer in zip(inputs.questions, inputs.references, own, strict=True):
-        shown = [str(reference["output"]), answer.turns[0]]
-        digest = hashlib.sha256(question.turns[0].encode()).digest()
-        swapped = digest[0] % 2 == 1
-        first, second = reversed(shown) if swapped else shown
-        fields = {"instruction": question.turns[0], "output_1": first, "output_2": second}
-        messages = (
-            Message("system", inputs.annotator.system),
-            Message("user", fill(inputs.annotator.prompt, fields)),
-        )
-        request = ChatRequest(f"instruction {question.prompt_id}", judge, messages, SETTINGS)
-        found.append(Comparison(question.prompt_id, swapped, request))
-    return found
-
-
 def preference(reply: Reply, swapped: bool) -> float | None:
     """Return 2 where a reply ranks the model's answer first, 1 the reference's, None unreadable."""
     try:
@@ -199,22 +201,3 @@ def preference(reply: Reply, swapped: bool) -> float | None:
     except (ValueError, KeyError, TypeError):
         return None
     return 2.0 if first_is_better == swapped else 1.0
-
-
-def _record(
-    inputs: OwnInputs,
-    question: Question,
-    reference: Mapping[str, Any],
-    output: str,
-    item: Comparison,
-    outcome: Outcome[Reply],
-) -> dict[str, Any]:
-    """Return an annotation in the benchmark's form; one without a preference has null."""
-    value = None if outcome.result is None else preference(outcome.result, item.swapped)
-    return {
-        "instruction": question.turns[0],
-        "output_1": str(reference["output"]),
-        "generator_1": inputs.reference,
-        "output_2": output,
-        "preference": value,
-    }

@@ -1,7 +1,12 @@
 """Running a benchmark with a judge: price, answers, judgments, scores.
 
-Everything that costs money goes through the judge client, whose replies are kept; so the same run
-goes on where it was interrupted, and done again it costs nothing and writes the same.
+Everything that costs money goes through the client, whose replies are kept; so the same run goes on
+where it was interrupted, and done again it costs nothing and writes the same.
+
+Each benchmark has its own sampling: MT-Bench a temperature for each category, Arena-Hard none,
+AlpacaEval 0.7 with top-p 0.9. A second turn is asked with the first and its answer before it.
+
+Source: FastChat `gen_model_answer.py`; Arena-Hard-Auto `gen_answer.py`; the paper's appendix A.
 """
 
 from __future__ import annotations
@@ -9,23 +14,84 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from harness.endpoint.client import Client, Estimate, estimate
-from harness.errors import UserError
-from harness.evaluation import benchmark_archive
-from harness.evaluation.benchmark_answers import Answerer, placeholders
-from harness.evaluation.benchmark_archive import folder_of
-from harness.evaluation.benchmark_files import Answers
-from harness.evaluation.benchmark_kinds import Benchmark, Judge
-from harness.evaluation.benchmark_result import Evaluation
+from harness.endpoint.client import Client, Done, Estimate, estimate, work_through
+from harness.endpoint.request import ChatRequest, Message
+from harness.errors import HarnessError, UserError
+from harness.evaluation import archive
+from harness.evaluation.archive import folder_of
+from harness.evaluation.benchmark import Benchmark, Judge
+from harness.evaluation.files import Answer, Answers, Question, write_whole
+from harness.evaluation.scores import Evaluation
+from harness.runtime.stage import Json
 
 EXPECTED_ANSWER_TOKENS = 400
 """Tokens of an answer on average, for an estimate before there are answers."""
 
 Progress = Callable[[str, int, int], None]
 """Told what is done (`answers`, `judgments`), how many are there, and how many there will be."""
+
+Sampling = Callable[[Question], dict[str, Json]]
+"""Returns the settings at which a question is answered: temperature, top_p, max_tokens."""
+
+
+@dataclass(frozen=True)
+class Answerer:
+    """A model behind an endpoint, and how it samples."""
+
+    client: Client
+    model: str
+    sampling: Sampling
+
+    def request(self, question: Question, said: Sequence[str]) -> ChatRequest:
+        """Return the request for the next turn, after the answers to the turns before it."""
+        messages = []
+        for user, assistant in zip(question.turns, said, strict=False):
+            messages += [Message("user", user), Message("assistant", assistant)]
+        messages.append(Message("user", question.turns[len(said)]))
+        return ChatRequest(
+            label=f"question {question.prompt_id}, turn {len(said) + 1}",
+            model=self.model,
+            messages=tuple(messages),
+            settings=self.sampling(question),
+        )
+
+    def answer(self, question: Question) -> Answer:
+        """Answer all turns of a question, one after the other."""
+        said: list[str] = []
+        for _ in question.turns:
+            said.append(self.client.ask(self.request(question, said)).text)
+        return Answer(tuple(said))
+
+    def answer_all(
+        self,
+        questions: Sequence[Question],
+        concurrency: int,
+        done: Done = lambda count, total: None,
+    ) -> Answers:
+        """Answer all questions, so many at once.
+
+        Raises:
+            HarnessError: A question has no answer: the endpoint failed or refused it.
+        """
+        outcomes = work_through(questions, self.answer, self.client, concurrency, done)
+        refused = [o.failure for o in outcomes if o.result is None]
+        if refused:
+            raise HarnessError(
+                f"{len(refused)} of {len(questions)} questions were refused (first: {refused[0]}); "
+                "give the model a longer context, or its answers with --answers"
+            )
+        answers = {q.prompt_id: o.result for q, o in zip(questions, outcomes, strict=True)}
+        return Answers(self.model, {p: a for p, a in answers.items() if a is not None})
+
+
+def placeholders(model: str, questions: Sequence[Question], tokens: int) -> Answers:
+    """Return answers of a given length to all questions, for an estimate before there are any."""
+    text = "word" * tokens
+    return Answers(model, {q.prompt_id: Answer((text,) * len(q.turns)) for q in questions})
 
 
 def estimates(
@@ -51,7 +117,7 @@ def estimates(
         ]
         found.append(estimate("answers", model, asked, answerer.client, EXPECTED_ANSWER_TOKENS))
     shown = answers or placeholders(model, benchmark.questions, EXPECTED_ANSWER_TOKENS)
-    judged = benchmark.requests(shown, judge)
+    judged = [item.request for item in benchmark.requests(shown, judge)]
     found.append(estimate("judgments", judge.model, judged, judge.client, benchmark.reply_tokens))
     return found
 
@@ -86,14 +152,16 @@ def run(
             benchmark.questions, concurrency, partial(progress, "answers")
         )
     judged = benchmark.judge(answers, judge, concurrency, partial(progress, "judgments"))
-    folder = folder_of(output, benchmark.name, answers.model, judge.name(benchmark.name))
+    folder = folder_of(
+        output, benchmark.name, answers.model, benchmark.filed_judge(judge.model, judge.annotator)
+    )
     written = benchmark.answer_records(answers)
-    benchmark_archive.write_lines(folder / benchmark_archive.ANSWERS, written)
-    benchmark_archive.write_lines(folder / benchmark_archive.JUDGMENTS, judged.records)
+    archive.write_lines(folder / archive.ANSWERS, written)
+    archive.write_lines(folder / archive.JUDGMENTS, judged.records)
     asked = [judge.client] if answerer is None else [judge.client, answerer.client]
-    benchmark_archive.write(folder / benchmark_archive.REPLIES, _addresses(asked))
+    write_whole(folder / archive.REPLIES, _addresses(asked).encode())
     source = {"kind": "judged", "data": benchmark.digest, "answers": _sha256(written)}
-    benchmark_archive.keep(folder, judged.evaluation, source, _cost(asked))
+    archive.keep(folder, judged.evaluation, source, _cost(asked))
     return judged.evaluation
 
 

@@ -1,0 +1,344 @@
+"""What a benchmark is: its questions, its requests to a judge, and its reading of the replies.
+
+Each benchmark is one class in a file of its own (`harness.evaluation.benchmarks`), and one of the
+user's own is another, registered by `@harness.benchmark`. Judgments are written in the benchmark's
+own form and scored by the same code as published ones, so that a run and its file always say the
+same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from harness.endpoint.request import ChatRequest, Message, Reply
+from harness.errors import UserError
+from harness.evaluation.files import (
+    Answers,
+    HomeFile,
+    Question,
+    locate,
+    number_of,
+    read_answers,
+    read_questions,
+    read_records,
+    records_by,
+)
+from harness.evaluation.scores import BenchmarkScore, Evaluation, intervals_of, ratio_values
+from harness.extensions import BENCHMARKS
+from harness.runtime.stage import Json
+
+if TYPE_CHECKING:
+    from harness.endpoint.client import Client, Done, Outcome
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Who judges: the client of an endpoint, the model's name there, and AlpacaEval's annotator."""
+
+    client: Client
+    model: str
+    annotator: str | None = None
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing to judge, and the request that asks for it.
+
+    Attributes:
+        prompt_id: The question.
+        number: Which turn or game of the question.
+        request: The request.
+        shown: What the benchmark has to remember of it to read the reply.
+    """
+
+    prompt_id: str
+    number: int
+    request: ChatRequest
+    shown: str = ""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The outcome of a run: the evaluation, and the judgments it was read from."""
+
+    evaluation: Evaluation
+    records: list[dict[str, Any]]
+
+
+class Benchmark(ABC):
+    """One benchmark with its files.
+
+    Attributes:
+        name: As in the command line.
+        own_judge: The model that judges it by default.
+        against: Whose answers it compares with; None where answers are rated alone.
+        columns: The registry's column of each of its scores.
+        compared: The score by which a judge is calibrated, and how far off it may be.
+        reply_tokens: Tokens of a judge's reply on average, for the estimate.
+        homes: Its files at their public homes.
+        inputs: Its files as they were read: a dataclass, whose digest is the benchmark's.
+    """
+
+    name: ClassVar[str]
+    own_judge: ClassVar[str]
+    against: ClassVar[str | None] = None
+    columns: ClassVar[Mapping[str, str]] = {}
+    compared: ClassVar[tuple[str, float]]
+    reply_tokens: ClassVar[int] = 200
+    homes: ClassVar[tuple[HomeFile, ...]] = ()
+    inputs: Any
+
+    @classmethod
+    @abstractmethod
+    def load(cls, data: Path) -> Self:
+        """Read the benchmark's files from a folder.
+
+        Raises:
+            UserError: A file is absent or has another form.
+        """
+
+    @classmethod
+    def filed_judge(cls, model: str, annotator: str | None = None) -> str:
+        """Return the name under which a judge's scores are filed."""
+        return model
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of the benchmark's own inputs: questions, references, judge prompts.
+
+        That of a plug-in's benchmark has its version in it.
+        """
+        inputs = {**asdict(self.inputs), **BENCHMARKS.identity(self.name)}
+        text = json.dumps(inputs, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """The questions, in the benchmark's order."""
+        questions: tuple[Question, ...] = self.inputs.questions
+        return questions
+
+    @property
+    def references(self) -> dict[str, str]:
+        """The answers that a model's are compared with, by question; none where none are."""
+        return {}
+
+    def restrict(self, prompts: Collection[str]) -> None:
+        """Ask no other questions than these from now on.
+
+        Raises:
+            UserError: One of them is not the benchmark's.
+        """
+        kept = tuple(q for q in self.questions if q.prompt_id in prompts)
+        if len(kept) < len(set(prompts)):
+            raise UserError(
+                f"{len(set(prompts)) - len(kept)} of {len(set(prompts))} judged questions are not "
+                f"those of {self.name} in --data; give the files they were judged with"
+            )
+        self.inputs = replace(self.inputs, questions=kept)
+
+    @abstractmethod
+    def sampling(self, question: Question) -> dict[str, Json]:
+        """Return the settings at which a model answers a question."""
+
+    def read_answers(self, path: Path, model: str | None) -> Answers:
+        """Read a model's answers."""
+        return read_answers(path, model)
+
+    def answer_records(self, answers: Answers) -> list[dict[str, Any]]:
+        """Return answers in the benchmark's form; here that of MT-Bench."""
+        return [
+            {
+                "question_id": prompt_id,
+                "model_id": answers.model,
+                "choices": [{"index": 0, "turns": list(answer.turns)}],
+            }
+            for prompt_id, answer in answers.by_prompt.items()
+        ]
+
+    @abstractmethod
+    def requests(self, answers: Answers, judge: Judge) -> list[Item]:
+        """Return what is asked of a judge, follow-ups not counted.
+
+        Raises:
+            UserError: A question has no answer.
+        """
+
+    def ask(self, client: Client, item: Item) -> list[Reply]:
+        """Return the judge's replies to one item; several where it is asked to go on."""
+        return [client.ask(item.request)]
+
+    @abstractmethod
+    def records(
+        self,
+        answers: Answers,
+        judge: Judge,
+        items: Sequence[Item],
+        outcomes: Sequence[Outcome[list[Reply]]],
+    ) -> list[dict[str, Any]]:
+        """Return judgments in the benchmark's own form, unread ones among them."""
+
+    @abstractmethod
+    def score(self, records: Sequence[Mapping[str, Any]], answers: Answers) -> Evaluation:
+        """Score judgments of a model's answers."""
+
+    @classmethod
+    @abstractmethod
+    def score_file(cls, file: Path, data: Path | None, **options: Any) -> list[Evaluation]:
+        """Score a file of judgments in the benchmark's form, sending nothing.
+
+        Args:
+            file: The judgments.
+            data: The folder of the benchmark's files; None where there are none at hand.
+            options: What else some benchmarks can be told.
+
+        Raises:
+            UserError: A file cannot be read or has another form.
+        """
+
+    def judge(self, answers: Answers, judge: Judge, concurrency: int, done: Done) -> Judged:
+        """Judge a model's answers and score them.
+
+        Raises:
+            UserError: A question has no answer.
+            HarnessError: The judge does not answer, or the budget is used up.
+        """
+        from harness.endpoint.client import work_through
+
+        items = self.requests(answers, judge)
+        outcomes = work_through(
+            items, lambda item: self.ask(judge.client, item), judge.client, concurrency, done
+        )
+        records = self.records(answers, judge, items, outcomes)
+        return Judged(self.score(records, answers), records)
+
+
+def benchmark_class(name: str) -> type[Benchmark]:
+    """Return a benchmark's class: a shipped one, or that of a plug-in.
+
+    Raises:
+        UserError: There is no such benchmark.
+    """
+    if name not in BENCHMARKS:
+        raise UserError(f"There is no benchmark `{name}`; choose one of {', '.join(BENCHMARKS)}")
+    found: type[Benchmark] = BENCHMARKS.get(name)
+    return found
+
+
+@dataclass(frozen=True)
+class RatedInputs:
+    """The questions of a benchmark whose answers are rated alone."""
+
+    questions: tuple[Question, ...]
+
+
+class RatedBenchmark(Benchmark):
+    """A benchmark whose answers are rated one by one, in the simplest form there is.
+
+    A subclass says what the judge is asked (`prompt`) and how its reply is read (`read`); the score
+    `rating` is the mean over questions. The questions are in `question.jsonl`, in MT-Bench's form.
+    A reply without a rating is counted and left out.
+    """
+
+    compared = ("rating", 0.5)
+    turns: ClassVar[int] = 1
+    answer_tokens: ClassVar[int] = 1024
+    judge_settings: ClassVar[Mapping[str, Json]] = {"temperature": 0, "max_tokens": 1024}
+
+    @classmethod
+    def load(cls, data: Path) -> Self:
+        """Read the questions from a folder."""
+        found = cls()
+        path = locate(data, f"the questions of {cls.name}", ["question.jsonl"])
+        found.inputs = RatedInputs(read_questions(path, cls.turns))
+        return found
+
+    @abstractmethod
+    def prompt(self, question: Question, answer: Sequence[str]) -> str:
+        """Return what the judge is asked about the answer to a question, turn by turn."""
+
+    @abstractmethod
+    def read(self, reply: str) -> float | None:
+        """Return the rating in a judge's reply, None where there is none."""
+
+    def sampling(self, question: Question) -> dict[str, Json]:
+        """Return greedy decoding."""
+        return {"temperature": 0.0, "max_tokens": self.answer_tokens}
+
+    def requests(self, answers: Answers, judge: Judge) -> list[Item]:
+        """Return one request for each question."""
+        return [
+            Item(
+                question.prompt_id,
+                1,
+                ChatRequest(
+                    label=f"question {question.prompt_id}",
+                    model=judge.model,
+                    messages=(Message("user", self.prompt(question, answer.turns)),),
+                    settings=self.judge_settings,
+                ),
+            )
+            for question, answer in zip(self.questions, answers.to(self.questions), strict=True)
+        ]
+
+    def records(
+        self,
+        answers: Answers,
+        judge: Judge,
+        items: Sequence[Item],
+        outcomes: Sequence[Outcome[list[Reply]]],
+    ) -> list[dict[str, Any]]:
+        """Return a record for each question, with a score of null where there is no rating."""
+        records = []
+        for item, outcome in zip(items, outcomes, strict=True):
+            reply = "" if outcome.result is None else outcome.result[-1].text
+            record = {
+                "question_id": item.prompt_id,
+                "model": answers.model,
+                "judge": judge.model,
+                "turn": 1,
+                "judgment": reply,
+                "score": self.read(reply),
+            }
+            records.append(record | ({"error": outcome.failure} if outcome.failure else {}))
+        return records
+
+    def score(self, records: Sequence[Mapping[str, Any]], answers: Answers) -> Evaluation:
+        """Return the mean rating."""
+        (found,) = self._scored(records)
+        return found
+
+    @classmethod
+    def score_file(cls, file: Path, data: Path | None, **options: Any) -> list[Evaluation]:
+        """Score a file of judgments as this benchmark keeps them."""
+        return cls._scored(read_records(file))
+
+    @classmethod
+    def _scored(cls, records: Sequence[Mapping[str, Any]]) -> list[Evaluation]:
+        found = []
+        for judge, of_judge in records_by(records, "judge").items():
+            for model, rows in records_by(of_judge, "model").items():
+                prompts = tuple(str(row.get("question_id")) for row in rows)
+                read = [number_of(row.get("score"), i, "score") for i, row in enumerate(rows)]
+                ratings = np.array([np.nan if r is None else r for r in read])
+                valid = np.isfinite(ratings)
+                values = ratio_values(np.where(valid, ratings, 0.0), valid.astype(float))
+                score = BenchmarkScore(
+                    benchmark=cls.name,
+                    model=str(model),
+                    scores={"rating": float(values.mean())},
+                    n=int(valid.sum()),
+                    n_missing=int((~valid).sum()),
+                    prompts=prompts,
+                    values={"rating": values},
+                )
+                found.append(Evaluation(score, judge, cls.own_judge, intervals_of(score)))
+        return found

@@ -1,0 +1,487 @@
+"""AlpacaEval 2: 805 answers compared with a reference model's, scored as a win rate.
+
+The paper's annotator is `alpaca_eval_gpt4_turbo_fn`, the leaderboard's the weighted one. All 805
+instructions must be there, and in the benchmark's order: its length control joins them by position.
+
+A preference is a number from 1 (the baseline is better for certain) to 2 (the model is): the
+weighted judge gives fractions, others 1 or 2. A draw, 1.5 (or 0 in older files), is half a win.
+The score is the mean of preference - 1, in percent. A preference that is absent or out of range is
+counted and left out.
+
+The length-controlled win rate is the package's own (`alpaca_package`). `score_preferences` can also
+give this project's regression (`harness.evaluation.statistics`), which is another number.
+
+Source: alpaca_eval 0.6.6, `annotators/base.py`, `annotators/pairwise_evaluator.py`,
+`metrics/helpers.py` (draws, range, mean, standard error).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from harness.endpoint.request import Reply
+from harness.errors import HarnessError, UserError
+from harness.evaluation.benchmark import Benchmark, Item, Judge
+from harness.evaluation.benchmarks.alpaca_package import (
+    FILE_NAME,
+    INSTRUCTIONS,
+    LengthControl,
+    preferences_of,
+    prompts_of,
+)
+from harness.evaluation.files import (
+    Answer,
+    Answers,
+    HomeFile,
+    Question,
+    Record,
+    field_of,
+    locate,
+    number_of,
+    read_records,
+    records_by,
+)
+from harness.evaluation.scores import (
+    BenchmarkScore,
+    Evaluation,
+    FloatArray,
+    intervals_of,
+    prompt_order,
+    ratio_values,
+)
+from harness.evaluation.statistics import control_length
+from harness.runtime.stage import Json
+
+if TYPE_CHECKING:
+    from harness.endpoint.client import Outcome
+
+BENCHMARK = "alpaca-eval"
+OWN_ANNOTATOR = "alpaca_eval_gpt4_turbo_fn"
+ANNOTATORS = (OWN_ANNOTATOR, "weighted_alpaca_eval_gpt4_turbo")
+OWN_JUDGE = "gpt-4-1106-preview"
+ANSWER_TOKENS = 2048
+ANSWER_TEMPERATURE = 0.7
+ANSWER_TOP_P = 0.9
+LENGTH_CONTROLLED = "length_controlled_win_rate"
+
+_DRAW = 1.5
+_ALPACA = (
+    "https://huggingface.co/datasets/tatsu-lab/alpaca_eval/resolve/"
+    "2edc6fad8be6b14ea7230aabfd08188da6b8b814"
+)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The benchmark's 805 instructions in their order, with the reference model's outputs."""
+
+    questions: tuple[Question, ...]
+    references: tuple[Record, ...]
+
+    @property
+    def reference(self) -> str:
+        """Name of the reference model."""
+        return str(self.references[0].get("generator", "reference"))
+
+
+@dataclass(frozen=True)
+class Preference:
+    """A judge's preference between the baseline's answer and the model's.
+
+    Attributes:
+        prompt_id: The instruction.
+        preference: 1 (baseline) to 2 (model), 0 or 1.5 a draw, None where there is none.
+        length_difference: Length of the model's answer minus the baseline's (characters in
+            AlpacaEval); needed for length control only.
+    """
+
+    prompt_id: str
+    preference: float | None
+    length_difference: float | None = None
+
+
+class AlpacaEval(Benchmark):
+    """AlpacaEval 2, with the data of its length control where they are."""
+
+    name = BENCHMARK
+    own_judge = OWN_JUDGE
+    against = "gpt-4-1106-preview"
+    columns: ClassVar[Mapping[str, str]] = {"win_rate": "ae_wr", LENGTH_CONTROLLED: "ae_lc"}
+    compared = ("win_rate", 5.0)
+    reply_tokens = 40  # a ranking of two, as JSON
+    homes = (
+        HomeFile(
+            "reference_gpt4_1106_preview_outputs.json",
+            f"{_ALPACA}/alpaca_eval_gpt4_baseline.json",
+            "83db546b872ddebee8965fd05fa48461ee3c32bc695c62fb57f2d214ff741ec4",
+        ),
+        HomeFile(
+            # Two others report this digest; no test has read the file.
+            "df_gamed.csv",
+            f"{_ALPACA}/df_gamed.csv",
+            "97aeec3f1c7de6dee6fd31fe66f1702623f4614c3efe1c6fc5f4927cd5fd674d",
+        ),
+    )
+    inputs: Inputs
+    length_control = LengthControl()
+
+    @classmethod
+    def load(cls, data: Path) -> Self:
+        """Read the benchmark's files from a folder."""
+        found = cls()
+        found.inputs = read_inputs(data)
+        file = data / FILE_NAME
+        found.length_control = LengthControl(file if file.is_file() else None)
+        return found
+
+    @classmethod
+    def filed_judge(cls, model: str, annotator: str | None = None) -> str:
+        """Return the annotator's name, with the model's where that is not the annotator's own."""
+        annotator = annotator or OWN_ANNOTATOR
+        return annotator if model == OWN_JUDGE else f"{annotator}/{model}"
+
+    @property
+    def references(self) -> dict[str, str]:
+        """The reference model's outputs."""
+        records = zip(self.questions, self.inputs.references, strict=True)
+        return {question.prompt_id: str(record["output"]) for question, record in records}
+
+    def sampling(self, question: Question) -> dict[str, Json]:
+        """Return the paper's sampling."""
+        return {
+            "temperature": ANSWER_TEMPERATURE,
+            "top_p": ANSWER_TOP_P,
+            "max_tokens": ANSWER_TOKENS,
+        }
+
+    def read_answers(self, path: Path, model: str | None) -> Answers:
+        """Read a model's outputs, in the benchmark's order."""
+        return read_outputs(path, self.inputs, model)
+
+    def answer_records(self, answers: Answers) -> list[dict[str, Any]]:
+        """Return answers in AlpacaEval's form."""
+        return [
+            {
+                "instruction": question.turns[0],
+                "output": answer.turns[0],
+                "generator": answers.model,
+            }
+            for question, answer in zip(self.questions, answers.to(self.questions), strict=True)
+        ]
+
+    def requests(self, answers: Answers, judge: Judge) -> list[Item]:
+        """Return one request for each instruction, but where the two outputs are equal."""
+        asked = prompts_of(self._rows(answers), judge.model, judge.annotator or OWN_ANNOTATOR)
+        return [Item("", 1, request, shown=prompt) for prompt, request in asked.items()]
+
+    def records(
+        self,
+        answers: Answers,
+        judge: Judge,
+        items: Sequence[Item],
+        outcomes: Sequence[Outcome[list[Reply]]],
+    ) -> list[dict[str, Any]]:
+        """Return annotations in the benchmark's own form and order; null where unread."""
+        replies = {
+            item.shown: None if outcome.result is None else outcome.result[0]
+            for item, outcome in zip(items, outcomes, strict=True)
+        }
+        rows = self._rows(answers)
+        found = preferences_of(rows, judge.annotator or OWN_ANNOTATOR, replies)
+        filed = self.filed_judge(judge.model, judge.annotator)
+        return [
+            {**row, "annotator": filed, "preference": found.get(row["instruction"])} for row in rows
+        ]
+
+    def score(self, records: Sequence[Record], answers: Answers) -> Evaluation:
+        """Score preferences on a model's answers."""
+        instructions = [question.turns[0] for question in self.questions]
+        (evaluation,) = evaluate_annotations(records, self.length_control, instructions)
+        return evaluation
+
+    @classmethod
+    def score_file(cls, file: Path, data: Path | None, **options: Any) -> list[Evaluation]:
+        """Score a file of annotations, with the data of `length_control`.
+
+        With the instructions, they are put in the benchmark's order.
+        """
+        instructions = None
+        if data is not None:
+            instructions = [question.turns[0] for question in read_inputs(data).questions]
+        control = options.get("length_control") or LengthControl()
+        return evaluate_annotations(read_records(file), control, instructions)
+
+    def _rows(self, answers: Answers) -> list[dict[str, str]]:
+        """Return both outputs of each instruction, as the package takes them."""
+        own = answers.to(self.questions)
+        return [
+            {
+                "instruction": question.turns[0],
+                "dataset": str(reference.get("dataset", "")),
+                "output_1": str(reference["output"]),
+                "generator_1": self.inputs.reference,
+                "output_2": answer.turns[0],
+                "generator_2": answers.model,
+            }
+            for question, reference, answer in zip(
+                self.questions, self.inputs.references, own, strict=True
+            )
+        ]
+
+
+def evaluate_annotations(
+    records: Sequence[Record],
+    length_control: LengthControl,
+    instructions: Sequence[str] | None = None,
+) -> list[Evaluation]:
+    """Score annotations in the benchmark's form, one evaluation for each model and annotator.
+
+    Args:
+        records: The annotations.
+        length_control: Gives the length-controlled win rate, or why there is none.
+        instructions: The benchmark's instructions in their order; None where they are not known.
+
+    Raises:
+        UserError: A model lacks an annotation, or has one too many.
+    """
+    found = []
+    for judge, rows in records_by(records, "annotator").items():
+        for model, annotated in _by_model(rows).items():
+            ordered = in_order(annotated, model, instructions)
+            score = score_preferences(preferences_from_annotations(ordered)[model], model)
+            controlled = length_control.values(ordered, instructions)
+            if isinstance(controlled, str):
+                score = score.without(LENGTH_CONTROLLED, controlled)
+            else:
+                score = replace(
+                    score,
+                    scores={**score.scores, LENGTH_CONTROLLED: float(controlled.mean())},
+                    values={**score.values, LENGTH_CONTROLLED: controlled},
+                )
+            found.append(Evaluation(score, judge, OWN_ANNOTATOR, intervals_of(score)))
+    return found
+
+
+def read_inputs(data: Path, count: int | None = INSTRUCTIONS) -> Inputs:
+    """Read the reference outputs from a folder.
+
+    Args:
+        data: The folder.
+        count: How many instructions there must be; None takes any number.
+
+    Raises:
+        UserError: The file is absent or does not hold that many instructions once each.
+    """
+    names = ("reference_gpt4_1106_preview_outputs.json", "model_outputs.json")
+    folders = ("", "alpaca_eval/", "results/gpt4_1106_preview/")
+    path = locate(
+        data,
+        "AlpacaEval's reference outputs",
+        [folder + name for name in names for folder in folders],
+    )
+    records = read_records(path)
+    texts = [_text(record, "instruction", path) for record in records]
+    for record in records:
+        _text(record, "output", path)
+    wanted = len(texts) if count is None else count
+    if len(set(texts)) != wanted or len(texts) != wanted:
+        raise UserError(
+            f"{path} has {len(set(texts))} different instructions; AlpacaEval has {wanted}"
+        )
+    questions = (Question(str(i), "", (text,)) for i, text in enumerate(texts))
+    return Inputs(tuple(questions), tuple(records))
+
+
+def read_outputs(path: Path, inputs: Inputs, model: str | None = None) -> Answers:
+    """Read one model's outputs, whatever their order, and give them the benchmark's.
+
+    Raises:
+        UserError: An instruction has no output, or several, or is not the benchmark's.
+    """
+    by_text = {question.turns[0]: question.prompt_id for question in inputs.questions}
+    answers: dict[str, Answer] = {}
+    records = read_records(path)
+    for record in records:
+        text = _text(record, "instruction", path)
+        if text not in by_text:
+            raise UserError(f"{path} has an instruction that is not AlpacaEval's: {text[:60]!r}")
+        if by_text[text] in answers:
+            raise UserError(f"{path} has two outputs for an instruction: {text[:60]!r}")
+        answers[by_text[text]] = Answer((_text(record, "output", path),))
+    if len(answers) < INSTRUCTIONS:
+        raise UserError(
+            f"{path} lacks the outputs to {INSTRUCTIONS - len(answers)} of the {INSTRUCTIONS} "
+            "instructions; AlpacaEval needs all of them"
+        )
+    name = model or str(records[0].get("generator", path.stem))
+    return Answers(name, {q.prompt_id: answers[q.prompt_id] for q in inputs.questions})
+
+
+def in_order(
+    annotations: Sequence[Record], model: str, instructions: Sequence[str] | None = None
+) -> list[Record]:
+    """Return a model's annotations in the benchmark's order.
+
+    Args:
+        annotations: Its annotations.
+        model: Its name, for errors.
+        instructions: The benchmark's instructions in their order; None takes the annotations' own
+            order, since the files number nothing.
+
+    Raises:
+        UserError: One of the 805 is missing, is there twice, or is not the benchmark's.
+    """
+    by_text: dict[str, Record] = {}
+    for index, record in enumerate(annotations):
+        text = record.get("instruction")
+        if not isinstance(text, str):
+            raise UserError(f"Annotation {index + 1} of {model} has no instruction; repair it")
+        if text in by_text:
+            raise UserError(f"{model} has two annotations of an instruction: {text[:60]!r}")
+        by_text[text] = record
+    order = list(by_text) if instructions is None else list(instructions)
+    foreign = by_text.keys() - set(order)
+    if foreign or len(by_text) > INSTRUCTIONS:
+        raise UserError(
+            f"{model} has {len(by_text)} annotations, which are not all AlpacaEval's; give a file "
+            f"of its {INSTRUCTIONS} instructions"
+        )
+    if len(by_text) < INSTRUCTIONS:
+        raise UserError(
+            f"{model} lacks the annotations of {INSTRUCTIONS - len(by_text)} of the "
+            f"{INSTRUCTIONS} instructions; AlpacaEval needs all of them"
+        )
+    return [by_text[text] for text in order]
+
+
+def preferences_from_annotations(records: Iterable[Record]) -> dict[str, list[Preference]]:
+    """Read the preferences in annotations, by model (`generator_2`).
+
+    Lengths are in characters, as in the benchmark. The files number nothing: a prompt's id is a
+    digest of its instruction, with a count where an instruction comes again.
+
+    Raises:
+        UserError: A field is absent or not a number.
+    """
+    preferences: dict[str, list[Preference]] = {}
+    seen: dict[tuple[str, str], int] = {}
+    for index, record in enumerate(records):
+        model = str(field_of(record, index, "generator_2"))
+        instruction = str(field_of(record, index, "instruction"))
+        digest = hashlib.sha256(instruction.encode()).hexdigest()[:16]
+        count = seen[model, digest] = seen.get((model, digest), 0) + 1
+        lengths = [len(str(field_of(record, index, f"output_{side}"))) for side in (1, 2)]
+        preferences.setdefault(model, []).append(
+            Preference(
+                prompt_id=digest if count == 1 else f"{digest}-{count}",
+                preference=number_of(field_of(record, index, "preference"), index, "preference"),
+                length_difference=float(lengths[1] - lengths[0]),
+            )
+        )
+    return preferences
+
+
+def score_preferences(
+    preferences: Iterable[Preference],
+    model: str,
+    prompts: Sequence[str] | None = None,
+    length_control: bool = False,
+) -> BenchmarkScore:
+    """Score one model's preferences.
+
+    Args:
+        preferences: Its preferences, at most one of each prompt.
+        model: The judged model's name.
+        prompts: The benchmark's prompt ids; None takes those that were judged. A prompt that was
+            never judged counts as missing.
+        length_control: Whether to add the column `length_controlled_win_rate`.
+
+    Returns:
+        Columns `win_rate` and, where asked for, `length_controlled_win_rate`, in percent. The
+        standard error of `win_rate` is `BenchmarkScore.standard_error("win_rate")`.
+
+    Raises:
+        UserError: A prompt appears twice or is not the benchmark's, or a length is needed and
+            absent.
+        HarnessError: There is no valid preference.
+    """
+    by_prompt: dict[str, Preference] = {}
+    for item in preferences:
+        if item.prompt_id in by_prompt:
+            raise UserError(
+                f"Prompt {item.prompt_id} has two preferences of {model}; keep one of them."
+            )
+        by_prompt[item.prompt_id] = item
+    order = prompt_order(list(by_prompt), prompts)
+    wins = np.array([_win(by_prompt[p].preference) if p in by_prompt else math.nan for p in order])
+    valid = np.isfinite(wins)
+    if not valid.any():
+        raise HarnessError(
+            f"None of the {len(order)} preferences on {model} is valid; look at the judge's "
+            "replies."
+        )
+    values = {"win_rate": 100.0 * ratio_values(np.where(valid, wins, 0.0), valid.astype(float))}
+    scores: dict[str, float | None] = {"win_rate": float(100.0 * wins[valid].mean())}
+    notes: dict[str, str] = {}
+    if length_control:
+        lengths = _differences([by_prompt[p] for p, ok in zip(order, valid, strict=True) if ok])
+        result = control_length(wins[valid], lengths)
+        column = LENGTH_CONTROLLED
+        scores[column] = None
+        if result.state != "fitted":
+            notes[column] = result.state
+        if result.rate is not None and result.values is not None:
+            scores[column] = 100.0 * result.rate
+            values[column] = np.full(len(order), 100.0 * result.rate)
+            # A prompt without a preference moves nothing; the others carry its weight.
+            influence = 100.0 * (result.values - result.rate)
+            values[column][valid] += influence * (len(order) / len(influence))
+    return BenchmarkScore(
+        benchmark="alpaca-eval",
+        model=model,
+        scores=scores,
+        n=int(valid.sum()),
+        n_missing=int((~valid).sum()),
+        prompts=order,
+        values=values,
+        notes=notes,
+    )
+
+
+def _win(preference: float | None) -> float:
+    """Return the share of a win, in [0, 1], or NaN for what is not a preference."""
+    if preference is None:
+        return math.nan
+    value = _DRAW if preference == 0 else float(preference)
+    return value - 1.0 if 1.0 <= value <= 2.0 else math.nan
+
+
+def _differences(preferences: Sequence[Preference]) -> FloatArray:
+    lengths = [item.length_difference for item in preferences]
+    if any(length is None for length in lengths):
+        raise UserError(
+            "A preference has no answer lengths, which the length-controlled win rate needs; give "
+            "the lengths of both answers."
+        )
+    return np.array(lengths, dtype=np.float64)
+
+
+def _by_model(records: Sequence[Record]) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        found.setdefault(str(record.get("generator_2")), []).append(record)
+    return found
+
+
+def _text(record: Record, name: str, path: Path) -> str:
+    value = record.get(name)
+    if not isinstance(value, str):
+        raise UserError(f"{path} has a record without {name}; give a file of AlpacaEval outputs")
+    return value

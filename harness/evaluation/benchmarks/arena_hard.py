@@ -1,0 +1,622 @@
+"""Arena-Hard v0.1: two games for each question against one fixed model, scored as a win rate.
+
+In the first game the baseline's answer is shown as A, in the second as B. The judge ends with one
+of five labels. A reply in which nothing looks like a verdict is followed up in the same
+conversation, as often as the benchmark's settings allow; all replies together are then read as one
+text. The questions, the baseline's answers, the judge's prompts and its settings are the
+benchmark's own files. The sentence of the follow-up is this project's own: the benchmark keeps its
+sentence in code.
+
+A strong verdict counts three times, a tie half a win for each side, and the Bradley-Terry win rate
+against the baseline is the score, in percent. The interval resamples questions: the two games of a
+question, and the copies of a strong verdict, are not independent, and resampling battles as if they
+were gives an interval about half as wide as it should be.
+
+Source: Arena-Hard-Auto v0.1, `gen_judgment.py` (requests, verdicts), `config/judge_config.yaml`
+(settings) and `show_result.py` (weights, score).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+
+from harness.endpoint.request import ChatRequest, Message, Reply
+from harness.errors import HarnessError, UserError
+from harness.evaluation.benchmark import Benchmark, Item, Judge, Judged
+from harness.evaluation.files import (
+    Answers,
+    HomeFile,
+    Question,
+    Record,
+    field_of,
+    fill,
+    locate,
+    read_answers,
+    read_questions,
+    read_records,
+    records_by,
+)
+from harness.evaluation.scores import (
+    BenchmarkScore,
+    Evaluation,
+    FloatArray,
+    Interval,
+    intervals_of,
+    prompt_order,
+    ratio_values,
+)
+from harness.evaluation.statistics import win_rates
+from harness.registry.yaml_reader import read_yaml
+from harness.runtime.stage import Json
+
+if TYPE_CHECKING:
+    from harness.endpoint.client import Client, Done, Outcome
+
+BENCHMARK = "arena-hard"
+OWN_JUDGE = "gpt-4-1106-preview"
+BASELINE = "gpt-4-0314"
+ANSWER_TOKENS = 4096
+ANSWER_TEMPERATURE = 0.0
+BOOTSTRAP_SEED = 0
+STRONG_VERDICT_WEIGHT = 3.0
+GAMES_PER_PROMPT = 2
+
+FOLLOW_UP = "Go on from here, and end with the label of your verdict."
+VERDICT_PATTERN = r"\[\[([AB<>=]+)\]\]"
+_TOKENIZER = "gpt-3.5-turbo"
+_FOLDERS = ("", "arena_hard/", "data/arena-hard-v0.1/", "arena-hard-v0.1/")
+_ARENA = "https://raw.githubusercontent.com/lmarena/arena-hard-auto"
+_ARENA_DATA = f"{_ARENA}/196f6b826783b3da7310e361a805fa36f0be83f3/data/arena-hard-v0.1"
+
+Winner = Literal["model_a", "model_b", "tie"]
+
+_LABELS: dict[str, tuple[Winner, float]] = {
+    "A>>B": ("model_a", STRONG_VERDICT_WEIGHT),
+    "A>B": ("model_a", 1.0),
+    "A=B": ("tie", 1.0),
+    "B>A": ("model_b", 1.0),
+    "B>>A": ("model_b", STRONG_VERDICT_WEIGHT),
+}
+_VERDICT = re.compile(VERDICT_PATTERN)
+_WINNERS: dict[str, Winner] = {
+    "model_a": "model_a",
+    "model_b": "model_b",
+    "tie": "tie",
+    "tie (bothbad)": "tie",
+}
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The benchmark's files, and the settings of its judge."""
+
+    questions: tuple[Question, ...]
+    baseline: Answers
+    system_prompt: str
+    templates: tuple[str, ...]
+    temperature: float
+    max_tokens: int
+    attempts: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a judge's text says.
+
+    Attributes:
+        label: One of the five labels, or None where the text holds none or more than one.
+        retry: Whether asking the judge to finish may help: nothing looks like a verdict.
+    """
+
+    label: str | None
+    retry: bool
+
+
+@dataclass(frozen=True)
+class Battle:
+    """One comparison of two models on one prompt.
+
+    Attributes:
+        prompt_id: The question.
+        model_a: The model whose answer the verdict calls A.
+        model_b: The model whose answer the verdict calls B.
+        winner: The outcome, or None where the judge's verdict could not be read.
+        weight: How many times the outcome counts.
+    """
+
+    prompt_id: str
+    model_a: str
+    model_b: str
+    winner: Winner | None
+    weight: float = 1.0
+
+
+class ArenaHard(Benchmark):
+    """Arena-Hard v0.1."""
+
+    name = BENCHMARK
+    own_judge = OWN_JUDGE
+    against = BASELINE
+    columns: ClassVar[Mapping[str, str]] = {"win_rate": "ah_wr", "answer_tokens": "ah_len"}
+    compared = ("win_rate", 5.0)
+    reply_tokens = 700  # the judge answers the question itself first
+    homes = (
+        HomeFile(
+            "question.jsonl",
+            f"{_ARENA_DATA}/question.jsonl",
+            "2650242d2883f22b2abd498f273b6a7e02253cce533f5c91a858e1d44aa3002f",
+        ),
+        HomeFile(
+            # The digest is that of the published copy; nobody else is known to report it.
+            "answer_gpt-4-0314.jsonl",
+            f"{_ARENA_DATA}/model_answer/gpt-4-0314.jsonl",
+            "0f6abc84de4600fde987d9db70f838f4ecdbd27a2f1f4058c12aa322a6f791b2",
+        ),
+        HomeFile(
+            # The digest of a stored copy of this revision; its prompts and settings are those of
+            # the copy that the tests read.
+            "judge_config.yaml",
+            f"{_ARENA}/7f1b7f5dd6ce53e1f8530220ceb452b7019a8056/config/judge_config.yaml",
+            "8f6e2a641676ae1453ae6be149b549d92b739564a23a8db27b86c50999fa607e",
+        ),
+    )
+    inputs: Inputs
+
+    @classmethod
+    def load(cls, data: Path) -> Self:
+        """Read the benchmark's files from a folder.
+
+        Raises:
+            UserError: A file is absent or has another form, or the baseline did not answer all.
+        """
+        found = cls()
+        found.inputs = read_inputs(data)
+        return found
+
+    @property
+    def references(self) -> dict[str, str]:
+        """The baseline's answers."""
+        return {p: answer.turns[0] for p, answer in self.inputs.baseline.by_prompt.items()}
+
+    def sampling(self, question: Question) -> dict[str, Json]:
+        """Return greedy decoding."""
+        return {"temperature": ANSWER_TEMPERATURE, "max_tokens": ANSWER_TOKENS}
+
+    def answer_records(self, answers: Answers) -> list[dict[str, Any]]:
+        """Return answers in the form of v0.1."""
+        return [
+            {
+                "question_id": prompt_id,
+                "model_id": answers.model,
+                "choices": [{"index": 0, "turns": [{"content": text} for text in answer.turns]}],
+            }
+            for prompt_id, answer in answers.by_prompt.items()
+        ]
+
+    def requests(self, answers: Answers, judge: Judge) -> list[Item]:
+        """Return two requests for each question, one for each game."""
+        inputs, found = self.inputs, []
+        own, other = answers.to(inputs.questions), inputs.baseline.to(inputs.questions)
+        for question, answer, baseline in zip(inputs.questions, own, other, strict=True):
+            answers_shown = (baseline.turns[0], answer.turns[0])
+            for game in range(GAMES_PER_PROMPT):
+                first, second = answers_shown if game == 0 else answers_shown[::-1]
+                fields = {"question_1": question.turns[0], "answer_1": first, "answer_2": second}
+                users = (Message("user", fill(template, fields)) for template in inputs.templates)
+                request = ChatRequest(
+                    label=f"question {question.prompt_id}, game {game + 1}",
+                    model=judge.model,
+                    messages=(Message("system", inputs.system_prompt), *users),
+                    settings={"temperature": inputs.temperature, "max_tokens": inputs.max_tokens},
+                )
+                found.append(Item(question.prompt_id, game, request))
+        return found
+
+    def ask(self, client: Client, item: Item) -> list[Reply]:
+        """Return the judge's replies to one game, followed up until one holds a verdict."""
+        replies, request = [client.ask(item.request)], item.request
+        while len(replies) < self.inputs.attempts and parse_verdict(_text(replies)).retry:
+            said = (Message("assistant", replies[-1].text), Message("user", FOLLOW_UP))
+            request = replace(request, messages=request.messages + said)
+            replies.append(client.ask(request))
+        return replies
+
+    def records(
+        self,
+        answers: Answers,
+        judge: Judge,
+        items: Sequence[Item],
+        outcomes: Sequence[Outcome[list[Reply]]],
+    ) -> list[dict[str, Any]]:
+        """Return judgments in the benchmark's own form; an unread game has the score null."""
+        games: dict[str, list[dict[str, Any]]] = {}
+        for item, outcome in zip(items, outcomes, strict=True):
+            text = _text(outcome.result or [])
+            game = {
+                "user_prompt": item.request.messages[-1].content,
+                "judgment": text,
+                "score": parse_verdict(text).label,
+            }
+            game |= {"error": outcome.failure} if outcome.failure else {}
+            games.setdefault(item.prompt_id, []).append(game)
+        return [
+            {"question_id": prompt, "model": answers.model, "judge": judge.model, "games": played}
+            for prompt, played in games.items()
+        ]
+
+    def score(self, records: Sequence[Record], answers: Answers) -> Evaluation:
+        """Score verdicts on a model's answers, with their mean length where it can be counted."""
+        tokens = answer_tokens(answers)
+        (evaluation,) = evaluate_judgments(
+            records,
+            [question.prompt_id for question in self.questions],
+            None if tokens is None else {answers.model: tokens},
+        )
+        if tokens is not None:
+            return evaluation
+        reason = "the file has no lengths, and tiktoken or its vocabulary is absent"
+        return replace(evaluation, score=evaluation.score.without("answer_tokens", reason))
+
+    @classmethod
+    def score_file(cls, file: Path, data: Path | None, **options: Any) -> list[Evaluation]:
+        """Score a file of judgments, or of `battles`, whose `judge` may be named."""
+        prompts = None if data is None else [q.prompt_id for q in questions_in(data)]
+        records = read_records(file)
+        if options.get("battles"):
+            fought = battles_from_battles(records)
+            return evaluate_battles(fought, options.get("judge"), prompts)
+        return evaluate_judgments(records, prompts)
+
+    def judge(self, answers: Answers, judge: Judge, concurrency: int, done: Done) -> Judged:
+        """Judge both games of every question, unless the baseline would meet itself."""
+        if answers.model == BASELINE:
+            raise UserError(
+                f"{answers.model} is the baseline of Arena-Hard and cannot meet itself; name "
+                "another model"
+            )
+        return super().judge(answers, judge, concurrency, done)
+
+
+def evaluate_judgments(
+    records: Sequence[Record],
+    prompts: Sequence[str] | None = None,
+    answer_tokens: Mapping[str, Mapping[str, int]] | None = None,
+) -> list[Evaluation]:
+    """Score judgments in the benchmark's form, one evaluation for each model and judge."""
+    found = []
+    for judge, rows in records_by(records, "judge").items():
+        battles = battles_from_judgments(rows, BASELINE)
+        found += evaluate_battles(battles, judge, prompts, answer_tokens)
+    return found
+
+
+def evaluate_battles(
+    battles: Sequence[Battle],
+    judge: str | None,
+    prompts: Sequence[str] | None = None,
+    answer_tokens: Mapping[str, Mapping[str, int]] | None = None,
+) -> list[Evaluation]:
+    """Score battles, one evaluation for each model; intervals resample questions."""
+    found = []
+    for model, score in score_battles(battles, BASELINE, prompts, answer_tokens).items():
+        intervals: dict[str, Interval] = intervals_of(score)
+        try:
+            intervals["win_rate"] = bootstrap_interval(battles, model, BASELINE, BOOTSTRAP_SEED)
+        except HarnessError:
+            intervals["win_rate"] = None  # one question alone has no interval
+        found.append(Evaluation(score, judge, OWN_JUDGE, intervals))
+    return found
+
+
+def questions_in(data: Path) -> tuple[Question, ...]:
+    """Read the questions from a folder of the benchmark's files.
+
+    Raises:
+        UserError: They are not there or have another form.
+    """
+    names = [f"{folder}question.jsonl" for folder in _FOLDERS]
+    return read_questions(locate(data, "Arena-Hard's questions", names), turns=1)
+
+
+def read_inputs(data: Path) -> Inputs:
+    """Read the benchmark's files from a folder.
+
+    Raises:
+        UserError: A file is absent or has another form, or the baseline did not answer all.
+    """
+    questions = questions_in(data)
+    names = (f"answer_{BASELINE}.jsonl", f"model_answer/{BASELINE}.jsonl")
+    answers = read_answers(
+        locate(data, "the baseline's answers", [f + name for f in _FOLDERS for name in names]),
+        BASELINE,
+    )
+    answers.to(questions)
+    path = locate(
+        data,
+        "Arena-Hard's judge settings",
+        [
+            *(f"{f}judge_config.yaml" for f in _FOLDERS),
+            "config/judge_config.yaml",
+            "../../config/judge_config.yaml",
+        ],
+    )
+    return Inputs(questions, answers, **_settings(path))
+
+
+def battles_from_battles(records: Iterable[Record]) -> list[Battle]:
+    """Read battles, already weighted: a strong verdict is there three times.
+
+    Raises:
+        UserError: A field is absent or a winner unknown.
+    """
+    battles = []
+    for index, record in enumerate(records):
+        winner = str(field_of(record, index, "winner"))
+        if winner not in _WINNERS:
+            raise UserError(
+                f"Battle {index + 1} has the winner {winner!r}; it must be one of "
+                f"{', '.join(_WINNERS)}."
+            )
+        prompt_id = str(field_of(record, index, "question_id"))
+        first, second = (str(field_of(record, index, name)) for name in ("model_a", "model_b"))
+        battles.append(Battle(prompt_id, first, second, _WINNERS[winner]))
+    return battles
+
+
+def battles_from_judgments(records: Iterable[Record], baseline: str) -> list[Battle]:
+    """Read judgments in the benchmark's form: two games each, the baseline shown as A in the first.
+
+    The verdict is the file's `score`; a game without that field has its text parsed. A game that
+    is not there counts as one without a verdict.
+
+    Raises:
+        UserError: A field is absent, or a judgment has more than two games.
+    """
+    battles = []
+    for index, record in enumerate(records):
+        prompt_id = str(field_of(record, index, "question_id"))
+        model = str(field_of(record, index, "model"))
+        games = field_of(record, index, "games")
+        if not isinstance(games, list) or len(games) > 2:
+            raise UserError(f"Judgment {index + 1} must have a list of two games.")
+        for position, (first, second) in enumerate(((baseline, model), (model, baseline))):
+            label = _label(games[position], index) if position < len(games) else None
+            battles.append(battle(prompt_id, first, second, label))
+    return battles
+
+
+def parse_verdict(text: str) -> Verdict:
+    """Read the verdict label from a judge's text, as the benchmark does.
+
+    Repeats of the same label are one verdict; different ones are none.
+    """
+    found = set(_VERDICT.findall(text))
+    if len(found) != 1:
+        return Verdict(None, retry=not found)
+    label = found.pop()
+    return Verdict(label if label in _LABELS else None, retry=False)
+
+
+def battle(prompt_id: str, model_a: str, model_b: str, label: str | None) -> Battle:
+    """Turn a verdict label into a battle; the order shown is in who is A and who is B.
+
+    Args:
+        prompt_id: The question.
+        model_a: The model shown as assistant A.
+        model_b: The model shown as assistant B.
+        label: One of the five labels; anything else is an unread verdict.
+    """
+    winner, weight = _LABELS.get(label or "", (None, 1.0))
+    return Battle(prompt_id, model_a, model_b, winner, weight)
+
+
+def score_battles(
+    battles: Iterable[Battle],
+    baseline: str,
+    prompts: Sequence[str] | None = None,
+    answer_tokens: Mapping[str, Mapping[str, int]] | None = None,
+) -> dict[str, BenchmarkScore]:
+    """Score every model that met the baseline.
+
+    Args:
+        battles: All battles of all models, each against the baseline.
+        baseline: Name of the baseline model.
+        prompts: The benchmark's prompt ids; None takes those that were judged. A prompt absent
+            from the battles of a model counts as two missing judgments.
+        answer_tokens: Model to prompt id to the length of its answer in tokens; where given, its
+            mean is the column `answer_tokens`.
+
+    Returns:
+        Model to score, columns `win_rate` (percent) and, where given, `answer_tokens`.
+
+    Raises:
+        UserError: A battle does not involve the baseline, or a prompt is not the benchmark's.
+        HarnessError: A model has no readable verdict.
+    """
+    by_model = _by_model(battles, baseline)
+    models = list(by_model)
+    wins = np.zeros((len(models) + 1, len(models) + 1))
+    outcomes: dict[str, tuple[tuple[str, ...], FloatArray, FloatArray]] = {}
+    for index, model in enumerate(models, start=1):
+        order = prompt_order([fight.prompt_id for fight in by_model[model]], prompts)
+        won, weight = _per_prompt(by_model[model], model, order)
+        outcomes[model] = (order, won, weight)
+        wins[index, 0], wins[0, index] = won.sum(), (weight - won).sum()
+        if not weight.any():
+            raise HarnessError(
+                f"None of the {len(by_model[model])} verdicts on {model} could be read; look at "
+                "the judge's replies."
+            )
+    rates = 100.0 * win_rates(wins, baseline=0)
+    scores = {}
+    for model, rate in zip(models, rates[1:], strict=True):
+        order, won, weight = outcomes[model]
+        judged = {fight.prompt_id for fight in by_model[model]}
+        unread = sum(fight.winner is None for fight in by_model[model])
+        columns: dict[str, float | None] = {"win_rate": float(rate)}
+        values = {"win_rate": 100.0 * ratio_values(won, weight)}
+        if answer_tokens is not None and model in answer_tokens:
+            lengths = _lengths(model, answer_tokens[model], order)
+            columns["answer_tokens"], values["answer_tokens"] = float(lengths.mean()), lengths
+        scores[model] = BenchmarkScore(
+            benchmark="arena-hard",
+            model=model,
+            scores=columns,
+            n=int((weight > 0).sum()),
+            n_missing=unread + GAMES_PER_PROMPT * (len(order) - len(judged)),
+            prompts=order,
+            values=values,
+        )
+    return scores
+
+
+def bootstrap_interval(
+    battles: Iterable[Battle],
+    model: str,
+    baseline: str,
+    seed: int,
+    rounds: int = 1000,
+) -> tuple[float, float]:
+    """Return the 95% percentile bootstrap interval of a win rate, resampling questions.
+
+    Against the baseline alone the Bradley-Terry win rate is the weighted share of wins, so each
+    round is that share over the questions drawn. Questions without a readable verdict are not
+    drawn.
+
+    Args:
+        battles: Battles, those of other models are passed over.
+        model: The model.
+        baseline: The baseline model.
+        seed: Seed of the resampling.
+        rounds: Number of resamples.
+
+    Returns:
+        Lower and upper end, in percent.
+
+    Raises:
+        UserError: A battle does not involve the baseline, or the model has none.
+        HarnessError: Fewer than two questions have a readable verdict.
+    """
+    by_model = _by_model(battles, baseline)
+    if model not in by_model:
+        raise UserError(f"There are no battles of {model}; the file has {', '.join(by_model)}.")
+    order = prompt_order([fight.prompt_id for fight in by_model[model]], None)
+    won, weight = _per_prompt(by_model[model], model, order)
+    won, weight = won[weight > 0], weight[weight > 0]
+    questions = len(won)
+    if questions < 2:
+        raise HarnessError(
+            f"{model} has readable verdicts on {questions} questions; a bootstrap needs two."
+        )
+    uniform = np.full(questions, 1.0 / questions)
+    drawn = np.random.default_rng(seed).multinomial(questions, uniform, size=rounds)
+    rates = 100.0 * (drawn @ won) / (drawn @ weight)
+    tail = (1.0 - 0.95) / 2.0
+    low, high = np.quantile(rates, [tail, 1.0 - tail])
+    return float(low), float(high)
+
+
+def answer_tokens(answers: Answers) -> dict[str, int] | None:
+    """Return the length of every answer in tokens, or None where nothing here can count them.
+
+    Lengths in the file are taken as they are. Else the benchmark's tokenizer counts, if it is
+    installed and has its vocabulary.
+    """
+    known = {p: a.tokens for p, a in answers.by_prompt.items() if a.tokens is not None}
+    if len(known) == len(answers.by_prompt):
+        return known
+    try:
+        import tiktoken
+
+        encoding = tiktoken.encoding_for_model(_TOKENIZER)
+    except (ImportError, OSError):
+        return None
+    return {
+        prompt_id: len(encoding.encode("".join(answer.turns), disallowed_special=()))
+        for prompt_id, answer in answers.by_prompt.items()
+    }
+
+
+def _text(replies: Sequence[Reply]) -> str:
+    return "\n".join(reply.text for reply in replies)
+
+
+def _label(game: Any, index: int) -> str | None:
+    if not isinstance(game, dict):
+        raise UserError(f"Judgment {index + 1} has a game that is not an object.")
+    if "score" in game:
+        return None if game["score"] is None else str(game["score"])
+    return parse_verdict(str(field_of(game, index, "judgment"))).label
+
+
+def _by_model(battles: Iterable[Battle], baseline: str) -> dict[str, list[Battle]]:
+    by_model: dict[str, list[Battle]] = {}
+    for fight in battles:
+        sides = {fight.model_a, fight.model_b}
+        if baseline not in sides or len(sides) != 2:
+            raise UserError(
+                f"The battle of {fight.model_a} and {fight.model_b} on prompt {fight.prompt_id} "
+                f"is not against the baseline {baseline}; give the baseline the file was made with."
+            )
+        (model,) = sides - {baseline}
+        by_model.setdefault(model, []).append(fight)
+    return by_model
+
+
+def _per_prompt(
+    battles: Sequence[Battle], model: str, order: Sequence[str]
+) -> tuple[FloatArray, FloatArray]:
+    """Return the model's won weight and the total weight of each prompt, shape (prompts,)."""
+    position = {prompt: i for i, prompt in enumerate(order)}
+    won, weight = np.zeros(len(order)), np.zeros(len(order))
+    for fight in battles:
+        if fight.winner is None:
+            continue
+        share = 0.5 if fight.winner == "tie" else float(getattr(fight, fight.winner) == model)
+        won[position[fight.prompt_id]] += share * fight.weight
+        weight[position[fight.prompt_id]] += fight.weight
+    return won, weight
+
+
+def _lengths(model: str, tokens: Mapping[str, int], order: Sequence[str]) -> FloatArray:
+    absent = [prompt for prompt in order if prompt not in tokens]
+    if absent:
+        raise UserError(
+            f"{len(absent)} answers of {model} have no length (first: {absent[0]}); give the "
+            "answers to all prompts."
+        )
+    return np.array([tokens[prompt] for prompt in order], dtype=np.float64)
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    config = read_yaml(path)
+    config = config if isinstance(config, dict) else {}
+    templates = config.get("prompt_template")
+    templates = [templates] if isinstance(templates, str) else templates
+    system = config.get("system_prompt")
+    if not isinstance(system, str) or not isinstance(templates, list) or not templates:
+        raise UserError(f"{path} has no system_prompt or prompt_template; use the benchmark's file")
+    expected = {
+        "baseline_model": BASELINE,
+        "regex_pattern": VERDICT_PATTERN,
+        "pairwise": True,
+    }
+    for name, value in expected.items():
+        if config.get(name, value) != value:
+            raise UserError(f"{path} has {name}: {config[name]!r}; Arena-Hard v0.1 has {value!r}")
+    try:
+        return {
+            "system_prompt": system,
+            "templates": tuple(str(template) for template in templates),
+            "temperature": config.get("temperature", 0),
+            "max_tokens": int(config.get("max_tokens", 4096)),
+            "attempts": max(1, int(config.get("number_of_judgment_attempts", 2))),
+        }
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UserError(f"{path} has a setting that is no number ({error}); repair it") from error

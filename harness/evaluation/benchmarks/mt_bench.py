@@ -1,0 +1,419 @@
+"""MT-Bench: two turns of each answer, rated from 1 to 10 by a judge that sees one answer.
+
+The first turn is judged alone; the second with the first before it. Questions of math, reasoning
+and coding are judged against a reference answer. The judge's prompts, the questions and the
+references are the benchmark's own files.
+
+The score of a model is the mean of its valid ratings over both turns; the turns have their own
+means, and so have the categories. A reply without a rating (-1 in the published files) is counted
+and left out: it is never a zero. With one rating missing the average is therefore not the mean of
+the two turns' means, exactly as in the benchmark's own code.
+
+Source: FastChat, `fastchat/llm_judge/gen_judgment.py` (requests), `common.py` (which prompt for
+which question, reference categories, temperatures, limits, rating patterns) and `show_result.py`
+(means).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from harness.endpoint.request import ChatRequest, Message, Reply
+from harness.errors import UserError
+from harness.evaluation.benchmark import Benchmark, Item, Judge
+from harness.evaluation.files import (
+    Answer,
+    Answers,
+    HomeFile,
+    Question,
+    Record,
+    field_of,
+    fill,
+    locate,
+    number_of,
+    read_answers,
+    read_questions,
+    read_records,
+    records_by,
+)
+from harness.evaluation.scores import (
+    BenchmarkScore,
+    Evaluation,
+    FloatArray,
+    intervals_of,
+    prompt_order,
+    ratio_values,
+)
+from harness.runtime.stage import Json
+
+if TYPE_CHECKING:
+    from harness.endpoint.client import Outcome
+
+BENCHMARK = "mt-bench"
+OWN_JUDGE = "gpt-4"
+REFERENCE_CATEGORIES = frozenset({"math", "reasoning", "coding"})
+TEMPERATURES = {
+    "writing": 0.7,
+    "roleplay": 0.7,
+    "extraction": 0.0,
+    "math": 0.0,
+    "coding": 0.0,
+    "reasoning": 0.0,
+    "stem": 0.1,
+    "humanities": 0.1,
+}
+OTHER_TEMPERATURE = 0.7
+ANSWER_TOKENS = 1024
+JUDGE_SETTINGS = {"temperature": 0, "max_tokens": 2048}
+
+PROMPTS = {
+    (1, False): "single-v1",
+    (1, True): "single-math-v1",
+    (2, False): "single-v1-multi-turn",
+    (2, True): "single-math-v1-multi-turn",
+}
+"""Name of the judge's prompt by turn and whether there is a reference."""
+
+UNRATED = -1
+
+TURNS = (1, 2)
+
+_RATING = re.compile(r"\[\[(\d+(?:\.\d*)?)\]\]")
+_RATING_FALLBACK = re.compile(r"\[(\d+(?:\.\d*)?)\]")
+_FOLDERS = ("", "mt_bench/", "data/mt_bench/")
+_FASTCHAT = (
+    "https://raw.githubusercontent.com/lm-sys/FastChat/"
+    "587d5cfa1609a43d192cedb8441cac3c17db105d/fastchat/llm_judge/data"
+)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The benchmark's files: questions, references by question id, judge prompts by name."""
+
+    questions: tuple[Question, ...]
+    references: Mapping[str, Answer]
+    prompts: Mapping[str, tuple[str, str]]
+
+    @property
+    def categories(self) -> dict[str, str]:
+        """Category by question id."""
+        return {question.prompt_id: question.category for question in self.questions}
+
+
+@dataclass(frozen=True)
+class Rating:
+    """A judge's rating of one turn of one answer.
+
+    Attributes:
+        prompt_id: The question.
+        turn: 1 or 2.
+        rating: The rating, or None where the judge's reply holds none.
+    """
+
+    prompt_id: str
+    turn: int
+    rating: float | None
+
+
+class MtBench(Benchmark):
+    """MT-Bench."""
+
+    name = BENCHMARK
+    own_judge = OWN_JUDGE
+    columns: ClassVar[Mapping[str, str]] = {
+        "average": "mt_avg",
+        "turn_1": "mt_t1",
+        "turn_2": "mt_t2",
+    }
+    compared = ("average", 0.3)
+    reply_tokens = 200  # about what gpt-4's replies have
+    homes = (
+        HomeFile(
+            "question.jsonl",
+            f"{_FASTCHAT}/mt_bench/question.jsonl",
+            "119565adbab82227089cefdb44c8d7e2cf04dc0a0ec233634c82e7d4e2a944f7",
+        ),
+        HomeFile(
+            "reference_answer_gpt-4.jsonl",
+            f"{_FASTCHAT}/mt_bench/reference_answer/gpt-4.jsonl",
+            "f957a5bc977badb66885ec970e6cd08527845780313f0995764260e5777b9b3f",
+        ),
+        HomeFile(
+            "judge_prompts.jsonl",
+            f"{_FASTCHAT}/judge_prompts.jsonl",
+            "fd283293406d024f44c174b094ef48031d0687a4682fd3a56b29b138f80281b6",
+        ),
+    )
+    inputs: Inputs
+
+    @classmethod
+    def load(cls, data: Path) -> Self:
+        """Read the benchmark's files from a folder.
+
+        Raises:
+            UserError: A file is absent or has another form, or a question lacks its reference.
+        """
+        found = cls()
+        found.inputs = read_inputs(data)
+        return found
+
+    def sampling(self, question: Question) -> dict[str, Json]:
+        """Return the temperature of the category."""
+        temperature = TEMPERATURES.get(question.category, OTHER_TEMPERATURE)
+        return {"temperature": temperature, "max_tokens": ANSWER_TOKENS}
+
+    def requests(self, answers: Answers, judge: Judge) -> list[Item]:
+        """Return two requests for each question, one for each turn."""
+        found = []
+        own = answers.to(self.questions)
+        for question, answer in zip(self.questions, own, strict=True):
+            reference = None
+            if question.category in REFERENCE_CATEGORIES:
+                reference = self.inputs.references[question.prompt_id]
+            for turn in TURNS:
+                name = PROMPTS[turn, reference is not None]
+                system, template = self.inputs.prompts[name]
+                user = fill(template, _fields(question, answer, reference, turn))
+                request = ChatRequest(
+                    label=f"question {question.prompt_id}, turn {turn}",
+                    model=judge.model,
+                    messages=(Message("system", system), Message("user", user)),
+                    settings=JUDGE_SETTINGS,
+                )
+                found.append(Item(question.prompt_id, turn, request, shown=name))
+        return found
+
+    def records(
+        self,
+        answers: Answers,
+        judge: Judge,
+        items: Sequence[Item],
+        outcomes: Sequence[Outcome[list[Reply]]],
+    ) -> list[dict[str, Any]]:
+        """Return judgments in the benchmark's own form; one without a rating has the score -1."""
+        records = []
+        for item, outcome in zip(items, outcomes, strict=True):
+            reply = "" if outcome.result is None else outcome.result[0].text
+            rating = parse_rating(reply)
+            record = {
+                "question_id": item.prompt_id,
+                "model": answers.model,
+                "judge": [judge.model, item.shown],
+                "user_prompt": item.request.messages[-1].content,
+                "judgment": reply,
+                "score": UNRATED if rating is None else rating,
+                "turn": item.number,
+            }
+            records.append(record | ({"error": outcome.failure} if outcome.failure else {}))
+        return records
+
+    def score(self, records: Sequence[Record], answers: Answers) -> Evaluation:
+        """Score ratings of a model's answers."""
+        categories = self.inputs.categories
+        (evaluation,) = evaluate_ratings(records, list(categories), categories)
+        return evaluation
+
+    @classmethod
+    def score_file(cls, file: Path, data: Path | None, **options: Any) -> list[Evaluation]:
+        """Score a file of ratings; with the questions, by category and with what is missing."""
+        records = read_records(file)
+        if data is None:
+            return evaluate_ratings(records)
+        categories = {question.prompt_id: question.category for question in questions_in(data)}
+        return evaluate_ratings(records, list(categories), categories)
+
+
+def evaluate_ratings(
+    records: Sequence[Record],
+    prompts: Sequence[str] | None = None,
+    categories: Mapping[str, str] | None = None,
+) -> list[Evaluation]:
+    """Score judgments in the benchmark's form, one evaluation for each model and judge."""
+    found = []
+    for judge, rows in records_by(records, "judge").items():
+        for model, ratings in ratings_from_judgments(rows).items():
+            score = score_ratings(ratings, model, prompts, categories)
+            found.append(Evaluation(score, judge, OWN_JUDGE, intervals_of(score)))
+    return found
+
+
+def questions_in(data: Path) -> tuple[Question, ...]:
+    """Read the questions from a folder of the benchmark's files.
+
+    Raises:
+        UserError: They are not there or have another form.
+    """
+    names = [f"{folder}question.jsonl" for folder in _FOLDERS]
+    return read_questions(locate(data, "MT-Bench's questions", names), len(TURNS))
+
+
+def read_inputs(data: Path) -> Inputs:
+    """Read the benchmark's files from a folder.
+
+    Raises:
+        UserError: A file is absent or has another form, or a question lacks its reference.
+    """
+    questions = questions_in(data)
+    names = ("reference_answer_gpt-4.jsonl", "reference_answer/gpt-4.jsonl")
+    references = read_answers(
+        locate(data, "MT-Bench's references", [f + name for f in _FOLDERS for name in names])
+    ).by_prompt
+    path = locate(
+        data,
+        "MT-Bench's judge prompts",
+        [
+            *(f"{f}judge_prompts.jsonl" for f in _FOLDERS),
+            "data/judge_prompts.jsonl",
+            "../judge_prompts.jsonl",
+        ],
+    )
+    prompts = {
+        str(r.get("name")): (str(r.get("system_prompt")), str(r.get("prompt_template")))
+        for r in read_records(path)
+    }
+    absent = [name for name in PROMPTS.values() if name not in prompts]
+    if absent:
+        raise UserError(f"{path} has no prompt {absent[0]}; use the benchmark's own file")
+    guided = [q for q in questions if q.category in REFERENCE_CATEGORIES]
+    Answers("the reference", references).to(guided)
+    return Inputs(questions, references, prompts)
+
+
+def ratings_from_judgments(records: Iterable[Record]) -> dict[str, list[Rating]]:
+    """Read the ratings in judgments of the benchmark's form, by model.
+
+    The rating is the file's `score`, -1 where there is none; a judgment without that field has its
+    text parsed.
+
+    Raises:
+        UserError: A field is absent or not a number.
+    """
+    ratings: dict[str, list[Rating]] = {}
+    for index, record in enumerate(records):
+        if "score" in record:
+            score = number_of(record["score"], index, "score")
+            rating = None if score == UNRATED else score
+        else:
+            rating = parse_rating(str(field_of(record, index, "judgment")))
+        turn = field_of(record, index, "turn")
+        if not isinstance(turn, int):
+            raise UserError(f"Judgment {index + 1} has the turn {turn!r}; it must be 1 or 2.")
+        model = str(field_of(record, index, "model"))
+        prompt_id = str(field_of(record, index, "question_id"))
+        ratings.setdefault(model, []).append(Rating(prompt_id, turn, rating))
+    return ratings
+
+
+def parse_rating(text: str) -> float | None:
+    """Read the first `[[rating]]` of a judge's text, else the first `[rating]`, else None.
+
+    A number of hundreds of digits is no rating.
+    """
+    match = _RATING.search(text) or _RATING_FALLBACK.search(text)
+    rating = float(match.group(1)) if match else None
+    return rating if rating is not None and math.isfinite(rating) else None
+
+
+def score_ratings(
+    ratings: Iterable[Rating],
+    model: str,
+    prompts: Sequence[str] | None = None,
+    categories: Mapping[str, str] | None = None,
+) -> BenchmarkScore:
+    """Score one model's ratings.
+
+    Args:
+        ratings: Its ratings. Several of the same turn all count, as in the benchmark.
+        model: The judged model's name.
+        prompts: The benchmark's prompt ids; None takes those that were judged.
+        categories: Prompt id to category; where given, `per_category` holds their means over
+            both turns.
+
+    Returns:
+        Columns `average`, `turn_1`, `turn_2`, on the judge's scale of 1 to 10. A turn without any
+        valid rating has no score. A turn of a prompt that was never judged counts as missing.
+
+    Raises:
+        UserError: A turn is not 1 or 2, or a prompt is not the benchmark's or has no category.
+        HarnessError: There is no valid rating.
+    """
+    ratings = list(ratings)
+    order = prompt_order([rating.prompt_id for rating in ratings], prompts)
+    total, count, n_unrated = _sums(ratings, order)
+    values: dict[str, FloatArray] = {"average": ratio_values(total.sum(axis=1), count.sum(axis=1))}
+    notes = {}
+    for turn in TURNS:
+        if count[:, turn - 1].any():
+            values[f"turn_{turn}"] = ratio_values(total[:, turn - 1], count[:, turn - 1])
+        else:
+            notes[f"turn_{turn}"] = "no valid rating of this turn"
+    expected = {(prompt, turn) for prompt in order for turn in TURNS}
+    absent = expected - {(rating.prompt_id, rating.turn) for rating in ratings}
+    columns = ("average", *(f"turn_{turn}" for turn in TURNS))
+    return BenchmarkScore(
+        benchmark="mt-bench",
+        model=model,
+        scores={c: float(values[c].mean()) if c in values else None for c in columns},
+        n=int(count.any(axis=1).sum()),
+        n_missing=n_unrated + len(absent),
+        prompts=order,
+        values=values,
+        per_category={} if categories is None else _category_means(total, count, order, categories),
+        notes=notes,
+    )
+
+
+def _sums(ratings: Sequence[Rating], order: Sequence[str]) -> tuple[FloatArray, FloatArray, int]:
+    """Return sums and counts of valid ratings, shape (prompts, 2), and how many are unrated."""
+    position = {prompt: i for i, prompt in enumerate(order)}
+    total, count = np.zeros((len(order), 2)), np.zeros((len(order), 2))
+    unrated = 0
+    for rating in ratings:
+        if rating.turn not in TURNS:
+            raise UserError(
+                f"A rating of prompt {rating.prompt_id} is of turn {rating.turn}; MT-Bench has "
+                "turns 1 and 2."
+            )
+        if rating.rating is None:
+            unrated += 1
+            continue
+        total[position[rating.prompt_id], rating.turn - 1] += rating.rating
+        count[position[rating.prompt_id], rating.turn - 1] += 1.0
+    return total, count, unrated
+
+
+def _category_means(
+    total: FloatArray, count: FloatArray, order: Sequence[str], categories: Mapping[str, str]
+) -> dict[str, float | None]:
+    unknown = [prompt for prompt in order if prompt not in categories]
+    if unknown:
+        raise UserError(
+            f"{len(unknown)} rated prompts have no category (first: {unknown[0]}); use the "
+            "questions the ratings were made with."
+        )
+    means: dict[str, float | None] = {}
+    for category in dict.fromkeys(categories[prompt] for prompt in order):
+        inside = np.array([categories[prompt] == category for prompt in order])
+        weight = float(count[inside].sum())
+        means[category] = float(total[inside].sum()) / weight if weight else None
+    return means
+
+
+def _fields(
+    question: Question, answer: Answer, reference: Answer | None, turn: int
+) -> dict[str, str]:
+    fields = {}
+    if reference is not None:
+        fields = {f"ref_answer_{i}": text for i, text in enumerate(reference.turns, start=1)}
+    if turn == 1:
+        return {"question": question.turns[0], "answer": answer.turns[0], **fields}
+    fields |= {f"question_{i}": text for i, text in enumerate(question.turns, start=1)}
+    return fields | {f"answer_{i}": text for i, text in enumerate(answer.turns, start=1)}

@@ -1,0 +1,205 @@
+"""The fits behind win rates: Bradley-Terry ratings, and a preference at equal lengths.
+
+Both are logistic regressions without a penalty, with soft labels, fitted by Newton's method. The
+log-likelihood is concave; it is checked first that it has a maximum (that the labels are not
+separated), because what the score is where there is none depends on the model.
+
+**Bradley-Terry.** i beats j with probability expit(r[i] - r[j]); a tie is half a win for each.
+Arena-Hard's ratings have base 10 and scale 400, which only changes the unit of r: the win rate
+1 / (1 + 10^((r[baseline] - r[model]) / 400)) is the same number. With two models the fitted win
+rate is the share of weighted wins, ties half; so it is for many models that each met the baseline
+only. Where one model never lost to another, the ratings that maximise the likelihood are infinitely
+far apart. A finite maximum exists within each group of models connected by wins in both directions
+(Ford, 1957); between groups the limit of the win rate is 0 or 1, and it is returned as such.
+
+**Length control.** For prompt i with preference p[i] in [0, 1] for the model over the baseline:
+
+    p[i] ~ expit(theta + beta * tanh(d[i] / sd(d))),   d[i] = length of answer - of baseline's
+
+The score is expit(theta), the preference predicted where the two answers are equally long. This is
+**not** AlpacaEval's length-controlled win rate and must not carry its name. AlpacaEval's regression
+has a third term, the difficulty of each instruction from a joint fit over its leaderboard, an L1
+penalty chosen by cross-validation, and two further "gamed" baselines mixed in with a small weight;
+its score is the mean of the predictions over instructions. What the two share is the tanh of the
+standardised length difference, and predicting at zero. Where no finite fit exists:
+
+* one side is preferred with certainty everywhere: the score is the limit, 0 or 1, which is also
+  the plain win rate;
+* all answers are exactly as long as the baseline's: there is nothing to control for, and the score
+  is the plain win rate;
+* the length term is the same for all prompts (to a thousandth) but not zero, or a threshold on it
+  separates wins from losses: equal lengths lie far outside what was seen, or the prediction there
+  depends on how the fit runs off to infinity. There is no score.
+
+Source: Bradley and Terry (1952), Biometrika 39; Arena-Hard, lm-sys/arena-hard-auto
+`show_result.py`, functions compute_mle_elo and predict_win_rate; Dubois et al. (2024),
+Length-controlled AlpacaEval, section 3 (the length term); existence: Albert and Anderson (1984),
+Biometrika 71.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.sparse.csgraph import breadth_first_order, connected_components
+from scipy.special import expit
+
+from harness.errors import HarnessError
+from harness.evaluation.scores import FloatArray
+
+_STEPS = 100
+_LAST_STEP = 1e-8  # in logits; convergence is quadratic, so what is left is below rounding
+_SHORTEST = 1e-6
+
+
+_NARROWEST = 1e-3  # range of the length term below which nothing can be carried to zero
+
+State = Literal["fitted", "equal lengths", "one side always preferred", "not identified"]
+
+
+def win_rates(wins: FloatArray, baseline: int) -> FloatArray:
+    """Return each model's probability of beating the baseline.
+
+    Args:
+        wins: Shape (models, models); `wins[i, j]` is the weight of i's wins over j, ties half.
+        baseline: Index of the baseline model.
+
+    Returns:
+        Shape (models,), in [0, 1]; 0.5 for the baseline itself.
+
+    Raises:
+        HarnessError: No chain of wins or losses connects a model with the baseline.
+    """
+    beats = (wins > 0).astype(np.int64)
+    _, group = connected_components(beats, directed=True, connection="strong")
+    peers = np.flatnonzero(group == group[baseline])
+    rates = np.full(len(wins), np.nan)
+    rates[breadth_first_order(beats, baseline, return_predecessors=False)] = 0.0
+    rates[breadth_first_order(beats.T, baseline, return_predecessors=False)] = 1.0
+    ratings = _ratings(wins[np.ix_(peers, peers)])
+    rates[peers] = expit(ratings - ratings[np.flatnonzero(peers == baseline)[0]])
+    if np.isnan(rates).any():
+        raise HarnessError(
+            f"{int(np.isnan(rates).sum())} models were never compared with the baseline, directly "
+            "or through others; add battles that connect them."
+        )
+    return rates
+
+
+def _ratings(wins: FloatArray) -> FloatArray:
+    """Return natural-log ratings of models connected by wins in both directions, the first 0."""
+    count = len(wins)
+    if count == 1:
+        return np.zeros(1)
+    totals = wins + wins.T
+    first, second = np.nonzero(np.triu(totals))
+    design = np.zeros((len(first), count))
+    design[np.arange(len(first)), first] = 1.0
+    design[np.arange(len(first)), second] = -1.0
+    weight = totals[first, second]
+    fitted = fit_logistic(design[:, 1:], wins[first, second] / weight, weight)
+    return np.concatenate([[0.0], fitted])
+
+
+@dataclass(frozen=True, eq=False)
+class LengthControl:
+    """The preference at equal lengths.
+
+    Attributes:
+        rate: Preference for the model at equal lengths, in [0, 1]; None if not identified.
+        values: Per-prompt values whose mean is `rate`, shape (prompts,); None with it.
+        slope: beta, the log-odds per unit of tanh(difference / sd); None unless fitted.
+        state: How the rate came about.
+    """
+
+    rate: float | None
+    values: FloatArray | None
+    slope: float | None
+    state: State
+
+
+def control_length(preference: FloatArray, difference: FloatArray) -> LengthControl:
+    """Fit the preference at equal lengths.
+
+    The per-prompt value is the rate plus the prompt's influence on it, rate (1 - rate) times the
+    first entry of information^-1 @ (1, x[i]) (p[i] - fitted[i]), times the number of prompts.
+    The fit makes the influences sum to zero. Plain residuals would do so too, but would leave out
+    the uncertainty of carrying the fit to a length difference that was seldom seen, and give
+    intervals too short by up to a half where one model's answers are much longer.
+
+    Args:
+        preference: Preference for the model over the baseline, in [0, 1], shape (prompts,).
+        difference: Answer length minus the baseline's, any unit, shape (prompts,).
+    """
+    if np.all(preference == preference[0]) and preference[0] in (0.0, 1.0):
+        return LengthControl(
+            float(preference[0]), preference.copy(), None, "one side always preferred"
+        )
+    if not difference.any():
+        return LengthControl(float(preference.mean()), preference.copy(), None, "equal lengths")
+    if np.ptp(difference) == 0.0:
+        return LengthControl(None, None, None, "not identified")
+    x = np.tanh(difference / difference.std(ddof=1))
+    if np.ptp(x) < _NARROWEST or _separated(x, preference):
+        return LengthControl(None, None, None, "not identified")
+    design, weight = np.column_stack([np.ones_like(x), x]), np.ones_like(x)
+    theta, beta = fit_logistic(design, preference, weight)
+    fitted = expit(design @ np.array([theta, beta]))
+    rate = float(expit(theta))
+    inverse = np.linalg.inv(information(design, fitted, weight))
+    influence = len(x) * rate * (1.0 - rate) * (design @ inverse[0]) * (preference - fitted)
+    return LengthControl(rate, rate + influence, float(beta), "fitted")
+
+
+def _separated(x: FloatArray, preference: FloatArray) -> bool:
+    """Say whether a threshold on x has all weight of wins on one side and of losses on the other.
+
+    A soft preference puts some weight on both outcomes at its x.
+    """
+    won, lost = x[preference > 0.0], x[preference < 1.0]
+    return bool(won.min() >= lost.max() or won.max() <= lost.min())
+
+
+def fit_logistic(design: FloatArray, target: FloatArray, weight: FloatArray) -> FloatArray:
+    """Return the maximum-likelihood coefficients of `target ~ expit(design @ coefficients)`.
+
+    Args:
+        design: Shape (rows, features), of full column rank; no intercept is added.
+        target: Shape (rows,), in [0, 1].
+        weight: Shape (rows,), positive.
+
+    Returns:
+        The coefficients, shape (features,).
+
+    Raises:
+        HarnessError: No maximum was reached.
+    """
+    coefficients = np.zeros(design.shape[1])
+    value = _log_likelihood(design @ coefficients, target, weight)
+    slack = 1e-12 * weight.sum()  # rounding near the maximum is not a step too far
+    for _ in range(_STEPS):
+        fitted = expit(design @ coefficients)
+        gradient = design.T @ (weight * (target - fitted))
+        step = np.linalg.solve(information(design, fitted, weight), gradient)
+        if np.abs(design @ step).max() <= _LAST_STEP:
+            return coefficients + step
+        scale = 1.0
+        risen = _log_likelihood(design @ (coefficients + step), target, weight)
+        while risen < value - slack and scale > _SHORTEST:
+            scale /= 2.0
+            risen = _log_likelihood(design @ (coefficients + scale * step), target, weight)
+        coefficients, value = coefficients + scale * step, risen
+    raise HarnessError(
+        "A logistic fit did not converge; look whether one side wins every judgment."
+    )
+
+
+def information(design: FloatArray, fitted: FloatArray, weight: FloatArray) -> FloatArray:
+    """Return the Fisher information at the fitted probabilities, shape (features, features)."""
+    return np.asarray((design * (weight * fitted * (1.0 - fitted))[:, None]).T @ design)
+
+
+def _log_likelihood(logits: FloatArray, target: FloatArray, weight: FloatArray) -> float:
+    return float((weight * (target * logits - np.logaddexp(0.0, logits))).sum())
