@@ -51,6 +51,16 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert not folders.exists()
 
 
+@pytest.mark.parametrize(
+    "command", ["micro build --output \udcff", "report table4 --output \udcff.md", "show \udcff"]
+)
+def test_bytes_that_are_no_text_are_one_sentence(call: Callable[..., Any], command: str) -> None:
+    result = call(*command.split())
+    assert result.exit_code == 2
+    assert "\\udcff" in result.stderr
+    assert "is no UTF-8" in result.stderr
+
+
 def test_a_run_without_its_models_computes_nothing_and_says_what_to_type(
     call: Callable[..., Any], folders: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
