@@ -22,28 +22,31 @@ from harness.project import work_dir
 from harness.quiet import silence
 
 COMMANDS = {
-    "list": "tables",
-    "show": "tables",
-    "validate": "tables",
-    "plan": "run",
-    "run": "run",
-    "report": "report",
-    "why": "run",
-    "sync": "tracking",
-    "ui": "tracking",
-    "doctor": "machine",
-    "claims": "report",
-    "verify": "report",
-    "error-rates": "report",
-    "prompts": "machine",
-    "calibrate": "calibrate",
-    "export": "export",
-    "engine": "machine",
-    "micro": "micro",
-    "sweep": "sweep",
-    "evaluate": "evaluate",
+    "list": ("tables", "List tables and figures, and where each can run."),
+    "show": ("tables", "Show what a table asks and what the paper found."),
+    "validate": ("tables", "Check everything that is declared."),
+    "plan": ("run", "Show what a run would compute, and its cost."),
+    "run": ("run", "Compute what is missing, then report."),
+    "report": ("report", "Report what has been computed."),
+    "why": ("run", "Explain which stages rows share."),
+    "sync": ("tracking", "Bring MLflow to the state of the store."),
+    "ui": ("tracking", "Serve MLflow's pages on this machine."),
+    "doctor": ("machine", "Say what this machine lacks for a profile."),
+    "claims": ("report", "Judge the paper's claims by the runs."),
+    "verify": ("report", "Compute all published numbers again."),
+    "error-rates": ("report", "Measure how often no gain is called one."),
+    "prompts": ("machine", "Count human prompts, and those left out."),
+    "calibrate": ("calibrate", "Check a judge against published numbers."),
+    "export": ("export", "Write a trained policy for transformers."),
+    "engine": ("machine", "Check what answers for a policy."),
+    "micro": ("micro", "The embedded world of the profile `micro`."),
+    "sweep": ("sweep", "Search over settings with Optuna."),
+    "evaluate": ("evaluate", "Run the paper's benchmarks on any model."),
 }
-"""The module of each verb, in the order of the help; it is imported when the verb is used."""
+"""The module of each verb and a line of help, in the order of the help.
+
+A module is imported when its verb is used, so that `harness --help` imports none.
+"""
 
 HELP = """Run the tables of the eva paper and report them beside the paper's numbers.
 
@@ -125,9 +128,14 @@ class HarnessGroup(TyperGroup):
         """Import the module of a verb, and return its command."""
         if name not in COMMANDS:
             return None
-        module = importlib.import_module(f"harness.cli.{COMMANDS[name]}")
+        module = importlib.import_module(f"harness.cli.{COMMANDS[name][0]}")
         verbs = typer.main.get_group(module.app)
         return verbs.commands[name]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the verbs with their lines of help."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(verb, text) for verb, (_, text) in COMMANDS.items()])
 
     def invoke(self, ctx: Any) -> Any:
         """Run a verb."""

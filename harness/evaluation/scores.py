@@ -22,7 +22,6 @@ import numpy.typing as npt
 from pydantic import Field
 
 from harness.errors import HarnessError, UserError
-from harness.statistics.intervals import mean_interval
 from harness.strict import Output
 
 FloatArray = npt.NDArray[np.float64]
@@ -158,6 +157,8 @@ class Evaluation:
 
 def intervals_of(score: BenchmarkScore) -> dict[str, Interval]:
     """Return the 95% interval of every score over its prompts."""
+    from harness.statistics.intervals import mean_interval
+
     found: dict[str, Interval] = dict.fromkeys(score.scores)
     for column, values in score.values.items():
         if len(values) > 1:

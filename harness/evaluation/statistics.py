@@ -43,8 +43,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.sparse.csgraph import breadth_first_order, connected_components
-from scipy.special import expit
 
 from harness.errors import HarnessError
 from harness.evaluation.scores import FloatArray
@@ -72,6 +70,9 @@ def win_rates(wins: FloatArray, baseline: int) -> FloatArray:
     Raises:
         HarnessError: No chain of wins or losses connects a model with the baseline.
     """
+    from scipy.sparse.csgraph import breadth_first_order, connected_components
+    from scipy.special import expit
+
     beats = (wins > 0).astype(np.int64)
     _, group = connected_components(beats, directed=True, connection="strong")
     peers = np.flatnonzero(group == group[baseline])
@@ -133,6 +134,8 @@ def control_length(preference: FloatArray, difference: FloatArray) -> LengthCont
         preference: Preference for the model over the baseline, in [0, 1], shape (prompts,).
         difference: Answer length minus the baseline's, any unit, shape (prompts,).
     """
+    from scipy.special import expit
+
     if np.all(preference == preference[0]) and preference[0] in (0.0, 1.0):
         return LengthControl(
             float(preference[0]), preference.copy(), None, "one side always preferred"
@@ -176,6 +179,8 @@ def fit_logistic(design: FloatArray, target: FloatArray, weight: FloatArray) -> 
     Raises:
         HarnessError: No maximum was reached.
     """
+    from scipy.special import expit
+
     coefficients = np.zeros(design.shape[1])
     value = _log_likelihood(design @ coefficients, target, weight)
     slack = 1e-12 * weight.sum()  # rounding near the maximum is not a step too far

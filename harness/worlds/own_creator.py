@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Rewrite
 from harness.extensions import CREATORS
 from harness.runtime.stage import Json
 
+if TYPE_CHECKING:
+    import numpy as np
+
 SETTING = "creator_plugin"
 """The setting of a stage that names the plug-in."""
 
-Write = Callable[[str, np.random.Generator], str]
+Write = Callable[[str, "np.random.Generator"], str]
 """Returns a model's reply to a message; raises `NoReplyError` where there is none to be used."""
 
 WhyUnusable = Callable[[str, str, Sequence[str]], str | None]

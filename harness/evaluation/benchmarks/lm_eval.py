@@ -29,8 +29,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scipy import stats
-
 from harness.errors import HarnessError, UserError
 from harness.evaluation.archive import write_lines
 from harness.evaluation.files import write_whole
@@ -348,6 +346,8 @@ def _interval(metrics: Mapping[str, Any], task: Task) -> tuple[float, float] | N
     error = metrics.get(task.error_key)
     if isinstance(error, bool) or not isinstance(error, int | float):
         return None
+    from scipy import stats
+
     half = float(stats.norm.ppf(0.975)) * error
     value = float(metrics[task.key])
     return 100.0 * (value - half), 100.0 * (value + half)

@@ -21,9 +21,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from harness.worlds.embedded.downstream import TASKS
 from harness.worlds.embedded.language import (
     BENCHMARK_FRAME,
@@ -247,32 +244,35 @@ def _category(task: Task) -> str:
     return next(o.category for o in OPERATIONS if o.name == task.operations[0])
 
 
-ITEM_SCHEMA = pa.schema(
-    [
-        ("item_id", pa.string()),
-        ("category", pa.string()),
-        ("turn_1", pa.string()),
-        ("turn_2", pa.string()),
-        ("reference", pa.string()),
-    ]
-)
+ITEM_FIELDS = ("item_id", "category", "turn_1", "turn_2", "reference")
 
 
 def write_items(items: Sequence[Item], path: Path) -> None:
     """Write a benchmark."""
-    pq.write_table(pa.Table.from_pylist([vars(item) for item in items], ITEM_SCHEMA), path)
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema([(name, pa.string()) for name in ITEM_FIELDS])
+    pq.write_table(pa.Table.from_pylist([vars(item) for item in items], schema), path)
 
 
 def read_items(path: Path) -> list[Item]:
     """Read a benchmark."""
+    import pyarrow.parquet as pq
+
     return [Item(**row) for row in pq.read_table(path).to_pylist()]
 
 
 def write_prompts(prompts: Sequence[str], path: Path) -> None:
     """Write the pool of human prompts, in the order they were drawn."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     pq.write_table(pa.table({"prompt": list(prompts)}), path)
 
 
 def read_prompts(path: Path) -> list[str]:
     """Read the pool of human prompts."""
+    import pyarrow.parquet as pq
+
     return [str(text) for text in pq.read_table(path).column("prompt").to_pylist()]
