@@ -27,6 +27,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 
 import psutil
 
@@ -34,16 +35,21 @@ GRACE_S = 10.0
 """Seconds that processes have to end by themselves."""
 
 _LOOK_S = 0.1
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 
 def supervise(starter: int, command: Sequence[str]) -> int:
     """Run a command until it ends or its starter is gone; return its exit code, as a shell does."""
+    follow = None
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+        prctl = ctypes.CDLL(None).prctl
+        prctl(_SUBREAPER, 1, 0, 0, 0)
+        # Where the supervisor itself is killed, the command is told to end.
+        follow = partial(prctl, _DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=follow)
         while process.poll() is None and os.getppid() == starter:
             time.sleep(_LOOK_S)
     finally:

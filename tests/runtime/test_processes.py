@@ -100,6 +100,17 @@ def test_a_program_ends_with_all_that_it_started_when_we_are_killed(
         wait_for_end(process)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of such a death")
+def test_a_program_ends_even_when_its_supervisor_is_killed(tmp_path: Path) -> None:
+    with running("it", [sys.executable, "-c", FAMILY], tmp_path / "log") as program:
+        [own, *others] = family(tmp_path / "log")
+        psutil.Process(own).parent().kill()  # type: ignore[union-attr]
+        wait_for_end(own)
+        assert program.dies(60)
+        for process in others:
+            psutil.Process(process).kill()
+
+
 def test_a_program_that_ends_by_itself_leaves_nothing_and_its_exit_code(tmp_path: Path) -> None:
     code = FAMILY.replace("time.sleep(600)\n", "raise SystemExit(3)\n")
     with running("it", [sys.executable, "-c", code], tmp_path / "log") as program:
