@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +131,7 @@ def toy_cell(row: str, column: str, **changes: Any) -> Cell:
         gain_ci_high=None, paper=51.6, paper_printed="51.6", paper_gain=None, state="ok", runs=(),
         judge="toy/oracle", reward_models=(), creators=(),
     )  # fmt: skip
-    return replace(whole, **changes)
+    return whole.model_copy(update=changes)
 
 
 def toy_cells(**changes: Any) -> list[Cell]:
