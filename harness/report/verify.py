@@ -17,7 +17,7 @@ from typing import Literal
 from harness.errors import HarnessError, UserError
 from harness.report.error_rates import ERROR_RATES
 from harness.report.figures.publish import FIGURE
-from harness.report.model import Count, Part
+from harness.report.model import Count
 from harness.report.over_optimisation import OVER_OPTIMISATION
 from harness.report.publication import (
     DIGESTS,
@@ -38,12 +38,13 @@ from harness.report.publication import (
 from harness.report.publish import TABLE
 from harness.report.sweep import SWEEP
 from harness.runtime import Store
+from harness.strict import Output
 
 KINDS = {kind.name: kind for kind in (TABLE, FIGURE, SWEEP, ERROR_RATES, OVER_OPTIMISATION)}
 """Every kind of publication, by name."""
 
 
-class Verified(Part):
+class Verified(Output):
     """What was checked and found to be as it was published, by places below the results."""
 
     ok: Literal[True] = True
@@ -73,7 +74,7 @@ class Verified(Part):
     """Stages behind published tables and figures that the store does not hold."""
 
 
-class Different(Part):
+class Different(Output):
     """That something is not as it was published."""
 
     ok: Literal[False] = False
