@@ -51,7 +51,8 @@ def test_what_is_published_is_verified_with_and_without_the_store(
 ) -> None:
     """Four rows in two columns with scores."""
     found = verify(results)
-    assert found.as_json() == {
+    assert found.model_dump(mode="json") == {
+        "schema_version": 1,
         "ok": True, "difference": None,
         "tables": ["micro/table90"], "sweeps": [], "cells": 8, "figures": [], "points": 0,
         "pages": [], "kept": [], "not_covered": [], "stages": None, "absent": None,
