@@ -354,9 +354,11 @@ class Store:
                         raise self._broken(fingerprint, "it is a link")
                     known = self._manifests[fingerprint] = (version, read_manifest(entry))
             except (FileNotFoundError, NotADirectoryError) as error:
-                if os.path.lexists(entry):
-                    raise self._broken(fingerprint, f"{MANIFEST} is missing") from error
-                return None
+                if not os.path.lexists(entry):
+                    return None
+                if os.path.lexists(entry / MANIFEST):  # someone has published it since we looked
+                    return self._find(fingerprint)
+                raise self._broken(fingerprint, f"{MANIFEST} is missing") from error
             except ValueError as error:
                 raise self._broken(fingerprint, f"{MANIFEST} {error}") from error
         return known[1]

@@ -39,6 +39,25 @@ def leftovers(store: Store) -> list[Path]:
     return list((store.root / "tmp").iterdir())
 
 
+def test_an_entry_that_a_rival_publishes_while_we_look_is_no_broken_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    entry = write(store)
+    aside = entry.rename(tmp_path / "aside")
+    look = Path.lstat
+
+    def looked(path: Path) -> os.stat_result:
+        try:
+            return look(path)
+        except FileNotFoundError:
+            if aside.exists():
+                aside.rename(entry)  # what a rival's publication is: one renaming
+            raise
+
+    monkeypatch.setattr(Path, "lstat", looked)
+    assert Store(store.root).status(FP) == "done"
+
+
 def test_a_stage_is_missing_then_done_and_its_manifest_says_all(store: Store) -> None:
     """The digest is sha256 of the seven bytes `weights`, from `printf weights | sha256sum`."""
     assert store.status(FP) == "missing"
