@@ -26,12 +26,21 @@ from harness.report.scores import read_rows, read_scores
 from harness.runtime import Stage, Store, StoreError
 from harness.trainer.runs import plan_figure
 from harness.worlds.embedded.language import CATEGORIES, OPERATIONS
+from harness.worlds.lookup import world_of
+from harness.worlds.protocol import Topics
 from harness.worlds.stage_io import write_rows
+
+
+class _ToyWorld(ToyWorld):
+    """Identities that mean nothing; topics as the profile has them."""
+
+    def topics(self) -> Topics | None:
+        return world_of(self.profile).topics()
 
 
 @pytest.fixture(autouse=True)
 def _toy_world(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.trainer.runs.world_of", ToyWorld)
+    monkeypatch.setattr("harness.trainer.runs.world_of", _ToyWorld)
 
 
 def states(report: FigureReport) -> Counter[str]:
