@@ -108,16 +108,16 @@ class HarnessGroup(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments, all of which must be text that can be written down.
 
-        Raises:
-            BadParameter: The system gave bytes that are no UTF-8. A path of such bytes can be
-                opened, but no library that writes it into a file can name it.
+        A path of bytes that are no UTF-8 can be opened, but no library that writes it into a file
+        can name it.
         """
         for arg in args:
             try:
                 arg.encode()
             except UnicodeEncodeError as error:
                 shown = _short(Path(arg.encode(errors="backslashreplace").decode()))
-                raise typer.BadParameter(f"`{shown}` is no UTF-8; name it otherwise") from error
+                sys.stderr.write(f"harness: `{shown}` is no UTF-8; name it otherwise\n")
+                raise typer.Exit(UserError.exit_code) from error
         return list(super().parse_args(ctx, args))
 
     def list_commands(self, ctx: Any) -> list[str]:

@@ -28,7 +28,6 @@ from harness.errors import HarnessError, UserError
 from harness.foreign import read_json
 from harness.registry.profile import Profile
 from harness.runtime.manifest import utc_now
-from harness.statistics.intervals import paired_difference
 from harness.strict import Output, Strict
 
 if TYPE_CHECKING:
@@ -257,6 +256,8 @@ def compare(
         )
     if len(left) < 2:
         raise UserError("One question calibrates no judge; give published judgments of more")
+    from harness.statistics.intervals import paired_difference
+
     order = list(left)
     found = paired_difference([[left[p] for p in order]], [[right[p] for p in order]])
     bound = usual if tolerance is None else tolerance

@@ -44,7 +44,9 @@ _LOOK_S = 0.2
 _CHILD_GRACE_S = 2.0
 _LONGEST_QUOTE = 300
 _RAISED = re.compile(r"((?:\w+\.)*\w+(?:Error|Exception): .+)")
-_HARMLESS = re.compile(r"\b(?:INFO|WARNING)\b")
+_HARMLESS = re.compile(r"\b(?:INFO|WARNING)\b|ConnectionResetError|BrokenPipeError")
+"""What says nothing of a death: notes, and a client that hung up."""
+
 _CHILD = "import sys; sys.path[0] = sys.argv[1]; from {} import main; main({})"
 
 

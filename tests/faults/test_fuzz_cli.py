@@ -272,7 +272,7 @@ WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0/."), min_size
         ("evaluate lm-eval --results pipe", "it is no plain file"),
         ("micro build --output file", "`--output file` cannot be written"),
         (f"prompts --source {'x' * 300}", "is longer than a path can be"),
-        ("prompts --source \udcff.parquet", "there are no prompts at"),
+        ("prompts --source \udcff.parquet", "is no UTF-8"),
         (f"sweep show offline-evolve --storage {'x' * 300}", "is longer than a path can be"),
         (f"evaluate mt-bench --answers jsonl --data {'x' * 300}", "is longer than a path can be"),
     ],

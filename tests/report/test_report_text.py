@@ -153,7 +153,7 @@ def test_a_report_of_real_judges_says_whether_they_are_calibrated(
     )  # fmt: skip
     path = record_path(tmp_path / "calibrations", "micro", "mt_bench", judge)
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps(record.as_json()))
+    path.write_text(record.model_dump_json())
     found = dict(facts(report_of(real, store)))
     assert found["Calibration of mt_bench"] == (
         "passed on 2026-01-02 with m: 8.50 against 8.62 published, -0.12 (-0.25 to +0.00) over 80 "

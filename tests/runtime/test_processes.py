@@ -149,6 +149,7 @@ def test_the_first_exception_is_quoted_or_else_the_last_lines(tmp_path: Path) ->
     log = tmp_path / "log"
     lines = [
         "INFO 11-21 starting; a ValueError: would be harmless here",
+        "ConnectionResetError: [Errno 104] Connection reset by peer",
         "(Worker pid=1) ERROR 11-21 Traceback (most recent call last):",
         "(Worker pid=1) ERROR 11-21 torch.OutOfMemoryError: the GPU is full",
         "(EngineCore pid=2) ERROR 11-21 RuntimeError: a worker failed, see above",
