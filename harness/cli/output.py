@@ -41,6 +41,8 @@ OUTPUTS = {
     ),
     "calibrate": ("harness.evaluation.calibration:Candidates",),
     "engine check": ("harness.preflight.checks:EngineCheck",),
+    "error-rates": ("harness.report.error_rates:ErrorRates",),
+    "sweep": ("harness.report.sweep:SweepReport",),
 }
 """The models of what each verb prints with `--json`, as `module:attribute`."""
 

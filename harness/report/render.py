@@ -11,11 +11,10 @@ from __future__ import annotations
 import csv
 import functools
 import io
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.report import curves, reward_study, view
 from harness.report.model import Cell, Report
@@ -125,8 +124,6 @@ def _assumptions(report: Report) -> Iterator[RenderableType]:
         yield Text(title)
         yield from (Padding(Text(note), (0, 0, 0, 2)) for note in notes)
 
-
-SCHEMAS = Path(__file__).parent / "schemas"
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -262,9 +259,3 @@ def _text(value: object) -> str:
 def as_json(cells: Sequence[Cell]) -> str:
     """Return cells as a JSON list, with a final newline."""
     return dumps([cell.as_json() for cell in cells])
-
-
-def schema(name: str = "report") -> dict[str, Any]:
-    """Return a packaged JSON Schema: `report` or `published`."""
-    found: dict[str, Any] = json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
-    return found

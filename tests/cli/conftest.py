@@ -16,13 +16,10 @@ import toy_world
 from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
-import harness.cli
-import harness.report
 from harness.cli.main import app
-from harness.cli.output import OUTPUTS, json_schema
+from harness.cli.output import json_schema
 from harness.registry import declared
 from harness.report.figures.report import FigureReport
-from harness.report.sweep import SweepReport
 from harness.sweep.declaration import ListedSweep
 from harness.tracking import TableState
 
@@ -103,7 +100,6 @@ def call() -> Callable[..., Any]:
 
 MODELS: dict[str, Any] = {
     "figure": FigureReport,
-    "sweep": SweepReport,
     "sweep_list": list[ListedSweep],
 }
 """What commands print that `harness --json-schema` does not name."""
@@ -112,10 +108,7 @@ MODELS: dict[str, Any] = {
 def _schema(name: str) -> Any:
     if name in MODELS:
         return TypeAdapter(MODELS[name]).json_schema(mode="serialization")
-    if name in OUTPUTS:
-        return json_schema(name)
-    folder = Path(harness.cli.__file__).parent
-    return json.loads((folder / "schemas" / f"{name}.json").read_text(encoding="utf-8"))
+    return json_schema(name)
 
 
 @pytest.fixture

@@ -151,10 +151,10 @@ def test_error_rates_are_measured_and_kept(
     shutil.copytree(results_dir() / "micro" / "table4", results / "micro" / "table4")
     monkeypatch.setattr("harness.project.results_dir", lambda: results)
     few = ("error-rates", "--repetitions", "1", "--deals", "1")
-    found = says("error_rates", *few, "--publish")
+    found = says("error-rates", *few, "--publish")
     assert found["one_recipe_twice"][0]["judged"] == 9 * 5
     assert (results / "micro" / "error-rates" / "report.json").is_file()
-    assert says("error_rates", *few)["simulated"] == found["simulated"]
+    assert says("error-rates", *few)["simulated"] == found["simulated"]
     more = call("error-rates", "--repetitions", "1", "--deals", "2", "--publish")
     assert more.exit_code == 0
     fewer = call(*few, "--publish")
