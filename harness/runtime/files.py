@@ -274,6 +274,7 @@ def hold(path: Path, *, wait: bool = True, again: bool = False) -> Iterator[bool
         OSError: The file cannot be created or written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o644))  # `FileLock` would try for ever
     lock = FileLock(path, is_singleton=again, thread_local=False)
     try:
         lock.acquire(blocking=wait)

@@ -266,6 +266,7 @@ WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0/."), min_size
         ("report table4 --format csv --output pipe", "is a device or a pipe"),
         ("sweep show offline-evolve --storage jsonl", "it is no journal of Optuna"),
         ("sweep show offline-evolve --storage pipe", "it is no plain file"),
+        ("sweep show offline-evolve --storage /proc/self/mem", "cannot be used"),
         ("evaluate mt-bench --judgments pipe", "it is no plain file"),
         ("evaluate mt-bench --judgments /dev/full", "it is no plain file"),
         ("evaluate arena-hard --battles pipe", "it is no plain file"),
