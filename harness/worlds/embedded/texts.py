@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.worlds.embedded.downstream import TASKS
+from harness.worlds.embedded.files import card, resolve
 from harness.worlds.embedded.language import (
     BENCHMARK_FRAME,
     BY_NAME,
@@ -194,6 +195,21 @@ def human_prompts(seed: int, count: int) -> list[str]:
     texts: dict[str, None] = {}
     while len(texts) < count:
         texts.setdefault(HUMAN.word(HUMAN.draw(rng), rng))
+    return list(texts)
+
+
+def matched_prompts(seed: int, count: int) -> list[str]:
+    """Draw prompts that ask for what the hard benchmark asks, each text once, none its own.
+
+    They are the oracle's choice, a control and not a method.
+    """
+    rng = random.Random(f"{seed}/matched")
+    taken = {item.turn_1 for item in read_items(resolve(card().identity("arena_hard")))}
+    texts: dict[str, None] = {}
+    while len(texts) < count:
+        text = HARD.word(HARD.draw(rng), rng)
+        if text not in taken:
+            texts.setdefault(text)
     return list(texts)
 
 

@@ -29,11 +29,14 @@ from harness.worlds.embedded.judge import (
     quality,
 )
 from harness.worlds.embedded.language import BY_NAME, CATEGORIES, parse
-from harness.worlds.embedded.texts import read_items, read_prompts
+from harness.worlds.embedded.texts import matched_prompts, read_items, read_prompts
 from harness.worlds.own_creator import OwnCreator, own_method, plugin_settings
 from harness.worlds.protocol import NO_TOPIC, Evolver, FileCheck, HumanPrompts, Item, Topics, World
 from harness.worlds.stage_io import Rows, read_rows, write_json, write_rows
 from harness.worlds.stage_io import read_prompts as prompts_of_stage
+
+MATCHED_VERSION = 1
+"""Raised by a person when prompts matched to the hard benchmark are drawn in another way."""
 
 
 class EmbeddedWorld(World):
@@ -52,6 +55,12 @@ class EmbeddedWorld(World):
     def prompts(self) -> dict[str, Json]:
         """Return the identity of the pool of human prompts."""
         return {"source": files.card().identity("prompts")}
+
+    def matched_prompts(self) -> dict[str, Json] | None:
+        """Return the benchmark that prompts are drawn like, by the version's rules."""
+        if self.profile.prompts.matched != WORLD:
+            return None
+        return {"source": files.card().identity("arena_hard"), "matched": MATCHED_VERSION}
 
     def creator(self, scheme: str) -> dict[str, Json]:
         """Return the identity of the embedded creator: world version and scheme."""
@@ -150,6 +159,17 @@ class EmbeddedRuntime:
         if len(positions) < count:
             raise ValueError(f"prompts {first} to {first + count} of a pool of {len(pool)}")
         return HumanPrompts(pool, positions)
+
+    def matched_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
+        """Return prompts drawn like the hard benchmark's, of the seed's own."""
+        if settings["matched"] != MATCHED_VERSION:
+            raise HarnessError(
+                f"the stage asks for version {settings['matched']} of the matched prompts and this "
+                f"is version {MATCHED_VERSION}; plan the run again"
+            )
+        seed, first, count = (cast(int, settings[name]) for name in ("seed", "first", "count"))
+        pool = matched_prompts(seed, first + count)
+        return HumanPrompts(pool, range(first, first + count))
 
     def evolver(
         self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
