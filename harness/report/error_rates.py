@@ -99,7 +99,7 @@ class Counts(Strict):
     """How many verdicts were reached among those that could have been."""
 
     judged: int
-    """Verdicts that are decided or undecided; those without numbers are left out."""
+    """Verdicts that are decided or inconclusive; those without numbers are left out."""
     decided: int
     """Verdicts that are `supported` or `contradicted`."""
     primary_judged: int
@@ -110,7 +110,7 @@ class Counts(Strict):
     @classmethod
     def of(cls, verdicts: Iterable[Verdict], **setting: Any) -> Self:
         """Count verdicts, which were reached under a setting."""
-        known = [verdict for verdict in verdicts if verdict.verdict in (*DECIDED, "undecided")]
+        known = [verdict for verdict in verdicts if verdict.verdict in (*DECIDED, "inconclusive")]
         decided = [verdict for verdict in known if verdict.verdict in DECIDED]
         return cls(
             judged=len(known),

@@ -89,7 +89,7 @@ def verdict_of(test: Mapping[str, Any], measured: Measured, seeds: int = 3) -> V
     [
         (">", 9.0, "supported", 1.0),
         (">", 11.0, "contradicted", -1.0),
-        (">", 10.0, "undecided", 0.0),
+        (">", 10.0, "inconclusive", 0.0),
         ("<", 11.0, "supported", -1.0),
         ("<", 9.0, "contradicted", 1.0),
     ],
@@ -101,7 +101,7 @@ def test_a_comparison_goes_by_the_sign_of_the_difference(
     verdict = verdict_of(compare("a", op, "b"), scores_of({"a": 10.0, "b": b}))
     assert (verdict.verdict, verdict.margin) == (expected, margin)
     assert (verdict.ci_low, verdict.ci_high) == (margin, margin)
-    assert verdict.p == (1.0 if expected == "undecided" else 0.0)
+    assert verdict.p == (1.0 if expected == "inconclusive" else 0.0)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_share_of_no_gain_leaves_no_margin() -> None:
         ((1.0, 2.0, 4.0), "increasing", "supported", 1.0),
         ((1.0, 3.0, 2.5), "increasing", "contradicted", -0.5),
         ((4.0, 2.0, 1.0), "decreasing", "supported", -1.0),
-        ((4.0, 2.0, 2.0), "decreasing", "undecided", 0.0),
+        ((4.0, 2.0, 2.0), "decreasing", "inconclusive", 0.0),
     ],
 )
 def test_a_trend_needs_every_step(
@@ -197,7 +197,7 @@ def test_the_numbers_of_a_comparison_by_hand() -> None:
     assert verdict.ci_low == pytest.approx(5.0 - stats.t.ppf(0.975, 1.2) * error)
     quantiles = stats.t.ppf(0.975, 1.2) + stats.t.ppf(0.8, 1.2)
     assert verdict.detectable == pytest.approx(quantiles * error)
-    assert verdict.verdict == "undecided"
+    assert verdict.verdict == "inconclusive"
     assert verdict.reason is not None
     assert verdict.reason.endswith("is not below 0.05")
 
@@ -245,7 +245,7 @@ def test_the_primary_claim_stands_alone_and_the_others_share_one_level() -> None
 def test_one_seed_decides_nothing() -> None:
     measured = scores_of({"a": 10.0, "b": 1.0}, seeds=1)
     verdict = verdict_of(compare("a", ">", "b"), measured, seeds=1)
-    assert verdict.verdict == "undecided"
+    assert verdict.verdict == "inconclusive"
     assert verdict.reason == "one seed: how much seeds differ is unknown"
     assert (verdict.margin, verdict.p, verdict.detectable) == (9.0, None, None)
 
@@ -316,7 +316,7 @@ def test_a_figure_is_judged_by_the_claims_that_measure_it() -> None:
         for name in ("x", "y")
     )
     for word, expected in (
-        ("supported", "supported"), ("undecided", "undecided"), ("not_run", "not_run"),
+        ("supported", "supported"), ("inconclusive", "inconclusive"), ("not_run", "not_run"),
         ("contradicted", "contradicted"),
     ):  # fmt: skip
         second = y.model_copy(update={"verdict": word})
@@ -373,7 +373,7 @@ def test_a_wider_margin_never_makes_rows_less_alike(
         verdict_of(compare("a", "within", "b", margin={"points": points}), measured).verdict
         for points in (0.5, 2.0, 8.0, 200.0)
     ]
-    order = {"contradicted": 0, "undecided": 1, "supported": 2}
+    order = {"contradicted": 0, "inconclusive": 1, "supported": 2}
     assert [order[word] for word in words] == sorted(order[word] for word in words)
 
 
@@ -395,7 +395,7 @@ def test_correction_never_helps_and_stays_a_probability(
         assert verdict.p_adjusted is not None
         assert verdict.detectable is not None
         assert 0.0 <= verdict.p <= verdict.p_adjusted <= 1.0
-        assert (verdict.verdict == "undecided") == (verdict.p_adjusted >= 0.05)
+        assert (verdict.verdict == "inconclusive") == (verdict.p_adjusted >= 0.05)
         assert verdict.detectable >= 0.0
 
 
@@ -464,7 +464,7 @@ def test_rows_at_the_end_of_a_scale_are_not_told_apart(
     row = data.draw(st.sampled_from(sorted(compared)))
     measured[f"run-{row}", data.draw(st.integers(0, seeds - 1)), score]["p3"] += 5.0
     (verdict,) = judge(Evidence.of(table, cells, measured))
-    assert verdict.verdict in ("supported", "contradicted", "undecided")
+    assert verdict.verdict in ("supported", "contradicted", "inconclusive")
 
 
 def test_where_nothing_differs_at_most_one_verdict_in_twenty_is_reached() -> None:
@@ -487,7 +487,7 @@ def test_one_recipe_under_two_names_is_rarely_told_apart() -> None:
 
 
 def test_a_difference_that_is_there_is_found_by_the_same_code() -> None:
-    """A control: the same simulation with one row above the others is not undecided."""
+    """A control: the same simulation with one row above the others is not inconclusive."""
     table = table_of(claim("it", compare("a", ">", "b"), primary=True))
     measured = null_scores(table, 5, 40, np.random.default_rng(4))
     for seed in range(5):
