@@ -30,7 +30,7 @@ from harness.registry.profile import Profile, benchmark_of, lacking_rows
 from harness.registry.schema import Control, Table, TrainingKind
 from harness.report.asked import shown_seeds
 from harness.report.model import CheckedControl, HumanPrompts, Report
-from harness.report.publication import PAGE, REPORT, SCORES, check_files, read_json
+from harness.report.publication import PAGE, REPORT, SCORES, check_files, read_json, sha256
 from harness.report.scores import Measured, read_score_file, read_scores, scores_of
 from harness.runtime import Store
 
@@ -245,7 +245,28 @@ def _stored(table: Table, profile: Profile, store: Store) -> Controls | None:
     except UserError:
         # What the profile names is not on this machine, and nothing can have run here.
         return None
-    return checked_runs(table, profile, shown.seeds, read_scores(runs, store), lacking)
+    done = [
+        stage.fingerprint
+        for run in runs.runs.values()
+        for stage in run.judged.values()
+        if store.status(stage.fingerprint) == "done"
+    ]
+    return _once(
+        (profile.name, str(store.root), shown.seeds, tuple(done)),
+        lambda: checked_runs(table, profile, shown.seeds, read_scores(runs, store), lacking),
+    )
+
+
+_KNOWN: dict[object, Controls] = {}
+"""The controls that were looked at last, by all they follow from: a page asks once a table."""
+
+
+def _once(key: object, find: Callable[[], Controls]) -> Controls:
+    if key not in _KNOWN:
+        found = find()
+        _KNOWN.clear()
+        _KNOWN[key] = found
+    return _KNOWN[key]
 
 
 def checked_runs(
@@ -278,6 +299,11 @@ def _published(table: Table, profile: Profile, folder: Path) -> Controls | None:
     except (ValueError, HarnessError):
         # Published in another form, or of other rows: verifying says so, and it controls nothing.
         return None
+    key = (profile.name, str(folder), sha256(folder / SCORES))
+    return _once(key, lambda: _of_report(table, profile, folder, report))
+
+
+def _of_report(table: Table, profile: Profile, folder: Path, report: Report) -> Controls:
     measured = read_score_file(folder / SCORES)
     lacking = lacking_rows(table, profile)
     found = checked_runs(table, profile, report.seeds, measured, lacking)

@@ -88,9 +88,12 @@ class HumanPrompts(Part):
     @property
     def interval(self) -> str:
         """The interval in words: `1.4x to more than 6x`."""
-        low = f"less than {self.smallest:g}x" if self.low is None else f"{self.low:.1f}x"
-        high = f"more than {self.largest:g}x" if self.high is None else f"{self.high:.1f}x"
-        return low if low == high else f"{low} to {high}"
+        below, above = f"less than {self.smallest:g}x", f"more than {self.largest:g}x"
+        if self.low == self.largest or self.high == self.smallest:
+            return above if self.low == self.largest else below
+        low = below if self.low is None else f"{self.low:.1f}x"
+        high = above if self.high is None else f"{self.high:.1f}x"
+        return f"{low} to {high}"
 
 
 class Cell(Part):

@@ -344,12 +344,18 @@ def _alike(test: Measurable, evidence: Evidence, scores: ScoresOf) -> str | None
     return None
 
 
+def ends_of(unit: str) -> tuple[float, float] | None:
+    """Return the ends of the scale of a unit, `%` or `1-10`; None where it has none."""
+    known = _BOUNDS.fullmatch("0-100" if unit == "%" else unit)
+    return None if known is None else (float(known[1]), float(known[2]))
+
+
 def _end(mean: float, unit: str) -> str | None:
     """Return which end of its scale a mean stands at, None where there is room on both sides."""
-    known = _BOUNDS.fullmatch("0-100" if unit == "%" else unit)
-    if known is None:
+    ends = ends_of(unit)
+    if ends is None:
         return None
-    low, high = float(known[1]), float(known[2])
+    low, high = ends
     near = AT_AN_END * (high - low)
     return "bottom" if mean <= low + near else "top" if mean >= high - near else None
 

@@ -22,7 +22,7 @@ from scipy import stats
 
 from harness.errors import HarnessError
 from harness.statistics.matrix import FloatArray, ScoreMatrix
-from harness.statistics.variance import crossed_moments
+from harness.statistics.variance import CrossedMoments, crossed_moments, weighed
 
 STEPS = 400
 """Points of the curve, evenly spaced in the logarithm of the dose, at which a row is compared."""
@@ -131,14 +131,29 @@ def _level(
     short = [row.minus(curve[dose]).values for dose in doses]
     found = np.zeros(len(grid), dtype=bool)
     for i, (below, above) in enumerate(pairwise(doses)):
-        inside = (grid >= below) & (grid <= above) if i else grid <= above
-        inside |= (grid > above) & (i == len(doses) - 2)  # rounded beyond the end
+        inside = grid <= above if i == 0 else grid >= below
         share = np.clip(np.log(grid[inside] / below) / log(above / below), 0.0, 1.0)
-        share = share[:, None, None]
-        moments = crossed_moments((1.0 - share) * short[i] + share * short[i + 1])
+        moments = _between(short[i], short[i + 1], share)
         half = stats.t.ppf(0.5 + confidence / 2, moments.df) * np.sqrt(moments.variance)
         found[inside] = np.abs(moments.mean) <= half
     return found
+
+
+def _between(first: FloatArray, second: FloatArray, share: FloatArray) -> CrossedMoments:
+    """Return the moments of values so far on the way from the first to the second.
+
+    The mean is linear in the share, and mean squares are quadratic: three shares say all of them.
+    """
+    ends = crossed_moments(np.stack([first, (first + second) / 2.0, second]))
+    lagrange = np.stack(
+        [(1 - share) * (1 - 2 * share), 4 * share * (1 - share), share * (2 * share - 1)]
+    )
+    mean, seed, prompt, error = (
+        at @ lagrange for at in (ends.mean, ends.ms_seed, ends.ms_prompt, ends.ms_error)
+    )
+    # Rounding may leave a sum of squares that is zero a little below it.
+    squares = [np.maximum(square, 0.0) for square in (seed, prompt, error)]
+    return weighed(CrossedMoments(mean, mean, mean, *squares), *first.shape)
 
 
 def _doses(curve: Mapping[float, object]) -> list[float]:

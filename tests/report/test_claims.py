@@ -17,9 +17,15 @@ from harness.project import results_dir
 from harness.registry.claims import FigureClaims, Qualitative
 from harness.registry.schema import Table
 from harness.report.cells import build_cells
-from harness.report.claims import counts, judge_figures, judge_runs
-from harness.report.error_rates import Counts, null_scores, one_recipe_twice, simulated_nulls
-from harness.report.model import Cell, Verdict
+from harness.report.claims import counts, judge_figures, judge_runs, tested
+from harness.report.error_rates import (
+    DECIDED,
+    Counts,
+    null_scores,
+    one_recipe_twice,
+    simulated_nulls,
+)
+from harness.report.model import TESTED, Cell, Verdict
 from harness.report.publish import read_published
 from harness.report.scores import Measured
 from harness.report.verdicts import Evidence, judge, judge_without
@@ -245,7 +251,7 @@ def test_the_primary_claim_stands_alone_and_the_others_share_one_level() -> None
 def test_one_seed_decides_nothing() -> None:
     measured = scores_of({"a": 10.0, "b": 1.0}, seeds=1)
     verdict = verdict_of(compare("a", ">", "b"), measured, seeds=1)
-    assert verdict.verdict == "inconclusive"
+    assert verdict.verdict == "underpowered"
     assert verdict.reason == "one seed: how much seeds differ is unknown"
     assert (verdict.margin, verdict.p, verdict.detectable) == (9.0, None, None)
 
@@ -326,7 +332,7 @@ def test_a_figure_is_judged_by_the_claims_that_measure_it() -> None:
     assert counts([x, y, none])["supported"] == 2
 
 
-levels = st.lists(st.floats(-50.0, 50.0), min_size=4, max_size=4)
+levels = st.lists(st.floats(10.0, 90.0), min_size=4, max_size=4)
 noise = st.lists(st.floats(-3.0, 3.0), min_size=48, max_size=48)
 
 
@@ -373,7 +379,7 @@ def test_a_wider_margin_never_makes_rows_less_alike(
         verdict_of(compare("a", "within", "b", margin={"points": points}), measured).verdict
         for points in (0.5, 2.0, 8.0, 200.0)
     ]
-    order = {"contradicted": 0, "inconclusive": 1, "supported": 2}
+    order = {"contradicted": 0, "underpowered": 1, "inconclusive": 1, "supported": 2}
     assert [order[word] for word in words] == sorted(order[word] for word in words)
 
 
@@ -395,7 +401,8 @@ def test_correction_never_helps_and_stays_a_probability(
         assert verdict.p_adjusted is not None
         assert verdict.detectable is not None
         assert 0.0 <= verdict.p <= verdict.p_adjusted <= 1.0
-        assert (verdict.verdict == "inconclusive") == (verdict.p_adjusted >= 0.05)
+        undecided = verdict.verdict in ("inconclusive", "underpowered")
+        assert undecided == (verdict.p_adjusted >= 0.05)
         assert verdict.detectable >= 0.0
 
 
@@ -458,13 +465,83 @@ def test_rows_at_the_end_of_a_scale_are_not_told_apart(
     declared = table.claims[0].test
     assert not isinstance(declared, Qualitative)
     compared = {row for shown in declared.shown for _, (row, _) in shown.terms}
+    away = 50.0 if end < 50.0 else -50.0
     for row in sorted({*ROWS} - compared):
-        measured[f"run-{row}", 0, score]["p3"] += 5.0
+        measured[f"run-{row}", 0, score]["p3"] += away
     assert judge(Evidence.of(table, cells, measured)) == [verdict]
     row = data.draw(st.sampled_from(sorted(compared)))
-    measured[f"run-{row}", data.draw(st.integers(0, seeds - 1)), score]["p3"] += 5.0
+    measured[f"run-{row}", data.draw(st.integers(0, seeds - 1)), score]["p3"] += away
     (verdict,) = judge(Evidence.of(table, cells, measured))
-    assert verdict.verdict in ("supported", "contradicted", "inconclusive")
+    assert verdict.verdict in TESTED
+
+
+def randomised(a: float, b: float, noise: float, rng: np.random.Generator) -> Measured:
+    """Return three seeds of 40 prompts around two levels, with so much noise in each score."""
+    return {
+        (f"run-{row}", seed, "ah_wr"): {
+            f"p{p:02}": value
+            for p, value in enumerate(
+                level + noise * rng.normal(size=40) + rng.normal() * noise / 40
+            )
+        }
+        for row, level in (("a", a), ("b", b))
+        for seed in range(3)
+    }
+
+
+@settings(max_examples=25)
+@given(st.floats(30.0, 70.0), st.floats(4.0, 20.0), st.integers(0, 2**32 - 1))
+def test_each_verdict_can_come_out_each_way(level: float, gap: float, seed: int) -> None:
+    """One claim, that a is above b by a printed margin; what there is decides which verdict."""
+    rng = np.random.default_rng(seed)
+
+    def verdict(a: float, b: float, noise: float, margin: float, **more: Any) -> Verdict:
+        declared = claim("it", compare("a", ">", "b"), primary=True, paper_margin=f"{margin:+}")
+        table = table_of(declared)
+        cells = [cell_of(table, row, (0, 1, 2), **more.get("cell", {})) for row in "ab"]
+        scores = {} if more.get("nothing") else randomised(a, b, noise, rng)
+        barred = more.get("inadmissible")
+        (found,) = judge(Evidence.of(table, cells, scores, inadmissible=barred))
+        return found
+
+    # Noise that is small or large beside the gap; equal rows are told apart once in twenty.
+    small, large = gap / 50.0, 40.0 * gap
+    assert verdict(level + gap, level, small, gap).verdict == "supported"
+    assert verdict(level - gap, level, small, gap).verdict == "contradicted"
+    assert verdict(level, level, small, gap).verdict in ("inconclusive", *DECIDED)
+    assert verdict(level, level, large, gap).verdict in ("underpowered", *DECIDED)
+    assert verdict(level, level, large, 400.0 * gap).verdict in ("inconclusive", *DECIDED)
+    ran = {"state": "not_run"}
+    assert verdict(level, level, small, gap, nothing=True, cell=ran).verdict == "not_run"
+    for end in (0.2, 99.8):
+        assert verdict(end, end, 1e-3, gap).verdict == "not_testable"
+    same = {"runs": (RUN,)}
+    assert verdict(level + gap, level, small, gap, cell=same).verdict == "not_testable"
+    # A claim is admissible or not whatever its scores say.
+    for a in (level + gap, level - gap, level):
+        barred = verdict(a, level, small, gap, inadmissible={"offline": "no controls have run"})
+        assert (barred.verdict, barred.reason) == ("inadmissible", "no controls have run")
+        assert barred.p is not None
+        assert barred.text == "inadmissible"
+        online = verdict(a, level, small, gap, inadmissible={"online": "no controls have run"})
+        assert online.verdict in TESTED
+
+
+def test_an_underpowered_claim_says_what_would_have_been_found() -> None:
+    """Two gains are compared by the difference of what is printed."""
+    measured = scores_of({"a": 10.0, "b": 15.0}, seeds=2, scatter=1.0)
+    declared = claim("it", compare("b", ">", "a"), primary=True, paper_margin="+1.9 against +0.2")
+    verdict = verdicts_of([declared], measured, seeds=2)["it"]
+    assert verdict.verdict == "underpowered"
+    assert f"{verdict.detectable:.3g} would be found, and the paper's margin is 1.7" in (
+        verdict.reason or ""
+    )
+    more = verdicts_of([declared | {"paper_margin": "-400"}], measured, seeds=2)["it"]
+    assert more.verdict == "inconclusive"
+    assert tested([verdict, more, more]) == (
+        "2 of 3 claims (67%) are testable and powered here; 1 more are testable, and only a larger "
+        "margin than the paper's would have been found"
+    )
 
 
 def test_where_nothing_differs_at_most_one_verdict_in_twenty_is_reached() -> None:
