@@ -181,7 +181,7 @@ def line(verdict: Verdict) -> Line:
     )
 
 
-def tested(verdicts: Sequence[Verdict]) -> str:
+def share_tested(verdicts: Sequence[Verdict]) -> str:
     """Return in a sentence which share of claims is tested, and tested with enough power."""
     count = sum(verdict.verdict in TESTED for verdict in verdicts)
     powered = count - sum(verdict.verdict == "underpowered" for verdict in verdicts)
