@@ -123,7 +123,8 @@ def sensitivity(
         controls: The controls of the profile; None where there are none.
     """
     rows = {cell.row for cell in cells}
-    pooled, power = [], []
+    pooled: list[Pooled] = []
+    power: list[Power] = []
     main = main_column(table)
     for column in table.columns:
         own = [row for row in table.rows if row.id in rows]
@@ -134,7 +135,7 @@ def sensitivity(
             for run, prior in priors.items()
         ]
         if column == main and len(seeds) > 1:
-            power = _power(table, seeds, [c for c in cells if c.column == column.id], controls)
+            power += _power(table, seeds, [c for c in cells if c.column == column.id], controls)
     why = inadmissible(table, controls)
     rests = (*table.about_prompts, *(control.training for control in table.controls))
     checked = () if controls is None else controls.checked

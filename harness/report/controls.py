@@ -359,5 +359,9 @@ def paper_worth(
     except HarnessError:
         return None
     smallest, largest = min(curve), max(curve)
-    beyond = None if times is not None else "above" if printed > curve[largest] else "below"
-    return HumanPrompts(times=times, smallest=smallest, largest=largest, beyond=beyond)
+    if times is not None:
+        return HumanPrompts(times=times, smallest=smallest, largest=largest)
+    above = printed > curve[largest]
+    return HumanPrompts(
+        times=None, smallest=smallest, largest=largest, beyond="above" if above else "below"
+    )

@@ -80,8 +80,8 @@ def test_the_page_of_what_is_published_needs_no_store(
     assert result.exit_code == 0, result.stderr
     page = file.read_text(encoding="utf-8")
     assert (
-        "Inadmissible, because no controls have run (harness run controls): “A_min weighting beats uniform weighting on Arena-Hard”"
-        in page
+        "Inadmissible, because no controls have run (harness run controls): “A_min weighting beats "
+        "uniform weighting on Arena-Hard”" in page
     )
     assert ">37.6 ±3.7</button>" in page
     assert re.findall(TABLE, page) == ["table4"]
