@@ -19,7 +19,7 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.project import PACKAGE
 
-VERSION = "micro-2"
+VERSION = "micro-3"
 """Version of the world; a change of any file or of the language is a new one (an added file is
 not: no stage that ran before can have read it)."""
 
@@ -36,6 +36,7 @@ ASSETS = {
     "rm_pairwise": "rm_pairwise",
     "rm_pairwise_large": "rm_pairwise_large",
     "prompts": "prompts.parquet",
+    "matched": "matched.parquet",
     "arena_hard": "arena_hard.parquet",
     "alpaca_eval": "alpaca_eval.parquet",
     "mt_bench": "mt_bench.parquet",

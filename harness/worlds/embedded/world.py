@@ -28,7 +28,7 @@ from harness.worlds.embedded.judge import (
     judge_downstream,
     quality,
 )
-from harness.worlds.embedded.language import BY_NAME, CATEGORIES, parse
+from harness.worlds.embedded.language import CATEGORIES, parse
 from harness.worlds.embedded.texts import read_items, read_prompts
 from harness.worlds.own_creator import OwnCreator, own_method, plugin_settings
 from harness.worlds.protocol import NO_TOPIC, Evolver, FileCheck, HumanPrompts, Item, Topics, World
@@ -115,7 +115,7 @@ class EmbeddedWorld(World):
 def category_of_first_operation(prompt: str) -> str:
     """Return the topic of one of the embedded world's prompts."""
     task = parse(prompt)
-    return NO_TOPIC if task is None else BY_NAME[task.operations[0]].category
+    return NO_TOPIC if task is None else task.operations[0].category
 
 
 def _read_topics(folder: Path) -> list[tuple[str, str]]:
