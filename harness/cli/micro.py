@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +15,6 @@ from harness.selection.names import LARGEST_SEED, publishing, workers_of
 
 if TYPE_CHECKING:
     from harness.runtime import Event, Store
-    from harness.trainer.acceptance import Point
     from harness.worlds.embedded.files import Card
 
 group = typer.Typer(
@@ -112,48 +110,23 @@ def gates(jobs: JobsOption = None, write: WriteOption = False) -> None:
         raise typer.Exit(1)
 
 
-@group.command("offline-gates", epilog="Example: harness micro offline-gates")
-def offline_gates(jobs: JobsOption = None, write: WriteOption = False) -> None:
-    """Measure what decides SPPO, SimPO and ORPO: first iterations over a grid, validation prompts.
+@group.command("over-optimise", epilog="Example: harness micro over-optimise")
+def over_optimise(jobs: JobsOption = None, allow_fewer: AllowFewerOption = None) -> None:
+    """Push one policy beyond what its reward model knows, and publish how it looks.
 
-    Takes some ten minutes; exit code 1 if the profile's settings do not follow.
-    """
-    from harness.trainer.acceptance import failures_offline, measure_offline
-
-    _decide("offline_gates", measure_offline(*_gate_work(jobs), _say), failures_offline, write)
-
-
-@group.command("online-gates", epilog="Example: harness micro online-gates")
-def online_gates(
-    jobs: JobsOption = None,
-    write: WriteOption = False,
-    pushed: Annotated[
-        bool,
-        typer.Option("--pushed", help="Also over-optimise one policy, and publish how it looks."),
-    ] = False,
-    allow_fewer: AllowFewerOption = None,
-) -> None:
-    """Measure what decides online training: RLOO 1x over a grid, on validation prompts.
-
-    Takes some ten minutes; exit code 1 if the profile's settings do not follow.
+    RLOO without a KL penalty at a large learning rate; takes a few minutes.
     """
     from harness.report.over_optimisation import FOLDER, Pushed, publish_pushed
-    from harness.trainer.acceptance import (
-        failures_online,
-        measure_online,
-        measure_pushed,
-    )
+    from harness.trainer.acceptance import measure_pushed
 
-    to = publishing(pushed, allow_fewer, [FOLDER], "micro")
-    found = measure_online(*_gate_work(jobs), _say)
-    if to is not None:
-        steps, setting = measure_pushed(*_gate_work(jobs), _say)
-        points = [step.as_json() for step in steps]
-        measured = Pushed.model_validate({"points": points, "setting": setting})
-        fewer = bool(to.fewer)
-        folder = publish_pushed(measured, to.results_dir, "micro", allow_fewer=fewer)
-        note(f"published in {folder}")
-    _decide("online_gates", found, failures_online, write)
+    to = publishing(True, allow_fewer, [FOLDER], "micro")
+    assert to is not None
+    steps, setting = measure_pushed(*_gate_work(jobs), _say)
+    measured = Pushed.model_validate(
+        {"points": [step.as_json() for step in steps], "setting": setting}
+    )
+    folder = publish_pushed(measured, to.results_dir, "micro", allow_fewer=bool(to.fewer))
+    note(f"published in {folder}")
 
 
 def _gate_work(jobs: int | None) -> tuple[Store, int]:
@@ -161,26 +134,6 @@ def _gate_work(jobs: int | None) -> tuple[Store, int]:
     from harness.runtime import Store
 
     return Store(work_dir() / "gates" / "store"), workers_of(jobs)
-
-
-def _decide(
-    name: str,
-    points: Sequence[Point],
-    failures: Callable[[Sequence[Point]], list[str]],
-    write: bool,
-) -> None:
-    """Print a grid's measurements, record them if asked, and fail where the profile differs."""
-    from harness.worlds.embedded.files import note_measured
-
-    for point in points:
-        console().print(str(point), soft_wrap=True)
-    if write:
-        note_measured(name, [point.as_json() for point in points])
-    reasons = failures(points)
-    for reason in reasons:
-        note(f"gate not passed: {reason}")
-    if reasons:
-        raise typer.Exit(1)
 
 
 def _say(event: Event) -> None:

@@ -152,12 +152,16 @@ class _Pruned(Exception):
 
 @dataclass
 class _Work:
-    """A trial that is worked on: its runs on the validation prompts, and what comes of it."""
+    """A trial that is worked on: its runs on the validation prompts, and what comes of it.
+
+    `early` has the runs that end earlier, by what they end after, for objectives that ask for it.
+    """
 
     trial: optuna.Trial
     state: TrialState = TrialState.RUNNING
     values: list[float] | None = None
     runs: list[Run] = field(default_factory=list)
+    early: dict[int, list[Run]] = field(default_factory=dict)
     profile: Profile | None = None
 
 
@@ -223,8 +227,12 @@ class Worker:
         trial, sweep = work.trial, self._order.sweep
         found = candidate(sweep, self._order.profile, point_of(trial))
         work.profile = on_validation(found.profile)
-        work.runs = validation_runs(sweep, found, self._order.run_id(trial.number))
-        plan = Plan(stage for run in work.runs for stage in run.targets)
+        run_id = self._order.run_id(trial.number)
+        work.runs = validation_runs(sweep, found, run_id)
+        for after in {o.after for o in sweep.objectives if o.after is not None}:
+            work.early[after] = validation_runs(sweep, found, run_id, after)
+        planned = [*work.runs, *(run for runs in work.early.values() for run in runs)]
+        plan = Plan(stage for run in planned for stage in run.targets)
         missing = len(plan.pending(self._engine.store))
         trial.set_user_attr(REUSED, len(plan) - missing)
         self._say(
@@ -243,14 +251,16 @@ class Worker:
         trial, objectives = work.trial, self._order.sweep.objectives
         sums, computed = [0.0] * len(objectives), 0
         for number, run in enumerate(work.runs, start=1):
-            outcome = self._engine.run(Plan(run.targets))
+            at: dict[int | None, Run] = {k: runs[number - 1] for k, runs in work.early.items()}
+            at[None] = run
+            outcome = self._engine.run(Plan(s for some in at.values() for s in some.targets))
             computed += len(outcome.finished)
             trial.set_user_attr(COMPUTED, computed)
             if not outcome.ok:
                 stage, reason = next(iter(outcome.failed.items()))
                 raise HarnessError(f"{stage.title}: {reason}")
             for i, objective in enumerate(objectives):
-                sums[i] += measured(objective.measure, run, self._engine.store)
+                sums[i] += measured(objective.measure, at[objective.after], self._engine.store)
             if len(objectives) == 1:
                 trial.report(sums[0] / number, step=number)
                 if number < len(work.runs) and trial.should_prune():

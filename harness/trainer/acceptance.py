@@ -11,30 +11,21 @@ hyperparameters can be chosen by how the paper's comparisons come out.
    both answering anew for each seed, so that the sampling noise of both is in the error;
 3. the share of training prompts whose six rewards are all equal lies between 10% and 60%.
 
-*Its trainers*, over small grids. Each setting of a trainer is run over seeds that no table uses,
-and its gain in mean oracle score over the base policy, answering with the same seeds, is measured.
-Of the settings that gain within one standard error of the best, the most careful one is taken.
-
-- SPPO, SimPO and ORPO (offline): the smallest learning rate, then the first constants, which are
-  the paper's. Those belong to completions of hundreds of tokens; those of the embedded world have
-  some eight. SPPO's targets are (P - 1/2) / beta nats, which only a long completion can move by,
-  and the grid therefore tries the paper's constants and milder ones.
-- RLOO (online): the largest KL coefficient, then the smallest learning rate, of RLOO on x human
-  prompts.
+*Its trainers* are tuned by the sweeps `tune-dpo` to `tune-oaif`, on human prompts.
 
 *Over-optimisation.* A learned reward can be pushed beyond what it knows. One run shows it on
 purpose: RLOO without a KL penalty at a large learning rate on all human prompts. At each x of
 prompts the policy answers the validation prompts six times, and both the reward model and the
 oracle score the answers: the first goes on rising where the second falls.
 
-Source: paper appendix A names neither number of RLOO's; Gao et al. 2023 on over-optimisation.
+Source: Gao et al. 2023 on over-optimisation.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -227,146 +218,7 @@ def _no_spread(store: Store, run: Run) -> float:
     return float(summary["ties"]) / float(summary["pairs"])
 
 
-GRID_SEEDS = (100, 101, 102)
-"""Seeds of the grids; no table's defaults are among them."""
-
-Changes = Mapping[str, float]
-"""Hyperparameters by name, as the profile has them under the algorithm."""
-
-LEARNING_RATES = (3e-5, 1e-4, 3e-4)
-
-CONSTANTS: Mapping[str, tuple[Changes, ...]] = {
-    "sppo": ({"beta": 0.001}, {"beta": 0.1}),
-    "simpo": ({"beta": 10.0, "gamma": 5.0}, {"beta": 2.0, "gamma": 1.0}),
-    "orpo": ({"odds_weight": 0.5}, {"odds_weight": 0.1}),
-}
-"""The paper's constants first."""
-
-GRIDS: Mapping[str, tuple[Changes, ...]] = {
-    algorithm: tuple({"learning_rate": lr, **more} for lr in LEARNING_RATES for more in constants)
-    for algorithm, constants in CONSTANTS.items()
-}
-
-RECIPES: Mapping[str, Recipe] = {
-    "sppo": Recipe(algorithm="sppo", chain=("human",), reward_model="pairwise"),
-    "simpo": Recipe(algorithm="simpo", chain=("human",)),
-    "orpo": Recipe(algorithm="orpo", chain=("human",)),
-}
-"""What is run over the grid: the first rows of table 2."""
-
-BETAS = (0.05, 0.2)
 PUSHED_LEARNING_RATE, PUSHED_SIZE, PUSHED_SEED = 3e-4, 6, 100
-
-
-@dataclass(frozen=True)
-class Point:
-    """One setting: what it changes, its mean gain in oracle score, and that in standard errors."""
-
-    algorithm: str
-    changes: Changes
-    gain: float
-    standard_errors: float
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the measurements, rounded for the card."""
-        found = {"gain": self.gain, "standard_errors": self.standard_errors}
-        rounded = {name: round(value, 6) for name, value in found.items()}
-        return {"algorithm": self.algorithm, **self.changes, **rounded}
-
-    def __str__(self) -> str:
-        return (
-            f"{named(self.algorithm, self.changes)}: gain {self.gain:+.4f} "
-            f"({self.standard_errors:.1f} standard errors)"
-        )
-
-
-def with_training(profile: Profile, algorithm: str, changes: Changes) -> Profile:
-    """Return a profile with some hyperparameters of an algorithm changed."""
-    hyper = profile.training.of(algorithm).model_copy(update=dict(changes))
-    training = profile.training.model_copy(update={algorithm: hyper})
-    return profile.model_copy(update={"training": training})
-
-
-def measure_grid(
-    recipes: Mapping[str, Recipe],
-    grids: Mapping[str, Sequence[Changes]],
-    store: Store,
-    jobs: int,
-    on_event: OnEvent,
-) -> list[Point]:
-    """Run every setting of every algorithm's grid and measure it.
-
-    Args:
-        recipes: what each algorithm is run on.
-        grids: the settings of each algorithm.
-        store: where the stages go.
-        jobs: worker processes.
-        on_event: told of every stage.
-
-    Raises:
-        HarnessError: a stage failed.
-    """
-    profile = validation_profile()
-    planner = Planner(world_of(profile))
-    bases = [planner.run("base", Recipe(), seed) for seed in GRID_SEEDS]
-    tried: list[tuple[str, Changes, list[Run]]] = []
-    for algorithm, grid in grids.items():
-        for changes in grid:
-            other = Planner(world_of(with_training(profile, algorithm, changes)))
-            name, recipe = named(algorithm, changes), recipes[algorithm]
-            tried.append((algorithm, changes, [other.run(name, recipe, s) for s in GRID_SEEDS]))
-    runs = [*bases, *(run for _, _, several in tried for run in several)]
-    compute([stage for run in runs for stage in run.targets], store, jobs, on_event)
-    before = [validation_score(store, base) for base in bases]
-    points = []
-    for algorithm, changes, several in tried:
-        points.append(Point(algorithm, changes, *gain_over(before, several, store)))
-    return points
-
-
-def unlike(algorithm: str, best: Point) -> list[str]:
-    """Return, as a sentence, where the profile trains otherwise than with a grid's best setting."""
-    hyper = validation_profile().training.of(algorithm)
-    used = {name: getattr(hyper, name) for name in best.changes}
-    if used == dict(best.changes):
-        return []
-    return [
-        f"`micro` trains with {named(algorithm, used)}, and the gate takes "
-        f"{named(best.algorithm, best.changes)}"
-    ]
-
-
-def named(algorithm: str, changes: Changes) -> str:
-    """Return an algorithm and what is changed of it in a line."""
-    return f"{algorithm} {' '.join(f'{name} {value:g}' for name, value in changes.items())}"
-
-
-def as_good_as_the_best(points: Sequence[Point]) -> list[Point]:
-    """Return the settings that gain within one standard error of the best one's gain."""
-    best = max(points, key=lambda point: point.gain)
-    least = best.gain - (best.gain / best.standard_errors if best.standard_errors else 0.0)
-    return [point for point in points if point.gain >= least]
-
-
-def measure_offline(store: Store, jobs: int, on_event: OnEvent) -> list[Point]:
-    """Run the first iteration of each algorithm over its grid and measure it.
-
-    Raises:
-        HarnessError: a stage failed.
-    """
-    return measure_grid(RECIPES, GRIDS, store, jobs, on_event)
-
-
-def chosen_offline(points: Sequence[Point], algorithm: str) -> Point:
-    """Return the most careful setting of an algorithm that gains as much as its best."""
-    near = as_good_as_the_best([point for point in points if point.algorithm == algorithm])
-    order = list(GRIDS[algorithm])
-    return min(near, key=lambda point: order.index(point.changes))
-
-
-def failures_offline(points: Sequence[Point]) -> list[str]:
-    """Return where the profile's settings do not follow from the gate, each as a sentence."""
-    return [line for name in GRIDS for line in unlike(name, chosen_offline(points, name))]
 
 
 @dataclass(frozen=True)
@@ -382,34 +234,6 @@ class Pushed:
         return {name: round(value, 6) for name, value in asdict(self).items()}
 
 
-def rloo(size: int) -> Recipe:
-    """Return RLOO on human prompts."""
-    return Recipe(algorithm="rloo", online=Online(prompts="human", size=size))
-
-
-def measure_online(store: Store, jobs: int, on_event: OnEvent) -> list[Point]:
-    """Run RLOO 1x over the grid and measure it; the best pair first.
-
-    Raises:
-        HarnessError: a stage failed.
-    """
-    grid = [{"learning_rate": lr, "beta": beta} for lr in LEARNING_RATES for beta in BETAS]
-    points = measure_grid({"rloo": rloo(1)}, {"rloo": grid}, store, jobs, on_event)
-    return sorted(points, key=lambda point: -point.gain)
-
-
-def chosen_online(points: Sequence[Point]) -> Point:
-    """Return the most careful pair that gains within one standard error of the best."""
-    near = as_good_as_the_best(points)
-    return min(near, key=lambda point: (-point.changes["beta"], point.changes["learning_rate"]))
-
-
-def failures_online(points: Sequence[Point]) -> list[str]:
-    """Return where the profile's settings do not follow from the gate, each as a sentence."""
-    best = chosen_online(points)
-    return [line for name in ("rloo", "oaif") for line in unlike(name, best)]
-
-
 def measure_pushed(
     store: Store, jobs: int, on_event: OnEvent
 ) -> tuple[list[Pushed], dict[str, Any]]:
@@ -422,9 +246,13 @@ def measure_pushed(
         HarnessError: a stage failed.
     """
     changes = {"learning_rate": PUSHED_LEARNING_RATE, "beta": 0.0}
-    profile = with_training(validation_profile(), "rloo", changes)
+    micro = validation_profile()
+    hyper = micro.training.rloo.model_copy(update=changes)
+    training = micro.training.model_copy(update={"rloo": hyper})
+    profile = micro.model_copy(update={"training": training})
     planner = Planner(world_of(profile))
-    run = planner.run("rloo pushed", rloo(PUSHED_SIZE), PUSHED_SEED)
+    recipe = Recipe(algorithm="rloo", online=Online(prompts="human", size=PUSHED_SIZE))
+    run = planner.run("rloo pushed", recipe, PUSHED_SEED)
     items: dict[str, Json] = {"benchmark": planner.world.benchmark("validation")}
     prompts = planner.stage("prompts", items, {}, "validation")
     policies: list[Stage | None] = [None, *run.training]

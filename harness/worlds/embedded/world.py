@@ -36,6 +36,10 @@ from harness.worlds.stage_io import Rows, read_rows, write_json, write_rows
 from harness.worlds.stage_io import read_prompts as prompts_of_stage
 
 
+VALIDATION = "validation"
+"""The benchmark that settings are chosen on; the oracle's own marks are told of it as well."""
+
+
 class EmbeddedWorld(World):
     """The embedded world's parts, each by version, name and digest."""
 
@@ -227,6 +231,16 @@ def _by_oracle(
         {"prompt_id": prompt_id, "column": columns[score], "value": float(value)}
         for prompt_id, score, value in result.rows()
     ]
+    if name == VALIDATION:
+        marks = {j["prompt_id"]: j["oracle"] for j in judgments}
+        for column, values in (
+            ("val_score", marks),
+            ("val_exact", {key: float(mark == 1.0) for key, mark in marks.items()}),
+        ):
+            scores += [
+                {"prompt_id": key, "column": column, "value": value}
+                for key, value in values.items()
+            ]
     summary = {
         "scores": {columns[score]: value for score, value in result.scores.items()},
         "n": result.n,
