@@ -247,7 +247,7 @@ def measure_pushed(
     """
     changes = {"learning_rate": PUSHED_LEARNING_RATE, "beta": 0.0}
     micro = validation_profile()
-    hyper = micro.training.rloo.model_copy(update=changes)
+    hyper = micro.training.of("rloo").model_copy(update=changes)
     training = micro.training.model_copy(update={"rloo": hyper})
     profile = micro.model_copy(update={"training": training})
     planner = Planner(world_of(profile))

@@ -35,7 +35,6 @@ from harness.worlds.protocol import NO_TOPIC, Evolver, FileCheck, HumanPrompts, 
 from harness.worlds.stage_io import Rows, read_rows, write_json, write_rows
 from harness.worlds.stage_io import read_prompts as prompts_of_stage
 
-
 VALIDATION = "validation"
 """The benchmark that settings are chosen on; the oracle's own marks are told of it as well."""
 
