@@ -24,6 +24,7 @@ from typing import Any
 
 from harness.errors import HarnessError, UserError
 from harness.foreign import ForeignTextError, read_json, read_plain
+from harness.runtime import files as whole_files
 
 Record = Mapping[str, Any]
 
@@ -119,17 +120,14 @@ def fetch(
     return found
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all.
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file whole or not at all; as `harness.runtime.files.write_whole`, with a sentence.
 
     Raises:
         HarnessError: It cannot be written.
     """
-    part = path.with_suffix(f"{path.suffix}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(content)
-        part.replace(path)
+        whole_files.write_whole(path, content)
     except OSError as error:
         raise HarnessError(
             f"Cannot write {path}: {error.strerror or error}; make room or set HARNESS_WORK"
