@@ -74,7 +74,7 @@ class Prompt:
     Attributes:
         prompt_id: unique name; a child's is `<id of the chain's first prompt>.<iteration>.<i>`.
         prompt: the text.
-        source: `human` or `evolved`.
+        source: `human`, `matched`, `evolved` or `benchmark`.
         parent_id: the prompt this one was rewritten from; None for human prompts.
         generation: number of rewrites since the human prompt (0 for the human prompt itself).
         method: rewriting method that made it; None for human prompts.

@@ -133,7 +133,24 @@ def _references(document: Document, table: Table) -> Iterator[Problem]:
             f"study.column: there is no column `{table.study.column}`"
             f"{nearest(table.study.column, columns)}",
         )
+    yield from _controls(document, table, list(rows), columns)
     yield from claim_problems(document, table.claims, list(rows), columns)
+
+
+def _controls(
+    document: Document, table: Table, rows: Sequence[str], columns: Sequence[str]
+) -> Iterator[Problem]:
+    yield from _repeated(document, "controls", [control.id for control in table.controls])
+    for i, control in enumerate(table.controls):
+        named = [("column", control.column, columns)]
+        named += [("rows", row, rows) for row in control.rows]
+        for key, name, known in named:
+            if name not in known:
+                yield document.problem(
+                    ("controls", i, key),
+                    f"controls[{i}].{key}: there is no {key.rstrip('s')} `{name}`"
+                    f"{nearest(name, known)}",
+                )
 
 
 def _repeated(document: Document, name: str, ids: Sequence[str]) -> Iterator[Problem]:

@@ -70,6 +70,10 @@ class Prompts(Strict):
     """Splits of a data set that are joined, in this order; none for a single file."""
     available: Count
     """Prompts there are, in multiples of x."""
+    matched: str | None = None
+    """Prompts that ask for what the hard benchmark asks, without being its own: a `.jsonl` or
+    `.parquet` file, or `world` for the embedded ones; null where there are none. They are the
+    oracle's choice, a control that no method could make."""
 
 
 class RewardTraining(Strict):
@@ -348,10 +352,12 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
         if added.options["asks"] and profile.creator.source == WORLD
     ]
     if not recipe.is_online:
-        need("iterations of the kind", recipe.chain, profile.arms)
+        need("iterations of the kind", (a for a in recipe.chain if a != "matched"), profile.arms)
         need("training mode", [recipe.train], profile.train_modes)
         if recipe.rewriter and not profile.rewriter:
             reasons.append(f"{name} has no rewriter")
+    if trains_on_matched(recipe) and profile.prompts.matched is None:
+        reasons.append(f"{name} has no prompts matched to the hard benchmark")
     human = _human_prompts(recipe)
     if human > profile.prompts.available:
         reasons.append(
@@ -363,7 +369,13 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
 def table_unsupported(
     table: Table, profile: Profile, rows: Sequence[Row] | None = None
 ) -> list[str]:
-    """Return why a profile cannot run a table, or some of its rows; empty if it can."""
+    """Return why a profile cannot run a table, or some of its rows; empty if it can.
+
+    Controls are run as far as a profile can: it cannot run them if it can run no row.
+    """
+    if rows is None and table.controls:
+        each = [table_unsupported(table, profile, [row]) for row in table.rows]
+        return [] if not all(each) else each[0]
     reasons = [
         reason
         for row in (table.rows if rows is None else rows)
@@ -410,10 +422,17 @@ def _methods(recipe: Recipe, profile: Profile) -> list[str]:
 
 def _human_prompts(recipe: Recipe) -> int:
     """Return the human prompts a recipe consumes, in multiples of x."""
-    if recipe.online is not None:
+    online = recipe.online
+    if online is not None:
         # An evolving run sees one multiple of x and grows the rest itself.
-        return recipe.online.size if recipe.online.prompts == "human" else 1
-    return recipe.size * recipe.chain.count("human")
+        return {"human": online.skip + online.size, "matched": 0}.get(online.prompts, 1)
+    return recipe.skip + (recipe.pool or recipe.size) * recipe.chain.count("human")
+
+
+def trains_on_matched(recipe: Recipe) -> bool:
+    """Return whether a recipe's prompts are the oracle's choice."""
+    online = recipe.online
+    return "matched" in recipe.chain or (online is not None and online.prompts == "matched")
 
 
 def load_profiles(place: Path | None = None) -> dict[str, Profile]:

@@ -3,7 +3,8 @@
 A recipe names an algorithm and where its prompts come from. Offline (DPO, SPPO, SimPO, ORPO) it
 is a *chain*, one entry for each iteration: `human` trains on new human prompts, `eva` on the
 prompts of the iteration before, an informative share of which was evolved, `select` on that
-informative share as it is, and `same` on all prompts of the iteration before once more. Online
+informative share as it is, and `same` on all prompts of the iteration before once more; `matched`
+trains on new prompts that ask for what the hard benchmark asks, which no method could know. Online
 (RLOO, OAIF) prompts are chosen for each mini-batch and the `online` block says how. No algorithm
 at all is the base model. Sizes are multiples of x, the prompts of one iteration, and models are
 roles: the profile gives both their meaning.
@@ -59,7 +60,9 @@ class OneOf:
 
 
 Algorithm = Annotated[str, OneOf(LOSSES, ONLINE_ALGORITHMS)]
-Arm = Literal["human", "eva", "select", "same"]
+Arm = Literal["human", "eva", "select", "same", "matched"]
+FIRST_ARMS: Final[tuple[Arm, ...]] = ("human", "matched")
+"""The arms whose prompts are new, with which a chain can start."""
 TrainMode = Literal["incremental", "scratch"]
 RewardRole = Literal[
     "pointwise", "pointwise_large", "pairwise", "pairwise_large",
@@ -109,8 +112,9 @@ class Creator(Strict):
 class Online(Strict):
     """How mini-batches are drawn and evolved in one continual online run (paper appendix A)."""
 
-    prompts: Literal["human", "eva"] = "eva"
-    """Human prompts only, or human prompts and a buffer of evolved ones."""
+    prompts: Literal["human", "eva", "matched"] = "eva"
+    """Human prompts only, human prompts and a buffer of evolved ones, or only prompts matched to
+    the hard benchmark (ours: a control, the oracle's choice)."""
     metric: Metric = "a_avg"
     """Informativeness of a prompt over its rewards. Paper section 3.2 (average-based online)."""
     n_new: int = Field(default=4, ge=1)
@@ -157,6 +161,24 @@ class Online(Strict):
     """What leaves a full buffer, after the prompts trained on. Paper appendix A (the oldest)."""
     size: int = Field(default=1, ge=1)
     """Prompts trained on so far, in multiples of x. Paper table 1 (1x, 2x, 3x, 6x)."""
+    passes: int = Field(default=1, ge=1)
+    """How often a run without evolving goes over its prompts, in a new order each time. Ours: a
+    control, as many steps on fewer prompts."""
+    skip: int = Field(default=0, ge=0)
+    """Human prompts passed over before the first, in multiples of x. Ours: a control, other prompts
+    of the same kind."""
+
+    @property
+    def length(self) -> int:
+        """Prompts trained on, repeated ones each time, in multiples of x."""
+        return self.size * self.passes
+
+    @model_validator(mode="after")
+    def _only_without_evolving(self) -> Online:
+        for name in ("passes", "skip"):
+            if self.prompts == "eva" and getattr(self, name) != Online.model_fields[name].default:
+                raise ValueError(f"`{name}` goes with `prompts: human` or `matched`, not `eva`")
+        return self
 
     @model_validator(mode="after")
     def _whole_prompts(self) -> Online:
@@ -171,9 +193,13 @@ class Online(Strict):
 
     def canonical(self) -> dict[str, Any]:
         """Return the settings that matter, without those of a buffer that is never filled."""
-        if self.prompts == "human":
-            return self.model_dump(include={"prompts", "minibatch", "size"})
-        return self.model_dump()
+        data = self.model_dump(exclude={"passes", "skip"})
+        if self.prompts != "eva":
+            data = {name: data[name] for name in ("prompts", "minibatch", "size")}
+        # Named where they say something, so that no other recipe changes by their being there.
+        if self.passes > 1:
+            data["passes"] = self.passes
+        return data | ({"skip": self.skip} if self.skip else {})
 
 
 class Recipe(Strict):
@@ -203,8 +229,19 @@ class Recipe(Strict):
     """Go over the pairs of `select` iterations until they are as many as an `eva` iteration trains
     on, so that both take the same number of gradient steps. Ours: a control for paper table 5,
     whose rows without evolving train on a quarter of eva's pairs."""
+    passes: int = Field(default=1, ge=1)
+    """Offline: how often each training goes over its pairs, in multiples of the profile's epochs.
+    Ours: a control, as many gradient steps on fewer prompts."""
+    pool: int | None = Field(default=None, ge=2)
+    """Offline: human prompts, in multiples of x, of which the first iteration's are selected by the
+    creator's metric and sampling, on the base model's rewards; null takes them as they come. Ours:
+    a control, prompts chosen to teach nothing."""
+    skip: int = Field(default=0, ge=0)
+    """Offline: human prompts passed over before the first iteration, in multiples of x. Ours: a
+    control, other prompts of the same kind."""
     creator: Creator = Creator()
-    """Offline: how `eva` and `select` iterations make their prompts."""
+    """Offline: how `eva` and `select` iterations make their prompts, and how a `pool` is drawn
+    from."""
     online: Online | None = None
     """Online: how mini-batches are drawn and evolved."""
 
@@ -237,11 +274,17 @@ class Recipe(Strict):
             raise ValueError(f"`{self.algorithm}` trains offline and takes no `online` block")
         if not self.chain:
             raise ValueError(f"`{self.algorithm}` needs a `chain` of at least one iteration")
-        if self.chain[0] != "human":
+        if self.chain[0] not in FIRST_ARMS:
             raise ValueError(
                 f"the `chain` starts with `{self.chain[0]}`, which needs the prompts of an "
                 "iteration before it; start with `human`"
             )
+        if self.pool is not None and self.chain != ("human",):
+            raise ValueError("`pool` needs a `chain` of one iteration, `human`")
+        if self.pool is not None and self.pool <= self.size:
+            raise ValueError(f"a `pool` of {self.pool} leaves no choice of `size` {self.size}")
+        if self.skip and self.chain[0] != "human":
+            raise ValueError("`skip` needs a `chain` that starts with `human`")
         if "eva" in self.chain and self.creator.method is None:
             raise ValueError("an `eva` iteration needs a `creator.method`")
         if self.train == "scratch" and self.chain[-1] != "eva":
@@ -342,9 +385,18 @@ class Recipe(Strict):
             data["creator"] = self.creator.canonical(evolves=True)
         elif "select" in self.chain:
             data["creator"] = self.creator.canonical(evolves=False)
+        elif self.pool is not None:
+            data["pool"] = self.pool
+            data["creator"] = self.creator.canonical(evolves=False)
+            del data["creator"]["fraction"]  # the pool says it
         if self.step_matched:
             data["step_matched"] = True
+        if self.passes > 1:
+            data["passes"] = self.passes
+        if self.skip:
+            data["skip"] = self.skip
         scored = [i for i, arm in enumerate(self.chain, start=1) if arm in ("eva", "select")]
+        scored += [1] if self.pool is not None else []
         if scored and self.creator.metric != "uniform":
             data["informativeness_reward_model"] = [
                 self.informativeness_reward_model_at(i) for i in scored

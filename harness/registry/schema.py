@@ -162,6 +162,37 @@ class Study(Strict):
     """The column whose gains are ranked."""
 
 
+class Control(Strict):
+    """What must come out if experiments about prompts can find anything at a profile."""
+
+    id: Id
+    """Name of the control."""
+    statement: str
+    """What must be so, in a sentence."""
+    training: Literal["offline", "online"]
+    """Kind of training whose tables rest on it."""
+    kind: Literal["rising", "alike"]
+    """The scores rise from each row to the next, or do not differ."""
+    column: Id
+    """The column whose scores decide."""
+    rows: Annotated[tuple[Id, ...], Field(min_length=2)]
+    """The rows, from the lowest to the highest."""
+    doses: tuple[int, ...] = ()
+    """Of a dose-response: the human prompts of each row, in multiples of x."""
+    standard_errors: float = Field(gt=0)
+    """Least distance of the last row from the first; of rows that are alike, the largest."""
+
+    @model_validator(mode="after")
+    def _doses_of_rows(self) -> Control:
+        if self.doses and (self.kind != "rising" or len(self.doses) != len(self.rows)):
+            raise ValueError("`doses` are those of `rows`, one each, which are `rising`")
+        if sorted(set(self.doses)) != list(self.doses):
+            raise ValueError("`doses` must rise")
+        if self.kind == "alike" and len(self.rows) != 2:
+            raise ValueError("two `rows` are `alike`, no more")
+        return self
+
+
 class Table(Strict):
     """One table: its question, columns, rows, known problems, and what the paper says of it."""
 
@@ -183,6 +214,8 @@ class Table(Strict):
     """The lines, in printed order."""
     study: Study | None = None
     """What is measured beside the columns, if anything is."""
+    controls: tuple[Control, ...] = ()
+    """What must come out for verdicts about prompts to be admissible; only the controls have it."""
     notes: tuple[str, ...] = ()
     """Known problems of the printed numbers, and readings chosen where the paper is open."""
     claims: tuple[Claim, ...] = ()

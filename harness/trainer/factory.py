@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Final
 
+from harness.errors import UserError
 from harness.registry.profile import RewardTraining
 from harness.registry.recipe import RewardRole
 from harness.runtime.stage import Json, Stage
@@ -80,6 +81,28 @@ class StageFactory:
     def human_prompts(self) -> dict[str, Json]:
         """The settings that identify the profile's human prompts; a file is read once."""
         return self.world.prompts()
+
+    @cached_property
+    def matched_prompts(self) -> dict[str, Json]:
+        """The settings that identify the prompts matched to the hard benchmark; looked up once."""
+        found = self.world.matched_prompts()
+        if found is None:
+            name = self.profile.name
+            raise UserError(
+                f"the profile `{name}` has no prompts matched to the hard benchmark; name some in "
+                "`prompts.matched`"
+            )
+        return found
+
+    def new_prompts(self, arm: str, seed: int, first: int, size: int) -> dict[str, Json]:
+        """Return the settings of a stage with new prompts; `first` and `size` in multiples of x.
+
+        Raises:
+            UserError: the profile has no such prompts.
+        """
+        source = self.matched_prompts if arm == "matched" else self.human_prompts
+        x = self.profile.x
+        return {**source, "seed": seed, "first": first * x, "count": size * x}
 
     @cached_property
     def engine(self) -> dict[str, Json]:

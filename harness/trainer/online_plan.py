@@ -1,8 +1,9 @@
 """Online eva as stages: one continual run, cut into segments.
 
-A run on human prompts sees the next x of them in each x; a run of eva sees one x and grows the
-rest in its buffer. Each segment is a stage that goes on where the one before ended, so the runs
-that are checkpoints of one continual run (1x, 2x, 3x) share their first segments:
+A run on human prompts sees the next x of them in each x, and after the last of them begins again
+if it has several passes; a run of eva sees one x and grows the rest in its buffer. Each segment is
+a stage that goes on where the one before ended, so the runs that are checkpoints of one continual
+run (1x, 2x, 3x) share their first segments:
 
     prompts -> online (segment 1) -> online (segment 2) -> ...
 
@@ -38,22 +39,22 @@ def segments(
     stream_settings(online, profile.x, profile.creator.retries)
     settings = _settings(planner, recipe, seed, hyper)
     made: list[tuple[Stage, Stage]] = []
-    for number in range(online.size * hyper.segments):
+    for number in range(online.length * hyper.segments):
         which, part = divmod(number, hyper.segments)
-        human = online.prompts == "human"
-        first = which * profile.x if human else 0
+        new = online.prompts != "eva"
+        again, first = divmod(which, online.size) if new else (0, 0)
         label = f"seed {seed} · {run_id} · {which + 1}x"
         label += f" ({part + 1}/{hyper.segments})" if hyper.segments > 1 else ""
-        cut: dict[str, Json] = {
-            **planner.human_prompts, "seed": seed, "first": first, "count": profile.x
-        }  # fmt: skip
+        cut = planner.new_prompts(online.prompts, seed, online.skip + first, 1)
         prompts = planner.stage("prompts", cut, {}, label)
         inputs = {"prompts": prompts} | ({"before": made[-1][1]} if made else {})
         stretch: dict[str, Json] = {
             "first_step": number * steps + 1,
             "last_step": (number + 1) * steps,
-            "new_prompts": human and part == 0 and which > 0,
+            "new_prompts": new and part == 0 and which > 0,
         }
+        if again:
+            stretch["pass"] = again
         made.append((prompts, planner.stage("online", settings | stretch, inputs, label)))
     return made
 
@@ -113,8 +114,8 @@ def _settings(
     ranked_by = recipe.informativeness_reward_model_at(1)
     evolves = online.prompts == "eva"
     other = evolves and online.metric != "uniform" and ranked_by != role
-    kept = online.canonical()
-    del kept["size"]
+    # What is seen when is said by each segment, so that longer runs begin with shorter ones.
+    kept = {k: v for k, v in online.canonical().items() if k not in ("size", "passes", "skip")}
     scheme = planner.profile.creator.online_method
     creator = planner.creator(scheme) if evolves else {"creator": None}
     return {
@@ -152,7 +153,7 @@ def training_settings(hyper: OnlineTraining, online: Online, x: int) -> dict[str
     is the same for every length, so that a longer run begins with the shorter one's steps.
     """
     falls = hyper.lr_scheduler != "constant_with_warmup"
-    size = max(hyper.schedule_size, online.size) if falls else hyper.schedule_size
+    size = max(hyper.schedule_size, online.length) if falls else hyper.schedule_size
     whole = size * x // online.minibatch
     return {
         "learning_rate": hyper.learning_rate,

@@ -288,6 +288,10 @@ class Source:
             Prompt(**{name: row[name] for name in PROMPT_SCHEMA.names})
             for row in read_prompts(ctx.inputs["prompts"])
         ]
+        if "pass" in s:
+            # Else a later pass would see the mini-batches of the first.
+            rng = np.random.default_rng([self.seed, cast(int, s["pass"])])
+            human = [human[i] for i in rng.permutation(len(human))]
         creating = runtime_of(str(s["creator"])) if s["creator"] else None
         evolver = creating.evolver(s) if creating else None
         self.stream = PromptStream(

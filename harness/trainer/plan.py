@@ -19,9 +19,10 @@ Trained from scratch, its last lines read
 and with a rewriter a step `rewrite` before the training lets the policy revise the chosen answers.
 A `select` iteration trains on the selected prompts as they are; if it is to take as many steps as
 an `eva` one, a step `repeat` goes over their pairs again until they are as many. A `same`
-iteration trains on the prompts before it once more, answered anew by the current policy. Online
-runs are planned in `harness.trainer.online_plan`. In the end the policy is judged, or the prompts
-are:
+iteration trains on the prompts before it once more, answered anew by the current policy, and a
+`matched` one on new prompts that the world matches to the hard benchmark. The prompts of a single
+`human` iteration can be selected out of a larger pool, on the base policy. Online runs are planned
+in `harness.trainer.online_plan`. In the end the policy is judged, or the prompts are:
 
     policy -> answer -> judge       for each benchmark of answers
     prompts -> rate                 for each judge of prompts, where prompts are what is scored
@@ -40,7 +41,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from harness.extensions import CREATORS, LOSSES, METRICS
-from harness.registry.recipe import Recipe, RewardRole
+from harness.registry.recipe import FIRST_ARMS, Arm, Recipe, RewardRole
 from harness.registry.schema import RowKind
 from harness.runtime.stage import Json, Stage
 from harness.trainer.factory import StageFactory
@@ -175,8 +176,8 @@ class Planner(StageFactory):
         for number, arm in enumerate(recipe.chain, start=1):
             step = _Step(self, recipe, number, seed, f"seed {seed} · {run_id} · {number}")
             policy = done[-1].policy if done else None
-            if arm == "human":
-                iteration = step.human(policy, first=humans * recipe.size)
+            if arm in FIRST_ARMS:
+                iteration = step.new(policy, arm, first=recipe.skip + humans * recipe.size)
                 humans += 1
             elif arm == "eva":
                 iteration = step.eva(done)
@@ -198,18 +199,16 @@ class _Step:
     seed: int
     label: str
 
-    def human(self, policy: Stage | None, first: int) -> Iteration:
-        """New human prompts, all of them trained on."""
-        profile = self.planner.profile
-        settings: dict[str, Json] = {
-            **self.planner.human_prompts,
-            "seed": self.seed,
-            "first": first * profile.x,
-            "count": self.recipe.size * profile.x,
-        }
+    def new(self, policy: Stage | None, arm: Arm, first: int) -> Iteration:
+        """New prompts, all of them trained on, or a selection of them on the base policy."""
+        size = self.recipe.pool or self.recipe.size
+        settings = self.planner.new_prompts(arm, self.seed, first, size)
         prompts = self._stage("prompts", settings, {})
-        pairs = self._pairs(*self._rollouts(policy, prompts))
-        return Iteration(prompts, pairs, self._train(policy, pairs))
+        only = None
+        if self.recipe.pool is not None:
+            only = self._selected(policy, prompts, self.recipe.size / self.recipe.pool)
+        pairs = self._pairs(*self._rollouts(policy, prompts), only=only)
+        return Iteration(only or prompts, pairs, self._train(policy, pairs))
 
     def eva(self, done: list[Iteration]) -> Iteration:
         """Evolve an informative share of the prompts before, and mix in some of them unevolved."""
@@ -226,7 +225,7 @@ class _Step:
                 "iteration": self.number,
                 "seed": self.seed,
             },
-            {"selected": self._selected(before)},
+            {"selected": self._selected(before.policy, before.prompts, creator.fraction)},
         )
         evolved_pairs = self._pairs(*self._rollouts(before.policy, evolved))
         if self._from_scratch():
@@ -269,7 +268,8 @@ class _Step:
         """Train on the informative share of the prompts before, as they are."""
         before = done[-1]
         completions, rewards = self._rollouts(before.policy, before.prompts)
-        selected = self._selected(before)
+        share = self.recipe.creator.fraction
+        selected = self._selected(before.policy, before.prompts, share)
         pairs = self._pairs(completions, rewards, only=selected)
         if self.recipe.step_matched:
             size = self.recipe.size * self.planner.profile.x
@@ -283,20 +283,20 @@ class _Step:
         pairs = self._pairs(*self._rollouts(before.policy, before.prompts))
         return Iteration(before.prompts, pairs, self._train(before.policy, pairs))
 
-    def _selected(self, before: Iteration) -> Stage:
+    def _selected(self, policy: Stage | None, prompts: Stage, fraction: float) -> Stage:
         creator = self.recipe.creator
         settings: dict[str, Json] = {
             "metric": creator.metric,
             "sampling": creator.sampling,
-            "fraction": creator.fraction,
+            "fraction": fraction,
             "too_few": self.planner.profile.selection.too_few,
             "seed": self.seed,
             **({"shuffled": True} if creator.shuffled else {}),
             **METRICS.identity(creator.metric),
         }
         role = self.recipe.informativeness_reward_model_at(self.number)
-        _, rewards = self._rollouts(before.policy, before.prompts, role)
-        inputs = {"prompts": before.prompts, "rewards": rewards}
+        _, rewards = self._rollouts(policy, prompts, role)
+        inputs = {"prompts": prompts, "rewards": rewards}
         return self._stage("select", settings, inputs)
 
     def _rollouts(
@@ -316,6 +316,7 @@ class _Step:
         algorithm = self.recipe.algorithm
         assert algorithm is not None
         hyper = self.planner.profile.training.of(algorithm).model_dump()
+        hyper["epochs"] *= self.recipe.passes
         settings: dict[str, Json] = {
             "algorithm": algorithm,
             "seed": self.seed,

@@ -19,7 +19,7 @@ from harness.registry.figures import (
     figure_unsupported,
     find_row,
 )
-from harness.registry.profile import Profile, benchmark_of, table_unsupported
+from harness.registry.profile import Profile, benchmark_of, supported_rows, table_unsupported
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Column, Row, RowKind, Table
 from harness.runtime.stage import Stage
@@ -92,6 +92,9 @@ def plan_table(
     """
     if not seeds:
         raise UserError("no seed is given; ask for at least one, for example `--seeds 0-2`")
+    if rows is None and table.controls:
+        # They are what can be run of them; a report says what cannot.
+        rows = supported_rows(table, profile) or None
     wanted = _with_baselines(table, rows)
     reasons = table_unsupported(table, profile, wanted)
     if reasons:

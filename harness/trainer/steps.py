@@ -47,11 +47,11 @@ FUNCTIONS: Mapping[str, str] = {
 
 
 def prompts_stage(ctx: StageContext) -> None:
-    """Cut pieces out of the shuffled pool of human prompts; writes `prompts.parquet`.
+    """Cut pieces out of the shuffled pool of new prompts; writes `prompts.parquet`.
 
-    Of a pool from outside the embedded world it also writes `summary.json`. A stage that names a
-    benchmark takes that benchmark's first turns instead; a seed beside it only tells apart what is
-    sampled from them.
+    They are human, or matched to the hard benchmark. Of a pool from outside the embedded world it
+    also writes `summary.json`. A stage that names a benchmark takes that benchmark's first turns
+    instead; a seed beside it only tells apart what is sampled from them.
     """
     if "benchmark" in ctx.settings:
         identity = str(ctx.settings["benchmark"])
@@ -61,8 +61,14 @@ def prompts_stage(ctx: StageContext) -> None:
         ]
         write_rows(ctx.output / "prompts.parquet", [vars(p) for p in prompts], PROMPT_SCHEMA)
         return
-    human = runtime_of(str(ctx.settings["source"])).human_prompts(ctx.settings)
-    prompts = [Prompt(prompt_id=f"h{i:05d}", prompt=human.pool[i]) for i in human.positions]
+    runtime = runtime_of(str(ctx.settings["source"]))
+    matched = "matched" in ctx.settings
+    human = (runtime.matched_prompts if matched else runtime.human_prompts)(ctx.settings)
+    kind, source = ("m", "matched") if matched else ("h", "human")
+    prompts = [
+        Prompt(prompt_id=f"{kind}{i:05d}", prompt=human.pool[i], source=source)
+        for i in human.positions
+    ]
     write_rows(ctx.output / "prompts.parquet", [vars(p) for p in prompts], PROMPT_SCHEMA)
     if human.summary is not None:
         write_json(ctx.output / "summary.json", human.summary)

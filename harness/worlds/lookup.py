@@ -67,6 +67,10 @@ class EmbeddedPolicyWorld(EmbeddedWorld):
         """Return the settings that identify the human prompts."""
         return self._prompts.prompts()
 
+    def matched_prompts(self) -> dict[str, Json] | None:
+        """Return the settings that identify prompts matched to the hard benchmark."""
+        return self._prompts.matched_prompts()
+
     def topics(self) -> Topics | None:
         """Return what sorts prompts by topic, None where nothing does."""
         return self._prompts.topics()

@@ -159,6 +159,14 @@ class World(ABC):
     def prompts(self) -> dict[str, Json]:
         """Return the settings that identify the human prompts."""
 
+    def matched_prompts(self) -> dict[str, Json] | None:
+        """Return the settings that identify prompts matched to the hard benchmark's skills.
+
+        They are the oracle's choice: a control that shows whether prompts matter here, and no
+        method. `matched` is among the settings; None where there are no such prompts.
+        """
+        return None
+
     @abstractmethod
     def creator(self, scheme: str) -> dict[str, Json]:
         """Return the settings that identify the creator with an evolving scheme."""
@@ -275,6 +283,17 @@ class Runtime(Protocol):
 
         Raises:
             UserError: They are not on this machine and cannot be fetched.
+            HarnessError: They are not those that the settings mean.
+        """
+        ...
+
+    def matched_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
+        """Return the prompts matched to the hard benchmark that a stage's settings ask for.
+
+        As for human prompts, pieces of one seed never overlap.
+
+        Raises:
+            UserError: They are not on this machine, or too few.
             HarnessError: They are not those that the settings mean.
         """
         ...

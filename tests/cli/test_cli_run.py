@@ -185,7 +185,7 @@ def test_a_failed_stage_costs_its_row_and_not_the_report(
 def test_a_table_of_ours_runs_and_is_reported_like_the_papers(
     says: Callable[..., Any], call: Callable[..., Any], tracker: Any
 ) -> None:
-    asked = ("run", "controls", "--seeds", "0,1", "--jobs", "1")
+    asked = ("run", "components", "--seeds", "0,1", "--jobs", "1")
     cells = says("report", *asked)
     assert {cell["state"] for cell in cells} == {"ok"}
     assert len(cells) == 12 * 5

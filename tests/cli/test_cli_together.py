@@ -15,7 +15,7 @@ from harness.registry import declared
 from harness.registry.declared import all_profiles, all_tables, members, trains_online
 from harness.runtime import Plan
 
-FEW = ("table4", "table5", "controls")
+FEW = ("table4", "table5", "components")
 """Tables that need no online training, for a group that is quick to run."""
 
 
@@ -36,7 +36,7 @@ def test_the_offline_tables_are_those_without_online_training() -> None:
     offline = [table.id for table in members("all-offline", tables)]
     assert set(tables) - set(offline) == {"table1", "table8"}
     assert [table.id for table in members("all", tables)] == list(tables)
-    assert "controls" in offline
+    assert "components" in offline
     assert trains_online(tables["table1"])
     with pytest.raises(KeyError):
         members("all-online", tables)
@@ -59,7 +59,7 @@ def test_each_distinct_stage_is_planned_once(says: Callable[..., Any], folders: 
 def test_a_policy_is_trained_once_however_many_tables_show_it(says: Callable[..., Any]) -> None:
     """Of 9 + 5 + 12 = 26 policies of the tables, 9 + 3 + 8 = 20 are distinct.
 
-    Table 5 shares dpo-1 and eva with table 4; the controls share dpo-1, eva, uniform eva and
+    Table 5 shares dpo-1 and eva with table 4; the components share dpo-1, eva, uniform eva and
     select-sample with the two, and their own are the shuffled eva, the same prompts twice, new
     prompts, the random quarter, the matched steps, and uniform eva twice more.
     """
@@ -86,7 +86,7 @@ def test_a_run_computes_everything_once_and_closes_with_a_line_for_each_table(
     assert tracker.calls.count("finished train") == 20 * 2
     assert (tracker.calls[0], tracker.calls[-1]) == ("start", "finish")
     closing = result.stdout.rsplit("title", 1)[1]
-    for name, cells in (("table4", 45), ("table5", 30), ("controls", 60)):
+    for name, cells in (("table4", 45), ("table5", 30), ("components", 60)):
         line = next(line for line in closing.splitlines() if line.startswith(name))
         assert f"{cells} of {cells}" in line
         assert "done" in line
@@ -151,7 +151,7 @@ def test_a_failure_costs_the_rows_it_stops_and_makes_the_exit_code_1(
     assert result.exit_code == 1
     assert "1 stage failed" in result.stderr
     lines = result.stdout.rsplit("title", 1)[1].splitlines()
-    found = next(line for line in lines if line.startswith("controls"))
+    found = next(line for line in lines if line.startswith("components"))
     assert "55 of 60" in found
     assert "5 failed" in found
     assert any(line.startswith("table4") and "45 of 45" in line for line in lines)
@@ -217,4 +217,4 @@ def test_claims_of_a_group_are_those_of_its_tables(says: Callable[..., Any]) -> 
 
 
 def test_a_table_of_ours_has_no_claims_of_the_papers(call: Callable[..., Any]) -> None:
-    assert call("claims", "controls").stdout == "The paper claims nothing there.\n"
+    assert call("claims", "components").stdout == "The paper claims nothing there.\n"

@@ -25,7 +25,7 @@ from harness.registry.schema import Table
 TABLE_FILES = table_files()
 PROFILE_FILES = yaml_files(profiles_dir())
 PAPER_TABLES = {f"table{n}" for n in (1, 2, *range(4, 17))}
-OUR_TABLES = {"controls", "reward-models"}
+OUR_TABLES = {"components", "controls", "reward-models"}
 
 
 @pytest.fixture(scope="module")
@@ -112,11 +112,12 @@ def test_tables_are_the_papers_or_ours(tables: dict[str, Table]) -> None:
 def test_a_table_of_ours_has_no_printed_values(
     tables: dict[str, Table], change: dict[str, Any], complaint: str
 ) -> None:
-    declared = tables["controls"].model_dump(mode="json")
+    declared = tables["components"].model_dump(mode="json")
     declared["rows"][0] |= change
     with pytest.raises(ValidationError, match=complaint):
         Table.model_validate(declared)
-    declared = tables["controls"].model_dump() | {"claims": tables["table4"].model_dump()["claims"]}
+    claims = tables["table4"].model_dump()["claims"]
+    declared = tables["components"].model_dump() | {"claims": claims}
     with pytest.raises(ValidationError, match="claims nothing of a table of ours"):
         Table.model_validate(declared)
 

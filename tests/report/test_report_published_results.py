@@ -26,7 +26,7 @@ FOLDERS = list(published_folders(results_dir()))
 
 def test_the_published_tables_are_those_expected() -> None:
     assert [f"{folder.parent.name}/{folder.name}" for folder in FOLDERS] == [
-        "micro/controls",
+        "micro/components",
         "micro/reward-models",
         "micro/table1",
         "micro/table10",

@@ -1,26 +1,26 @@
-"""Laws of the controls: what they share with eva, what alone they change, and real small runs."""
+"""Laws of the controls: what each changes, and nothing else; and real small runs of all of them."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from harness.eva.evolving import Prompt
-from harness.eva.informativeness import informativeness, weights
+from harness.errors import UserError
+from harness.eva.informativeness import informativeness
 from harness.registry.load import find_table, load_tables
-from harness.registry.profile import Profile, find_profile, load_profiles
-from harness.runtime import Json, LocalEngine, Plan, Stage, StageContext, Store
+from harness.registry.profile import Profile, find_profile, load_profiles, table_unsupported
+from harness.registry.schema import Table
+from harness.runtime import LocalEngine, Plan, Stage, Store
 from harness.trainer.plan import Run
 from harness.trainer.runs import TableRuns, plan_table
-from harness.trainer.steps import FUNCTIONS, select_stage
-from harness.worlds.stage_io import PROMPT_SCHEMA, Rows, read_rewards, read_rows, write_rows
+from harness.trainer.steps import FUNCTIONS
+from harness.worlds.lookup import runtime_of, world_of
+from harness.worlds.stage_io import Rows, read_prompts, read_rewards, read_rows
 
-X = 16
+X = 32
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,22 +37,20 @@ def micro() -> Profile:
 
 
 @pytest.fixture(scope="module")
-def whole(micro: Profile) -> TableRuns:
-    """The whole ablation with one seed, as it is declared."""
-    return plan_table(find_table(load_tables(), "controls"), micro, (0,))
+def table() -> Table:
+    return find_table(load_tables(), "controls")
 
 
 @pytest.fixture(scope="module")
-def small(micro: Profile) -> TableRuns:
-    """The same with 16 prompts an iteration and two answers each, but for further evolving.
+def whole(micro: Profile, table: Table) -> TableRuns:
+    return plan_table(table, micro, (0,))
 
-    Rewrites of four deep prompts can be too few for four fifths of 16.
-    """
+
+@pytest.fixture(scope="module")
+def small(micro: Profile, table: Table) -> TableRuns:
+    """All rows with 32 prompts an iteration and two answers each."""
     generation = micro.generation.model_copy(update={"n": 2})
-    profile = micro.model_copy(update={"x": X, "generation": generation})
-    table = find_table(load_tables(), "controls")
-    rows = [row.id for row in table.rows if row.id not in ("eva-uniform-2", "eva-uniform-3")]
-    return plan_table(table, profile, (0,), rows)
+    return plan_table(table, micro.model_copy(update={"x": X, "generation": generation}), (0,))
 
 
 @pytest.fixture(scope="module")
@@ -71,161 +69,182 @@ def of(runs: TableRuns, row: str) -> Run:
     return runs.runs[table.row(row).run_id(table.columns[0]), 0]
 
 
-def select_of(run: Run) -> Stage:
-    [select] = [stage for stage in Plan(run.training) if stage.kind == "select"]
-    return select
+def prompts_of(run: Run, part: int = 0) -> Stage:
+    """The stage that draws the prompts of a run, or of a segment of one that is online."""
+    (found,) = [s for s in Plan([run.iterations[part].prompts]) if s.kind == "prompts"]
+    return found
 
 
-def pairs(store: Store, stage: Stage) -> Rows:
-    return read_rows(store.open(stage.fingerprint) / "pairs.parquet")
+def texts(store: Store, stage: Stage) -> list[str]:
+    return [row["prompt"] for row in read_prompts(store.open(stage.fingerprint))]
 
 
-def test_the_ablation_takes_137_stages_a_seed_and_shares_what_it_can(whole: TableRuns) -> None:
-    """Counted by hand.
+def trained(store: Store, run: Run) -> Rows:
+    folders = (store.open(stage.fingerprint) for stage in run.training)
+    return [row for folder in folders for row in read_rows(folder / "trained.parquet")]
 
-    Prompts: X_1 and X_2. Answers, and as many rewards: θ_0's and θ_1's to X_1, θ_1's to X_2 and to
-    three sets of evolved prompts. Pairs: θ_0's and θ_1's to X_1 (the latter in each mix and for
-    `same`), X_2's, three evolved sets, the informative quarter (of two rows), the random quarter.
-    Selections: by A_min (of three rows), shuffled, uniform (of two).
 
-    `same` goes on with new answers to X_1, their rewards and pairs. Uniform eva goes on twice, each
-    time with answers to the mix before and to evolved prompts, their rewards and pairs, a
-    selection, an evolution and a mix. Each of the twelve policies is trained once and answers
-    three benchmarks.
-    """
-    kinds = Counter(stage.kind for stage in Plan(whole.targets))
-    by_hand = {
-        "prompts": 2,
-        "generate": 6 + 1 + 2 * 2,
-        "annotate": 6 + 1 + 2 * 2,
-        "pair": 8 + 1 + 2 * 2,
-        "select": 3 + 2,
-        "evolve": 3 + 2,
-        "mix": 3 + 2,
-        "repeat": 1,
-        "train": 12,
-        "answer": 36,
-        "judge": 36,
-    }
-    assert sum(by_hand.values()) == 137
-    assert kinds == by_hand
+def test_no_row_is_eva_and_every_row_stands_in_a_control(table: Table) -> None:
+    recipes = [recipe for row in table.rows for recipe in table.recipes(row).values()]
+    assert not any("eva" in recipe.chain for recipe in recipes)
+    assert all(recipe.online is None or recipe.online.prompts != "eva" for recipe in recipes)
+    assert {row for control in table.controls for row in control.rows} == {r.id for r in table.rows}
 
 
 def test_rows_of_the_papers_tables_are_the_papers_runs(whole: TableRuns, micro: Profile) -> None:
-    table4 = plan_table(find_table(load_tables(), "table4"), micro, (0,))
-    for row in ("dpo-1", "eva-a_min", "eva-uniform"):
-        assert of(whole, row).targets == of(table4, row).targets
+    tables = load_tables()
+    for name, theirs, ours in (
+        ("table13", "dpo-1", "dpo-1x"),
+        ("table15", "dpo-1", "dpo-6x"),
+        ("table1", "rloo-6x", "rloo-6x"),
+    ):
+        other = plan_table(find_table(tables, name), micro, (0,), [theirs])
+        assert of(whole, ours).training == of(other, theirs).training
 
 
-def test_shuffling_changes_one_setting_of_the_selection(whole: TableRuns) -> None:
-    plain, shuffled = (select_of(of(whole, row)) for row in ("eva-a_min", "eva-shuffled"))
-    assert "shuffled" not in plain.settings
-    assert shuffled.settings == {**plain.settings, "shuffled": True}
-    assert shuffled.inputs == plain.inputs
+def test_the_same_prompts_again_are_the_same_pairs_and_the_steps_of_six_times(
+    whole: TableRuns,
+) -> None:
+    once, again, many = (of(whole, row) for row in ("dpo-1x", "dpo-1x-again", "dpo-6x"))
+    assert again.iterations[0].pairs == once.iterations[0].pairs
+    one, six = once.training[0].settings, again.training[0].settings
+    assert six == {**one, "epochs": 6 * one["epochs"]}  # type: ignore[operator]
+    assert many.training[0].settings == one
+    assert prompts_of(many).settings["count"] == 6 * prompts_of(once).settings["count"]  # type: ignore[operator]
 
 
-def test_the_same_prompts_again_need_one_new_training_and_nothing_else(whole: TableRuns) -> None:
-    """Answers, rewards and pairs are those that eva's mix takes its unevolved part from."""
-    run, eva = of(whole, "same"), of(whole, "eva-a_min")
-    first, second = run.iterations
-    assert first == eva.iterations[0]
-    assert second.prompts == first.prompts
-    assert second.pairs == eva.iterations[1].pairs.inputs["base"]
-    assert second.policy.inputs == {"pairs": second.pairs, "policy": first.policy}
-
-
-def test_a_random_quarter_is_as_many_prompts_as_the_informative_one(whole: TableRuns) -> None:
-    """So both take the same number of steps; only the metric differs."""
-    informative, random = (of(whole, row) for row in ("select-sample", "select-uniform"))
-    settings = select_of(random).settings
-    assert settings == {**select_of(informative).settings, "metric": "uniform"}
-    assert random.training[1].settings == informative.training[1].settings
-
-
-def test_matching_the_steps_adds_one_stage_before_the_training(whole: TableRuns) -> None:
-    plain, matched = (of(whole, row).iterations[1] for row in ("select-sample", "select-matched"))
-    assert matched.prompts == plain.prompts
-    assert matched.pairs.kind == "repeat"
-    assert matched.pairs.inputs == {"pairs": plain.pairs}
-    assert matched.pairs.settings == {"size": 1000, "seed": 0}
-    assert matched.policy.settings == plain.policy.settings
-
-
-def shuffled_selection(folder: Path, seed: int, rewards: np.ndarray) -> Rows:
-    """Select all prompts by their shuffled gaps; return them in order of their ids."""
-    inputs = {name: folder / name for name in ("prompts", "rewards")}
-    for path in (*inputs.values(), folder / "output"):
-        path.mkdir(parents=True)
-    ids = [f"h{i:02d}" for i in range(len(rewards))]
-    prompts = [vars(Prompt(prompt_id=i, prompt="now reverse it")) for i in ids]
-    scored = [
-        {"prompt_id": i, "sample": sample, "reward": float(reward)}
-        for i, row in zip(ids, rewards, strict=True)
-        for sample, reward in enumerate(row)
+def test_online_the_same_prompts_again_begin_with_the_run_that_sees_them_once(
+    whole: TableRuns,
+) -> None:
+    once, again, many = (of(whole, row) for row in ("rloo-1x", "rloo-1x-again", "rloo-6x"))
+    assert len(again.training) == len(many.training) == 6
+    assert again.training[0] == many.training[0] == once.training[0]
+    assert {prompts_of(again, part) for part in range(6)} == {prompts_of(once)}
+    assert len({prompts_of(many, part) for part in range(6)}) == 6
+    stretches = [
+        [stage.settings[name] for name in ("first_step", "last_step", "new_prompts")]
+        for stage in again.training
     ]
-    write_rows(inputs["prompts"] / "prompts.parquet", prompts, PROMPT_SCHEMA)
-    write_rows(inputs["rewards"] / "rewards.parquet", scored)
-    settings: dict[str, Json] = {
-        "metric": "a_min",
-        "sampling": "weighted",
-        "fraction": 1.0,
-        "too_few": "uniform",
-        "shuffled": True,
+    assert stretches == [
+        [stage.settings[name] for name in ("first_step", "last_step", "new_prompts")]
+        for stage in many.training
+    ]
+    assert [stage.settings.get("pass") for stage in again.training] == [None, 1, 2, 3, 4, 5]
+
+
+def test_another_1x_differs_in_where_its_prompts_begin_alone(whole: TableRuns) -> None:
+    for training in ("dpo", "rloo"):
+        one, other = (of(whole, f"{training}-{row}") for row in ("1x", "other"))
+        assert prompts_of(other).settings == {**prompts_of(one).settings, "first": 1000}
+        assert other.training[0].settings == one.training[0].settings
+
+
+def test_the_flat_prompts_are_selected_on_the_base_policy_from_6x(whole: TableRuns) -> None:
+    flat, many = of(whole, "dpo-flat"), of(whole, "dpo-6x")
+    (iteration,) = flat.iterations
+    select = iteration.prompts
+    assert select.kind == "select"
+    assert select.inputs["prompts"] == prompts_of(many)
+    assert iteration.pairs.inputs["only"] == select
+    assert iteration.pairs.inputs["completions"] == many.iterations[0].pairs.inputs["completions"]
+    assert iteration.policy.settings == many.iterations[0].policy.settings
+
+
+def test_a_profile_runs_the_controls_that_it_can(micro: Profile, table: Table) -> None:
+    prompts = micro.prompts.model_copy(update={"matched": None})
+    offline = micro.model_copy(update={"prompts": prompts, "algorithms": ("dpo",)})
+    assert not table_unsupported(table, offline)
+    runs = plan_table(table, offline, (0,))
+    assert [row.id for row in runs.rows] == [
+        row.id for row in table.rows if "rloo" not in row.id and row.id != "dpo-matched"
+    ]
+    reasons = table_unsupported(table, offline, [table.row("dpo-matched")])
+    assert reasons == ["`micro` has no prompts matched to the hard benchmark"]
+    with pytest.raises(UserError, match="matched to the hard benchmark"):
+        plan_table(table, offline, (0,), ["dpo-matched"])
+
+
+def test_matched_prompts_of_the_embedded_world_are_new_and_of_the_seeds_own(micro: Profile) -> None:
+    settings = world_of(micro).matched_prompts()
+    assert settings is not None
+    runtime = runtime_of(str(settings["source"]))
+
+    def drawn(seed: int, first: int, count: int) -> list[str]:
+        asked = {**settings, "seed": seed, "first": first, "count": count}
+        found = runtime.matched_prompts(asked)
+        return [found.pool[i] for i in found.positions]
+
+    many = drawn(0, 0, 300)
+    assert len(set(many)) == 300
+    assert drawn(0, 100, 200) == many[100:]
+    assert drawn(1, 0, 300) != many
+    asked = {item.turn_1 for item in runtime.questions(str(settings["source"]))}
+    assert not asked & set(many)
+
+
+def test_small_runs_of_all_controls_end_in_policies(small: TableRuns, store: Store) -> None:
+    sizes = {
+        row.id: len(texts(store, prompts_of(of(small, row.id)))) / X
+        for row in small.rows
+        if row.id.startswith("dpo")
     }
-    select_stage(StageContext(settings, inputs, folder / "output", seed))
-    rows = read_rows(folder / "output" / "selected.parquet")
-    return sorted(rows, key=lambda row: str(row["prompt_id"]))
+    assert sizes == {
+        "dpo-1x": 1, "dpo-2x": 2, "dpo-3x": 3, "dpo-6x": 6,
+        "dpo-1x-again": 1, "dpo-matched": 1, "dpo-flat": 6, "dpo-other": 1,
+    }  # fmt: skip
+    one, other = (set(texts(store, prompts_of(of(small, f"dpo-{r}")))) for r in ("1x", "other"))
+    assert not one & other
 
 
-def test_shuffling_keeps_the_values_and_their_weights_and_is_seeded(tmp_path: Path) -> None:
-    """Twelve prompts with gaps 0 to 11, all selected: values and weights are those, moved about."""
-    rewards = np.array([[0.0, float(gap)] for gap in range(12)])
-    values = informativeness(rewards, "a_min")
-    expected = sorted(zip(values, weights(values, "a_min"), strict=True))
-    orders = []
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        rows = shuffled_selection(tmp_path / name, seed, rewards)
-        found = sorted((row["informativeness"], row["weight"]) for row in rows)
-        np.testing.assert_allclose(found, expected)
-        orders.append([row["informativeness"] for row in rows])
-    assert orders[0] == orders[1]
-    assert orders[0] != orders[2]
-    assert list(values) not in orders
-
-
-def test_a_small_run_shuffles_the_values_of_the_row_it_controls(
+def test_a_small_run_selects_the_prompts_of_the_smallest_gaps(
     small: TableRuns, store: Store
 ) -> None:
-    """Each value drawn is one of the gaps, and as often at most as it stands among them."""
-    select = select_of(of(small, "eva-shuffled"))
-    _, rewards = read_rewards(store.open(select.inputs["rewards"].fingerprint))
-    gaps = Counter(informativeness(rewards, "a_min"))
+    (iteration,) = of(small, "dpo-flat").iterations
+    select = iteration.prompts
+    ids, rewards = read_rewards(store.open(select.inputs["rewards"].fingerprint))
+    gaps = dict(zip(ids, informativeness(rewards, "a_min"), strict=True))
     rows = read_rows(store.open(select.fingerprint) / "selected.parquet")
-    assert len(rows) == X // 4
-    assert Counter(row["informativeness"] for row in rows) <= gaps
+    chosen = [gaps.pop(row["prompt_id"]) for row in rows]
+    assert len(chosen) == X
+    assert max(chosen) <= min(gaps.values())
+    pairs = read_rows(store.open(iteration.pairs.fingerprint) / "pairs.parquet")
+    assert {row["prompt_id"] for row in pairs} == {row["prompt_id"] for row in rows}
 
 
-def test_every_row_but_the_quarters_trains_on_as_many_pairs(small: TableRuns, store: Store) -> None:
-    counts = {
-        row.id: len(pairs(store, of(small, row.id).iterations[-1].pairs)) for row in small.rows
-    }
-    quarters = ("select-sample", "select-uniform")
-    assert counts == {row.id: X // 4 if row.id in quarters else X for row in small.rows}
-
-
-def test_matched_steps_go_over_the_quarter_four_times(small: TableRuns, store: Store) -> None:
-    """16 pairs out of 4, each four times; with 16 pairs a batch, eva's one step."""
-    plain, matched = (of(small, row).iterations[1] for row in ("select-sample", "select-matched"))
-    once = Counter(json.dumps(row) for row in pairs(store, plain.pairs))
-    again = Counter(json.dumps(row) for row in pairs(store, matched.pairs))
-    assert again == Counter({row: 4 * count for row, count in once.items()})
-
-
-def test_the_same_prompts_are_answered_anew_by_the_trained_policy(
+def test_a_small_run_sees_its_prompts_six_times_each_in_another_order(
     small: TableRuns, store: Store
 ) -> None:
-    first, second, _ = of(small, "same-3").iterations
-    assert second == of(small, "same").iterations[1]
-    before, after = pairs(store, first.pairs), pairs(store, second.pairs)
-    assert [row["prompt"] for row in before] == [row["prompt"] for row in after]
-    assert [row["chosen"] for row in before] != [row["chosen"] for row in after]
+    rows = trained(store, of(small, "rloo-1x-again"))
+    passes = [[row["prompt"] for row in rows[i : i + X]] for i in range(0, len(rows), X)]
+    assert len(passes) == 6
+    assert len({tuple(order) for order in passes}) == 6
+    assert {frozenset(Counter(order).items()) for order in passes} == {
+        frozenset(Counter(texts(store, prompts_of(of(small, "rloo-1x")))).items())
+    }
+
+
+def test_a_small_run_trains_on_matched_prompts_and_says_so(small: TableRuns, store: Store) -> None:
+    rows = trained(store, of(small, "rloo-matched"))
+    assert [row["prompt"] for row in rows] == texts(store, prompts_of(of(small, "dpo-matched")))
+    assert {row["source"] for row in rows} == {"matched"}
+
+
+def test_a_file_of_matched_prompts_is_read_in_the_order_of_the_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
+    file = tmp_path / "matched.jsonl"
+    file.write_text("".join(f'{{"prompt": "ask {i}"}}\n' for i in range(10)), encoding="utf-8")
+    real = find_profile(load_profiles(), "single-gpu")
+    prompts = real.prompts.model_copy(update={"matched": str(file)})
+    settings = world_of(real.model_copy(update={"prompts": prompts})).matched_prompts()
+    assert settings is not None
+    runtime = runtime_of(str(settings["source"]))
+    cuts = [
+        runtime.matched_prompts({**settings, "seed": 0, "first": first, "count": 5})
+        for first in (0, 5)
+    ]
+    drawn = [cut.pool[i] for cut in cuts for i in cut.positions]
+    assert sorted(drawn) == sorted(f"ask {i}" for i in range(10))
+    with pytest.raises(UserError, match="11 are needed; name a file with more"):
+        runtime.matched_prompts({**settings, "seed": 0, "first": 6, "count": 5})

@@ -53,7 +53,7 @@ def test_rows_of_several_tables_share_their_runs(
     runs = plan_figure(figures["figure5"], tables, micro, (0,))
     first, other = (runs.parts[name].runs["dpo-h1", 0] for name in ("table4", "table13"))
     assert [s.fingerprint for s in first.targets] == [s.fingerprint for s in other.targets]
-    assert set(runs.parts) == {"table4", "table13", "table14", "table15", "controls"}
+    assert set(runs.parts) == {"table4", "table13", "table14", "table15", "components"}
 
 
 def test_a_row_that_the_profile_cannot_run_is_left_out_with_its_reason(

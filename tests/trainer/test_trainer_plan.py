@@ -425,4 +425,4 @@ def test_the_places_a_run_stands_behind_are_listed_by_run_id() -> None:
     assert "table4/eva-a_min" in served["dpo-eva-a_min"]
     assert len(served["dpo-h1"]) > 1
     assert len(served) == 64
-    assert "controls/same" in cells_served(tables)["dpo-h1-same"]
+    assert "components/same" in cells_served(tables)["dpo-h1-same"]

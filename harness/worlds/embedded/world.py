@@ -56,6 +56,12 @@ class EmbeddedWorld(World):
         """Return the identity of the pool of human prompts."""
         return {"source": files.card().identity("prompts")}
 
+    def matched_prompts(self) -> dict[str, Json] | None:
+        """Return the identity of the pool of prompts with the hard benchmark's names."""
+        if self.profile.prompts.matched != WORLD:
+            return None
+        return {"source": files.card().identity("matched"), "matched": True}
+
     def creator(self, scheme: str) -> dict[str, Json]:
         """Return the identity of the embedded creator: world version and scheme."""
         return {"creator": f"{files.card().version}/{scheme}", **plugin_settings(scheme)}
@@ -153,6 +159,10 @@ class EmbeddedRuntime:
         if len(positions) < count:
             raise ValueError(f"prompts {first} to {first + count} of a pool of {len(pool)}")
         return HumanPrompts(pool, positions)
+
+    def matched_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
+        """Return prompts of the shipped pool that has the hard benchmark's names."""
+        return self.human_prompts(settings)
 
     def evolver(
         self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None

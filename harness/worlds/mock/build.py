@@ -46,6 +46,8 @@ REWARD_MODELS = ("ArmoRM", "Skywork-Reward", "PairRM", "pair-preference-model")
 BENCHMARKS = ("arena-hard", "alpaca-eval", "mt-bench")
 PROMPTS = f"{OWNER}-prompts"
 """Name of the folder with the human prompts, in the work folder."""
+MATCHED = f"{OWNER}-matched"
+"""Name of the folder with prompts that stand for those matched to the hard benchmark."""
 
 CARD = "stand_in.json"
 
@@ -54,7 +56,7 @@ def folders() -> dict[str, Path]:
     """Return the folder of each stand-in, by its name."""
     models = {name: models_dir() / OWNER / name for name in (POLICY, *REWARD_MODELS)}
     benchmarks = {name: benchmarks_dir() / OWNER / name for name in BENCHMARKS}
-    return {**models, **benchmarks, PROMPTS: work_dir() / PROMPTS}
+    return {**models, **benchmarks, **{name: work_dir() / name for name in (PROMPTS, MATCHED)}}
 
 
 def make_ready(seed: int) -> None:
@@ -184,9 +186,10 @@ def _put(name: str, folder: Path, seed: int) -> None:
 
 def _maker(name: str, seed: int) -> tuple[str, Write]:
     """Return what is to be said of a stand-in, and what writes its files."""
-    if name == PROMPTS:
+    if name in (PROMPTS, MATCHED):
+        asked = texts.prompts() if name == PROMPTS else texts.matched_prompts()
         said = "made-up questions"
-        return said, lambda folder: texts.write_prompts(folder / "prompts.jsonl")
+        return said, lambda folder: texts.write_prompts(folder / "prompts.jsonl", asked)
     if name in texts.WRITERS:
         return "made-up questions, references and judge's prompts", texts.WRITERS[name]
     if name == POLICY:

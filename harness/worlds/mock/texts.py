@@ -113,6 +113,11 @@ def prompts() -> list[str]:
     return [question.format(subject=subject) for question in QUESTIONS for subject in SUBJECTS]
 
 
+def matched_prompts() -> list[str]:
+    """Return questions with a wish on top, 864 texts: what matched prompts stand for here."""
+    return [f"{prompt} {wanted}" for wanted in WANTED for prompt in prompts()]
+
+
 def reply(prompt: str, number: int) -> str:
     """Return sentences on the subject of a prompt, in an order that a number draws."""
     known = next((said for subject, said in SUBJECTS.items() if subject in prompt), None)
@@ -170,9 +175,9 @@ MT_BENCH_PROMPTS = {
 """What the judge of MT-Bench is shown, by the names its reader looks for."""
 
 
-def write_prompts(path: Path) -> None:
-    """Write the human prompts, one JSON object in a line."""
-    _lines(path, [{"prompt": prompt} for prompt in prompts()])
+def write_prompts(path: Path, texts: Iterable[str]) -> None:
+    """Write prompts, one JSON object in a line."""
+    _lines(path, [{"prompt": text} for text in texts])
 
 
 def write_arena_hard(folder: Path) -> None:

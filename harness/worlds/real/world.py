@@ -20,10 +20,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from harness.errors import HarnessError, UserError
 from harness.extensions import CREATORS
 from harness.inference.environment import identity as engine_identity
-from harness.registry.profile import WORLD, Profile
+from harness.registry.profile import WORLD, Profile, Prompts
 from harness.registry.recipe import Online
 from harness.runtime.stage import Json, Stage, StageContext
 from harness.worlds.own_creator import OwnCreator, own_method, plugin_settings
@@ -119,6 +121,18 @@ class RealWorld(World):
         self._refuse_embedded("prompts.source", self.profile.prompts.source)
         cut: dict[str, Json] = {"x": self.profile.x, "pieces": self.profile.prompts.available}
         return {**pool_settings(self.profile.prompts), **cut}
+
+    def matched_prompts(self) -> dict[str, Json] | None:
+        """Return the settings that identify the profile's file of matched prompts.
+
+        Raises:
+            UserError: The file cannot be used.
+        """
+        source = self.profile.prompts.matched
+        if source is None:
+            return None
+        self._refuse_embedded("prompts.matched", source)
+        return {**pool_settings(Prompts(source=source, available=1)), "matched": True}
 
     def creator(self, scheme: str) -> dict[str, Json]:
         """Return the model at an endpoint, how it samples and what it is told.
@@ -337,6 +351,18 @@ class RealRuntime:
             "cut": asdict(duplicates([pool[i] for i in chosen])),
         }
         return HumanPrompts(pool, chosen, summary)
+
+    def matched_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
+        """Return some of a file's prompts, in the seed's order."""
+        seed, first, count = (cast(int, settings[name]) for name in ("seed", "first", "count"))
+        pool = read_pool(settings)
+        if first + count > len(pool):
+            raise UserError(
+                f"there are {len(pool)} prompts matched to the hard benchmark and {first + count} "
+                "are needed; name a file with more in `prompts.matched`"
+            )
+        order = np.random.default_rng(seed).permutation(len(pool))
+        return HumanPrompts(pool, [int(i) for i in order[first : first + count]])
 
     def evolver(
         self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None

@@ -1,0 +1,231 @@
+"""Laws of the component ablation: what rows share with eva, what they change, real small runs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.eva.evolving import Prompt
+from harness.eva.informativeness import informativeness, weights
+from harness.registry.load import find_table, load_tables
+from harness.registry.profile import Profile, find_profile, load_profiles
+from harness.runtime import Json, LocalEngine, Plan, Stage, StageContext, Store
+from harness.trainer.plan import Run
+from harness.trainer.runs import TableRuns, plan_table
+from harness.trainer.steps import FUNCTIONS, select_stage
+from harness.worlds.stage_io import PROMPT_SCHEMA, Rows, read_rewards, read_rows, write_rows
+
+X = 16
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shipped_world() -> Iterator[None]:
+    """The world that ships with the package."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("HARNESS_WORLD", raising=False)
+        yield
+
+
+@pytest.fixture(scope="module")
+def micro() -> Profile:
+    return find_profile(load_profiles(), "micro")
+
+
+@pytest.fixture(scope="module")
+def whole(micro: Profile) -> TableRuns:
+    """The whole ablation with one seed, as it is declared."""
+    return plan_table(find_table(load_tables(), "components"), micro, (0,))
+
+
+@pytest.fixture(scope="module")
+def small(micro: Profile) -> TableRuns:
+    """The same with 16 prompts an iteration and two answers each, but for further evolving.
+
+    Rewrites of four deep prompts can be too few for four fifths of 16.
+    """
+    generation = micro.generation.model_copy(update={"n": 2})
+    profile = micro.model_copy(update={"x": X, "generation": generation})
+    table = find_table(load_tables(), "components")
+    rows = [row.id for row in table.rows if row.id not in ("eva-uniform-2", "eva-uniform-3")]
+    return plan_table(table, profile, (0,), rows)
+
+
+@pytest.fixture(scope="module")
+def store(small: TableRuns, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """The small runs' policies, trained."""
+    work = tmp_path_factory.mktemp("work")
+    store = Store(work / "store")
+    engine = LocalEngine(store, FUNCTIONS, work / "logs", jobs=1, on_event=lambda event: None)
+    outcome = engine.run(Plan([run.training[-1] for run in small.runs.values()]))
+    assert outcome.ok, dict(outcome.failed)
+    return store
+
+
+def of(runs: TableRuns, row: str) -> Run:
+    table = runs.table
+    return runs.runs[table.row(row).run_id(table.columns[0]), 0]
+
+
+def select_of(run: Run) -> Stage:
+    [select] = [stage for stage in Plan(run.training) if stage.kind == "select"]
+    return select
+
+
+def pairs(store: Store, stage: Stage) -> Rows:
+    return read_rows(store.open(stage.fingerprint) / "pairs.parquet")
+
+
+def test_the_ablation_takes_137_stages_a_seed_and_shares_what_it_can(whole: TableRuns) -> None:
+    """Counted by hand.
+
+    Prompts: X_1 and X_2. Answers, and as many rewards: θ_0's and θ_1's to X_1, θ_1's to X_2 and to
+    three sets of evolved prompts. Pairs: θ_0's and θ_1's to X_1 (the latter in each mix and for
+    `same`), X_2's, three evolved sets, the informative quarter (of two rows), the random quarter.
+    Selections: by A_min (of three rows), shuffled, uniform (of two).
+
+    `same` goes on with new answers to X_1, their rewards and pairs. Uniform eva goes on twice, each
+    time with answers to the mix before and to evolved prompts, their rewards and pairs, a
+    selection, an evolution and a mix. Each of the twelve policies is trained once and answers
+    three benchmarks.
+    """
+    kinds = Counter(stage.kind for stage in Plan(whole.targets))
+    by_hand = {
+        "prompts": 2,
+        "generate": 6 + 1 + 2 * 2,
+        "annotate": 6 + 1 + 2 * 2,
+        "pair": 8 + 1 + 2 * 2,
+        "select": 3 + 2,
+        "evolve": 3 + 2,
+        "mix": 3 + 2,
+        "repeat": 1,
+        "train": 12,
+        "answer": 36,
+        "judge": 36,
+    }
+    assert sum(by_hand.values()) == 137
+    assert kinds == by_hand
+
+
+def test_rows_of_the_papers_tables_are_the_papers_runs(whole: TableRuns, micro: Profile) -> None:
+    table4 = plan_table(find_table(load_tables(), "table4"), micro, (0,))
+    for row in ("dpo-1", "eva-a_min", "eva-uniform"):
+        assert of(whole, row).targets == of(table4, row).targets
+
+
+def test_shuffling_changes_one_setting_of_the_selection(whole: TableRuns) -> None:
+    plain, shuffled = (select_of(of(whole, row)) for row in ("eva-a_min", "eva-shuffled"))
+    assert "shuffled" not in plain.settings
+    assert shuffled.settings == {**plain.settings, "shuffled": True}
+    assert shuffled.inputs == plain.inputs
+
+
+def test_the_same_prompts_again_need_one_new_training_and_nothing_else(whole: TableRuns) -> None:
+    """Answers, rewards and pairs are those that eva's mix takes its unevolved part from."""
+    run, eva = of(whole, "same"), of(whole, "eva-a_min")
+    first, second = run.iterations
+    assert first == eva.iterations[0]
+    assert second.prompts == first.prompts
+    assert second.pairs == eva.iterations[1].pairs.inputs["base"]
+    assert second.policy.inputs == {"pairs": second.pairs, "policy": first.policy}
+
+
+def test_a_random_quarter_is_as_many_prompts_as_the_informative_one(whole: TableRuns) -> None:
+    """So both take the same number of steps; only the metric differs."""
+    informative, random = (of(whole, row) for row in ("select-sample", "select-uniform"))
+    settings = select_of(random).settings
+    assert settings == {**select_of(informative).settings, "metric": "uniform"}
+    assert random.training[1].settings == informative.training[1].settings
+
+
+def test_matching_the_steps_adds_one_stage_before_the_training(whole: TableRuns) -> None:
+    plain, matched = (of(whole, row).iterations[1] for row in ("select-sample", "select-matched"))
+    assert matched.prompts == plain.prompts
+    assert matched.pairs.kind == "repeat"
+    assert matched.pairs.inputs == {"pairs": plain.pairs}
+    assert matched.pairs.settings == {"size": 1000, "seed": 0}
+    assert matched.policy.settings == plain.policy.settings
+
+
+def shuffled_selection(folder: Path, seed: int, rewards: np.ndarray) -> Rows:
+    """Select all prompts by their shuffled gaps; return them in order of their ids."""
+    inputs = {name: folder / name for name in ("prompts", "rewards")}
+    for path in (*inputs.values(), folder / "output"):
+        path.mkdir(parents=True)
+    ids = [f"h{i:02d}" for i in range(len(rewards))]
+    prompts = [vars(Prompt(prompt_id=i, prompt="now reverse it")) for i in ids]
+    scored = [
+        {"prompt_id": i, "sample": sample, "reward": float(reward)}
+        for i, row in zip(ids, rewards, strict=True)
+        for sample, reward in enumerate(row)
+    ]
+    write_rows(inputs["prompts"] / "prompts.parquet", prompts, PROMPT_SCHEMA)
+    write_rows(inputs["rewards"] / "rewards.parquet", scored)
+    settings: dict[str, Json] = {
+        "metric": "a_min",
+        "sampling": "weighted",
+        "fraction": 1.0,
+        "too_few": "uniform",
+        "shuffled": True,
+    }
+    select_stage(StageContext(settings, inputs, folder / "output", seed))
+    rows = read_rows(folder / "output" / "selected.parquet")
+    return sorted(rows, key=lambda row: str(row["prompt_id"]))
+
+
+def test_shuffling_keeps_the_values_and_their_weights_and_is_seeded(tmp_path: Path) -> None:
+    """Twelve prompts with gaps 0 to 11, all selected: values and weights are those, moved about."""
+    rewards = np.array([[0.0, float(gap)] for gap in range(12)])
+    values = informativeness(rewards, "a_min")
+    expected = sorted(zip(values, weights(values, "a_min"), strict=True))
+    orders = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        rows = shuffled_selection(tmp_path / name, seed, rewards)
+        found = sorted((row["informativeness"], row["weight"]) for row in rows)
+        np.testing.assert_allclose(found, expected)
+        orders.append([row["informativeness"] for row in rows])
+    assert orders[0] == orders[1]
+    assert orders[0] != orders[2]
+    assert list(values) not in orders
+
+
+def test_a_small_run_shuffles_the_values_of_the_row_it_controls(
+    small: TableRuns, store: Store
+) -> None:
+    """Each value drawn is one of the gaps, and as often at most as it stands among them."""
+    select = select_of(of(small, "eva-shuffled"))
+    _, rewards = read_rewards(store.open(select.inputs["rewards"].fingerprint))
+    gaps = Counter(informativeness(rewards, "a_min"))
+    rows = read_rows(store.open(select.fingerprint) / "selected.parquet")
+    assert len(rows) == X // 4
+    assert Counter(row["informativeness"] for row in rows) <= gaps
+
+
+def test_every_row_but_the_quarters_trains_on_as_many_pairs(small: TableRuns, store: Store) -> None:
+    counts = {
+        row.id: len(pairs(store, of(small, row.id).iterations[-1].pairs)) for row in small.rows
+    }
+    quarters = ("select-sample", "select-uniform")
+    assert counts == {row.id: X // 4 if row.id in quarters else X for row in small.rows}
+
+
+def test_matched_steps_go_over_the_quarter_four_times(small: TableRuns, store: Store) -> None:
+    """16 pairs out of 4, each four times; with 16 pairs a batch, eva's one step."""
+    plain, matched = (of(small, row).iterations[1] for row in ("select-sample", "select-matched"))
+    once = Counter(json.dumps(row) for row in pairs(store, plain.pairs))
+    again = Counter(json.dumps(row) for row in pairs(store, matched.pairs))
+    assert again == Counter({row: 4 * count for row, count in once.items()})
+
+
+def test_the_same_prompts_are_answered_anew_by_the_trained_policy(
+    small: TableRuns, store: Store
+) -> None:
+    first, second, _ = of(small, "same-3").iterations
+    assert second == of(small, "same").iterations[1]
+    before, after = pairs(store, first.pairs), pairs(store, second.pairs)
+    assert [row["prompt"] for row in before] == [row["prompt"] for row in after]
+    assert [row["chosen"] for row in before] != [row["chosen"] for row in after]
