@@ -241,10 +241,10 @@ REWARD_MODELS: dict[str, RewardConfig] = {
     "pointwise": replace(_BASE, steps=3000),
     "pointwise_large": replace(_BASE, steps=4000, layers=6, pairs="preferences/pointwise_large"),
     "pairwise": replace(
-        _BASE, steps=4000, layers=2, reads="two answers", pairs="preferences/pairwise"
+        _BASE, steps=6000, layers=3, reads="two answers", pairs="preferences/pairwise"
     ),
     "pairwise_large": replace(
-        _BASE, steps=5000, reads="two answers", pairs="preferences/pairwise_large"
+        _BASE, steps=6000, reads="two answers", pairs="preferences/pairwise_large"
     ),
 }
 """The reward model of each role. Sizes and steps are set by a budget of ten minutes each on two
