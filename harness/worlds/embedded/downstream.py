@@ -4,11 +4,12 @@ They share the language's items but none of its operations. The policy has met t
 demonstrations and no prompt source ever asks them, so they show what training elsewhere does to
 other abilities.
 
-Each has room above and below. Three ask about lists longer than any that was demonstrated. The
-other three are facts (sums, and which of two comes first), all of which were demonstrated, by a
-demonstrator that believes each with a probability of its own, evenly from 0.2 to 0.95, and has one
-wrong answer for it otherwise; what the policy says when it decides for one answer is right for
-about three in five of them.
+Each has room above and below. Three ask about lists: two of them about longer ones than any that
+was demonstrated, the third to count up to nine items where at most six were. The other three are
+facts (sums, and which of two comes first), all of which were demonstrated, by a demonstrator that
+believes each with a probability of its own, evenly from 0.2 to 0.95, and has one wrong answer for
+it otherwise; what the policy says when it decides for one answer is right for about three in five
+of them.
 
 The benchmark is fixed questions of the six types, made from a seed when they are asked. Every text
 is asked once.
@@ -133,7 +134,8 @@ LONG = (7, 12)
 """Shortest and longest list that is asked about; demonstrations have at most six items."""
 
 COUNTED = (5, 9)
-"""The same where items are counted, of which there are nine at most."""
+"""The same where items are counted, of which there are nine at most: five and six were
+demonstrated, on other lists."""
 
 DRAWS: dict[str, Draw] = {
     **TASKS,
