@@ -63,10 +63,10 @@ def write_segment(store: Store, stage: Stage, **summary: Any) -> None:
     }  # fmt: skip
     if store.status(stage.inputs["prompts"].fingerprint) != "done":
         write_parquet(
-            store, stage.inputs["prompts"], "prompts.parquet", {"prompt": ["reverse it : 1 2"]}
+            store, stage.inputs["prompts"], "prompts.parquet", {"prompt": ["reverse-3 : 1 2"]}
         )
     with store.writing(stage, PROVENANCE) as output:
-        pq.write_table(pa.table({"prompt": ["flip it : 1 2"]}), output / "trained.parquet")
+        pq.write_table(pa.table({"prompt": ["reverse-4 : 1 2"]}), output / "trained.parquet")
         (output / "summary.json").write_text(json.dumps(said), encoding="utf-8")
         curve = ProgressWriter(output)
         for step in range(first, last + 1):

@@ -157,7 +157,7 @@ def shuffled_selection(folder: Path, seed: int, rewards: np.ndarray) -> Rows:
     for path in (*inputs.values(), folder / "output"):
         path.mkdir(parents=True)
     ids = [f"h{i:02d}" for i in range(len(rewards))]
-    prompts = [vars(Prompt(prompt_id=i, prompt="now reverse it")) for i in ids]
+    prompts = [vars(Prompt(prompt_id=i, prompt="now reverse-3")) for i in ids]
     scored = [
         {"prompt_id": i, "sample": sample, "reward": float(reward)}
         for i, row in zip(ids, rewards, strict=True)

@@ -140,7 +140,7 @@ def rated(tmp_path: Path, judge: str = "micro-2/rules") -> StageContext:
     output = tmp_path / "output"
     prompts.mkdir()
     output.mkdir()
-    texts = ["reverse : 1 2 3", "reverse , then swap the ends : 1 2 3 4 5 6 7 8", "hello"]
+    texts = ["reverse-1 : 1 2 3", "reverse-1 , then swap-1 : 1 2 3 4 5 6", "hello"]
     rows: Rows = [{"prompt_id": f"p{i}", "prompt": text} for i, text in enumerate(texts)]
     write_rows(prompts / "pairs.parquet", rows)
     return StageContext({"judge": judge}, {"prompts": prompts}, output, 0)

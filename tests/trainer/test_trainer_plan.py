@@ -24,7 +24,7 @@ from harness.trainer.plan import Planner, Run
 from harness.trainer.runs import TableRuns, cells_served, plan_table
 from harness.trainer.steps import FUNCTIONS, prompts_stage
 from harness.worlds.embedded import files
-from harness.worlds.embedded.texts import human_prompts, write_prompts
+from harness.worlds.embedded.texts import HUMAN, draw_prompts, write_prompts
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import read_rows
 
@@ -46,7 +46,7 @@ def fill(folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     for name, path in files.ASSETS.items():
         if name == "prompts":
-            write_prompts(human_prompts(0, 200), folder / path)
+            write_prompts(draw_prompts("human", HUMAN, 0, 200), folder / path)
         elif path.endswith(".parquet"):
             (folder / path).write_bytes(name.encode())
         else:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from harness.errors import HarnessError
@@ -121,7 +122,7 @@ def build_policy(output: Path, seed: int, on_event: OnEvent) -> dict[str, Any]:
 
     folder = output / "theta0"
     pretrain(config, folder, on_step)
-    loss = sum(losses[-100:]) / 100
+    loss = fmean(losses[-100:])
     return describe_policy(folder, config, loss, time.monotonic() - start)
 
 

@@ -99,7 +99,7 @@ def accuracies(folder: Path, config: RewardConfig) -> dict[str, dict[str, dict[s
 
     Returns:
         `all`, by `depth` of the task and by third of the mean rank of its names (`rank`): pairs,
-        accuracy and its standard error.
+        accuracy and its standard error. A group without pairs is left out.
     """
     pairs = held_out_pairs(config)
     right = np.array(in_order(folder, config, pairs), dtype=float)
@@ -108,11 +108,12 @@ def accuracies(folder: Path, config: RewardConfig) -> dict[str, dict[str, dict[s
     depth = np.array([len(some) for some in names])
     rank = np.array([np.mean([RANKED.index(name) for name in some]) for some in names])
     third = np.digitize(rank, np.quantile(rank, (1 / 3, 2 / 3)))
-    parts = {"common": third == 0, "middle": third == 1, "rare": third == 2}
+    ranks = {"common": third == 0, "middle": third == 1, "rare": third == 2}
+    depths = {str(d): depth == d for d in range(1, MAX_DEPTH + 1)}
     return {
         "all": {"all": _share(right)},
-        "depth": {str(d): _share(right[depth == d]) for d in range(1, MAX_DEPTH + 1)},
-        "rank": {label: _share(right[part]) for label, part in parts.items()},
+        "depth": {label: _share(right[part]) for label, part in depths.items() if part.any()},
+        "rank": {label: _share(right[part]) for label, part in ranks.items() if part.any()},
     }
 
 

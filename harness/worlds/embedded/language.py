@@ -7,7 +7,7 @@ of what it means. To know what a name means is a skill of its own: there are 240
 is learnt of one says nothing of another.
 
 *Sentences.* A task is a list of items and one to four operations on it. `render` writes it as a
-sentence in one of five frames, `parse` reads any such sentence. A follow-up ("now reverse it") has
+sentence in one of five frames, `parse` reads any such sentence. A follow-up ("now reverse-7") has
 operations and no list of its own. Parsing is what lets the creator rewrite *text* and lets the
 oracle mark answers to prompts that nobody stored a solution for.
 

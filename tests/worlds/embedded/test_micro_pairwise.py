@@ -267,9 +267,8 @@ def test_a_compiled_training_repeats_to_the_last_bit(
 def test_a_pairwise_model_is_known_by_its_configuration(theta0: Path, tmp_path: Path) -> None:
     for role in ("pairwise", "pointwise_large"):
         fit_reward_model(replace(REWARD_MODELS[role], **SHORT), theta0, tmp_path / role)
-    assert (
-        load_reward_model(tmp_path / "pairwise", "two answers").model.config.num_hidden_layers == 2
-    )
+    model = load_reward_model(tmp_path / "pairwise", "two answers").model
+    assert model.config.num_hidden_layers == REWARD_MODELS["pairwise"].layers == 3
     with pytest.raises(HarnessError, match="is no pairwise reward model"):
         load_reward_model(tmp_path / "pointwise_large", "two answers")
 
