@@ -43,7 +43,7 @@ from harness.evaluation.run import Answerer
 from harness.evaluation.scores import Evaluation, Summary
 from harness.extensions import JUDGES
 from harness.project import benchmarks_dir, evaluations_dir, work_dir
-from harness.runtime.files import hold
+from harness.runtime.files import hold, sha256_of
 from harness.strict import Output
 from harness.words import counted
 
@@ -157,7 +157,7 @@ def keep_published(found: Sequence[Evaluation], file: Path) -> list[Path]:
     Raises:
         HarnessError: They cannot be written.
     """
-    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+    sha256 = sha256_of(file)
     source, root, paths = {"kind": "published", "data": sha256}, evaluations_dir(), []
     for item in found:
         folder = folder_of(root, item.score.benchmark, item.score.model, item.judge)

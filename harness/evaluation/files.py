@@ -24,6 +24,7 @@ from typing import Any
 
 from harness.errors import HarnessError, UserError
 from harness.foreign import ForeignTextError, read_json, read_plain
+from harness.runtime import files as runtime_files
 
 Record = Mapping[str, Any]
 
@@ -111,7 +112,7 @@ def fetch(
     found = []
     for file in files:
         path = folder / file.name
-        there = path.is_file() and _digest(path.read_bytes()) == file.sha256
+        there = path.is_file() and runtime_files.sha256_of(path) == file.sha256
         if not there:
             write_whole(path, _fetched(file))
         info(file, there)
@@ -119,17 +120,14 @@ def fetch(
     return found
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all.
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file whole or not at all; as `harness.runtime.files.write_whole`, with a sentence.
 
     Raises:
         HarnessError: It cannot be written.
     """
-    part = path.with_suffix(f"{path.suffix}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(content)
-        part.replace(path)
+        runtime_files.write_whole(path, content)
     except OSError as error:
         raise HarnessError(
             f"Cannot write {path}: {error.strerror or error}; make room or set HARNESS_WORK"
@@ -340,14 +338,10 @@ def _fetched(file: HomeFile) -> bytes:
             f"Cannot fetch {file.url} ({reason}); fetch it elsewhere and name its folder with "
             "--data"
         ) from error
-    digest = _digest(content)
+    digest = hashlib.sha256(content).hexdigest()
     if digest != file.sha256:
         raise HarnessError(
             f"{file.url} has the digest {digest}, not {file.sha256}, and is not kept; it is not "
             "the file this project knows"
         )
     return content
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

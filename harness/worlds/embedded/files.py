@@ -18,6 +18,7 @@ from typing import Any
 
 from harness.errors import HarnessError
 from harness.project import PACKAGE
+from harness.runtime.files import sha256_of
 
 VERSION = "micro-2"
 """Version of the world; a change of any file or of the language is a new one (an added file is
@@ -75,7 +76,7 @@ def folder() -> Path:
 def digest(path: Path) -> str:
     """Return the sha256 of a file, or of a folder's weights, configuration and tokenizer."""
     if path.is_file():
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return sha256_of(path)
     total = hashlib.sha256()
     for file in sorted(path.rglob("*")):
         if file.suffix in {".safetensors", ".json", ".jinja"}:
