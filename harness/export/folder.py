@@ -20,6 +20,7 @@ from typing import Any
 from harness.errors import HarnessError, UserError
 from harness.export.card import CARD, card_of
 from harness.export.policy import TrainedPolicy, check_trained
+from harness.foreign import READ_BY_LOADERS
 from harness.runtime.files import FileEntry, explained, seal_files
 from harness.runtime.manifest import Manifest, write_json
 from harness.runtime.provenance import git_state
@@ -115,9 +116,6 @@ LINEAGE = "lineage.json"
 MODEL = "model/"
 """Where a training stage's output has the policy."""
 
-SUFFIXES = (".json", ".safetensors", ".jinja", ".model", ".txt")
-"""Files of a checkpoint; nothing that could run code when it is read is among them."""
-
 
 def export(
     policy: TrainedPolicy, store: Store, target: Path, root: Path
@@ -166,7 +164,7 @@ def _fill(draft: Path, policy: TrainedPolicy, store: Store, root: Path) -> Mappi
     entry = store.open(policy.stage.fingerprint)
     for name in written:
         inner = name.removeprefix(MODEL)
-        if not name.startswith(MODEL) or not name.endswith(SUFFIXES):
+        if not name.startswith(MODEL) or not name.endswith(READ_BY_LOADERS):
             continue
         copy = draft / inner
         copy.parent.mkdir(parents=True, exist_ok=True)

@@ -34,7 +34,9 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Any:
 def tracked(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Collect the evaluations that would be written to MLflow."""
     files: list[Path] = []
-    monkeypatch.setattr("harness.benchmarking.live.track", lambda kept, warn: files.extend(kept))
+    monkeypatch.setattr(
+        "harness.tracking.EvaluationTracker.write", lambda self, kept: files.extend(kept)
+    )
     return files
 
 
@@ -316,7 +318,7 @@ def test_what_a_retired_judge_said_before_is_scored_again_for_nothing(
 ) -> None:
     """An endpoint of one's own serves it still; where it is the seller's, the replies are there."""
     with stand_in() as server:
-        monkeypatch.setattr("harness.benchmarking.live.OPENAI_URL", server.url)
+        monkeypatch.setattr("harness.evaluation.run.OPENAI_URL", server.url)
         first = call(*arguments(data, "--judge-base-url", server.url))
         assert server.requests == 2
     again = call(*arguments(data))
