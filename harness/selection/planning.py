@@ -10,7 +10,7 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from harness.cost.pricing import Limits, PriceSummary, over_limits
+from harness.cost.pricing import Limits, Price, over_limits
 from harness.errors import HarnessError, UserError
 from harness.registry.profile import Profile
 from harness.runtime import (
@@ -32,7 +32,6 @@ from harness.trainer.runs import FigureRuns, TableRuns
 from harness.words import counted, duration
 
 if TYPE_CHECKING:
-    from harness.cost.pricing import Price
     from harness.runtime import Outcome
     from harness.selection.reporting import Report
     from harness.tracking import Tracker
@@ -78,7 +77,7 @@ class Summary(Output):
     estimated_s: float | None
     """Expected seconds until all is done; null where there is a price instead."""
     failures: list[Failure]
-    price: PriceSummary | None
+    price: Price | None
     """What is left costs; null at a profile that costs nothing."""
 
 
@@ -313,7 +312,7 @@ class RunPlan:
             "jobs": self.jobs,
             "estimated_s": None if left_s is None else round(left_s, 1),
             "failures": [_failure(stage, store) for stage in failed],
-            "price": None if price is None else price.summary,
+            "price": price,
         }
 
     def run(
