@@ -130,12 +130,7 @@ Candidates = list[Candidate]
 
 
 def candidates(profile: Profile, folder: Path) -> list[Candidate]:
-    """Return the judges of each benchmark of a profile: its own, and its successor if it ends.
-
-    Args:
-        profile: The profile; one of the embedded world has none.
-        folder: The folder of all calibrations.
-    """
+    """Return the judges of each benchmark of a profile: its own, and its successor if it ends."""
     known, found = read_prices().retirements, []
     for name in profile.benchmarks if is_judged(profile) else ():
         if name not in BENCHMARKS:
@@ -196,12 +191,7 @@ def find(folder: Path, profile: str, benchmark: str, judge: str) -> Calibration 
 
 
 def states(profile: Profile, folder: Path) -> dict[str, Calibration | None]:
-    """Return the last calibration of each benchmark of a profile that has a judge.
-
-    Args:
-        profile: The profile; one of the embedded world has none.
-        folder: The folder of all calibrations.
-    """
+    """Return the last calibration of each benchmark of a profile that has a judge."""
     if not is_judged(profile):
         return {}
     return {
@@ -230,16 +220,9 @@ def choose(published: list[Evaluation], model: str) -> Evaluation:
 def calibrate(
     profile: Profile, name: str, options: CalibrateOptions, voice: Voice
 ) -> Calibration | None:
-    """Judge a released checkpoint's outputs, compare, and keep the record.
+    """Judge outputs as options say, compare with published judgments, and keep the record.
 
-    Args:
-        profile: The profile it is done for.
-        name: The profile's name of the benchmark.
-        options: The outputs, their published judgments, and how they are judged.
-        voice: Who is told how it goes.
-
-    Returns:
-        The calibration; None where only the price was asked for.
+    It is None where only the price was asked for.
 
     Raises:
         UserError: An option is wrong or missing.
@@ -314,14 +297,6 @@ def compare(
     tolerance: float | None = None,
 ) -> Calibration:
     """Hold our evaluation of a checkpoint's outputs against the published one.
-
-    Args:
-        profile: The profile it is done for.
-        name: The profile's name of the benchmark.
-        ours: The outputs, judged by the judge at hand.
-        published: The same outputs, judged by others.
-        digests: The sha256 of what was compared, by name.
-        tolerance: How far the difference may lie from zero; None takes that of the benchmark.
 
     Raises:
         UserError: They do not cover the same questions.

@@ -58,7 +58,7 @@ class JudgeOptions(BaseModel):
     """Its endpoint."""
     judge_key_env: Annotated[str, Shown("VAR")] = JUDGE_KEY
     """The variable with its key."""
-    judge_dialect: Annotated[str | None, Shown("NAME", "by its name")] = None
+    judge_parameters: Annotated[str | None, Shown("NAME", "by its name")] = None
     """How it is asked: `plain`, `thinking` without a temperature, or `silenced`."""
     price: Annotated[str | None, Shown("IN,OUT", "its list price")] = None
     """Dollars for a million tokens of the judge."""
@@ -147,7 +147,7 @@ class EvaluateOptions(JudgeOptions):
     """An endpoint that has the model answer."""
     model_key_env: Annotated[str, Shown("VAR")] = MODEL_KEY
     """The variable with its key."""
-    model_dialect: Annotated[str | None, Shown("NAME", "by its name")] = None
+    model_parameters: Annotated[str | None, Shown("NAME", "by its name")] = None
     """How the model is asked, likewise."""
     model_price: Annotated[str | None, Shown("IN,OUT", "nothing")] = None
     """Dollars for a million tokens of the model."""

@@ -18,10 +18,9 @@ from typing import Any
 from harness.endpoint.budget import Ledger, Spending
 from harness.endpoint.cache import ReplyCache
 from harness.endpoint.client import Client, Estimate, Server, estimate
-from harness.endpoint.connection import OPENAI_URL, Endpoint
-from harness.endpoint.function import FunctionEndpoint
+from harness.endpoint.connection import OPENAI_URL, Endpoint, FunctionEndpoint
 from harness.endpoint.prices import SHIPPED, Price, Retirement, parse_price, read_prices
-from harness.endpoint.request import PLAIN, Dialect, dialect_of
+from harness.endpoint.request import PLAIN, ChatParameters, chat_parameters_of
 from harness.errors import HarnessError, UserError
 from harness.evaluation import archive
 from harness.evaluation.answers import LocalModel, Progress, ServedModel, Source
@@ -242,14 +241,6 @@ def run(
 ) -> Evaluation:
     """Answer where needed, judge, score, and keep all of it in the evaluation's folder.
 
-    Args:
-        benchmark: The benchmark.
-        source: The model's answers, or what gives them.
-        judge: The judge.
-        concurrency: Most requests at once.
-        output: The folder of all evaluations.
-        progress: Told how far it is.
-
     Raises:
         HarnessError: An endpoint failed or the budget is used up; the same run goes on from there.
     """
@@ -300,7 +291,7 @@ def judge_of(options: JudgeOptions, model: str, annotator: str | None, ledger: L
     """Return the judge that the options name: a plug-in's function, or a model at an endpoint.
 
     Raises:
-        UserError: Its endpoint, price or dialect is not one, or a budget lacks its price.
+        UserError: Its endpoint, price or chat parameters are none, or a budget lacks its price.
     """
     if model in JUDGES:
         function = FunctionEndpoint(model)
@@ -315,8 +306,8 @@ def judge_of(options: JudgeOptions, model: str, annotator: str | None, ledger: L
     endpoint = Endpoint(
         options.judge_base_url or OPENAI_URL, options.judge_key_env, options.timeout
     )
-    dialect = dialect_of(model, "--judge-dialect", options.judge_dialect)
-    return Judge(_client(endpoint, ledger, price, dialect), model, annotator)
+    parameters = chat_parameters_of(model, "--judge-parameters", options.judge_parameters)
+    return Judge(_client(endpoint, ledger, price, parameters), model, annotator)
 
 
 def source_of(options: EvaluateOptions, benchmark: Benchmark, ledger: Ledger) -> Source:
@@ -348,13 +339,15 @@ def source_of(options: EvaluateOptions, benchmark: Benchmark, ledger: Ledger) ->
     if options.model_price is not None:
         price = parse_price("--model-price", options.model_price)
     endpoint = Endpoint(options.model_base_url, options.model_key_env, options.timeout)
-    dialect = dialect_of(options.model, "--model-dialect", options.model_dialect)
-    return ServedModel(_client(endpoint, ledger, price, dialect), options.model)
+    parameters = chat_parameters_of(options.model, "--model-parameters", options.model_parameters)
+    return ServedModel(_client(endpoint, ledger, price, parameters), options.model)
 
 
-def _client(endpoint: Server, ledger: Ledger, price: Price | None, dialect: Dialect) -> Client:
+def _client(
+    endpoint: Server, ledger: Ledger, price: Price | None, parameters: ChatParameters
+) -> Client:
     cache = ReplyCache(work_dir() / "replies")
-    return Client(endpoint, cache, ledger, price, dialect=dialect)
+    return Client(endpoint, cache, ledger, price, parameters=parameters)
 
 
 def _retirements(options: JudgeOptions, *models: str) -> list[Retirement]:

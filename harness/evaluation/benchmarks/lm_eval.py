@@ -286,11 +286,7 @@ def evaluate(asked: Measurement) -> tuple[Evaluation, Path]:
 
 
 def keep_results(results: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Write lm-eval's results and its samples, and return the results as they can be read again.
-
-    Args:
-        results: What `measure` returned.
-        folder: Where to write `results.json` and a file of samples for each task.
+    """Write lm-eval's results, and each task's samples; return the results as they are read again.
 
     Raises:
         HarnessError: They cannot be written.
