@@ -105,13 +105,7 @@ class StageCost:
 
 @dataclass(frozen=True)
 class GpuTime:
-    """The time of models' work on some hardware.
-
-    Attributes:
-        hardware: the GPUs.
-        use: how well they are used.
-        width: bytes of a number.
-    """
+    """The time of models' work on some hardware; numbers are so many bytes wide."""
 
     hardware: Hardware
     use: GpuUse
@@ -124,15 +118,7 @@ class GpuTime:
     def generating(
         self, shape: Shape, sequences: float, prompt: float, answer: float, at_once: float
     ) -> float:
-        """Return the GPU seconds of answers.
-
-        Args:
-            shape: the policy.
-            sequences: answers, over all GPUs.
-            prompt: tokens of a prompt.
-            answer: tokens of an answer.
-            at_once: answers that there are at any time, over all GPUs.
-        """
+        """Return the GPU seconds of answers, `at_once` of which there are at any time."""
         each = shape.cache_bytes(self.width) * (prompt + answer)
         most = max(1.0, self._room(shape) // each)
         batch = min(self.use.sequences, most, max(1.0, at_once / self.hardware.count))
@@ -151,14 +137,7 @@ class GpuTime:
         return operations / (self.hardware.gpu.flops * self.use.scoring)
 
     def training(self, shape: Shape, sequences: float, length: float, forwards: float) -> float:
-        """Return the GPU seconds of a training.
-
-        Args:
-            shape: the policy.
-            sequences: sequences in one pass.
-            length: tokens of a sequence.
-            forwards: how many forward passes over them it costs, all in all.
-        """
+        """Return the GPU seconds of a training that costs so many forward passes."""
         operations = sequences * length * shape.forward_flops(length) * forwards
         return operations / (self.hardware.gpu.flops * self.use.training)
 
@@ -176,13 +155,7 @@ class UnknownTimeError(Exception):
 
 
 class Costing:
-    """Prices parts of stages: for a profile, on some hardware, with some assumptions.
-
-    Attributes:
-        profile: the profile that the stages were planned for.
-        assumed: what is assumed.
-        sizes: how many prompts stages have.
-    """
+    """Prices parts of stages: for a profile, on some hardware, with some assumptions."""
 
     def __init__(self, profile: Profile, hardware: Hardware | None, assumed: Assumptions) -> None:
         """Price for a profile; without hardware GPU time is nothing."""
@@ -265,13 +238,7 @@ class Costing:
         return 0.0 if shape is None else float(shape.parameters)
 
     def training_forwards(self, passes: float, *, lora: bool, reference: bool) -> float:
-        """Return how many forward passes a training costs.
-
-        Args:
-            passes: passes over the data.
-            lora: whether only adapters are trained.
-            reference: whether a reference is evaluated, once before training.
-        """
+        """Return how many forward passes a training costs; a reference costs one."""
         hardware = self.profile.hardware
         again = self.assumed.gpu.checkpointing
         if hardware is not None:

@@ -125,14 +125,7 @@ def price(
     done: Iterable[str] = (),
     assumed: Assumptions | None = None,
 ) -> Price:
-    """Price the stages that are left of a plan.
-
-    Args:
-        stages: the plan's stages; one that is there twice costs once.
-        profile: the profile that they were planned for.
-        hardware: the GPUs.
-        done: fingerprints of the stages that are done, which cost nothing.
-        assumed: what is assumed; the package's by default.
+    """Price the distinct stages of a plan that are left, given the fingerprints of those done.
 
     Raises:
         KeyError: a stage is of a kind that only the embedded world has.
@@ -244,11 +237,7 @@ def _models(stages: Iterable[Stage], assumed: Assumptions) -> dict[str, float | 
 
 @dataclass(frozen=True)
 class Limits:
-    """What may be spent; None for no limit.
-
-    Attributes:
-        gpu_hours: GPU hours.
-        usd: dollars to sellers of models.
+    """What may be spent, in GPU hours and in dollars to sellers of models; None for no limit.
 
     Raises:
         UserError: a limit is below 0.

@@ -35,13 +35,7 @@ _TOLD = ("kind", "version", "label", "settings", "inputs", "files", "started", "
 def lineage(
     policy: TrainedPolicy, store: Store, files: Mapping[str, FileEntry], commit: str | None
 ) -> dict[str, Any]:
-    """Return the lineage of a trained policy, as JSON data.
-
-    Args:
-        policy: the policy, which is trained.
-        store: the store.
-        files: the exported files by name.
-        commit: of the checkout that exports; None where there is none.
+    """Return a trained policy's lineage as JSON data; `commit` is the exporting checkout's.
 
     Raises:
         StoreError: a stage behind it is no longer in the store.
@@ -120,13 +114,7 @@ MODEL = "model/"
 def export(
     policy: TrainedPolicy, store: Store, target: Path, root: Path
 ) -> Mapping[str, FileEntry]:
-    """Write a trained policy's folder, and return its files by name.
-
-    Args:
-        policy: the policy.
-        store: the store that has it.
-        target: the folder to write; it does not exist, or is empty.
-        root: the checkout whose commit is recorded.
+    """Write a trained policy's folder, and return its files by name; `root` is the checkout.
 
     Raises:
         UserError: the policy is not trained, or the folder has something in it.

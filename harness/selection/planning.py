@@ -18,9 +18,6 @@ from harness.runtime import (
     Event,
     Plan,
     Stage,
-    StageFailed,
-    StageFinished,
-    StageProgress,
     State,
     Store,
 )
@@ -391,7 +388,7 @@ class RunPlan:
 
                 def on_event(event: Event) -> None:
                     observe(event)
-                    _follow(tracker, event)
+                    tracker.observe(event)
 
                 return execution.execute(
                     self.stages,
@@ -474,17 +471,6 @@ def _failure(stage: Stage, store: Store) -> Failure:
 def training_stages(plan: Plan) -> list[Stage]:
     """Return the stages of a plan that train a policy, offline or online."""
     return [stage for stage in plan if stage.kind in ("train", "online")]
-
-
-def _follow(tracker: Tracker, event: Event) -> None:
-    """Tell a tracker of an event of the engine."""
-    match event:
-        case StageProgress(stage, step, metrics):
-            tracker.progress(stage, step, metrics)
-        case StageFinished(stage):
-            tracker.stage_finished(stage)
-        case StageFailed(stage):
-            tracker.stage_failed(stage)
 
 
 def _ignore(_: object) -> None:

@@ -13,7 +13,7 @@ from toy_table import SERVED, contents, losses, mark, stages, toy_cells, toy_run
 
 from harness.errors import UserError
 from harness.quiet import QUIET, worker_environment
-from harness.runtime import Stage, Store
+from harness.runtime import Stage, StageFinished, StageProgress, Store
 from harness.tracking import TableState, Tracker, TrackingError, ui_command
 from harness.tracking.connection import default_uri
 
@@ -31,10 +31,10 @@ def compute(tracker: Tracker, store: Store, stage: Stage, *, steps: int = 3) -> 
     if stage.kind == "train":
         for step, loss in enumerate(losses(stage)[:steps], start=1):
             values = {"loss": loss, "rewards/margins": step / 8, "grad norm %": 1.0}
-            tracker.progress(stage, step, values)
+            tracker.observe(StageProgress(stage, step, values))
     if steps == 3:
         write(store, stage)
-        tracker.stage_finished(stage)
+        tracker.observe(StageFinished(stage, 0.0))
 
 
 def synced(work_dir: Path, store: Store) -> dict[str, object]:
