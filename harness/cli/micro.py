@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -118,9 +118,9 @@ def offline_gates(jobs: JobsOption = None, write: WriteOption = False) -> None:
 
     Takes some ten minutes; exit code 1 if the profile's settings do not follow.
     """
-    from harness.trainer.acceptance import failures_offline, measure_offline
+    from harness.trainer.acceptance import OFFLINE, measure_grids
 
-    _decide("offline_gates", measure_offline(*_gate_work(jobs), _say), failures_offline, write)
+    _decide("offline_gates", measure_grids(OFFLINE, *_gate_work(jobs), _say), write)
 
 
 @group.command("online-gates", epilog="Example: harness micro online-gates")
@@ -138,22 +138,16 @@ def online_gates(
     Takes some ten minutes; exit code 1 if the profile's settings do not follow.
     """
     from harness.report.over_optimisation import FOLDER, Pushed, publish_pushed
-    from harness.trainer.acceptance import (
-        failures_online,
-        measure_online,
-        measure_pushed,
-    )
+    from harness.trainer.acceptance import ONLINE, measure_grids, measure_pushed
 
     to = publishing(pushed, allow_fewer, [FOLDER], "micro")
-    found = measure_online(*_gate_work(jobs), _say)
+    found = measure_grids(ONLINE, *_gate_work(jobs), _say)
     if to is not None:
-        steps, setting = measure_pushed(*_gate_work(jobs), _say)
-        points = [step.as_json() for step in steps]
-        measured = Pushed.model_validate({"points": points, "setting": setting})
+        measured = Pushed.model_validate(measure_pushed(*_gate_work(jobs), _say))
         fewer = bool(to.fewer)
         folder = publish_pushed(measured, to.results_dir, "micro", allow_fewer=fewer)
         note(f"published in {folder}")
-    _decide("online_gates", found, failures_online, write)
+    _decide("online_gates", sorted(found, key=lambda point: -point.gain), write)
 
 
 def _gate_work(jobs: int | None) -> tuple[Store, int]:
@@ -163,20 +157,16 @@ def _gate_work(jobs: int | None) -> tuple[Store, int]:
     return Store(work_dir() / "gates" / "store"), workers_of(jobs)
 
 
-def _decide(
-    name: str,
-    points: Sequence[Point],
-    failures: Callable[[Sequence[Point]], list[str]],
-    write: bool,
-) -> None:
+def _decide(name: str, points: Sequence[Point], write: bool) -> None:
     """Print a grid's measurements, record them if asked, and fail where the profile differs."""
+    from harness.trainer.acceptance import grid_failures
     from harness.worlds.embedded.files import note_measured
 
     for point in points:
         console().print(str(point), soft_wrap=True)
     if write:
         note_measured(name, [point.as_json() for point in points])
-    reasons = failures(points)
+    reasons = grid_failures(points)
     for reason in reasons:
         note(f"gate not passed: {reason}")
     if reasons:

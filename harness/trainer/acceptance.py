@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -103,9 +103,7 @@ class Acceptance:
 def best_of_six(scores: Floats, rewards: Floats) -> tuple[float, float, float]:
     """Return the mean oracle score of all answers, the oracle's best and the reward's best.
 
-    Args:
-        scores: oracle scores, shape (prompts, answers).
-        rewards: rewards of the same answers.
+    Oracle scores and rewards are P x N, of the same answers.
     """
     chosen = scores[np.arange(len(scores)), rewards.argmax(axis=1)]
     return float(scores.mean()), float(scores.max(axis=1).mean()), float(chosen.mean())
@@ -136,41 +134,20 @@ def in_standard_errors(gains: Sequence[float]) -> tuple[float, float]:
 def measure(store: Store, jobs: int, on_event: OnEvent) -> Acceptance:
     """Run what the criteria look at, on the validation prompts, and measure them.
 
-    Args:
-        store: where the stages go.
-        jobs: worker processes.
-        on_event: told of every stage.
-
     Raises:
         HarnessError: a stage failed.
     """
-    profile = validation_profile()
-    planner = Planner(world_of(profile))
+    planner = Planner(world_of(validation_profile()))
     bases = [planner.run("base", Recipe(), seed) for seed in SEEDS]
     recipe = Recipe(algorithm="dpo", chain=("human",))
     runs = [planner.run("dpo-h1", recipe, seed) for seed in SEEDS]
-    sampled = _six_answers(planner)
-    targets = [*sampled, *(stage for run in (*bases, *runs) for stage in run.targets)]
+    sampled = _six_answers(planner, [("validation", None)])
+    targets = [*sampled[0], *(stage for run in (*bases, *runs) for stage in run.targets)]
     compute(targets, store, jobs, on_event)
-    completions, rewards = (
-        pq.read_table(store.open(stage.fingerprint) / name)
-        for stage, name in zip(sampled, ("completions.parquet", "rewards.parquet"), strict=True)
-    )
-    scores = np.array(
-        [
-            oracle_score(prompt, answer)
-            for prompt, answer in zip(
-                completions.column("prompt").to_pylist(),
-                completions.column("completion").to_pylist(),
-                strict=True,
-            )
-        ]
-    ).reshape(-1, profile.generation.n)
-    mean, by_oracle, by_reward = best_of_six(
-        scores, rewards.column("reward").to_numpy().reshape(scores.shape)
-    )
-    before = [validation_score(store, base) for base in bases]
-    gain, errors = gain_over(before, runs, store)
+    scores, rewards = _scored(store, *sampled[0])
+    n = planner.profile.generation.n
+    mean, by_oracle, by_reward = best_of_six(scores.reshape(-1, n), rewards.reshape(-1, n))
+    gain, errors = gain_over([validation_score(store, base) for base in bases], runs, store)
     return Acceptance(
         mean_answer=mean,
         best_by_oracle=by_oracle,
@@ -202,13 +179,6 @@ def validation_profile() -> Profile:
     return micro.model_copy(update={"benchmarks": {"validation": hard}})
 
 
-def _six_answers(planner: Planner) -> tuple[Stage, Stage]:
-    """Six answers of θ0 to each validation prompt, and their rewards."""
-    items: dict[str, Json] = {"benchmark": planner.world.benchmark("validation")}
-    prompts = planner.stage("prompts", items, {}, "validation")
-    return planner.rollouts("validation", None, prompts, "pointwise")
-
-
 def validation_score(store: Store, run: Run) -> float:
     """Return the mean oracle score of a run's answers to the validation prompts."""
     table = pq.read_table(store.open(run.judged["validation"].fingerprint) / "judgments.parquet")
@@ -221,11 +191,31 @@ def gain_over(before: Sequence[float], runs: Sequence[Run], store: Store) -> tup
     return in_standard_errors([now - then for now, then in zip(scores, before, strict=True)])
 
 
+def _six_answers(
+    planner: Planner, policies: Iterable[tuple[str, Stage | None]]
+) -> list[tuple[Stage, Stage]]:
+    """Six answers of each policy, by label, to the validation prompts, and their rewards."""
+    items: dict[str, Json] = {"benchmark": planner.world.benchmark("validation")}
+    prompts = planner.stage("prompts", items, {}, "validation")
+    return [planner.rollouts(label, policy, prompts, "pointwise") for label, policy in policies]
+
+
+def _scored(store: Store, completions: Stage, rewards: Stage) -> tuple[Floats, Floats]:
+    """Return the oracle scores and the rewards of the same answers."""
+    given = pq.read_table(store.open(rewards.fingerprint) / "rewards.parquet").column("reward")
+    answers = pq.read_table(store.open(completions.fingerprint) / "completions.parquet")
+    texts = (answers.column(name).to_pylist() for name in ("prompt", "completion"))
+    scores = [oracle_score(prompt, answer) for prompt, answer in zip(*texts, strict=True)]
+    return np.array(scores), given.to_numpy()
+
+
 def _no_spread(store: Store, run: Run) -> float:
     pairs = store.open(run.iterations[0].pairs.fingerprint)
     summary = json.loads((pairs / "summary.json").read_text(encoding="utf-8"))
     return float(summary["ties"]) / float(summary["pairs"])
 
+
+# The grids of the trainers.
 
 GRID_SEEDS = (100, 101, 102)
 """Seeds of the grids; no table's defaults are among them."""
@@ -234,6 +224,7 @@ Changes = Mapping[str, float]
 """Hyperparameters by name, as the profile has them under the algorithm."""
 
 LEARNING_RATES = (3e-5, 1e-4, 3e-4)
+BETAS = (0.2, 0.05)
 
 CONSTANTS: Mapping[str, tuple[Changes, ...]] = {
     "sppo": ({"beta": 0.001}, {"beta": 0.1}),
@@ -245,17 +236,27 @@ CONSTANTS: Mapping[str, tuple[Changes, ...]] = {
 GRIDS: Mapping[str, tuple[Changes, ...]] = {
     algorithm: tuple({"learning_rate": lr, **more} for lr in LEARNING_RATES for more in constants)
     for algorithm, constants in CONSTANTS.items()
-}
+} | {"rloo": tuple({"learning_rate": lr, "beta": beta} for beta in BETAS for lr in LEARNING_RATES)}
+"""The settings of each algorithm, the most careful first."""
+
+OFFLINE, ONLINE = tuple(CONSTANTS), ("rloo",)
+
+
+def rloo(size: int) -> Recipe:
+    """Return RLOO on human prompts."""
+    return Recipe(algorithm="rloo", online=Online(prompts="human", size=size))
+
 
 RECIPES: Mapping[str, Recipe] = {
     "sppo": Recipe(algorithm="sppo", chain=("human",), reward_model="pairwise"),
     "simpo": Recipe(algorithm="simpo", chain=("human",)),
     "orpo": Recipe(algorithm="orpo", chain=("human",)),
+    "rloo": rloo(1),
 }
-"""What is run over the grid: the first rows of table 2."""
+"""What is run over the grid: the first rows of table 2, and RLOO 1x."""
 
-BETAS = (0.05, 0.2)
-PUSHED_LEARNING_RATE, PUSHED_SIZE, PUSHED_SEED = 3e-4, 6, 100
+TAUGHT: Mapping[str, tuple[str, ...]] = {"rloo": ("rloo", "oaif")}
+"""The algorithms that train with a grid's best setting, where these are not its own alone."""
 
 
 @dataclass(frozen=True)
@@ -280,6 +281,11 @@ class Point:
         )
 
 
+def named(algorithm: str, changes: Changes) -> str:
+    """Return an algorithm and what is changed of it in a line."""
+    return f"{algorithm} {' '.join(f'{name} {value:g}' for name, value in changes.items())}"
+
+
 def with_training(profile: Profile, algorithm: str, changes: Changes) -> Profile:
     """Return a profile with some hyperparameters of an algorithm changed."""
     hyper = profile.training.of(algorithm).model_copy(update=dict(changes))
@@ -287,136 +293,68 @@ def with_training(profile: Profile, algorithm: str, changes: Changes) -> Profile
     return profile.model_copy(update={"training": training})
 
 
-def measure_grid(
-    recipes: Mapping[str, Recipe],
-    grids: Mapping[str, Sequence[Changes]],
-    store: Store,
-    jobs: int,
-    on_event: OnEvent,
+def measure_grids(
+    algorithms: Iterable[str], store: Store, jobs: int, on_event: OnEvent
 ) -> list[Point]:
-    """Run every setting of every algorithm's grid and measure it.
-
-    Args:
-        recipes: what each algorithm is run on.
-        grids: the settings of each algorithm.
-        store: where the stages go.
-        jobs: worker processes.
-        on_event: told of every stage.
+    """Run every setting of the algorithms' grids and measure it.
 
     Raises:
         HarnessError: a stage failed.
     """
     profile = validation_profile()
-    planner = Planner(world_of(profile))
-    bases = [planner.run("base", Recipe(), seed) for seed in GRID_SEEDS]
+    bases = [Planner(world_of(profile)).run("base", Recipe(), seed) for seed in GRID_SEEDS]
     tried: list[tuple[str, Changes, list[Run]]] = []
-    for algorithm, grid in grids.items():
-        for changes in grid:
-            other = Planner(world_of(with_training(profile, algorithm, changes)))
-            name, recipe = named(algorithm, changes), recipes[algorithm]
-            tried.append((algorithm, changes, [other.run(name, recipe, s) for s in GRID_SEEDS]))
+    for algorithm in algorithms:
+        for changes in GRIDS[algorithm]:
+            planner = Planner(world_of(with_training(profile, algorithm, changes)))
+            name, recipe = named(algorithm, changes), RECIPES[algorithm]
+            tried.append((algorithm, changes, [planner.run(name, recipe, s) for s in GRID_SEEDS]))
     runs = [*bases, *(run for _, _, several in tried for run in several)]
     compute([stage for run in runs for stage in run.targets], store, jobs, on_event)
     before = [validation_score(store, base) for base in bases]
-    points = []
-    for algorithm, changes, several in tried:
-        points.append(Point(algorithm, changes, *gain_over(before, several, store)))
-    return points
-
-
-def unlike(algorithm: str, best: Point) -> list[str]:
-    """Return, as a sentence, where the profile trains otherwise than with a grid's best setting."""
-    hyper = validation_profile().training.of(algorithm)
-    used = {name: getattr(hyper, name) for name in best.changes}
-    if used == dict(best.changes):
-        return []
     return [
-        f"`micro` trains with {named(algorithm, used)}, and the gate takes "
-        f"{named(best.algorithm, best.changes)}"
+        Point(algorithm, changes, *gain_over(before, several, store))
+        for algorithm, changes, several in tried
     ]
 
 
-def named(algorithm: str, changes: Changes) -> str:
-    """Return an algorithm and what is changed of it in a line."""
-    return f"{algorithm} {' '.join(f'{name} {value:g}' for name, value in changes.items())}"
-
-
-def as_good_as_the_best(points: Sequence[Point]) -> list[Point]:
-    """Return the settings that gain within one standard error of the best one's gain."""
-    best = max(points, key=lambda point: point.gain)
+def chosen(points: Sequence[Point], algorithm: str) -> Point:
+    """Return the most careful setting that gains within one standard error of the best one."""
+    own = [point for point in points if point.algorithm == algorithm]
+    best = max(own, key=lambda point: point.gain)
     least = best.gain - (best.gain / best.standard_errors if best.standard_errors else 0.0)
-    return [point for point in points if point.gain >= least]
-
-
-def measure_offline(store: Store, jobs: int, on_event: OnEvent) -> list[Point]:
-    """Run the first iteration of each algorithm over its grid and measure it.
-
-    Raises:
-        HarnessError: a stage failed.
-    """
-    return measure_grid(RECIPES, GRIDS, store, jobs, on_event)
-
-
-def chosen_offline(points: Sequence[Point], algorithm: str) -> Point:
-    """Return the most careful setting of an algorithm that gains as much as its best."""
-    near = as_good_as_the_best([point for point in points if point.algorithm == algorithm])
     order = list(GRIDS[algorithm])
+    near = [point for point in own if point.gain >= least]
     return min(near, key=lambda point: order.index(point.changes))
 
 
-def failures_offline(points: Sequence[Point]) -> list[str]:
-    """Return where the profile's settings do not follow from the gate, each as a sentence."""
-    return [line for name in GRIDS for line in unlike(name, chosen_offline(points, name))]
+def grid_failures(points: Sequence[Point]) -> list[str]:
+    """Return where the profile trains otherwise than with a grid's choice, each as a sentence."""
+    found = []
+    training = validation_profile().training
+    for grid in dict.fromkeys(point.algorithm for point in points):
+        best = chosen(points, grid)
+        for algorithm in TAUGHT.get(grid, (grid,)):
+            used = {name: getattr(training.of(algorithm), name) for name in best.changes}
+            if used != dict(best.changes):
+                found.append(
+                    f"`micro` trains with {named(algorithm, used)}, and the gate takes "
+                    f"{named(grid, best.changes)}"
+                )
+    return found
 
 
-@dataclass(frozen=True)
-class Pushed:
-    """The over-optimised policy after some multiples of x: mean reward and mean oracle score."""
+# Over-optimisation.
 
-    size: int
-    reward: float
-    oracle: float
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the measurements, rounded for the card."""
-        return {name: round(value, 6) for name, value in asdict(self).items()}
+PUSHED_LEARNING_RATE, PUSHED_SIZE, PUSHED_SEED = 3e-4, 6, 100
 
 
-def rloo(size: int) -> Recipe:
-    """Return RLOO on human prompts."""
-    return Recipe(algorithm="rloo", online=Online(prompts="human", size=size))
-
-
-def measure_online(store: Store, jobs: int, on_event: OnEvent) -> list[Point]:
-    """Run RLOO 1x over the grid and measure it; the best pair first.
-
-    Raises:
-        HarnessError: a stage failed.
-    """
-    grid = [{"learning_rate": lr, "beta": beta} for lr in LEARNING_RATES for beta in BETAS]
-    points = measure_grid({"rloo": rloo(1)}, {"rloo": grid}, store, jobs, on_event)
-    return sorted(points, key=lambda point: -point.gain)
-
-
-def chosen_online(points: Sequence[Point]) -> Point:
-    """Return the most careful pair that gains within one standard error of the best."""
-    near = as_good_as_the_best(points)
-    return min(near, key=lambda point: (-point.changes["beta"], point.changes["learning_rate"]))
-
-
-def failures_online(points: Sequence[Point]) -> list[str]:
-    """Return where the profile's settings do not follow from the gate, each as a sentence."""
-    best = chosen_online(points)
-    return [line for name in ("rloo", "oaif") for line in unlike(name, best)]
-
-
-def measure_pushed(
-    store: Store, jobs: int, on_event: OnEvent
-) -> tuple[list[Pushed], dict[str, Any]]:
+def measure_pushed(store: Store, jobs: int, on_event: OnEvent) -> dict[str, Any]:
     """Over-optimise a policy and measure it at each multiple of x, from 0.
 
     Returns:
-        The measurements, and what they are of: settings, reward model, commit and stages.
+        The measurements (`points`), and what they are of (`setting`): hyperparameters, reward
+        model, commit and stages.
 
     Raises:
         HarnessError: a stage failed.
@@ -425,21 +363,20 @@ def measure_pushed(
     profile = with_training(validation_profile(), "rloo", changes)
     planner = Planner(world_of(profile))
     run = planner.run("rloo pushed", rloo(PUSHED_SIZE), PUSHED_SEED)
-    items: dict[str, Json] = {"benchmark": planner.world.benchmark("validation")}
-    prompts = planner.stage("prompts", items, {}, "validation")
     policies: list[Stage | None] = [None, *run.training]
-    sampled = [
-        planner.rollouts(f"pushed {size}x", policy, prompts, "pointwise")
-        for size, policy in enumerate(policies)
-    ]
+    sampled = _six_answers(planner, ((f"pushed {n}x", policy) for n, policy in enumerate(policies)))
     compute([stage for pair in sampled for stage in pair], store, jobs, on_event)
-    points = [Pushed(size, *_mean_scores(store, *pair)) for size, pair in enumerate(sampled)]
+    points = []
+    for size, pair in enumerate(sampled):
+        scores, rewards = (round(float(np.mean(values)), 6) for values in _scored(store, *pair))
+        points.append({"size": size, "reward": rewards, "oracle": scores})
     commits = {
         store.manifest(stage.fingerprint)["provenance"]["commit"] or "unknown"
         for pair in sampled
         for stage in pair
     }
-    return points, {
+    prompts = sampled[0][0].inputs["prompts"]
+    setting = {
         **changes,
         "seed": PUSHED_SEED,
         "prompts": len(read_prompts(store.open(prompts.fingerprint))),
@@ -448,12 +385,4 @@ def measure_pushed(
         "commit": ", ".join(sorted(commit[:12] for commit in commits)),
         "stages": {f"{size}x": rewards.fingerprint for size, (_, rewards) in enumerate(sampled)},
     }
-
-
-def _mean_scores(store: Store, completions: Stage, rewards: Stage) -> tuple[float, float]:
-    """Return the mean reward and the mean oracle score of the same answers."""
-    given = pq.read_table(store.open(rewards.fingerprint) / "rewards.parquet").column("reward")
-    answers = pq.read_table(store.open(completions.fingerprint) / "completions.parquet")
-    texts = (answers.column(name).to_pylist() for name in ("prompt", "completion"))
-    scores = [oracle_score(prompt, answer) for prompt, answer in zip(*texts, strict=True)]
-    return float(np.mean(given.to_numpy())), float(np.mean(scores))
+    return {"points": points, "setting": setting}

@@ -32,7 +32,7 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from toy_table import SERVED, stages, toy_runs, write
-from harness.runtime import StageFinished, StageProgress, Store
+from harness.runtime import StageFinished, Store
 from harness.tracking import Tracker
 work, runs = Path(sys.argv[2]), toy_runs((0,))
 store = Store(work / "store")

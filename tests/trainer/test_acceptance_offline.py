@@ -5,10 +5,11 @@ from __future__ import annotations
 from harness.trainer.acceptance import (
     CONSTANTS,
     GRIDS,
+    OFFLINE,
     RECIPES,
     Point,
-    chosen_offline,
-    failures_offline,
+    chosen,
+    grid_failures,
     validation_profile,
 )
 
@@ -17,13 +18,13 @@ def points(**best: int) -> list[Point]:
     """Every setting gains 0.01 but the best of each algorithm, given by its place: 0.10."""
     return [
         Point(algorithm, changes, 0.10 if best[algorithm] == place else 0.01, 10.0)
-        for algorithm, grid in GRIDS.items()
-        for place, changes in enumerate(grid)
+        for algorithm in OFFLINE
+        for place, changes in enumerate(GRIDS[algorithm])
     ]
 
 
 def test_each_algorithm_has_three_learning_rates_with_the_papers_constants_first() -> None:
-    assert {algorithm: len(grid) for algorithm, grid in GRIDS.items()} == {
+    assert {algorithm: len(GRIDS[algorithm]) for algorithm in OFFLINE} == {
         "sppo": 6, "simpo": 6, "orpo": 6,
     }  # fmt: skip
     assert GRIDS["simpo"][0] == {"learning_rate": 3e-5, "beta": 10.0, "gamma": 5.0}
@@ -34,13 +35,13 @@ def test_each_algorithm_has_three_learning_rates_with_the_papers_constants_first
 
 def test_a_clear_best_is_taken() -> None:
     found = points(sppo=5, simpo=0, orpo=3)
-    assert chosen_offline(found, "sppo").changes == {"learning_rate": 3e-4, "beta": 0.1}
-    assert chosen_offline(found, "simpo").changes == {
+    assert chosen(found, "sppo").changes == {"learning_rate": 3e-4, "beta": 0.1}
+    assert chosen(found, "simpo").changes == {
         "learning_rate": 3e-5,
         "beta": 10.0,
         "gamma": 5.0,
     }
-    assert chosen_offline(found, "orpo").changes == {"learning_rate": 1e-4, "odds_weight": 0.1}
+    assert chosen(found, "orpo").changes == {"learning_rate": 1e-4, "odds_weight": 0.1}
 
 
 def test_of_equally_good_settings_the_smallest_rate_with_the_papers_constants_is_taken() -> None:
@@ -48,7 +49,7 @@ def test_of_equally_good_settings_the_smallest_rate_with_the_papers_constants_is
     gains = [0.05, 0.089, 0.091, 0.095, 0.10, 0.10]
     grid = zip(GRIDS["orpo"], gains, strict=True)
     found = [Point("orpo", changes, gain, 10.0) for changes, gain in grid]
-    assert chosen_offline(found, "orpo").changes == {"learning_rate": 1e-4, "odds_weight": 0.5}
+    assert chosen(found, "orpo").changes == {"learning_rate": 1e-4, "odds_weight": 0.5}
 
 
 def test_the_profile_trains_with_what_its_file_says_the_gate_took() -> None:
@@ -56,15 +57,15 @@ def test_the_profile_trains_with_what_its_file_says_the_gate_took() -> None:
     taken = {
         algorithm: next(
             place
-            for place, changes in enumerate(grid)
+            for place, changes in enumerate(GRIDS[algorithm])
             if all(getattr(training.of(algorithm), name) == v for name, v in changes.items())
         )
-        for algorithm, grid in GRIDS.items()
+        for algorithm in OFFLINE
     }
-    assert failures_offline(points(**taken)) == []
+    assert grid_failures(points(**taken)) == []
     other = {algorithm: (place + 1) % 6 for algorithm, place in taken.items()}
-    assert len(failures_offline(points(**other))) == 3
+    assert len(grid_failures(points(**other))) == 3
 
 
 def test_only_first_iterations_on_human_prompts_are_run() -> None:
-    assert {recipe.chain for recipe in RECIPES.values()} == {("human",)}
+    assert {RECIPES[algorithm].chain for algorithm in OFFLINE} == {("human",)}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from harness.trainer.acceptance import (
+    LEARNING_RATES,
     Point,
-    chosen_online,
-    failures_online,
+    chosen,
+    grid_failures,
     rloo,
     validation_profile,
     with_training,
@@ -26,19 +27,20 @@ def test_of_equally_good_pairs_the_most_careful_is_taken() -> None:
         point(1e-4, 0.2, 0.080, 5.0),
         point(3e-5, 0.2, 0.079, 5.0),
     ]
-    assert chosen_online(found) == found[2]
+    assert chosen(found, "rloo") == found[2]
 
 
 def test_a_clear_best_is_taken_however_bold() -> None:
     found = [point(3e-4, 0.05, 0.10, 50.0), point(3e-5, 0.2, 0.09, 50.0)]
-    assert chosen_online(found) == found[0]
+    assert chosen(found, "rloo") == found[0]
 
 
 def test_the_profile_trains_with_what_the_gate_takes() -> None:
     hyper = validation_profile().training.rloo
     assert hyper is not None
-    assert failures_online([point(hyper.learning_rate, hyper.beta, 0.1, 50.0)]) == []
-    reasons = failures_online([point(hyper.learning_rate / 2, hyper.beta, 0.1, 50.0)])
+    assert grid_failures([point(hyper.learning_rate, hyper.beta, 0.1, 50.0)]) == []
+    other = next(lr for lr in LEARNING_RATES if lr != hyper.learning_rate)
+    reasons = grid_failures([point(other, hyper.beta, 0.1, 50.0)])
     assert [reason.split()[3] for reason in reasons] == ["rloo", "oaif"]
     assert "the gate takes" in reasons[0]
 
