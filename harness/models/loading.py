@@ -26,19 +26,13 @@ import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from harness.errors import HarnessError, UserError
 
 Message = Mapping[str, str]
 Conversation = Sequence[Message]
-Head = Literal["causal", "scalar"]
 Side = Literal["left", "right"]
 
 END_OF_TURN = "<end_of_turn>"
@@ -96,14 +90,13 @@ def weight_files(path: Path) -> list[Path]:
     )
 
 
-def load_model(path: Path, head: Head) -> Any:
-    """Load a fresh float32 model, not shared with anyone.
+def load_model(path: Path) -> Any:
+    """Load a fresh causal language model in float32, not shared with anyone.
 
     Raises:
         HarnessError: no checkpoint at `path`.
     """
-    kind = AutoModelForCausalLM if head == "causal" else AutoModelForSequenceClassification
-    return from_folder(kind, path)
+    return from_folder(AutoModelForCausalLM, path)
 
 
 def from_folder(kind: Any, path: Path, dtype: str = "float32") -> Any:

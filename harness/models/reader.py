@@ -114,12 +114,6 @@ def read_all(
 ) -> NDArray[np.float64]:
     """Read N sequences in batches of similar length; return N numbers in their order.
 
-    Args:
-        reader: a loaded reward model.
-        sequences: what it reads.
-        batch_size: most sequences read together.
-        batch_tokens: most tokens read together, padding counted.
-
     Raises:
         HarnessError: one sequence alone does not fit into the device's memory.
     """
@@ -193,13 +187,9 @@ class Chat:
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, path: Path, limit: int, *, bos: bool = True
     ) -> None:
-        """Check that a tokenizer can render and pad.
+        """Check that the tokenizer of a folder can render and pad.
 
-        Args:
-            tokenizer: the reward model's.
-            path: the folder it is from, for messages.
-            limit: longest conversation, in tokens.
-            bos: whether the model was trained with a BOS.
+        Conversations are read up to a limit in tokens, with a BOS if the model was trained so.
 
         Raises:
             UserError: it has no chat template.

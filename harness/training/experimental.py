@@ -63,11 +63,9 @@ class _TemplateTokens:
     processing_class: Any
 
     def tokenize_row(self, feature: dict[str, str], model: Any = None) -> dict[str, list[int]]:
-        """Return ids, mask and labels of both sides; labels are -100 on the prompt.
+        """Return ids, mask and labels of both sides of a pair given as rendered text.
 
-        Args:
-            feature: a pair as rendered text; the prompt ends with the generation header.
-            model: unused.
+        The prompt ends with the generation header; labels are -100 on it.
         """
         head = self._ids(feature["prompt"])
         sides = {side: self._ids(feature["prompt"] + feature[side]) for side in SIDES}

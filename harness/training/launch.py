@@ -217,17 +217,8 @@ def configuration(hardware: Hardware) -> Configuration:
 def launch(job: Job, file: Configuration, hardware: Hardware, dtype: str, on_log: OnLog) -> Metrics:
     """Run a job in a working folder that this process holds, and follow it.
 
-    The curves that the folder has are followed from the last whole checkpoint on.
-
-    Args:
-        job: what each process does.
-        file: configuration of `accelerate`.
-        hardware: how many processes.
-        dtype: number format of the forward and backward passes.
-        on_log: called with each point of the curves.
-
-    Returns:
-        The summary that the job left.
+    The curves that the folder has are followed from the last whole checkpoint on; the summary that
+    the job left is returned.
 
     Raises:
         HarnessError: the job failed; the message has its reason, or the end of its log.
@@ -407,12 +398,8 @@ def rollout_server(
 ) -> Iterator[None]:
     """Run a server while the block lasts; it answers by then.
 
-    Args:
-        server: ports, devices and memory.
-        policy: checkpoint that it loads; the trainer sends newer weights.
-        work: folder held by this process (`harness.runtime.files.held`); receives the log.
-        dtype: number format it computes in.
-        max_length: longest prompt and rollout together, in tokens.
+    It loads the policy, and the trainer sends newer weights. The working folder, held by this
+    process, receives the log.
 
     Raises:
         UserError: vllm is not installed, or a port is taken.

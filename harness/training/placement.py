@@ -79,11 +79,7 @@ class Placement(Strict):
     """Online: what generates rollouts; None is the trainer's own model."""
 
     def arguments(self, scratch: str) -> dict[str, Any]:
-        """Return the arguments that all of TRL's trainers take: quiet, and without other files.
-
-        Args:
-            scratch: folder for what nobody needs.
-        """
+        """Return the arguments that all of TRL's trainers take: quiet, and without other files."""
         arguments = {
             "output_dir": scratch,
             "use_cpu": self.device == "cpu",
