@@ -128,7 +128,7 @@ class Notes:
         digests = {record.identity: record.digest for record in records}
         if digests:
             digests = self._digests() | digests
-            _write(self._path, {"database": database_id(self._uri), "digests": digests})
+            _save(self._path, {"database": database_id(self._uri), "digests": digests})
 
     def _digests(self) -> dict[str, str]:
         """Return the digests of the records the server had, by identity."""
@@ -149,10 +149,10 @@ def _content(path: Path) -> dict[str, frozenset[str]]:
 
 
 def _write(path: Path, asked: Mapping[str, Collection[str]]) -> None:
-    _write(path, {name: sorted(benchmarks) for name, benchmarks in asked.items()})
+    _save(path, {name: sorted(benchmarks) for name, benchmarks in asked.items()})
 
 
-def _write(path: Path, data: Mapping[str, Any]) -> None:
+def _save(path: Path, data: Mapping[str, Any]) -> None:
     write_whole(path, f"{json.dumps(data, indent=1)}\n")
 
 

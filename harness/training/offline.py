@@ -398,7 +398,7 @@ def _take_up(trainer: Trainer, recorder: _Recorder, work: Path) -> str | None:
         # TRL counts tokens from where a process began, not from where the training did.
         kept = {name: value for name, value in metrics.items() if name != "num_tokens"}
         if writes:
-            launch.append_point(work, step, kept)
+            launch.curves(work).write(step, kept)
         hand_on(step, kept)
 
     recorder.hand_on = keep
