@@ -245,8 +245,8 @@ class Chat:
     def _cut(self, conversation: Conversation, ids: list[int]) -> list[int]:
         """Return the first tokens of a conversation and those that close its answer."""
         [empty] = self.render([[*conversation[:-1], {**conversation[-1], "content": ""}]])
-        before = _shared(ids, empty)
-        closing = _shared(ids[before:][::-1], empty[before:][::-1])
+        before = shared_prefix(ids, empty)
+        closing = shared_prefix(ids[before:][::-1], empty[before:][::-1])
         if before + closing >= self.limit:
             raise UserError(
                 f"a prompt of {before} tokens leaves no room for an answer in the {self.limit} "
@@ -256,7 +256,7 @@ class Chat:
         return [*ids[: self.limit - closing], *ids[len(ids) - closing :]]
 
 
-def _shared(one: Sequence[int], other: Sequence[int]) -> int:
+def shared_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     """Return how many tokens two sequences begin with in common."""
     pairs = zip(one, other, strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

@@ -34,6 +34,10 @@ class Format(StrEnum):
     html = "html"
 
 
+def ignore(_: object) -> None:
+    """Take what nobody wants to hear."""
+
+
 def parse_seeds(text: str) -> tuple[int, ...]:
     """Return the seeds that a text names, such as `0`, `0,2`, `0-4` or `0-2,7`, in ascending order.
 

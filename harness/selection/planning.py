@@ -25,7 +25,7 @@ from harness.runtime import (
     State,
     Store,
 )
-from harness.selection.names import again
+from harness.selection.names import again, ignore
 from harness.strict import Output, Strict
 from harness.trainer import factory
 from harness.trainer.runs import FigureRuns, GroupRuns, TableRuns, Work, parts_of
@@ -353,11 +353,11 @@ class RunPlan:
         work, parts = self.work, parts_of(self.work)
         for asked in [work] if not isinstance(work, GroupRuns) else parts:
             remember(work_dir(), asked.id, asked.profile.name, asked.seeds)
-        warn = on_warning or _ignore
+        warn = on_warning or ignore
         tracker, outcome = tracked.tracker_of(self.store, warn), None
         if self.stages.pending(self.store):
-            self._check(warn, on_note or _ignore)
-            outcome = self._execute(tracker, fail_fast, watch or nullcontext(_ignore))
+            self._check(warn, on_note or ignore)
+            outcome = self._execute(tracker, fail_fast, watch or nullcontext(ignore))
         report = report_of(work, self.store)
         if outcome is not None:
             report = replace(report, outcome=outcome)
@@ -495,7 +495,3 @@ def _follow(tracker: Tracker, event: Event) -> None:
             tracker.stage_finished(stage)
         case StageFailed(stage):
             tracker.stage_failed(stage)
-
-
-def _ignore(_: object) -> None:
-    """Take what nobody wants to hear."""

@@ -26,6 +26,7 @@ import trl
 from trl.import_utils import TRLExperimentalWarning
 
 from harness.errors import HarnessError
+from harness.models.reader import shared_prefix
 from harness.training.offline import SIDES
 
 PINNED = "1.16"
@@ -69,7 +70,7 @@ class _TemplateTokens:
         """
         head = self._ids(feature["prompt"])
         sides = {side: self._ids(feature["prompt"] + feature[side]) for side in SIDES}
-        shared = min(_common_prefix(head, ids) for ids in sides.values())
+        shared = min(shared_prefix(head, ids) for ids in sides.values())
         row = {"prompt_input_ids": head[:shared], "prompt_attention_mask": [1] * shared}
         for side, ids in sides.items():
             row[f"{side}_input_ids"] = ids
@@ -80,14 +81,6 @@ class _TemplateTokens:
     def _ids(self, text: str) -> list[int]:
         ids: list[int] = self.processing_class(text, add_special_tokens=False)["input_ids"]
         return ids
-
-
-def _common_prefix(one: list[int], other: list[int]) -> int:
-    """Return how many tokens two sequences share at their beginning."""
-    shared = 0
-    while shared < min(len(one), len(other)) and one[shared] == other[shared]:
-        shared += 1
-    return shared
 
 
 class SimPOTrainer(_TemplateTokens, CPOTrainer):  # type: ignore[misc]
