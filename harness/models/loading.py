@@ -235,10 +235,8 @@ def pad(
     return ids.to(device), mask.to(device)
 
 
-def local_folder(model: Path | str, revision: str | None = None) -> Path:
+def local_folder(model: Path | str) -> Path:
     """Return the folder of a model: it is one, or the hub's name, as `llm-blender/PairRM-hf`.
-
-    A name may go with a commit, tag or branch; without, it is the hub's main branch.
 
     Raises:
         UserError: it is a name, and the cache has no such model.
@@ -247,12 +245,11 @@ def local_folder(model: Path | str, revision: str | None = None) -> Path:
     if isinstance(model, Path) or folder.is_dir():
         return folder
     try:
-        return Path(snapshot_download(model, revision=revision, local_files_only=True))
+        return Path(snapshot_download(model, local_files_only=True))
     except (LocalEntryNotFoundError, HFValidationError) as error:
-        at = f" --revision {revision}" if revision else ""
         raise UserError(
             f"there is neither a folder nor a downloaded model `{model}`: type `hf download "
-            f"{model}{at}` (a gated model asks for its licence to be accepted at "
+            f"{model}` (a gated model asks for its licence to be accepted at "
             f"https://huggingface.co/{model}, and for `hf auth login`)."
         ) from error
 
