@@ -22,7 +22,7 @@ from harness.runtime import (
     State,
     Store,
 )
-from harness.selection.names import again
+from harness.selection.names import again, ignore
 from harness.strict import Output, Strict
 from harness.trainer import factory
 from harness.trainer.runs import FigureRuns, GroupRuns, TableRuns, Work, parts_of
@@ -349,11 +349,11 @@ class RunPlan:
         work, parts = self.work, parts_of(self.work)
         for asked in [work] if not isinstance(work, GroupRuns) else parts:
             remember(work_dir(), asked.id, asked.profile.name, asked.seeds)
-        warn = on_warning or _ignore
+        warn = on_warning or ignore
         tracker, outcome = tracked.tracker_of(self.store, warn), None
         if self.stages.pending(self.store):
-            self._check(warn, on_note or _ignore)
-            outcome = self._execute(tracker, fail_fast, watch or nullcontext(_ignore))
+            self._check(warn, on_note or ignore)
+            outcome = self._execute(tracker, fail_fast, watch or nullcontext(ignore))
         report = report_of(work, self.store)
         if outcome is not None:
             report = replace(report, outcome=outcome)
@@ -480,7 +480,3 @@ def _failure(stage: Stage, store: Store) -> Failure:
 def training_stages(plan: Plan) -> list[Stage]:
     """Return the stages of a plan that train a policy, offline or online."""
     return [stage for stage in plan if stage.kind in ("train", "online")]
-
-
-def _ignore(_: object) -> None:
-    """Take what nobody wants to hear."""

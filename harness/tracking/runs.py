@@ -32,7 +32,7 @@ from harness.tracking.record import (
     milliseconds,
     sha256,
 )
-from harness.trainer.rewards import reward_models_named
+from harness.trainer.factory import reward_models_named
 
 if TYPE_CHECKING:
     from harness.registry.profile import Profile
