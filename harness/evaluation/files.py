@@ -80,13 +80,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class HomeFile:
-    """A file of a benchmark at its public home.
-
-    Attributes:
-        name: What it is called here.
-        url: Where it is, at a revision that does not change.
-        sha256: The digest it must have.
-    """
+    """A file of a benchmark: its name here, its public home at a fixed revision, and its digest."""
 
     name: str
     url: str
@@ -96,15 +90,7 @@ class HomeFile:
 def fetch(
     files: Iterable[HomeFile], folder: Path, info: Callable[[HomeFile, bool], None]
 ) -> list[Path]:
-    """Fetch files that are not there yet.
-
-    Args:
-        files: The files.
-        folder: The benchmark's folder.
-        info: Called with each file, and whether it was there already.
-
-    Returns:
-        Their places.
+    """Fetch what is not there yet; `info` is told of each file whether it was. Return their places.
 
     Raises:
         HarnessError: A file cannot be fetched or kept, or is another one; it is not kept then.
@@ -135,12 +121,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def locate(data: Path, what: str, candidates: Iterable[str]) -> Path:
-    """Return the first of some files that is in a folder.
-
-    Args:
-        data: The folder.
-        what: What the file holds, for the error.
-        candidates: Where it may lie, below the folder; may go up with `..`.
+    """Return the first of some places in a folder where there is a file; `what` is for the error.
 
     Raises:
         UserError: None of them is there.

@@ -26,19 +26,13 @@ import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from harness.errors import HarnessError, UserError
 
 Message = Mapping[str, str]
 Conversation = Sequence[Message]
-Head = Literal["causal", "scalar"]
 Side = Literal["left", "right"]
 
 END_OF_TURN = "<end_of_turn>"
@@ -96,14 +90,13 @@ def weight_files(path: Path) -> list[Path]:
     )
 
 
-def load_model(path: Path, head: Head) -> Any:
-    """Load a fresh float32 model, not shared with anyone.
+def load_model(path: Path) -> Any:
+    """Load a fresh causal language model in float32, not shared with anyone.
 
     Raises:
         HarnessError: no checkpoint at `path`.
     """
-    kind = AutoModelForCausalLM if head == "causal" else AutoModelForSequenceClassification
-    return from_folder(kind, path)
+    return from_folder(AutoModelForCausalLM, path)
 
 
 def from_folder(kind: Any, path: Path, dtype: str = "float32") -> Any:
@@ -242,10 +235,8 @@ def pad(
     return ids.to(device), mask.to(device)
 
 
-def local_folder(model: Path | str, revision: str | None = None) -> Path:
+def local_folder(model: Path | str) -> Path:
     """Return the folder of a model: it is one, or the hub's name, as `llm-blender/PairRM-hf`.
-
-    A name may go with a commit, tag or branch; without, it is the hub's main branch.
 
     Raises:
         UserError: it is a name, and the cache has no such model.
@@ -254,12 +245,11 @@ def local_folder(model: Path | str, revision: str | None = None) -> Path:
     if isinstance(model, Path) or folder.is_dir():
         return folder
     try:
-        return Path(snapshot_download(model, revision=revision, local_files_only=True))
+        return Path(snapshot_download(model, local_files_only=True))
     except (LocalEntryNotFoundError, HFValidationError) as error:
-        at = f" --revision {revision}" if revision else ""
         raise UserError(
             f"there is neither a folder nor a downloaded model `{model}`: type `hf download "
-            f"{model}{at}` (a gated model asks for its licence to be accepted at "
+            f"{model}` (a gated model asks for its licence to be accepted at "
             f"https://huggingface.co/{model}, and for `hf auth login`)."
         ) from error
 

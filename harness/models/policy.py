@@ -77,7 +77,7 @@ def load_policy(path: Path, device: str = "cpu") -> Checkpoint:
 def _load(path: str, stamp: tuple[Any, ...], device: str) -> Checkpoint:
     del stamp  # part of the key only
     tokenizer = load_tokenizer(Path(path))
-    model = load_model(Path(path), "causal").to(torch.device(device)).eval()
+    model = load_model(Path(path)).to(torch.device(device)).eval()
     return Checkpoint(model, tokenizer)
 
 

@@ -114,12 +114,6 @@ def read_all(
 ) -> NDArray[np.float64]:
     """Read N sequences in batches of similar length; return N numbers in their order.
 
-    Args:
-        reader: a loaded reward model.
-        sequences: what it reads.
-        batch_size: most sequences read together.
-        batch_tokens: most tokens read together, padding counted.
-
     Raises:
         HarnessError: one sequence alone does not fit into the device's memory.
     """
@@ -193,13 +187,9 @@ class Chat:
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, path: Path, limit: int, *, bos: bool = True
     ) -> None:
-        """Check that a tokenizer can render and pad.
+        """Check that the tokenizer of a folder can render and pad.
 
-        Args:
-            tokenizer: the reward model's.
-            path: the folder it is from, for messages.
-            limit: longest conversation, in tokens.
-            bos: whether the model was trained with a BOS.
+        Conversations are read up to a limit in tokens, with a BOS if the model was trained so.
 
         Raises:
             UserError: it has no chat template.
@@ -255,8 +245,8 @@ class Chat:
     def _cut(self, conversation: Conversation, ids: list[int]) -> list[int]:
         """Return the first tokens of a conversation and those that close its answer."""
         [empty] = self.render([[*conversation[:-1], {**conversation[-1], "content": ""}]])
-        before = _shared(ids, empty)
-        closing = _shared(ids[before:][::-1], empty[before:][::-1])
+        before = shared_prefix(ids, empty)
+        closing = shared_prefix(ids[before:][::-1], empty[before:][::-1])
         if before + closing >= self.limit:
             raise UserError(
                 f"a prompt of {before} tokens leaves no room for an answer in the {self.limit} "
@@ -266,7 +256,7 @@ class Chat:
         return [*ids[: self.limit - closing], *ids[len(ids) - closing :]]
 
 
-def _shared(one: Sequence[int], other: Sequence[int]) -> int:
+def shared_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     """Return how many tokens two sequences begin with in common."""
     pairs = zip(one, other, strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

@@ -170,13 +170,8 @@ def sealed(fields: Mapping[str, Any]) -> bytes:
 
 def record_of(manifest: Manifest) -> StageRecord:
     """Return the stage a manifest describes, with the fingerprint its fields have."""
-    return StageRecord(
-        manifest["kind"],
-        manifest["version"],
-        manifest["settings"],
-        manifest["inputs"],
-        manifest["label"],
-    )
+    kind, version, label = manifest["kind"], manifest["version"], manifest["label"]
+    return StageRecord(kind, version, manifest["settings"], manifest["inputs"], label)
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

@@ -22,9 +22,9 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from harness.errors import HarnessError
 from harness.foreign import in_a_line
@@ -124,13 +124,7 @@ class StageRecord:
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields that `StageRecord(**fields)` takes."""
-        return {
-            "kind": self.kind,
-            "version": self.version,
-            "settings": dict(self.settings),
-            "inputs": dict(self.inputs),
-            "label": self.label,
-        }
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.init}
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,8 +216,7 @@ class StageContext:
 PROGRESS = "progress.jsonl"
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """One reported point: the step and the value of each curve there."""
 
     step: int
@@ -231,17 +224,32 @@ class Point:
 
 
 class ProgressWriter:
-    """Appends points to a stage's output; no file appears before the first point."""
+    """Appends points to a file of a folder; it does not appear before the first point."""
 
-    def __init__(self, output: Path) -> None:
-        self._path = output / PROGRESS
+    def __init__(self, folder: Path, name: str = PROGRESS) -> None:
+        self._path = folder / name
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Append one point."""
-        values = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        line = json.dumps({"step": step, "metrics": values}, allow_nan=False)
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(f"{line}\n")
+            file.write(line_of(step, metrics))
+
+
+def line_of(step: int, metrics: Mapping[str, float]) -> str:
+    """Return a point as a line of JSON."""
+    values = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+    return f"{json.dumps({'step': step, 'metrics': values}, allow_nan=False)}\n"
+
+
+def point_of(line: str | bytes) -> Point:
+    """Return the point of a line, with NaN where JSON has null.
+
+    Raises:
+        ValueError: The line is no JSON, as one that a crash cut off.
+    """
+    read = json.loads(line)
+    found = {name: math.nan if v is None else v for name, v in read["metrics"].items()}
+    return Point(read["step"], found)
 
 
 def read_progress(output: Path) -> list[Point]:
@@ -249,10 +257,4 @@ def read_progress(output: Path) -> list[Point]:
     path = output / PROGRESS
     if not path.exists():
         return []
-    lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
-    return [Point(line["step"], _floats(line["metrics"])) for line in lines]
-
-
-def _floats(metrics: Mapping[str, float | None]) -> dict[str, float]:
-    """Return the values with NaN where JSON has null."""
-    return {name: math.nan if value is None else value for name, value in metrics.items()}
+    return [point_of(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -10,7 +10,7 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from harness.cost.pricing import Limits, PriceSummary, over_limits
+from harness.cost.pricing import Limits, Price, over_limits
 from harness.errors import HarnessError, UserError
 from harness.registry.profile import Profile
 from harness.runtime import (
@@ -19,20 +19,16 @@ from harness.runtime import (
     LocalEngine,
     Plan,
     Stage,
-    StageFailed,
-    StageFinished,
-    StageProgress,
     State,
     Store,
 )
-from harness.selection.names import again
+from harness.selection.names import again, ignore
 from harness.strict import Output, Strict
 from harness.trainer import factory
 from harness.trainer.runs import FigureRuns, GroupRuns, TableRuns, Work, parts_of
 from harness.words import counted, duration
 
 if TYPE_CHECKING:
-    from harness.cost.pricing import Price
     from harness.runtime import Outcome
     from harness.selection.reporting import Report
     from harness.tracking import Tracker
@@ -78,7 +74,7 @@ class Summary(Output):
     estimated_s: float | None
     """Expected seconds until all is done; null where there is a price instead."""
     failures: list[Failure]
-    price: PriceSummary | None
+    price: Price | None
     """What is left costs; null at a profile that costs nothing."""
 
 
@@ -313,7 +309,7 @@ class RunPlan:
             "jobs": self.jobs,
             "estimated_s": None if left_s is None else round(left_s, 1),
             "failures": [_failure(stage, store) for stage in failed],
-            "price": None if price is None else price.summary,
+            "price": price,
         }
 
     def run(
@@ -353,11 +349,11 @@ class RunPlan:
         work, parts = self.work, parts_of(self.work)
         for asked in [work] if not isinstance(work, GroupRuns) else parts:
             remember(work_dir(), asked.id, asked.profile.name, asked.seeds)
-        warn = on_warning or _ignore
+        warn = on_warning or ignore
         tracker, outcome = tracked.tracker_of(self.store, warn), None
         if self.stages.pending(self.store):
-            self._check(warn, on_note or _ignore)
-            outcome = self._execute(tracker, fail_fast, watch or nullcontext(_ignore))
+            self._check(warn, on_note or ignore)
+            outcome = self._execute(tracker, fail_fast, watch or nullcontext(ignore))
         report = report_of(work, self.store)
         if outcome is not None:
             report = replace(report, outcome=outcome)
@@ -395,7 +391,7 @@ class RunPlan:
 
                 def on_event(event: Event) -> None:
                     observe(event)
-                    _follow(tracker, event)
+                    tracker.observe(event)
 
                 engine = LocalEngine(
                     self.store,
@@ -484,18 +480,3 @@ def _failure(stage: Stage, store: Store) -> Failure:
 def training_stages(plan: Plan) -> list[Stage]:
     """Return the stages of a plan that train a policy, offline or online."""
     return [stage for stage in plan if stage.kind in ("train", "online")]
-
-
-def _follow(tracker: Tracker, event: Event) -> None:
-    """Tell a tracker of an event of the engine."""
-    match event:
-        case StageProgress(stage, step, metrics):
-            tracker.progress(stage, step, metrics)
-        case StageFinished(stage):
-            tracker.stage_finished(stage)
-        case StageFailed(stage):
-            tracker.stage_failed(stage)
-
-
-def _ignore(_: object) -> None:
-    """Take what nobody wants to hear."""

@@ -29,6 +29,7 @@ from harness.selection.names import (
     DEFAULT_PROFILE,
     DEFAULT_SEEDS,
     again,
+    ignore,
     parse_names,
     seeds_of,
     workers_of,
@@ -205,7 +206,7 @@ class Selection:
         from harness.selection.reporting import FigureReport, GroupReport, TableReport
         from harness.trainer.runs import plan_table
 
-        note, store = on_note or _ignore, Store(store_dir())
+        note, store = on_note or ignore, Store(store_dir())
         if self.figure is not None:
             asked = self._asked(seeds) or self._shown_of_figure()
             return FigureReport(self._figure_runs(self.figure, asked), store)
@@ -248,7 +249,7 @@ class Selection:
         from harness.report.page.contents import from_store
 
         def of(table: Table) -> Sequence[int]:
-            return self._asked(seeds) or self.shown(table, on_note or _ignore)
+            return self._asked(seeds) or self.shown(table, on_note or ignore)
 
         figures = declared.all_figures().values()
         store = Store(store_dir())
@@ -295,9 +296,9 @@ class Selection:
         """
         from harness.selection.reporting import FigureReport, TableReport
 
-        note, allowed = on_note or _ignore, set(fewer)
+        note, allowed = on_note or ignore, set(fewer)
         if self.is_group:
-            self._publish_tables(results_dir, allowed, seeds, note, on_warning or _ignore)
+            self._publish_tables(results_dir, allowed, seeds, note, on_warning or ignore)
             return None
         report = self.report(seeds, note)
         assert isinstance(report, TableReport | FigureReport)
@@ -499,7 +500,3 @@ def _left_out(table: Table, shown: Shown) -> str:
         f"{shown.whole} of {counted(shown.runs, 'run')} done; left out, with how many are "
         f"done: {others}; `--seeds` names others"
     )
-
-
-def _ignore(_: str) -> None:
-    """Take a sentence that nobody wants to hear."""

@@ -45,11 +45,7 @@ class Asked:
 
 
 class Marks:
-    """The marks of a work folder. Every method raises OSError where it cannot be written.
-
-    Args:
-        work_dir: Folder that runs write to.
-    """
+    """The marks of a work folder. Every method raises OSError where it cannot be written."""
 
     def __init__(self, work_dir: Path) -> None:
         self._folder = work_dir / "tracking" / "marks"
@@ -57,8 +53,7 @@ class Marks:
     def begin(self, asked: Mapping[str, Collection[str]]) -> ExitStack:
         """Mark runs as computed by this process, until what is returned is closed.
 
-        Args:
-            asked: The benchmarks asked for of each run, by its identity.
+        They are given by identity, with the benchmarks asked for of each.
         """
         held = ExitStack()
         with self._alone():
@@ -85,11 +80,7 @@ class Marks:
         return Asked(benchmarks, frozenset(computing), tuple(ended))
 
     def gather(self, asked: Asked) -> None:
-        """Put the marks of processes that have ended into one file.
-
-        Args:
-            asked: What was read before their runs were ended in MLflow.
-        """
+        """Put the marks of processes that have ended into one file, as they were read."""
         if not asked.ended:
             return
         with self._alone():
@@ -107,12 +98,7 @@ class Marks:
 
 
 class Notes:
-    """The note about one tracking server; what others have done to it since is not noticed.
-
-    Args:
-        work_dir: Folder that runs write to.
-        uri: Tracking URI.
-    """
+    """The note about one tracking server; what others have done to it since is not noticed."""
 
     def __init__(self, work_dir: Path, uri: str) -> None:
         self._uri = uri
@@ -128,7 +114,7 @@ class Notes:
         digests = {record.identity: record.digest for record in records}
         if digests:
             digests = self._digests() | digests
-            _save(self._path, {"database": database_id(self._uri), "digests": digests})
+            _replace(self._path, {"database": database_id(self._uri), "digests": digests})
 
     def _digests(self) -> dict[str, str]:
         """Return the digests of the records the server had, by identity."""
@@ -149,10 +135,10 @@ def _content(path: Path) -> dict[str, frozenset[str]]:
 
 
 def _write(path: Path, asked: Mapping[str, Collection[str]]) -> None:
-    _save(path, {name: sorted(benchmarks) for name, benchmarks in asked.items()})
+    _replace(path, {name: sorted(benchmarks) for name, benchmarks in asked.items()})
 
 
-def _save(path: Path, data: Mapping[str, Any]) -> None:
+def _replace(path: Path, data: Mapping[str, Any]) -> None:
     write_whole(path, f"{json.dumps(data, indent=1)}\n")
 
 

@@ -51,8 +51,8 @@ from harness.training.distributed import SharedPolicy
 from harness.training.launch import (
     Job,
     Metrics,
-    append_point,
     configuration,
+    curves,
     launch,
     rollout_server,
 )
@@ -157,7 +157,7 @@ def train_shared(
         {name: Path(folder) for name, folder in inputs.items()},
         Path(output),
         seed,
-        on_report=lambda step, metrics: append_point(Path(work), step, dict(metrics)),
+        on_report=curves(Path(work)).write,
     )
     first = processes.is_main_process
     train_here(ctx, Placement.model_validate(place), decides=first)

@@ -23,9 +23,8 @@ from harness.registry.profile import Profile, benchmark_of, supported_rows, tabl
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Column, Row, RowKind, Table
 from harness.runtime.stage import Stage
-from harness.trainer.factory import KINDS
+from harness.trainer.factory import KINDS, RewardStudy, plan_study
 from harness.trainer.plan import Planner, Run
-from harness.trainer.rewards import RewardStudy, plan_study
 from harness.worlds.lookup import world_of
 from harness.worlds.protocol import Topics
 

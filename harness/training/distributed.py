@@ -73,13 +73,10 @@ class SharedPolicy:
     """
 
     def __init__(self, trainer: Any, tokenizer: Any, sampling: Any, share: int) -> None:
-        """Take a trainer's policy.
+        """Take the policy of one of TRL's online trainers.
 
-        Args:
-            trainer: one of TRL's online trainers.
-            tokenizer: the policy's tokenizer.
-            sampling: has the temperature, nucleus and longest rollout of a step's rollouts.
-            share: rollouts that a process generates together.
+        `sampling` says how a step's rollouts are sampled, `share` how many of them a process
+        generates together.
         """
         self.tokenizer = tokenizer
         self._trainer = trainer
@@ -127,12 +124,8 @@ class SharedPolicy:
     def sample(self, prompts: Sequence[Sequence[int]], draws: Sequence[Draw]) -> list[list[int]]:
         """Roll out this process's rows of a step; every process calls this with as many.
 
-        Args:
-            prompts: B token ids of prompts.
-            draws: where the random numbers of each come from.
-
-        Returns:
-            B rollouts with the token that ends the turn, where there is one.
+        Given the token ids of B prompts, and where the random numbers of each come from, return B
+        rollouts with the token that ends the turn, where there is one.
         """
         return self._sampled(prompts, draws, **self._sampling)
 
@@ -209,14 +202,7 @@ class Drawn(LogitsProcessor):  # type: ignore[misc]
     def __init__(
         self, uniforms: NDArray[np.float64], start: int, temperature: float, top_p: float
     ) -> None:
-        """Begin a generation.
-
-        Args:
-            uniforms: B x M numbers in [0, 1), one for each token.
-            start: length of the padded prompts, in tokens.
-            temperature: divides the logits; 0 takes the most likely token.
-            top_p: nucleus mass, in (0, 1].
-        """
+        """Begin a generation after `start` tokens of padded prompts, with B x M random numbers."""
         self._uniforms = torch.from_numpy(uniforms)
         self._start = start
         self._temperature = temperature

@@ -41,7 +41,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -59,11 +59,12 @@ from harness.registry.training import (
 from harness.registry.yaml_reader import read_yaml
 from harness.runtime.files import disk_full, held, write_whole
 from harness.runtime.processes import HOST, Program, running
+from harness.runtime.stage import Point, ProgressWriter, line_of, point_of
 from harness.training.placement import FULL, Placement, accumulation
 
 Metrics = dict[str, float]
 OnLog = Callable[[int, Metrics], None]
-Points = list[tuple[int, Metrics]]
+Points = list[Point]
 
 JOB = "job.json"
 LOG = "training.log"
@@ -217,17 +218,8 @@ def configuration(hardware: Hardware) -> Configuration:
 def launch(job: Job, file: Configuration, hardware: Hardware, dtype: str, on_log: OnLog) -> Metrics:
     """Run a job in a working folder that this process holds, and follow it.
 
-    The curves that the folder has are followed from the last whole checkpoint on.
-
-    Args:
-        job: what each process does.
-        file: configuration of `accelerate`.
-        hardware: how many processes.
-        dtype: number format of the forward and backward passes.
-        on_log: called with each point of the curves.
-
-    Returns:
-        The summary that the job left.
+    The curves that the folder has are followed from the last whole checkpoint on; the summary that
+    the job left is returned.
 
     Raises:
         HarnessError: the job failed; the message has its reason, or the end of its log.
@@ -278,8 +270,7 @@ def _follow(program: Program, curves: Path, on_log: OnLog) -> None:
                 if not line.endswith(b"\n"):
                     break
                 read += len(line)
-                point = json.loads(line)
-                on_log(point["step"], point["metrics"])
+                on_log(*point_of(line))
         if ended:
             return
         time.sleep(_FOLLOW_S)
@@ -372,30 +363,22 @@ def read_curves(work: Path, until: int) -> Points:
     """Return the points of the curves up to a step; a line that a crash cut off ends them."""
     points: Points = []
     path = work / CURVES
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        try:
-            point = json.loads(line)
-        except json.JSONDecodeError:
-            break
-        points.append((point["step"], point["metrics"]))
-    return [point for point in points if point[0] <= until]
+    with suppress(json.JSONDecodeError):
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+            points.append(point_of(line))
+    return [point for point in points if point.step <= until]
 
 
 def rewind_curves(work: Path, step: int) -> Points:
     """Drop what lies after a step, and return the rest."""
     kept = read_curves(work, step)
-    write_whole(work / CURVES, "".join(_line(*point) for point in kept))
+    write_whole(work / CURVES, "".join(line_of(*point) for point in kept))
     return kept
 
 
-def append_point(work: Path, step: int, metrics: Metrics) -> None:
-    """Add a point to the curves."""
-    with (work / CURVES).open("a", encoding="utf-8") as file:
-        file.write(_line(step, metrics))
-
-
-def _line(step: int, metrics: Metrics) -> str:
-    return json.dumps({"step": step, "metrics": metrics}) + "\n"
+def curves(work: Path) -> ProgressWriter:
+    """Return what adds points to the curves."""
+    return ProgressWriter(work, CURVES)
 
 
 # A server for rollouts.
@@ -407,12 +390,8 @@ def rollout_server(
 ) -> Iterator[None]:
     """Run a server while the block lasts; it answers by then.
 
-    Args:
-        server: ports, devices and memory.
-        policy: checkpoint that it loads; the trainer sends newer weights.
-        work: folder held by this process (`harness.runtime.files.held`); receives the log.
-        dtype: number format it computes in.
-        max_length: longest prompt and rollout together, in tokens.
+    It loads the policy, and the trainer sends newer weights. The working folder, held by this
+    process, receives the log.
 
     Raises:
         UserError: vllm is not installed, or a port is taken.

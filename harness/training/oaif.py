@@ -61,7 +61,7 @@ class OAIF(OnlineAlgorithm):
             max_length=self.max_length,
             missing_eos_penalty=None,  # the source's rewards have it already
         )
-        reference = load_model(setup.reference, "causal")
+        reference = load_model(setup.reference)
         return setup.trainer(_Trainer, args, reward_funcs=setup.steps.reward, ref_model=reference)
 
 

@@ -94,7 +94,7 @@ class Setup:
         loaded. Where its log-probabilities are computed before training, None means the policy as
         it starts.
         """
-        own = None if self.reference is None else load_model(self.reference, "causal")
+        own = None if self.reference is None else load_model(self.reference)
         return self.trainer(kind, args, ref_model=own)
 
 
@@ -150,12 +150,7 @@ class OfflineAlgorithm(ABC):
         """Return the trainer with this loss."""
 
     def arguments(self, seed: int, placed: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments that the configurations of all of TRL's trainers share.
-
-        Args:
-            seed: seed of the order of the data.
-            placed: those that say how the training is laid on devices.
-        """
+        """Return the arguments that all of TRL's trainers take, with those of the placement."""
         processes = distributed.count()
         return {
             **placed,
@@ -259,7 +254,7 @@ def train(
     recorder = _Recorder(on_log, algorithm, None if other else place.dtype)
     with quiet(), tempfile.TemporaryDirectory() as scratch:
         setup = Setup(
-            load_model(model_path, "causal") if place.work is None else str(model_path),
+            load_model(model_path) if place.work is None else str(model_path),
             reference_path if other else None,
             tokenizer,
             _data(used, algorithm, place.work),
@@ -403,7 +398,7 @@ def _take_up(trainer: Trainer, recorder: _Recorder, work: Path) -> str | None:
         # TRL counts tokens from where a process began, not from where the training did.
         kept = {name: value for name, value in metrics.items() if name != "num_tokens"}
         if writes:
-            launch.append_point(work, step, kept)
+            launch.curves(work).write(step, kept)
         hand_on(step, kept)
 
     recorder.hand_on = keep

@@ -156,7 +156,7 @@ class OnlineSetup:
         Libraries that spread weights over processes learn of it from these, and spread the weights
         while they are loaded.
         """
-        model = load_model(self.policy, "causal")
+        model = load_model(self.policy)
         if self.place.attention is not None:
             model.set_attn_implementation(self.place.attention)
         return model
@@ -229,10 +229,9 @@ class Steps:
         return isinstance(self._policy, SharedPolicy)
 
     def begin(self, repeat: int = 1) -> list[list[dict[str, str]]]:
-        """Seed the next step and return this process's share of its conversations, each repeated.
+        """Seed the next step and return this process's share of its conversations.
 
-        Args:
-            repeat: how often the trainer wants each conversation in a row.
+        Each stands there as often in a row as the trainer wants it.
         """
         self._step += 1
         torch.manual_seed(self._number())

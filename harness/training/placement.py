@@ -14,9 +14,7 @@ as theirs.
 
 Attention is the profile's: Gemma-2's soft-capping is there in the eager implementation.
 
-Online. On one device it is trained in this process, on several by a process for each under
-`accelerate`, of which the first one draws the prompts of all (`online.Steps`). The rollouts of
-a step are cut into as many shares; the number of devices divides them. RLOO can cut a share into
+Online. The rollouts of a step are cut into a share for each device. RLOO can cut a share into
 micro-batches, all of which see the same rollouts and together take one optimiser step; online DPO
 rolls out and learns in one pass, so a share of its mini-batch is taken whole. Rollouts come from
 the trainer's own model, or from a vLLM server (`launch.rollout_server`) through TRL's integration:
@@ -79,11 +77,7 @@ class Placement(Strict):
     """Online: what generates rollouts; None is the trainer's own model."""
 
     def arguments(self, scratch: str) -> dict[str, Any]:
-        """Return the arguments that all of TRL's trainers take: quiet, and without other files.
-
-        Args:
-            scratch: folder for what nobody needs.
-        """
+        """Return the arguments that all of TRL's trainers take: quiet, and without other files."""
         arguments = {
             "output_dir": scratch,
             "use_cpu": self.device == "cpu",

@@ -46,15 +46,10 @@ def save_policy(
     *,
     to_go_on: bool = False,
 ) -> None:
-    """Write the trained policy; every process calls this, the first one writes.
+    """Write the policy that was trained from a checkpoint; every process calls this.
 
-    Args:
-        trainer: the trainer, when it has trained.
-        tokenizer: the policy's tokenizer.
-        start: checkpoint that the training started from.
-        folder: where to write.
-        place: how the training was laid on devices.
-        to_go_on: write float32 with all that was learned, whatever the placement's number format.
+    The first process writes. `to_go_on` writes float32 with all that was learned, whatever the
+    placement's number format.
     """
     accelerator = trainer.accelerator
     if to_go_on and trainer.is_deepspeed_enabled:
@@ -66,7 +61,7 @@ def save_policy(
             policy = whole_model(start, weights)
         else:
             with plain_loading():
-                policy = load_model(start, "causal")
+                policy = load_model(start)
             policy = _merged(policy, accelerator.unwrap_model(trainer.model), weights)
         policy.to(DTYPES["float32" if to_go_on else place.dtype]).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -169,7 +164,7 @@ def whole_model(start: Path, weights: Mapping[str, torch.Tensor]) -> Any:
             names may be given once.
     """
     with plain_loading():
-        model = load_model(start, "causal")
+        model = load_model(start)
     model.load_state_dict(weights, strict=False)
     missing = model.state_dict().keys() - weights.keys() - _second_names(model)
     if missing:
@@ -227,7 +222,7 @@ def _set_master_weights(trainer: Any, policy: Path) -> None:
     from deepspeed.utils import safe_set_full_fp32_param
 
     with plain_loading():
-        weights = dict(load_model(policy, "causal").named_parameters())
+        weights = dict(load_model(policy).named_parameters())
     for _, name, parameter in _numbered(trainer):
         value = weights[name].detach().to(parameter.device)
         safe_set_full_fp32_param(parameter, value)

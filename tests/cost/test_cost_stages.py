@@ -12,8 +12,7 @@ from __future__ import annotations
 import pytest
 
 from harness.cost.assumptions import Hardware, assumptions, known_shapes, shape_of
-from harness.cost.costing import Costing
-from harness.cost.gpu_time import GpuTime
+from harness.cost.costing import Costing, GpuTime
 from harness.cost.stages import BY_KIND, stage_cost
 from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe

@@ -120,7 +120,7 @@ HEAVY = (
     "harness.evaluation.files.fetch",
     "harness.endpoint.client.Client.ask",
     "harness.evaluation.benchmarks.lm_eval.measure",
-    "harness.benchmarking.live.answer_locally",
+    "harness.evaluation.answers.LocalModel.answer",
     "os.execve",
 )
 """What verbs do that takes long, or reaches out."""

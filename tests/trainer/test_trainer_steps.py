@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from harness.eva.evolving import Prompt
 from harness.eva.mixing import evolved_count
 from harness.eva.selection import selected_count
-from harness.models.loading import load_model, load_tokenizer
+from harness.models.loading import from_folder, load_model, load_tokenizer
 from harness.models.policy import generate
 from harness.models.reward_model import score
 from harness.registry.load import find_table, load_tables
@@ -216,21 +217,28 @@ def test_a_build_makes_every_asset_and_a_card_that_names_it(built: tuple[Path, l
     assert any(line.startswith("θ0: step 50 of 50, loss ") for line in said)
 
 
+SCALAR = AutoModelForSequenceClassification
+
+
 def test_built_models_are_bfloat16_checkpoints_with_a_tokenizer_and_a_model_card(
     built: tuple[Path, list[str]],
 ) -> None:
     folder, _ = built
-    for name, head, title in (
-        ("theta0", "causal", "# Base policy θ0"),
-        ("rm_pointwise", "scalar", "# Pointwise reward model"),
-        ("rm_pointwise_large", "scalar", "# Large pointwise reward model"),
-        ("rm_pairwise", "scalar", "# Pairwise reward model"),
-        ("rm_pairwise_large", "scalar", "# Large pairwise reward model"),
+    for name, kind, title in (
+        ("theta0", AutoModelForCausalLM, "# Base policy θ0"),
+        ("rm_pointwise", SCALAR, "# Pointwise reward model"),
+        (
+            "rm_pointwise_large",
+            AutoModelForSequenceClassification,
+            "# Large pointwise reward model",
+        ),
+        ("rm_pairwise", SCALAR, "# Pairwise reward model"),
+        ("rm_pairwise_large", SCALAR, "# Large pairwise reward model"),
     ):
         config = json.loads((folder / name / "config.json").read_text(encoding="utf-8"))
         assert config["model_type"] == "gemma2"
         assert config["dtype"] == "bfloat16"
-        model = load_model(folder / name, head)  # type: ignore[arg-type]
+        model = from_folder(kind, folder / name)
         parameters = sum(p.numel() for p in model.parameters())
         assert 400_000 < parameters < 1_400_000
         assert len(load_tokenizer(folder / name)) == config["vocab_size"]
@@ -569,9 +577,9 @@ def test_every_training_starts_at_log_2_from_the_policy_before_it(finished: Fini
 def test_training_changes_the_policy_and_keeps_the_tokenizer(
     finished: Finished, built: tuple[Path, list[str]]
 ) -> None:
-    start = load_model(built[0] / "theta0", "causal").state_dict()
+    start = load_model(built[0] / "theta0").state_dict()
     folder = finished.store.open(finished.human.policy.fingerprint) / "model"
-    trained = load_model(folder, "causal").state_dict()
+    trained = load_model(folder).state_dict()
     assert start.keys() == trained.keys()
     assert any(not torch.equal(start[name], trained[name]) for name in start)
     assert load_tokenizer(folder).get_vocab() == load_tokenizer(built[0] / "theta0").get_vocab()

@@ -131,7 +131,7 @@ def test_rloo_takes_the_gradient_of_its_equation(
     A_i = R_i - mean of the other two R_j, and R = r - beta log(pi/ref).
     """
     source, [(_, logged)] = train(RLOO, start, other, tmp_path)
-    policy, reference = load_model(start, "causal"), load_model(other, "causal")
+    policy, reference = load_model(start), load_model(other)
     terms, kls = [], []
     for i, row in enumerate(source.seen[0]):
         logs, penalised = [], []
@@ -161,7 +161,7 @@ def test_oaif_has_the_loss_of_its_equation(
     The KL logged is the sum of all log-ratios over the number of tokens.
     """
     source, [(_, logged)] = train(OAIF, start, other, tmp_path)
-    policy, reference = load_model(start, "causal"), load_model(other, "causal")
+    policy, reference = load_model(start), load_model(other)
     losses, kl = [], []
     for i, row in enumerate(source.seen[0]):
         ratios = []

@@ -210,7 +210,7 @@ def test_bfloat16_trains_float32_weights_and_saves_the_profiles_format(
     assert all(torch.isfinite(torch.tensor(metrics["loss"])) for _, metrics in logs)
     saved = weights(tmp_path)
     assert {weight.dtype for weight in saved.values()} == {torch.bfloat16}
-    assert load_model(tmp_path / "out" / "model", "causal").config.dtype == torch.float32
+    assert load_model(tmp_path / "out" / "model").config.dtype == torch.float32
     kept = load_file(tmp_path / "work" / "checkpoint-6" / "model.safetensors")
     start = load_file(policy_path / "model.safetensors")
     assert {weight.dtype for weight in kept.values()} == {torch.float32}
