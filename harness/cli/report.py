@@ -198,7 +198,7 @@ def _print_claims(verdicts: Sequence[Verdict], of: Mapping[str, Sequence[int]]) 
     from rich.padding import Padding
     from rich.text import Text
 
-    from harness.report.claims import PRIMARY, totals
+    from harness.report.claims import PRIMARY, share_tested, totals
     from harness.report.view import seeds_text
 
     out = console()
@@ -215,6 +215,7 @@ def _print_claims(verdicts: Sequence[Verdict], of: Mapping[str, Sequence[int]]) 
         out.print("The paper claims nothing there.")
         return
     out.print(f"{counted(len(verdicts), 'claim')}: {totals(verdicts)}.")
+    out.print(f"{share_tested(verdicts)}.")
     out.print(PRIMARY)
 
 

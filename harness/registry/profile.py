@@ -394,6 +394,16 @@ def supported_rows(table: Table, profile: Profile, asked: Sequence[str] = ()) ->
     ]
 
 
+def lacking_rows(table: Table, profile: Profile) -> dict[str, str]:
+    """Return why rows cannot run at a profile, themselves or for want of their baseline row."""
+    own = {row.id: table_unsupported(table, profile, [row]) for row in table.rows}
+    return {
+        row.id: f"`{row.id}` cannot run: {reasons[0]}"
+        for row in table.rows
+        if (reasons := own[row.id] or own.get(row.baseline or "", []))
+    }
+
+
 def _study_unsupported(table: Table, profile: Profile, rows: Sequence[Row] | None) -> list[str]:
     """Return why a profile cannot measure the reward models of a table that studies them."""
     if table.study is None or profile.in_embedded_world:

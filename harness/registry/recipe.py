@@ -414,6 +414,13 @@ class Recipe(Strict):
         return data
 
 
+def chooses_prompts(recipe: Recipe) -> bool:
+    """Return whether a recipe evolves, selects or repeats prompts, rather than taking new ones."""
+    if recipe.online is not None:
+        return recipe.online.prompts == "eva"
+    return any(arm not in FIRST_ARMS for arm in recipe.chain)
+
+
 def small(role: RewardRole) -> RewardRole:
     """Return the small reward model of the same kind, the paper's default."""
     return "pairwise" if role.startswith("pairwise") else "pointwise"

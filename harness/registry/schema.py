@@ -18,7 +18,7 @@ from pydantic import Field, RootModel, field_validator, model_validator
 from harness.errors import UserError
 from harness.registry.claims import Claim
 from harness.registry.documents import nearest
-from harness.registry.recipe import Recipe, layered
+from harness.registry.recipe import Recipe, chooses_prompts, layered
 from harness.strict import Strict
 
 Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.+-]*$")]
@@ -34,6 +34,12 @@ PROMPT_SCORES: Final[tuple[ScoreId, ...]] = ("complexity", "quality")
 its own, so that two rows of such a column have seeds in common and no prompts."""
 
 RowKind = Literal["policy", "prompts"]
+
+TrainingKind = Literal["offline", "online"]
+TrainingKinds = tuple[TrainingKind, ...]
+
+BASE: Final = Recipe()
+"""The base model's recipe."""
 
 _PRINTED = re.compile(r"-?\d+(\.\d+)?")
 
@@ -169,7 +175,7 @@ class Control(Strict):
     """Name of the control."""
     statement: str
     """What must be so, in a sentence."""
-    training: Literal["offline", "online"]
+    training: TrainingKind
     """Kind of training whose tables rest on it."""
     kind: Literal["rising", "alike"]
     """The scores rise from each row to the next, or do not differ."""
@@ -279,6 +285,23 @@ class Table(Strict):
         if name not in columns:
             raise UserError(f"`{self.id}` has no column `{name}`{nearest(name, columns)}")
         return columns[name]
+
+    def training_of(self, row: Row) -> TrainingKinds:
+        """Return how a row's policies are trained: online, offline, or not at all."""
+        recipes = self.recipes(row).values()
+        kinds = ("online" if recipe.is_online else "offline" for recipe in recipes)
+        return tuple(dict.fromkeys(k for k, r in zip(kinds, recipes, strict=True) if r != BASE))
+
+    @property
+    def about_prompts(self) -> TrainingKinds:
+        """The trainings of the rows that choose prompts; none where no row of policies does."""
+        found = [
+            training
+            for row in self.rows
+            if row.kind == "policy" and any(map(chooses_prompts, self.recipes(row).values()))
+            for training in self.training_of(row)
+        ]
+        return tuple(dict.fromkeys(found))
 
     def settings(self, row: Row, column: Column) -> dict[str, Any]:
         """Return the settings of a cell as declared, before they are checked."""

@@ -105,7 +105,7 @@ def shown_seeds(
         UserError: There is no such row.
         StoreError: The store cannot be read.
     """
-    from harness.report.claims import lacking_rows
+    from harness.registry.profile import lacking_rows
     from harness.trainer.runs import plan_table
 
     asked = ever_asked(work_dir, table.id, profile.name)

@@ -11,19 +11,24 @@ makes any order look like the paper's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from harness.evaluation.calibration import states as calibration_states
-from harness.project import calibrations_dir
+from harness.project import calibrations_dir, results_dir
+from harness.registry.claims import Qualitative, places
 from harness.registry.profile import Profile, benchmark_of
-from harness.registry.schema import Column, Row, Table
+from harness.registry.schema import Column, Row, Table, TrainingKind
 from harness.report.assumptions import assumptions_of
-from harness.report.cells import build_cells, declared_cell
+from harness.report.cells import build_cells, declared_cell, judged_runs
+from harness.report.controls import Controls, dose_gain, found_controls, inadmissible
 from harness.report.curves import curves_of
 from harness.report.model import (
     Cell,
     Origin,
+    Pooled,
+    Power,
     Report,
     ReportColumn,
     ReportRow,
@@ -33,7 +38,7 @@ from harness.report.model import (
 from harness.report.origin import origin_of
 from harness.report.reward_study import study_of
 from harness.report.rows import Costs, creations, online_costs, prompt_distances
-from harness.report.scores import Measured, read_scores, scores_of
+from harness.report.scores import Measured, gain_priors, pairs_of, read_scores, scores_of
 from harness.report.view import plain, state_words
 from harness.runtime import Store
 
@@ -70,7 +75,9 @@ def build_report(
     read = [benchmark_of(profile, column.reads) for column in table.columns]
     calibrated = calibration_states(profile, calibrations_dir())
     known = read_scores(table_runs, store) if measured is None else measured
-    cells = build_cells(table_runs, store, known) if cells is None else cells
+    if cells is None:
+        cells = build_cells(table_runs, store, known)
+    controls = found_controls(profile, store, results_dir(), judged_runs(cells))
 
     def behind(cell: Cell) -> Scores | None:
         column = table.column(cell.column)
@@ -86,6 +93,7 @@ def build_report(
         online=tuple(online_costs(table_runs, store)),
         costs=None if costs is None else tuple(costs.of(table_runs)),
         study=study_of(table_runs, store),
+        **sensitivity(table, table_runs.seeds, cells, known, controls),
         failures=tuple(_failures(cells)),
         origin=origin_of(table_runs, store, dict.fromkeys(name for name in read if name)),
         assumptions=tuple(assumptions_of(table_runs)),
@@ -96,6 +104,80 @@ def build_report(
         curves_of(table_runs, store),
         {name: found for name, found in calibrated.items() if name in read},
     )
+
+
+def sensitivity(
+    table: Table,
+    seeds: Sequence[int],
+    cells: Sequence[Cell],
+    measured: Measured,
+    controls: Controls | None,
+) -> dict[str, Any]:
+    """Return the fields of a report that say what its numbers can show.
+
+    Args:
+        table: The table.
+        seeds: Root seeds.
+        cells: Its cells.
+        measured: The per-prompt scores behind them.
+        controls: The controls of the profile; None where there are none.
+    """
+    rows = {cell.row for cell in cells}
+    pooled, power = [], []
+    main = main_column(table)
+    for column in table.columns:
+        own = [row for row in table.rows if row.id in rows]
+        priors = gain_priors(measured, pairs_of(own, column), seeds, column.reads)
+        by_run = {row.run_id(column): row.id for row in reversed(own)}
+        pooled += [
+            Pooled(column=column.id, baseline=by_run[run], df=prior.df)
+            for run, prior in priors.items()
+        ]
+        if column == main and len(seeds) > 1:
+            power = _power(table, seeds, [c for c in cells if c.column == column.id], controls)
+    why = inadmissible(table, controls)
+    rests = (*table.about_prompts, *(control.training for control in table.controls))
+    checked = () if controls is None else controls.checked
+    return {
+        "inadmissible": "; ".join(dict.fromkeys(why.values())) or None,
+        "controls": tuple(control for control in checked if control.training in rests),
+        "pooled": tuple(pooled),
+        "power": tuple(power),
+    }
+
+
+def main_column(table: Table) -> Column:
+    """Return the column of a table's primary claim, the first one where it has none."""
+    for claim in table.claims:
+        if claim.primary and not isinstance(claim.test, Qualitative):
+            return table.column(places(claim.test)[0][1])
+    return table.columns[0]
+
+
+def _power(
+    table: Table, seeds: Sequence[int], cells: Iterable[Cell], controls: Controls | None
+) -> Iterator[Power]:
+    """Yield the least gain that would be found in a column, for each kind of training."""
+    found: dict[TrainingKind, list[Cell]] = {}
+    for cell in cells:
+        row = table.row(cell.row)
+        trainings = table.training_of(row)
+        if cell.gain is not None and row.kind == "policy" and len(trainings) == 1:
+            found.setdefault(trainings[0], []).append(cell)
+    for training, own in found.items():
+        column = table.column(own[0].column)
+        least = [cell.gain_detectable for cell in own if cell.gain_detectable is not None]
+        if least:
+            dose = None
+            if controls is not None:
+                dose = dose_gain(controls, training, column.reads, seeds)
+            yield Power(
+                column=column.id,
+                training=training,
+                seeds=len(seeds),
+                detectable=median(least),
+                dose=dose,
+            )
 
 
 def without_runs(table: Table, profile: Profile, seeds: Sequence[int]) -> Report:

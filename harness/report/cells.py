@@ -16,15 +16,26 @@ A failure outranks `partial`, because another run alone may not mend it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from harness.project import results_dir
 from harness.registry.profile import Profile, benchmark_of
 from harness.registry.schema import Column, Row, Table
+from harness.report.controls import Controls, found_controls, paper_worth, worth_of
 from harness.report.model import Cell, State
 from harness.report.origin import Makers, makers_of
-from harness.report.scores import Measured, Numbers, numbers, read_scores
+from harness.report.scores import (
+    Measured,
+    Numbers,
+    Priors,
+    gain_priors,
+    numbers,
+    pairs_of,
+    read_scores,
+    scores_of,
+)
 from harness.runtime import Stage, Store
 
 if TYPE_CHECKING:
@@ -33,7 +44,10 @@ if TYPE_CHECKING:
 
 
 def build_cells(
-    table_runs: TableRuns, store: Store, measured: Measured | None = None
+    table_runs: TableRuns,
+    store: Store,
+    measured: Measured | None = None,
+    controls: Controls | None = None,
 ) -> list[Cell]:
     """Return the cells of a table, row by row, columns in printed order.
 
@@ -41,6 +55,7 @@ def build_cells(
         table_runs: The runs behind the table.
         store: The store.
         measured: Their per-prompt scores, where they are read already.
+        controls: The controls of the profile, where they are found already.
 
     Raises:
         StoreError: A stored file is not what was written.
@@ -48,11 +63,48 @@ def build_cells(
     measured = read_scores(table_runs, store) if measured is None else measured
     failures = Failures(store)
     makers = cache(lambda run_id: makers_of(table_runs.of(run_id), store))
-    return [
-        _cell(table_runs, row, column, measured, failures, makers)
+    pairs = {column.id: pairs_of(table_runs.rows, column) for column in table_runs.table.columns}
+    priors = {
+        column.id: gain_priors(measured, pairs[column.id], table_runs.seeds, column.reads)
+        for column in table_runs.table.columns
+    }
+    cells = [
+        _cell(table_runs, row, column, measured, priors[column.id], failures, makers)
         for row in table_runs.rows
         for column in table_runs.table.columns
     ]
+    if controls is None:
+        controls = found_controls(table_runs.profile, store, results_dir(), judged_runs(cells))
+    return cells if controls is None else with_worth(table_runs.table, cells, measured, controls)
+
+
+def judged_runs(cells: Iterable[Cell]) -> list[tuple[str, str]]:
+    """Return the judged runs behind cells, each with its column."""
+    return [(run, cell.column) for cell in cells for run in cell.runs]
+
+
+def with_worth(
+    table: Table, cells: Iterable[Cell], measured: Measured, controls: Controls
+) -> list[Cell]:
+    """Return cells that say what their means, and the paper's values, are worth in human prompts.
+
+    A baseline row has no gain, and a row of prompts no policy.
+    """
+    found = []
+    for cell in cells:
+        row, column = table.row(cell.row), table.column(cell.column)
+        trainings = table.training_of(row)
+        if row.baseline is None or row.kind != "policy" or len(trainings) != 1:
+            found.append(cell)
+            continue
+        more: dict[str, Any] = {}
+        own = scores_of(measured, row.run_id(column), cell.seeds, column.reads)
+        if cell.mean is not None and own is not None:
+            more["worth"] = worth_of(own, controls, trainings[0], column.reads, cell.seeds)
+        if cell.paper is not None:
+            more["paper_worth"] = paper_worth(cell.paper, controls, trainings[0], column.id)
+        found.append(cell.model_copy(update=more))
+    return found
 
 
 class Failures:
@@ -128,6 +180,7 @@ def _cell(
     row: Row,
     column: Column,
     measured: Measured,
+    priors: Priors,
     failures: Failures,
     makers: Callable[[str], Makers],
 ) -> Cell:
@@ -135,7 +188,9 @@ def _cell(
     run_id, score = row.run_id(column), column.reads
     baseline = None if row.baseline is None else table.row(row.baseline).run_id(column)
     state, reason = _state(table_runs, row, column, measured, failures)
-    found = numbers(measured, run_id, baseline, seeds, score) if state == "ok" else Numbers()
+    found = Numbers()
+    if state == "ok":
+        found = numbers(measured, run_id, baseline, seeds, score, priors)
     return declared_cell(
         table,
         profile,

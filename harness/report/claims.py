@@ -11,11 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
+from harness.project import results_dir
 from harness.registry.claims import Claim, FigureClaims, Qualitative
-from harness.registry.profile import MEANINGLESS, Profile, table_unsupported
+from harness.registry.profile import MEANINGLESS, Profile
 from harness.registry.schema import Table
-from harness.report.cells import build_cells
-from harness.report.model import Cell, Scale, Verdict, VerdictWord
+from harness.report.cells import build_cells, judged_runs
+from harness.report.controls import found_controls, inadmissible
+from harness.report.model import TESTED, Cell, Scale, Verdict, VerdictWord
 from harness.report.publish import Published
 from harness.report.scores import Measured, read_scores
 from harness.report.verdicts import Evidence, bare, judge, judge_without
@@ -55,14 +57,18 @@ def judge_runs(
     measured = read_scores(runs, store) if measured is None else measured
     cells = build_cells(runs, store, measured) if cells is None else cells
     known = by_construction(runs.table, runs.profile)
-    return judge(Evidence.of(runs.table, cells, measured, lacking, known))
+    controls = found_controls(runs.profile, store, results_dir(), judged_runs(cells))
+    barred = inadmissible(runs.table, controls)
+    return judge(Evidence.of(runs.table, cells, measured, lacking, known, barred))
 
 
-def judge_published(table: Table, published: Published) -> list[Verdict]:
-    """Return the verdicts on a table's claims from its published scores."""
-    report = published.report
+def judge_published(table: Table, published: Published, profile: Profile) -> list[Verdict]:
+    """Return the verdicts on a table's claims from its published scores, and published controls."""
+    report, results = published.report, published.folder.parent.parent
     known = {c.id: c.by_construction for c in report.columns if c.by_construction}
-    return judge(Evidence.of(table, report.cells, published.measured, by_construction=known))
+    controls = found_controls(profile, None, results, judged_runs(report.cells))
+    barred = inadmissible(table, controls)
+    return judge(Evidence.of(table, report.cells, published.measured, None, known, barred))
 
 
 def by_construction(table: Table, profile: Profile) -> dict[str, str]:
@@ -105,22 +111,18 @@ def _figure_verdict(
     return bare(claim, figure, scale, _together(words), f"measured by other claims: {said}")
 
 
+_FIRST: Sequence[VerdictWord] = (
+    "contradicted", "not_run", "not_testable", "inadmissible", "underpowered", "inconclusive",
+)  # fmt: skip
+"""Of claims that only together measure another one, the first of these that any has decides."""
+
+
 def _together(words: Sequence[VerdictWord]) -> VerdictWord:
     """Return the verdict on a conjunction of claims, each corrected in its own table."""
-    for word in ("contradicted", "not_run", "not_testable", "undecided"):
+    for word in _FIRST:
         if word in words:
             return word
     return "supported"
-
-
-def lacking_rows(table: Table, profile: Profile) -> dict[str, str]:
-    """Return why rows cannot run at a profile, themselves or for want of their baseline row."""
-    own = {row.id: table_unsupported(table, profile, [row]) for row in table.rows}
-    return {
-        row.id: f"`{row.id}` cannot run: {reasons[0]}"
-        for row in table.rows
-        if (reasons := own[row.id] or own.get(row.baseline or "", []))
-    }
 
 
 def counts(verdicts: Sequence[Verdict]) -> dict[VerdictWord, int]:
@@ -176,6 +178,18 @@ def line(verdict: Verdict) -> Line:
         paper=NONE if paper is None else paper if isinstance(paper, str) else ", ".join(paper),
         noise={True: "yes", False: "no", None: NONE}[verdict.paper_within_noise],
         statement=verdict.statement,
+    )
+
+
+def share_tested(verdicts: Sequence[Verdict]) -> str:
+    """Return in a sentence which share of claims is tested, and tested with enough power."""
+    count = sum(verdict.verdict in TESTED for verdict in verdicts)
+    powered = count - sum(verdict.verdict == "underpowered" for verdict in verdicts)
+    share = f"{100 * powered / len(verdicts):.0f}%" if verdicts else NONE
+    return (
+        f"{powered} of {len(verdicts)} claims ({share}) are testable and powered here; "
+        f"{count - powered} more are testable, and only a larger margin than the paper's would "
+        "have been found"
     )
 
 

@@ -29,7 +29,7 @@ from harness import foreign
 from harness.errors import HarnessError
 from harness.registry.claims import Compare
 from harness.registry.schema import PROMPT_SCORES, ScoreId, Table
-from harness.report.model import Cell, Verdict
+from harness.report.model import TESTED, Cell, Verdict
 from harness.report.publication import (
     PAGE,
     REPORT,
@@ -44,8 +44,8 @@ from harness.report.publication import (
     sha256,
 )
 from harness.report.publish import published_folders, read_published
-from harness.report.scores import Measured
-from harness.report.verdicts import ALPHA, Evidence, judge
+from harness.report.scores import ALPHA, Measured
+from harness.report.verdicts import Evidence, ends_of, judge
 from harness.runtime import collect_provenance
 from harness.strict import Strict
 
@@ -99,7 +99,7 @@ class Counts(Strict):
     """How many verdicts were reached among those that could have been."""
 
     judged: int
-    """Verdicts that are decided or undecided; those without numbers are left out."""
+    """Verdicts that are decided or inconclusive; those without numbers are left out."""
     decided: int
     """Verdicts that are `supported` or `contradicted`."""
     primary_judged: int
@@ -110,7 +110,7 @@ class Counts(Strict):
     @classmethod
     def of(cls, verdicts: Iterable[Verdict], **setting: Any) -> Self:
         """Count verdicts, which were reached under a setting."""
-        known = [verdict for verdict in verdicts if verdict.verdict in (*DECIDED, "undecided")]
+        known = [verdict for verdict in verdicts if verdict.verdict in TESTED]
         decided = [verdict for verdict in known if verdict.verdict in DECIDED]
         return cls(
             judged=len(known),
@@ -414,14 +414,16 @@ def null_scores(table: Table, seeds: int, prompts: int, rng: np.random.Generator
         rng: What the scores are drawn with.
     """
     measured: Measured = {}
-    for score in dict.fromkeys(column.reads for column in table.columns):
+    for score, unit in {column.reads: column.unit for column in table.columns}.items():
+        # In the middle, because at an end of its scale no claim is tested.
+        level = sum(ends_of(unit) or (0.0, 0.0)) / 2.0
         shape = (seeds, prompts)
         # Where prompts themselves are scored, every seed and row has its own.
         own = score in PROMPT_SCORES
         shared = (0.0 if own else EFFECTS["prompt"]) * rng.normal(size=(1, prompts))
         shared = shared + EFFECTS["seed"] * rng.normal(size=(seeds, 1))
         for run in _runs(table, score):
-            values = shared + rng.normal(size=shape)
+            values = level + shared + rng.normal(size=shape)
             of_row = rng.normal(size=(seeds if own else 1, prompts))
             values = values + EFFECTS["row prompt"] * of_row
             values = values + EFFECTS["row seed"] * rng.normal(size=(seeds, 1))

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from harness.report import view
-from harness.report.claims import totals
+from harness.report.claims import share_tested, totals
 from harness.report.page.contents import Contents, Section
 from harness.report.page.finding import claimed_column, finding
 from harness.report.publication import PAGE
@@ -38,6 +38,7 @@ def as_findings(contents: Contents, results_dir: Path) -> str:
         profile=profile.name,
         scale=profile.scale,
         verdicts=totals(contents.verdicts),
+        tested=share_tested(contents.verdicts),
         claims=len(contents.verdicts),
         sections=[_section(section) for section in shown],
         figures=list(_others(others, results_dir, contents)),

@@ -65,6 +65,10 @@ _SYMBOLS = _SPECIAL | {
 _BARRED = re.compile("(.)\u0304")
 
 
+SAID = ("Inadmissible", "Intervals", "Power", "Controls")
+"""What the first caption of a report says of its numbers."""
+
+
 def as_latex(reports: Iterable[Report]) -> str:
     """Return reports as one LaTeX document."""
     # LaTeX holds back a limited number of tables that found no place yet.
@@ -73,10 +77,14 @@ def as_latex(reports: Iterable[Report]) -> str:
 
 
 def _tables(report: Report) -> Iterable[str]:
-    blocks = [*view.column_blocks(report), view.summary_block(report)]
-    for block in blocks:
+    more = [*view.worth_blocks(report), *view.control_blocks(report)]
+    said = {name: text for name, text in view.facts(report) if name in SAID}
+    about = " ".join(f"{name}: {text}." for name, text in said.items())
+    for block in [*view.column_blocks(report), *more, view.summary_block(report)]:
         title = block.title.removesuffix(".")
-        yield _table(block, f"{view.heading(report)}. {title}. {' '.join(block.notes)}")
+        notes = " ".join(block.notes)
+        yield _table(block, f"{view.heading(report)}. {title}. {notes} {about}".rstrip())
+        about = ""  # once a report
 
 
 def _table(block: view.Block, caption: str) -> str:

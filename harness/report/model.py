@@ -27,7 +27,11 @@ Scale = Literal["toy", "reduced", "paper"]
 State = Literal["ok", "partial", "not_run", "failed", "not_available"]
 STATES: tuple[State, ...] = get_args(State)
 
-VerdictWord = Literal["supported", "contradicted", "undecided", "not_run", "not_testable"]
+VerdictWord = Literal[
+    "supported", "contradicted", "inconclusive", "underpowered", "inadmissible", "not_run",
+    "not_testable",
+]  # fmt: skip
+"""What our runs say of a claim."""
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -50,6 +54,46 @@ class Part(Strict):
     def as_json(self) -> dict[str, Any]:
         """Return the part as JSON data."""
         return self.model_dump(mode="json")
+
+
+class HumanPrompts(Part):
+    """What a score is worth: how many times as many human prompts give it in one training.
+
+    It is read off a dose-response curve (`harness.statistics.dose`); outside the curve there is no
+    number.
+    """
+
+    times: float | None
+    """The dose with the same score; null where the curve does not reach it."""
+    low: float | None = None
+    """Lower end of the 95% interval; null below the smallest dose, and for a printed value."""
+    high: float | None = None
+    """Upper end; null above the largest dose, and for a printed value."""
+    smallest: float
+    """The smallest dose of the curve."""
+    largest: float
+    """The largest."""
+    beyond: Literal["above", "below"] | None = None
+    """On which side the score lies outside the curve."""
+
+    @property
+    def text(self) -> str:
+        """The dose in words: `2.3x`, or `more than 6x`."""
+        if self.beyond == "above":
+            return f"more than {self.largest:g}x"
+        if self.beyond == "below":
+            return f"less than {self.smallest:g}x"
+        return f"{self.times:.1f}x"
+
+    @property
+    def interval(self) -> str:
+        """The interval in words: `1.4x to more than 6x`."""
+        below, above = f"less than {self.smallest:g}x", f"more than {self.largest:g}x"
+        if self.low == self.largest or self.high == self.smallest:
+            return above if self.low == self.largest else below
+        low = below if self.low is None else f"{self.low:.1f}x"
+        high = above if self.high is None else f"{self.high:.1f}x"
+        return f"{low} to {high}"
 
 
 class Cell(Part):
@@ -81,6 +125,9 @@ class Cell(Part):
     """Lower end of its 95% interval."""
     gain_ci_high: float | None = None
     """Upper end."""
+    gain_detectable: float | None = Field(default=None, exclude_if=lambda least: least is None)
+    """Least gain that is found with 80% probability at 5%; absent without a gain, and with one
+    seed."""
     paper: float | None = None
     """The paper's value; null where it prints none."""
     paper_printed: str | None = None
@@ -99,6 +146,10 @@ class Cell(Part):
     """The reward models that its runs annotate with."""
     creators: tuple[str, ...] = ()
     """What evolves the prompts of its runs; empty where nothing does."""
+    worth: HumanPrompts | None = Field(default=None, exclude_if=lambda worth: worth is None)
+    """What our mean is worth in human prompts; absent where the controls do not say it."""
+    paper_worth: HumanPrompts | None = Field(default=None, exclude_if=lambda worth: worth is None)
+    """What the paper's value is worth on the curve that it prints; absent where it prints none."""
     reason: str | None = Field(default=None, exclude=True)
     """Why a cell failed or is not available, where a stage says so; not part of the JSON form."""
 
@@ -323,6 +374,69 @@ class Study(Part):
         return all(model.measures is not None for model in self.models)
 
 
+class CheckedControl(Part):
+    """What came out of a control: whether a difference between prompts can be seen."""
+
+    id: str
+    """Name of the control."""
+    statement: str
+    """What must be so."""
+    training: Literal["offline", "online"]
+    """Kind of training whose tables rest on it."""
+    kind: Literal["rising", "alike"]
+    """Whether the scores must rise from row to row, or not differ."""
+    column: str
+    """Column whose scores decide."""
+    rows: tuple[str, ...]
+    """The rows, from the lowest to the highest."""
+    doses: tuple[int, ...] = ()
+    """Of a dose-response: the human prompts of each row, in multiples of x."""
+    needed: float
+    """Least distance of the last row from the first in standard errors; of rows that are alike, the
+    largest."""
+    state: Literal["passed", "failed", "not_run", "not_available"]
+    """What came out; `not_available` where the profile cannot run a row."""
+    means: tuple[float, ...] = ()
+    """Mean of each row, in the column's unit; none where any is missing."""
+    distance: float | None = None
+    """Mean of the last row less that of the first, paired by seed and prompt."""
+    standard_errors: float | None = None
+    """The same in standard errors; null without a number, or where chance was not measured."""
+    reason: str | None = None
+    """Why it did not pass."""
+
+
+class Pooled(Part):
+    """How far the intervals of a column's gains over one row borrow from each other."""
+
+    column: str
+    """Id of the column."""
+    baseline: str
+    """Id of the row that the gains are over."""
+    df: float
+    """Degrees of freedom that the other rows add to those of the seeds (d0)."""
+
+
+class Power(Part):
+    """The least gain that would be found, in a table's main column."""
+
+    column: str
+    """Id of the column."""
+    training: Literal["offline", "online"]
+    """How the rows are trained."""
+    seeds: Count
+    """Seeds of each row."""
+    detectable: float
+    """Gain that is found with 80% probability at 5%, in the column's unit: median of the rows."""
+    dose: float | None = None
+    """Gain of three times as many human prompts over 1x in the controls; null while unknown."""
+
+    @property
+    def in_doses(self) -> float | None:
+        """The detectable gain over that of tripling the human prompts; None unless it gains."""
+        return self.detectable / self.dose if self.dose is not None and self.dose > 0 else None
+
+
 class Origin(Part):
     """Where numbers come from; every tuple in order, each item once."""
 
@@ -363,6 +477,10 @@ class Assumption(Part):
     """Who sets it: `paper`, `code` (the authors') or `ours`."""
     source: str
     """Their words for why."""
+
+
+TESTED: tuple[VerdictWord, ...] = ("supported", "contradicted", "inconclusive", "underpowered")
+"""The verdicts on claims that were tested; but for the last, with enough power."""
 
 
 class Verdict(Part):
@@ -408,7 +526,7 @@ class Verdict(Part):
     def text(self) -> str:
         """The verdict for people: with the scale outside `paper`, and `by construction`."""
         word = self.verdict.replace("_", " ")
-        decided = self.verdict in ("supported", "contradicted", "undecided")
+        decided = self.verdict in TESTED
         marks: list[str] = [self.scale] if decided and self.scale != "paper" else []
         if self.verdict == "supported" and self.by_construction is not None:
             marks.append("by construction")
@@ -448,6 +566,14 @@ class Report(Part):
     """What each row cost; absent where it was not counted."""
     study: Study | None = Field(default=None, exclude_if=lambda study: study is None)
     """What the table's study of reward models found; absent where it has none."""
+    inadmissible: str | None = Field(default=None, exclude_if=lambda why: why is None)
+    """Why verdicts on the table are inadmissible; absent where they are not."""
+    controls: tuple[CheckedControl, ...] = Field(default=(), exclude_if=lambda found: not found)
+    """The controls that the table rests on, or has itself; absent where there are none."""
+    pooled: tuple[Pooled, ...] = Field(default=(), exclude_if=lambda found: not found)
+    """Where the intervals of gains borrow from other rows; absent where none does."""
+    power: tuple[Power, ...] = Field(default=(), exclude_if=lambda found: not found)
+    """What gains would be found; absent with one seed, or without gains."""
     failures: tuple[str, ...] = ()
     """Why cells failed or are not available."""
     origin: Origin

@@ -48,6 +48,8 @@ from harness.report.rows import Costs
 from harness.report.scores import (
     Measured,
     Numbers,
+    Priors,
+    gain_priors,
     numbers,
     read_score_file,
     read_scores,
@@ -118,7 +120,7 @@ def _fingerprints(table_runs: TableRuns, store: Store) -> dict[str, dict[str, st
     return found
 
 
-_NAMED = ("mean", "ci_low", "ci_high", "gain", "gain_ci_low", "gain_ci_high", "state")
+_NAMED = (*Numbers.__dataclass_fields__, "state")
 
 
 @dataclass(frozen=True)
@@ -235,10 +237,16 @@ def _parts(before: Any, again: Any, where: str = "study") -> Iterator[tuple[Any,
 
 def recompute(published: Published) -> list[Cell]:
     """Return the cells with their numbers computed again from the published scores."""
-    return [_again(cell, published) for cell in published.report.cells]
+    report = published.report
+    priors: dict[str, Priors] = {}
+    for column in report.columns:
+        runs = {row.id: row.runs[column.id] for row in report.rows}
+        pairs = [(runs[r.id], runs[r.baseline]) for r in report.rows if r.baseline in runs]
+        priors[column.id] = gain_priors(published.measured, pairs, report.seeds, column.score)
+    return [_again(cell, published, priors[cell.column]) for cell in report.cells]
 
 
-def _again(cell: Cell, published: Published) -> Cell:
+def _again(cell: Cell, published: Published, priors: Priors) -> Cell:
     base, report = cell.baseline_row, published.report
     found = numbers(
         published.measured,
@@ -246,6 +254,7 @@ def _again(cell: Cell, published: Published) -> Cell:
         None if base is None else report.run_of(base, cell.column),
         cell.seeds,
         report.score_of(cell.column),
+        priors,
     )
     # Whether a cell is whole follows from the scores; why another is not does not.
     whole = found != Numbers()

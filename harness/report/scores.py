@@ -18,13 +18,14 @@ import numpy as np
 
 from harness.errors import HarnessError
 from harness.registry.profile import Profile, benchmark_of
-from harness.registry.schema import PROMPT_SCORES
+from harness.registry.schema import PROMPT_SCORES, Column, Row
 from harness.runtime import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from harness.statistics import Scores
+    from harness.statistics.variance import Prior
     from harness.trainer.plan import Run
     from harness.trainer.runs import TableRuns
 
@@ -46,6 +47,14 @@ class Numbers:
     gain: float | None = None
     gain_ci_low: float | None = None
     gain_ci_high: float | None = None
+    gain_detectable: float | None = None
+
+
+ALPHA = 0.05
+"""Two-sided level of a comparison; of claims, that of a primary one and of the others together."""
+
+POWER = 0.8
+"""Probability with which a detectable difference would have been found."""
 
 
 def read_scores(table_runs: TableRuns, store: Store) -> Measured:
@@ -137,8 +146,62 @@ def grouped(rows: Iterable[tuple[Key, str, float]]) -> Measured:
     return measured
 
 
+Priors = Mapping[str, "Prior"]
+"""What the gains over a run say of the variance between seeds, by that run."""
+
+
+def pairs_of(rows: Iterable[Row], column: Column) -> list[tuple[str, str]]:
+    """Return the run and the baseline run of each row that has a gain in a column."""
+    rows = list(rows)
+    runs = {row.id: row.run_id(column) for row in rows}
+    return [
+        (runs[row.id], runs[row.baseline])
+        for row in rows
+        if row.baseline is not None and row.baseline in runs
+    ]
+
+
+def gain_priors(
+    measured: Measured, pairs: Iterable[tuple[str, str]], seeds: Sequence[int], score: str
+) -> Priors:
+    """Return what the gains of a column say of each other's variance between seeds.
+
+    Args:
+        measured: Per-prompt values.
+        pairs: The run and the baseline run of each row that has a gain.
+        seeds: Root seeds asked for.
+        score: The score the column reads.
+
+    Returns:
+        The prior of the gains over each baseline run that has one
+        (`harness.statistics.moderated.seed_prior`). Scores of prompts have none, because every seed
+        has its own.
+    """
+    if score in PROMPT_SCORES:
+        return {}
+    from harness.statistics.moderated import seed_prior
+
+    rows: dict[str, dict[str, None]] = {}
+    for run, baseline in pairs:
+        if run != baseline:
+            rows.setdefault(baseline, {})[run] = None
+    found: dict[str, Prior] = {}
+    for baseline, runs in rows.items():
+        base = scores_of(measured, baseline, seeds, score)
+        own = [own for run in runs if (own := scores_of(measured, run, seeds, score)) is not None]
+        prior = None if base is None else seed_prior(own, base)  # type: ignore[arg-type]
+        if prior is not None:
+            found[baseline] = prior
+    return found
+
+
 def numbers(
-    measured: Measured, run_id: str, baseline: str | None, seeds: Sequence[int], score: str
+    measured: Measured,
+    run_id: str,
+    baseline: str | None,
+    seeds: Sequence[int],
+    score: str,
+    priors: Priors | None = None,
 ) -> Numbers:
     """Return the numbers of a cell.
 
@@ -148,6 +211,7 @@ def numbers(
         baseline: The run behind the baseline row's cell in the same column, None without one.
         seeds: Root seeds asked for.
         score: The score the column reads.
+        priors: What the column's gains say of each other's variance; None for nothing.
 
     Returns:
         Mean and 95% interval where every seed is there, and the gain over the baseline, paired
@@ -163,8 +227,11 @@ def numbers(
     base = None if baseline is None else scores_of(measured, baseline, seeds, score)
     if base is None:
         return Numbers(mean.mean, mean.low, mean.high)
-    gain = paired_difference(own, base)
-    return Numbers(mean.mean, mean.low, mean.high, gain.mean, gain.low, gain.high)
+    gain = paired_difference(own, base, prior=(priors or {}).get(baseline or ""))
+    from harness.statistics.conjunction import detectable
+
+    least = None if len(seeds) == 1 else detectable(gain, ALPHA, POWER)
+    return Numbers(mean.mean, mean.low, mean.high, gain.mean, gain.low, gain.high, least)
 
 
 def scores_of(measured: Measured, run_id: str, seeds: Sequence[int], score: str) -> Scores | None:
@@ -188,7 +255,7 @@ def flat(measured: Measured) -> Iterator[tuple[str, int, str, str, float]]:
             yield (*key, prompt, value)
 
 
-Column = Sequence[str] | Sequence[int] | Sequence[float]
+Values = Sequence[str] | Sequence[int] | Sequence[float]
 
 
 def write_scores(measured: Measured, path: Path) -> None:
@@ -197,7 +264,7 @@ def write_scores(measured: Measured, path: Path) -> None:
     `column` is the score that a table's column reads. Rows are in order of the other columns.
     """
     runs, seeds, scores, prompts, values = list(zip(*flat(measured), strict=True)) or [()] * 5
-    columns: dict[str, tuple[type, Column]] = {
+    columns: dict[str, tuple[type, Values]] = {
         "run_id": (str, runs),
         "seed": (int, seeds),
         "column": (str, scores),
@@ -207,7 +274,7 @@ def write_scores(measured: Measured, path: Path) -> None:
     write_columns(path, columns)
 
 
-def write_columns(path: Path, columns: Mapping[str, tuple[type, Column]]) -> None:
+def write_columns(path: Path, columns: Mapping[str, tuple[type, Values]]) -> None:
     """Write columns of equal length as a Parquet file.
 
     pyarrow's own conversion of Python lists imports pandas, which takes a second and is not needed.

@@ -234,7 +234,8 @@ def winner_scores(
     for score in (name for name in scores if name in known):
         best = numbers(measured, winner_run(sweep), base, seeds, score)
         beside = best if base is None else numbers(measured, base, None, seeds, score)
-        found.append(WinnerScore(score=score, base=beside.mean, **asdict(best)))
+        own = {name: it for name, it in asdict(best).items() if name in WinnerScore.model_fields}
+        found.append(WinnerScore(score=score, base=beside.mean, **own))
     return tuple(found)
 
 

@@ -6,10 +6,18 @@ are scored, prompts nested in seeds and rows paired by seed. The verdict is
 
     supported     every statement of the claim is shown
     contradicted  a statement is refuted
-    undecided     neither, or one seed alone
+    inconclusive  neither, though the paper's margin would have been found with 80% probability
+    underpowered  neither, and only a larger margin than the paper's would have been found; or one
+                  seed alone
+    inadmissible  it is about prompts, and the controls that would show that a difference between
+                  prompts can be seen at all have not passed here (`harness.report.controls`)
     not_run       a score it needs is missing
-    not_testable  no score decides it, or every score it compares is one number (all at the top or
-                  the bottom of their scale, say), which would hide any difference
+    not_testable  no score decides it; or all it compares stand at one end of their scale, or are
+                  one and the same number, which would hide any difference; or two rows that it
+                  compares are one and the same policy here
+
+The gain of a row over its baseline is judged with the interval that its table shows, which borrows
+the variance between seeds from the table's other rows (`harness.statistics.moderated`).
 
 A claim about a column that comes out as the paper says because of how the profile's world is made
 is judged like any other, and says so: it could not have failed.
@@ -21,7 +29,8 @@ fewer rows makes nothing easier to show.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -32,25 +41,34 @@ from harness.registry.claims import (
     Measurable,
     Place,
     Qualitative,
+    Sum,
     difference,
     places,
 )
-from harness.registry.schema import Table
+from harness.registry.schema import Table, TrainingKind
 from harness.report.model import Cell, Scale, Verdict, VerdictWord
-from harness.report.scores import Measured, scores_of
+from harness.report.scores import (
+    ALPHA,
+    POWER,
+    Measured,
+    Priors,
+    gain_priors,
+    pairs_of,
+    scores_of,
+)
 
 if TYPE_CHECKING:
     from harness.statistics import Interval, Scores
+    from harness.statistics.variance import Prior
 
-
-ALPHA = 0.05
-"""Two-sided level of a primary claim, and of the family of the others."""
-
-POWER = 0.8
-"""Probability with which the detectable margin would have been found."""
 
 ALL_ALIKE = "the rows compared all have one and the same score"
 """Why nothing can be told apart, where every score at hand is one number."""
+
+AT_AN_END = 0.01
+"""Share of a scale that is one of its ends: where every row stands, nothing can be told apart."""
+
+_BOUNDS = re.compile(r"(\d+)-(\d+)")
 
 ScoresOf = Callable[[Place], "Scores"]
 """Returns the scores behind a cell."""
@@ -68,6 +86,7 @@ class Evidence:
         measured: The per-prompt scores.
         lacking: Why rows that have no cells have none, by row.
         by_construction: Why columns come out as the paper says whatever is run, by column.
+        inadmissible: Why verdicts on rows are inadmissible, by kind of training.
     """
 
     table: Table
@@ -77,6 +96,7 @@ class Evidence:
     measured: Measured
     lacking: Mapping[str, str]
     by_construction: Mapping[str, str] = field(default_factory=dict)
+    inadmissible: Mapping[TrainingKind, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -86,12 +106,15 @@ class Evidence:
         measured: Measured,
         lacking: Mapping[str, str] | None = None,
         by_construction: Mapping[str, str] | None = None,
+        inadmissible: Mapping[TrainingKind, str] | None = None,
     ) -> Evidence:
         """Put together a table's cells, at least one, and the scores they were computed from."""
         by_place = {(cell.row, cell.column): cell for cell in cells}
         first = cells[0]
-        known = by_construction or {}
-        return cls(table, first.scale, first.seeds, by_place, measured, lacking or {}, known)
+        return cls(
+            table, first.scale, first.seeds, by_place, measured, lacking or {},
+            by_construction or {}, inadmissible or {},
+        )  # fmt: skip
 
     def missing(self, place: Place) -> str | None:
         """Return why a cell has no numbers, None where it has."""
@@ -123,6 +146,25 @@ class Evidence:
             raise KeyError(place)
         return found
 
+    def priors(self, column: str) -> Priors:
+        """Return what the gains of a column say of each other, by the run they are over."""
+        where = self.table.column(column)
+        rows = [row for row in self.table.rows if (row.id, column) in self.cells]
+        pairs = pairs_of(rows, where)
+        return gain_priors(self.measured, pairs, self.seeds, where.reads)
+
+    def policy(self, place: Place) -> object:
+        """Return what is the same for two cells exactly if they are one policy, judged alike."""
+        cell = self.cells[place]
+        judged = tuple(run.partition("@")[2] for run in cell.runs)
+        return judged or self.table.row(place[0]).run_id(self.table.column(place[1]))
+
+    def why_inadmissible(self, rows: Iterable[str]) -> str | None:
+        """Return why a verdict on some rows is inadmissible, None where it is not."""
+        trainings = {t for row in rows for t in self.table.training_of(self.table.row(row))}
+        reasons = [why for training, why in self.inadmissible.items() if training in trainings]
+        return "; ".join(dict.fromkeys(reasons)) or None
+
 
 def judge(evidence: Evidence) -> list[Verdict]:
     """Return the verdict on each claim of a table, in the order they are declared.
@@ -133,9 +175,9 @@ def judge(evidence: Evidence) -> list[Verdict]:
     claims = evidence.table.claims
     family = [c for c in claims if not c.primary and not isinstance(c.test, Qualitative)]
     level = ALPHA / max(len(family), 1)
-    scores = cache(evidence.scores)
+    scores, priors = cache(evidence.scores), cache(evidence.priors)
     drafts = {
-        claim.id: _draft(claim, evidence, scores, ALPHA if claim.primary else level)
+        claim.id: _draft(claim, evidence, scores, priors, ALPHA if claim.primary else level)
         for claim in claims
     }
     adjusted = _adjusted([drafts[claim.id] for claim in family])
@@ -172,9 +214,17 @@ class _Draft:
 
     verdict: Verdict
     favoured: bool = False
+    rests_on: str | None = None
+    inadmissible: str | None = None
 
 
-def _draft(claim: Claim, evidence: Evidence, scores: ScoresOf, alpha: float) -> _Draft:
+def _draft(
+    claim: Claim,
+    evidence: Evidence,
+    scores: ScoresOf,
+    priors: Callable[[str], Priors],
+    alpha: float,
+) -> _Draft:
     table, scale, test = evidence.table.id, evidence.scale, claim.test
     if isinstance(test, Qualitative):
         reason = test.reason or "the claims that measure it belong to other tables"
@@ -187,29 +237,38 @@ def _draft(claim: Claim, evidence: Evidence, scores: ScoresOf, alpha: float) -> 
     from harness.statistics.conjunction import conjunction, detectable, weighted_sum
 
     shown = [weighted_sum([(w, scores(p)) for w, p in s.terms]) for s in test.shown]
-    level = _level(test, scores)
-    if level is not None:
-        reason = f"{ALL_ALIKE}: it is {level:g} for every prompt and seed"
-        return _Draft(bare(claim, table, scale, "not_testable", reason))
+    alike = _alike(test, evidence, scores)
+    if alike is not None:
+        return _Draft(bare(claim, table, scale, "not_testable", alike))
     margin = _margin(test, scores)
-    statements = [mean_interval(statement) for statement in _statements(test, shown, margin)]
+    borrowed = [_prior(sums, evidence, priors) for sums in test.shown]
+    # Both statements of an equivalence are about one margin.
+    borrowed *= 2 if _is_within(test) else 1
+    if margin is not None and isinstance(test, Compare) and test.margin and test.margin.of:
+        borrowed = [None] * len(borrowed)  # more than a gain is in the sum
+    statements = [
+        mean_interval(statement, prior=prior)
+        for statement, prior in zip(_statements(test, shown, margin), borrowed, strict=True)
+    ]
+    why = evidence.why_inadmissible(row for row, _ in places(test))
     known = evidence.by_construction.get(test.column)
     if len(evidence.seeds) == 1:
         ours = mean_interval(shown[0])
         reason = "one seed: how much seeds differ is unknown"
         numbers = {"margin": ours.mean, "ci_low": ours.low, "ci_high": ours.high}
-        undecided = bare(claim, table, scale, "undecided", reason, **numbers, by_construction=known)
-        return _Draft(undecided)
+        word: VerdictWord = "underpowered" if why is None else "inadmissible"
+        reason = reason if why is None else f"{why}; {reason}"
+        return _Draft(bare(claim, table, scale, word, reason, **numbers, by_construction=known))
     result = conjunction(statements)
     # Both tests of an equivalence are about the one margin that is shown.
     at = result.weakest if len(shown) > 1 else 0
-    ours = mean_interval(shown[at])
+    ours = mean_interval(shown[at], prior=borrowed[at])
     power = (1.0 + POWER) / 2.0 if _is_within(test) else POWER
     verdict = bare(
         claim,
         table,
         scale,
-        "undecided",
+        "inconclusive",
         _rests_on(test, at, margin, statements),
         by_construction=known,
         margin=ours.mean,
@@ -218,17 +277,87 @@ def _draft(claim: Claim, evidence: Evidence, scores: ScoresOf, alpha: float) -> 
         p=result.p_value,
         detectable=max(detectable(statement, alpha, power) for statement in statements),
     )
-    return _Draft(verdict, result.favoured)
+    weighed = _weighed(verdict, claim, margin)
+    return _Draft(weighed, result.favoured, verdict.reason, why)
 
 
-def _level(test: Measurable, scores: ScoresOf) -> float | None:
-    """Return the one number that every score compared is, None where scores differ.
+def _weighed(verdict: Verdict, claim: Claim, margin: Scores | None) -> Verdict:
+    """Return a verdict without decision that says whether the paper's margin would be found."""
+    sought = _sought(claim, margin)
+    assert verdict.detectable is not None
+    if sought is None or verdict.detectable <= sought:
+        return verdict
+    theirs = "the margin" if margin is not None else "the paper's margin"
+    why = f"a margin of {verdict.detectable:.3g} would be found, and {theirs} is {sought:.3g}"
+    reason = why if verdict.reason is None else f"{verdict.reason}; {why}"
+    return verdict.model_copy(update={"verdict": "underpowered", "reason": reason})
 
-    Rows that all stand at the end of a scale would do so whether they differ or not. What a margin
-    is measured by is not compared.
+
+def _sought(claim: Claim, margin: Scores | None) -> float | None:
+    """Return the difference that matters: the margin of a claim that has one, else the paper's."""
+    if margin is not None:
+        return margin.mean
+    printed = claim.paper_margin
+    if printed is None:
+        return None
+    return min(map(_points, [printed] if isinstance(printed, str) else printed))
+
+
+def _points(printed: str) -> float:
+    """Return how large a printed margin is; `+0.4 against +0.1` is that of two gains."""
+    left, _, right = printed.partition(" against ")
+    return round(abs(float(left) - float(right or 0)), 10)
+
+
+def _prior(shown: Sum, evidence: Evidence, priors: Callable[[str], Priors]) -> Prior | None:
+    """Return what is known of the variance of a margin, where it is a row's gain."""
+    if len(shown.terms) != 2 or len({column for _, (_, column) in shown.terms}) != 1:
+        return None
+    (_, (left, name)), (_, (right, _)) = shown.terms
+    table, column = evidence.table, evidence.table.column(name)
+    for row, base in ((left, right), (right, left)):
+        if table.row(row).baseline == base:
+            return priors(name).get(table.row(base).run_id(column))
+    return None
+
+
+def _alike(test: Measurable, evidence: Evidence, scores: ScoresOf) -> str | None:
+    """Return why no difference could show, None where one could.
+
+    What a margin is measured by is not compared.
     """
-    levels = {scores(place).level for shown in test.shown for _, place in shown.terms}
-    return levels.pop() if len(levels) == 1 else None
+    for shown in test.shown:
+        weights: dict[object, float] = {}
+        for weight, place in shown.terms:
+            policy = (evidence.policy(place), place[1])
+            weights[policy] = weights.get(policy, 0.0) + weight
+        if not any(weights.values()):
+            rows = ", ".join(f"`{row}`" for row in dict.fromkeys(r for _, (r, _) in shown.terms))
+            return f"the rows compared, {rows}, are one and the same policy here"
+    compared = list(dict.fromkeys(place for shown in test.shown for _, place in shown.terms))
+    levels = {scores(place).level for place in compared}
+    if len(levels) == 1 and None not in levels:
+        return f"{ALL_ALIKE}: it is {levels.pop():g} for every prompt and seed"
+    ends = {_end(scores(place).mean, evidence.table.column(place[1]).unit) for place in compared}
+    if len(ends) == 1 and None not in ends:
+        return f"the rows compared all stand at the {ends.pop()} of the scale"
+    return None
+
+
+def ends_of(unit: str) -> tuple[float, float] | None:
+    """Return the ends of the scale of a unit, `%` or `1-10`; None where it has none."""
+    known = _BOUNDS.fullmatch("0-100" if unit == "%" else unit)
+    return None if known is None else (float(known[1]), float(known[2]))
+
+
+def _end(mean: float, unit: str) -> str | None:
+    """Return which end of its scale a mean stands at, None where there is room on both sides."""
+    ends = ends_of(unit)
+    if ends is None:
+        return None
+    low, high = ends
+    near = AT_AN_END * (high - low)
+    return "bottom" if mean <= low + near else "top" if mean >= high - near else None
 
 
 def _is_within(test: Measurable) -> bool:
@@ -302,9 +431,13 @@ def _decided(draft: _Draft, adjusted: float | None) -> Verdict:
     if verdict.p is None:
         return verdict
     p = verdict.p if adjusted is None else adjusted
+    if draft.inadmissible is not None:
+        update = {"p_adjusted": p, "verdict": "inadmissible", "reason": draft.inadmissible}
+        return verdict.model_copy(update=update)
     if p < ALPHA:
         word: VerdictWord = "supported" if draft.favoured else "contradicted"
-        return verdict.model_copy(update={"p_adjusted": p, "verdict": word})
+        said = {"p_adjusted": p, "verdict": word, "reason": draft.rests_on}
+        return verdict.model_copy(update=said)
     why = f"the {'' if adjusted is None else 'adjusted '}p-value, {p:.2g}, is not below {ALPHA:g}"
     reason = why if verdict.reason is None else f"{verdict.reason}; {why}"
     return verdict.model_copy(update={"p_adjusted": p, "reason": reason})

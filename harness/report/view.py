@@ -17,7 +17,8 @@ from functools import partial
 from harness.registry.profile import MEANINGLESS, benchmark_of
 from harness.registry.schema import Column
 from harness.report.assumptions import GROUPS
-from harness.report.model import Cell, Report, ReportRow, State, Summary
+from harness.report.model import Cell, Power, Report, ReportRow, State, Summary
+from harness.words import counted
 
 NO_PAPER = "not printed"
 UNKNOWN = "not recorded"
@@ -79,6 +80,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
     seeds = ", ".join(map(str, report.seeds))
     nothing = "nothing is computed yet"
     found = [
+        *((("Inadmissible", barred(report)),) if report.inadmissible else ()),
         ("Question", table.question),
         ("Source", table.place),
         ("Profile", profile.name),
@@ -86,6 +88,8 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ("Scale", SCALES[profile.scale]),
         ("Seeds", seeds),
         ("Intervals", _intervals(report)),
+        *((("Power", power(report)),) if report.power else ()),
+        *((("Controls", controls_said(report)),) if report.controls else ()),
         ("Policy", _listed(origin.policies)),
         ("Prompts", _listed(origin.prompts)),
         ("Reward model", _with_rows(report, lambda cell: cell.reward_models) or "none"),
@@ -144,7 +148,58 @@ def _intervals(report: Report) -> str:
         return "95%, over prompts only: one seed says nothing about the recipe"
     if all(column.of_prompts for column in report.table.columns):
         return "95%, over seeds and the prompts that each has of its own; gains are paired by seed"
-    return "95%, over seeds and prompts, which are crossed; gains are paired by both"
+    said = "95%, over seeds and prompts, which are crossed; gains are paired by both"
+    if not report.pooled:
+        return said
+    worth = [found.df for found in report.pooled]
+    added = f"{min(worth):.1f}" if len(worth) == 1 else f"{min(worth):.1f} to {max(worth):.1f}"
+    return (
+        f"{said}, and the variance between the seeds of a gain is drawn towards that of the other "
+        f"gains of its column over the same row (moderated t, Smyth 2004), which adds d0 = {added} "
+        f"to its {len(report.seeds) - 1} degrees of freedom"
+    )
+
+
+def barred(report: Report) -> str:
+    """Return why verdicts on a table are inadmissible, in a sentence."""
+    return (
+        f"whether a difference between prompts can be seen at `{report.profile.name}` is not "
+        f"shown, and no verdict on this table counts: {report.inadmissible}"
+    )
+
+
+def power(report: Report) -> str:
+    """Return which gains would be found, in a sentence for each kind of training."""
+    return "; ".join(_power(found, report) for found in report.power)
+
+
+def _power(found: Power, report: Report) -> str:
+    column = report.table.column(found.column)
+    decimals = our_decimals(report, column)
+    unit = "points" if column.unit == "%" else f"on {column.unit}"
+    said = (
+        f"with {counted(found.seeds, 'seed')} a gain of {found.detectable:.{decimals}f} {unit} in "
+        f"{column.benchmark}, {column.printed}, is found with 80% probability "
+        f"({found.training} rows)"
+    )
+    if found.dose is None:
+        return f"{said}; what tripling the human prompts gains is not known here"
+    tripled, times = signed(found.dose, decimals), found.in_doses
+    if times is None:
+        return f"{said}; tripling the human prompts gains {tripled}"
+    return f"{said}: {times:.1f} times what tripling the human prompts gains ({tripled})"
+
+
+def controls_said(report: Report) -> str:
+    """Return how many controls came out, and which did not."""
+    states = Counter(control.state for control in report.controls)
+    others = [
+        f"{control.id}: {state_words_of(control.state)}"
+        for control in report.controls
+        if control.state != "passed"
+    ]
+    said = f"{states['passed']} of {len(report.controls)} passed"
+    return f"{said}; {', '.join(others)}" if others else said
 
 
 def _listed(items: Iterable[str]) -> str:
@@ -154,7 +209,62 @@ def _listed(items: Iterable[str]) -> str:
 def blocks(report: Report) -> list[Block]:
     """Return the blocks of numbers: each column, then the comparison with the paper if there is."""
     compared = [] if report.table.is_ours else [summary_block(report)]
-    return [*column_blocks(report), *compared]
+    return [*column_blocks(report), *worth_blocks(report), *control_blocks(report), *compared]
+
+
+def worth_blocks(report: Report) -> list[Block]:
+    """Return the block that says what rows are worth in human prompts; none where none is known."""
+    known = {cell.column for cell in report.cells if cell.worth or cell.paper_worth}
+    columns = [column for column in report.table.columns if column.id in known]
+    return [_worth_block(report, column) for column in columns]
+
+
+def _worth_block(report: Report, column: Column) -> Block:
+    names = row_names(report)
+    theirs = any(report.cell(row, column).paper_worth for row in report.rows)
+    rows = []
+    for row in report.rows:
+        cell = report.cell(row, column)
+        if cell.worth is None and cell.paper_worth is None:
+            continue
+        ours = (APPLIES_NOT, APPLIES_NOT)
+        if cell.worth is not None:
+            ours = (cell.worth.text, cell.worth.interval)
+        paper = APPLIES_NOT if cell.paper_worth is None else cell.paper_worth.text
+        rows.append((names[row.id], *ours, *((paper,) if theirs else ())))
+    notes = (
+        "How many times as many human prompts, in one training, give the row's score: read off the "
+        "dose-response of the controls, of DPO for offline rows and of RLOO for online ones"
+        + ("; the paper's off the one it prints." if theirs else "."),
+    )
+    head = ("row", "ours", "95%", *(("paper",) if theirs else ()))
+    return Block(f"Worth in human prompts · {plain(_title(column))}", notes, head, tuple(rows))
+
+
+def control_blocks(report: Report) -> list[Block]:
+    """Return the block of the controls, on their own table; none on others."""
+    if not report.table.controls or not report.controls:
+        return []
+    rows = []
+    for control in report.controls:
+        found = APPLIES_NOT
+        if control.distance is not None:
+            errors = control.standard_errors
+            found = f"{signed(control.distance, 2)}" + (
+                "" if errors is None else f" ({signed(errors, 1)} SE)"
+            )
+        limit = f"{'under' if control.kind == 'alike' else 'at least'} {control.needed:g} SE"
+        rows.append((control.id, found, limit, state_words_of(control.state)))
+    notes = tuple(
+        plain(f"{it.id}: {it.statement}" + (f" ({it.reason})" if it.reason else ""))
+        for it in report.controls
+    )
+    return [Block("Controls", notes, ("control", "last − first", "needed", "result"), tuple(rows))]
+
+
+def state_words_of(state: str) -> str:
+    """Return what came out of a control, in words."""
+    return {"not_run": "not run", "not_available": "not available here"}.get(state, state)
 
 
 def column_blocks(report: Report) -> list[Block]:

@@ -10,9 +10,9 @@ from harness.errors import UserError
 from harness.registry.claims import Qualitative, figure_claims
 from harness.registry.declared import GROUPS, all_tables, members
 from harness.registry.documents import nearest
-from harness.registry.profile import Profile
+from harness.registry.profile import Profile, lacking_rows
 from harness.registry.schema import Table
-from harness.report.claims import judge_figures, judge_published, judge_runs, lacking_rows
+from harness.report.claims import judge_figures, judge_published, judge_runs
 from harness.report.model import Verdict
 from harness.report.publish import read_published
 from harness.report.verdicts import judge_without
@@ -115,4 +115,4 @@ def _published(of: dict[str, Sequence[int]], table: Table, profile: Profile) -> 
         return judge_without(table, profile.scale, f"`{table.id}` is not published")
     found = read_published(folder)
     of[table.id] = found.report.seeds
-    return judge_published(table, found)
+    return judge_published(table, found, profile)

@@ -17,9 +17,12 @@ from itertools import pairwise
 from math import exp, log
 
 import numpy as np
+import numpy.typing as npt
+from scipy import stats
 
 from harness.errors import HarnessError
-from harness.statistics.intervals import Scores, mean_interval
+from harness.statistics.matrix import FloatArray, ScoreMatrix
+from harness.statistics.variance import CrossedMoments, crossed_moments, weighed
 
 STEPS = 400
 """Points of the curve, evenly spaced in the logarithm of the dose, at which a row is compared."""
@@ -80,7 +83,7 @@ def on_curve(score: float, curve: Mapping[float, float]) -> float | None:
     return exp(float(np.interp(score, scores, [log(dose) for dose in doses])))
 
 
-def worth(row: Scores, curve: Mapping[float, Scores], confidence: float = 0.95) -> Worth:
+def worth(row: ScoreMatrix, curve: Mapping[float, ScoreMatrix], confidence: float = 0.95) -> Worth:
     """Return how many times as many human prompts a row is worth, with its interval.
 
     Args:
@@ -100,8 +103,8 @@ def worth(row: Scores, curve: Mapping[float, Scores], confidence: float = 0.95) 
     times = on_curve(row.mean, means)
     beyond = None if times is not None else "above" if row.mean > means[doses[-1]] else "below"
     grid = np.exp(np.linspace(log(doses[0]), log(doses[-1]), STEPS))
-    held = [it for it in grid if _is_level(row, _at(float(it), doses, curve), confidence)]
-    if not held:
+    held = grid[_level(row, curve, doses, grid, confidence)]
+    if not len(held):
         # The whole interval lies outside the curve, as the score does.
         at_end = None if beyond is None else beyond == "above"
         low = doses[-1] if at_end else None
@@ -117,17 +120,40 @@ def worth(row: Scores, curve: Mapping[float, Scores], confidence: float = 0.95) 
     )
 
 
-def _is_level(row: Scores, other: Scores, confidence: float) -> bool:
-    difference = mean_interval(row.plus(other.scaled(-1.0)), confidence)  # type: ignore[arg-type]
-    return difference.low <= 0.0 <= difference.high
+def _level(
+    row: ScoreMatrix,
+    curve: Mapping[float, ScoreMatrix],
+    doses: Sequence[float],
+    grid: FloatArray,
+    confidence: float,
+) -> npt.NDArray[np.bool_]:
+    """Return at which doses row and curve are not told apart; the curve is linear in log dose."""
+    short = [row.minus(curve[dose]).values for dose in doses]
+    found = np.zeros(len(grid), dtype=bool)
+    for i, (below, above) in enumerate(pairwise(doses)):
+        inside = grid <= above if i == 0 else grid >= below
+        share = np.clip(np.log(grid[inside] / below) / log(above / below), 0.0, 1.0)
+        moments = _between(short[i], short[i + 1], share)
+        half = stats.t.ppf(0.5 + confidence / 2, moments.df) * np.sqrt(moments.variance)
+        found[inside] = np.abs(moments.mean) <= half
+    return found
 
 
-def _at(dose: float, doses: Sequence[float], curve: Mapping[float, Scores]) -> Scores:
-    """Return the curve's values between two doses, linear in the logarithm of the dose."""
-    above = next((it for it in doses[1:] if dose <= it), doses[-1])
-    below = doses[doses.index(above) - 1]
-    share = min(max(log(dose / below) / log(above / below), 0.0), 1.0)
-    return curve[below].scaled(1.0 - share).plus(curve[above].scaled(share))  # type: ignore[arg-type]
+def _between(first: FloatArray, second: FloatArray, share: FloatArray) -> CrossedMoments:
+    """Return the moments of values so far on the way from the first to the second.
+
+    The mean is linear in the share, and mean squares are quadratic: three shares say all of them.
+    """
+    ends = crossed_moments(np.stack([first, (first + second) / 2.0, second]))
+    lagrange = np.stack(
+        [(1 - share) * (1 - 2 * share), 4 * share * (1 - share), share * (2 * share - 1)]
+    )
+    mean, seed, prompt, error = (
+        at @ lagrange for at in (ends.mean, ends.ms_seed, ends.ms_prompt, ends.ms_error)
+    )
+    # Rounding may leave a sum of squares that is zero a little below it.
+    squares = [np.maximum(square, 0.0) for square in (seed, prompt, error)]
+    return weighed(CrossedMoments(mean, mean, mean, *squares), *first.shape)
 
 
 def _doses(curve: Mapping[float, object]) -> list[float]:

@@ -97,6 +97,23 @@ def crossed_moments(values: FloatArray, prior: Prior | None = None) -> CrossedMo
     ms_prompt = seeds * np.square(prompt_effect).sum(axis=-1) / (prompts - 1)
     ms_error = np.square(residual).sum(axis=(-2, -1)) / ((seeds - 1) * (prompts - 1))
 
+    squares = CrossedMoments(mean, mean, mean, ms_seed, ms_prompt, ms_error)
+    return weighed(squares, seeds, prompts, prior)
+
+
+def weighed(
+    squares: CrossedMoments, seeds: int, prompts: int, prior: Prior | None = None
+) -> CrossedMoments:
+    """Return moments with the variance and the degrees of freedom that their mean squares make.
+
+    Args:
+        squares: The mean and the mean squares; its variance and degrees of freedom are not read.
+        seeds: Number of seeds.
+        prompts: Number of prompts.
+        prior: As in `crossed_moments`.
+    """
+    mean, ms_seed = squares.mean, squares.ms_seed
+    ms_prompt, ms_error = squares.ms_prompt, squares.ms_error
     seed_df = float(seeds - 1)
     if prior is not None:
         seed_df += prior.df

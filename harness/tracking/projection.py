@@ -39,7 +39,7 @@ from harness.tracking.runs import run_record
 
 if TYPE_CHECKING:
     from harness.registry.schema import Row
-    from harness.report.model import Cell
+    from harness.report.model import Cell, HumanPrompts
     from harness.report.sweep import SweepTrial
     from harness.trainer.runs import TableRuns
 
@@ -138,8 +138,18 @@ def _metrics(cell: Cell) -> dict[str, float]:
         f"{column}.gain_ci_high": cell.gain_ci_high,
         f"{column}.paper": cell.paper,
         f"{column}.paper_gain": cell.paper_gain,
+        f"{column}.gain_detectable": cell.gain_detectable,
+        **_worth(f"{column}.worth", cell.worth),
+        **_worth(f"{column}.paper_worth", cell.paper_worth),
     }
     return {name: float(number) for name, number in numbers.items() if number is not None}
+
+
+def _worth(name: str, found: HumanPrompts | None) -> dict[str, float | None]:
+    """Return a worth in human prompts; what lies outside the curve has no number."""
+    if found is None:
+        return {}
+    return {name: found.times, f"{name}_ci_low": found.low, f"{name}_ci_high": found.high}
 
 
 def _tags(table_runs: TableRuns, cells: Sequence[Cell], behind: Sequence[Record]) -> dict[str, str]:

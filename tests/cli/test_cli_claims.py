@@ -62,7 +62,7 @@ def test_published_scores_are_judged_in_place_of_the_store(says: Callable[..., A
 def test_people_read_the_verdict_with_its_scale(call: Callable[..., Any]) -> None:
     result = call("claims", "table4", "--published")
     assert result.exit_code == 0, result.stderr
-    assert "t4-amin-uniform-ah *: undecided (toy)" in result.stdout
+    assert "t4-amin-uniform-ah *: inconclusive (toy)" in result.stdout
     assert "25 claims: " in result.stdout
 
 

@@ -17,9 +17,14 @@ from harness.project import results_dir
 from harness.registry.claims import FigureClaims, Qualitative
 from harness.registry.schema import Table
 from harness.report.cells import build_cells
-from harness.report.claims import counts, judge_figures, judge_runs
-from harness.report.error_rates import Counts, null_scores, one_recipe_twice, simulated_nulls
-from harness.report.model import Cell, Verdict
+from harness.report.claims import counts, judge_figures, judge_runs, share_tested
+from harness.report.error_rates import (
+    Counts,
+    null_scores,
+    one_recipe_twice,
+    simulated_nulls,
+)
+from harness.report.model import TESTED, Cell, Verdict
 from harness.report.publish import read_published
 from harness.report.scores import Measured
 from harness.report.verdicts import Evidence, judge, judge_without
@@ -89,7 +94,7 @@ def verdict_of(test: Mapping[str, Any], measured: Measured, seeds: int = 3) -> V
     [
         (">", 9.0, "supported", 1.0),
         (">", 11.0, "contradicted", -1.0),
-        (">", 10.0, "undecided", 0.0),
+        (">", 10.0, "inconclusive", 0.0),
         ("<", 11.0, "supported", -1.0),
         ("<", 9.0, "contradicted", 1.0),
     ],
@@ -101,7 +106,7 @@ def test_a_comparison_goes_by_the_sign_of_the_difference(
     verdict = verdict_of(compare("a", op, "b"), scores_of({"a": 10.0, "b": b}))
     assert (verdict.verdict, verdict.margin) == (expected, margin)
     assert (verdict.ci_low, verdict.ci_high) == (margin, margin)
-    assert verdict.p == (1.0 if expected == "undecided" else 0.0)
+    assert verdict.p == (1.0 if expected == "inconclusive" else 0.0)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +152,7 @@ def test_a_share_of_no_gain_leaves_no_margin() -> None:
         ((1.0, 2.0, 4.0), "increasing", "supported", 1.0),
         ((1.0, 3.0, 2.5), "increasing", "contradicted", -0.5),
         ((4.0, 2.0, 1.0), "decreasing", "supported", -1.0),
-        ((4.0, 2.0, 2.0), "decreasing", "undecided", 0.0),
+        ((4.0, 2.0, 2.0), "decreasing", "inconclusive", 0.0),
     ],
 )
 def test_a_trend_needs_every_step(
@@ -197,7 +202,7 @@ def test_the_numbers_of_a_comparison_by_hand() -> None:
     assert verdict.ci_low == pytest.approx(5.0 - stats.t.ppf(0.975, 1.2) * error)
     quantiles = stats.t.ppf(0.975, 1.2) + stats.t.ppf(0.8, 1.2)
     assert verdict.detectable == pytest.approx(quantiles * error)
-    assert verdict.verdict == "undecided"
+    assert verdict.verdict == "inconclusive"
     assert verdict.reason is not None
     assert verdict.reason.endswith("is not below 0.05")
 
@@ -245,7 +250,7 @@ def test_the_primary_claim_stands_alone_and_the_others_share_one_level() -> None
 def test_one_seed_decides_nothing() -> None:
     measured = scores_of({"a": 10.0, "b": 1.0}, seeds=1)
     verdict = verdict_of(compare("a", ">", "b"), measured, seeds=1)
-    assert verdict.verdict == "undecided"
+    assert verdict.verdict == "underpowered"
     assert verdict.reason == "one seed: how much seeds differ is unknown"
     assert (verdict.margin, verdict.p, verdict.detectable) == (9.0, None, None)
 
@@ -316,7 +321,7 @@ def test_a_figure_is_judged_by_the_claims_that_measure_it() -> None:
         for name in ("x", "y")
     )
     for word, expected in (
-        ("supported", "supported"), ("undecided", "undecided"), ("not_run", "not_run"),
+        ("supported", "supported"), ("inconclusive", "inconclusive"), ("not_run", "not_run"),
         ("contradicted", "contradicted"),
     ):  # fmt: skip
         second = y.model_copy(update={"verdict": word})
@@ -326,7 +331,7 @@ def test_a_figure_is_judged_by_the_claims_that_measure_it() -> None:
     assert counts([x, y, none])["supported"] == 2
 
 
-levels = st.lists(st.floats(-50.0, 50.0), min_size=4, max_size=4)
+levels = st.lists(st.floats(10.0, 90.0), min_size=4, max_size=4)
 noise = st.lists(st.floats(-3.0, 3.0), min_size=48, max_size=48)
 
 
@@ -373,7 +378,7 @@ def test_a_wider_margin_never_makes_rows_less_alike(
         verdict_of(compare("a", "within", "b", margin={"points": points}), measured).verdict
         for points in (0.5, 2.0, 8.0, 200.0)
     ]
-    order = {"contradicted": 0, "undecided": 1, "supported": 2}
+    order = {"contradicted": 0, "underpowered": 1, "inconclusive": 1, "supported": 2}
     assert [order[word] for word in words] == sorted(order[word] for word in words)
 
 
@@ -395,7 +400,8 @@ def test_correction_never_helps_and_stays_a_probability(
         assert verdict.p_adjusted is not None
         assert verdict.detectable is not None
         assert 0.0 <= verdict.p <= verdict.p_adjusted <= 1.0
-        assert (verdict.verdict == "undecided") == (verdict.p_adjusted >= 0.05)
+        undecided = verdict.verdict in ("inconclusive", "underpowered")
+        assert undecided == (verdict.p_adjusted >= 0.05)
         assert verdict.detectable >= 0.0
 
 
@@ -458,13 +464,83 @@ def test_rows_at_the_end_of_a_scale_are_not_told_apart(
     declared = table.claims[0].test
     assert not isinstance(declared, Qualitative)
     compared = {row for shown in declared.shown for _, (row, _) in shown.terms}
+    away = 50.0 if end < 50.0 else -50.0
     for row in sorted({*ROWS} - compared):
-        measured[f"run-{row}", 0, score]["p3"] += 5.0
+        measured[f"run-{row}", 0, score]["p3"] += away
     assert judge(Evidence.of(table, cells, measured)) == [verdict]
     row = data.draw(st.sampled_from(sorted(compared)))
-    measured[f"run-{row}", data.draw(st.integers(0, seeds - 1)), score]["p3"] += 5.0
+    measured[f"run-{row}", data.draw(st.integers(0, seeds - 1)), score]["p3"] += away
     (verdict,) = judge(Evidence.of(table, cells, measured))
-    assert verdict.verdict in ("supported", "contradicted", "undecided")
+    assert verdict.verdict in TESTED
+
+
+def around(a: float, b: float, noise: float) -> Measured:
+    """Return three seeds of 8 prompts; those of row a lie so far below, at and above its level."""
+    return {
+        (f"run-{row}", seed, "ah_wr"): {
+            f"p{p}": level + (noise * (seed - 1) if row == "a" else 0.0) + p / 1000
+            for p in range(8)
+        }
+        for row, level in (("a", a), ("b", b))
+        for seed in range(3)
+    }
+
+
+@settings(max_examples=25)
+@given(st.floats(30.0, 70.0), st.floats(4.0, 20.0))
+def test_each_verdict_can_come_out_each_way(level: float, gap: float) -> None:
+    """One claim, that a is above b by a printed margin; what there is decides which verdict.
+
+    The difference of the seeds is -n, 0 and n, so that its standard error is n / sqrt(3) with two
+    degrees of freedom, and (4.30 + 1.06) / sqrt(3) = 3.1 n would be found.
+    """
+
+    def verdict(a: float, b: float, noise: float, margin: float, **more: Any) -> Verdict:
+        declared = claim("it", compare("a", ">", "b"), primary=True, paper_margin=f"{margin:+}")
+        table = table_of(declared)
+        cells = [cell_of(table, row, (0, 1, 2), **more.get("cell", {})) for row in "ab"]
+        scores = {} if more.get("nothing") else around(a, b, noise)
+        barred = more.get("inadmissible")
+        (found,) = judge(Evidence.of(table, cells, scores, inadmissible=barred))
+        return found
+
+    small = gap / 50.0
+    assert verdict(level + gap, level, small, gap).verdict == "supported"
+    assert verdict(level - gap, level, small, gap).verdict == "contradicted"
+    assert verdict(level, level, small, gap).verdict == "inconclusive"
+    assert verdict(level, level, gap, gap).verdict == "underpowered"
+    assert verdict(level, level, gap, 4.0 * gap).verdict == "inconclusive"
+    ran = {"state": "not_run"}
+    assert verdict(level, level, small, gap, nothing=True, cell=ran).verdict == "not_run"
+    for end in (0.2, 99.8):
+        assert verdict(end, end, 1e-3, gap).verdict == "not_testable"
+    same = {"runs": (RUN,)}
+    assert verdict(level + gap, level, small, gap, cell=same).verdict == "not_testable"
+    # A claim is admissible or not whatever its scores say.
+    for a in (level + gap, level - gap, level):
+        barred = verdict(a, level, small, gap, inadmissible={"offline": "no controls have run"})
+        assert (barred.verdict, barred.reason) == ("inadmissible", "no controls have run")
+        assert barred.p is not None
+        assert barred.text == "inadmissible"
+        online = verdict(a, level, small, gap, inadmissible={"online": "no controls have run"})
+        assert online.verdict in TESTED
+
+
+def test_an_underpowered_claim_says_what_would_have_been_found() -> None:
+    """Two gains are compared by the difference of what is printed."""
+    measured = scores_of({"a": 10.0, "b": 15.0}, seeds=2, scatter=1.0)
+    declared = claim("it", compare("b", ">", "a"), primary=True, paper_margin="+1.9 against +0.2")
+    verdict = verdicts_of([declared], measured, seeds=2)["it"]
+    assert verdict.verdict == "underpowered"
+    assert f"{verdict.detectable:.3g} would be found, and the paper's margin is 1.7" in (
+        verdict.reason or ""
+    )
+    more = verdicts_of([declared | {"paper_margin": "-400"}], measured, seeds=2)["it"]
+    assert more.verdict == "inconclusive"
+    assert share_tested([verdict, more, more]) == (
+        "2 of 3 claims (67%) are testable and powered here; 1 more are testable, and only a larger "
+        "margin than the paper's would have been found"
+    )
 
 
 def test_where_nothing_differs_at_most_one_verdict_in_twenty_is_reached() -> None:
@@ -487,7 +563,7 @@ def test_one_recipe_under_two_names_is_rarely_told_apart() -> None:
 
 
 def test_a_difference_that_is_there_is_found_by_the_same_code() -> None:
-    """A control: the same simulation with one row above the others is not undecided."""
+    """A control: the same simulation with one row above the others is not inconclusive."""
     table = table_of(claim("it", compare("a", ">", "b"), primary=True))
     measured = null_scores(table, 5, 40, np.random.default_rng(4))
     for seed in range(5):

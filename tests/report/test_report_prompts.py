@@ -140,7 +140,7 @@ def test_a_trend_of_prompts_is_judged_step_by_step_and_says_what_is_by_construct
     """Complexity rises by 1 with each step and seed, quality falls by 1."""
     runs = prompt_runs((0, 1, 2))
     stored = by_id(judge_runs(runs, store))
-    published = by_id(judge_published(TABLE, read_published(results / "micro" / "table7")))
+    published = by_id(judge_published(TABLE, read_published(results / "micro" / "table7"), MICRO))
     assert stored == published
     complexity, quality = stored["t7-complexity"], stored["t7-quality"]
     assert complexity.text == "supported (toy, by construction)"
@@ -153,8 +153,8 @@ def test_by_construction_marks_what_is_supported_and_nothing_else() -> None:
     said = {"id": "x", "table": "t", "statement": "s", "primary": True, "by_construction": "so"}
     known = Verdict(**said, verdict="supported", scale="paper")
     assert known.text == "supported (by construction)"
-    other = Verdict(**said, verdict="undecided", scale="toy")
-    assert other.text == "undecided (toy)"
+    other = Verdict(**said, verdict="inconclusive", scale="toy")
+    assert other.text == "inconclusive (toy)"
 
 
 def report_of(store: Store, seeds: tuple[int, ...]) -> Report:

@@ -21,6 +21,7 @@ from harness.report.figures.points import Found, Point, Spot
 from harness.report.scores import (
     Measured,
     Numbers,
+    gain_priors,
     numbers,
     read_rows,
     read_score_file,
@@ -120,14 +121,25 @@ class ScoreData(Strict):
 
 def score_points(_: Figure, data: ScoreData) -> list[Point]:
     """Return a point for each item."""
+    compared: dict[str, list[tuple[str, str]]] = {}
+    for item in data.items:
+        if item.run is not None and item.baseline is not None:
+            compared.setdefault(item.score, []).append((item.run, item.baseline))
+    priors = {
+        score: gain_priors(data.measured, pairs, data.seeds, score)
+        for score, pairs in compared.items()
+    }
     return [
         item.point(
             Numbers()
             if item.run is None
-            else numbers(data.measured, item.run, item.baseline, data.seeds, item.score)
+            else numbers(
+                data.measured, item.run, item.baseline, data.seeds, item.score,
+                priors.get(item.score),
+            )
         )
         for item in data.items
-    ]
+    ]  # fmt: skip
 
 
 def _items(runs: FigureRuns, categories: Mapping[str, str]) -> Placed:

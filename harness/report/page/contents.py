@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar
 from harness.registry.claims import figure_claims
 from harness.registry.deviations import Deviations, deviations
 from harness.registry.figures import Figure
-from harness.registry.profile import Profile
+from harness.registry.profile import Profile, lacking_rows
 from harness.registry.schema import Table
 from harness.report import error_rates
 from harness.report.build import build_report, with_all_rows, without_runs
 from harness.report.cells import build_cells
-from harness.report.claims import judge_figures, judge_published, judge_runs, lacking_rows
+from harness.report.claims import judge_figures, judge_published, judge_runs
 from harness.report.curves import FILE as CURVES
 from harness.report.curves import longest
 from harness.report.error_rates import ErrorRates
@@ -291,7 +291,7 @@ def _published_section(table: Table, profile: Profile, folder: Path, traces: Tra
     shown = {row.id for row in report.rows}
     return Section(
         report=with_all_rows(report),
-        verdicts=tuple(judge_published(table, found)),
+        verdicts=tuple(judge_published(table, found, profile)),
         absent={row.id: NOT_PUBLISHED for row in table.rows if row.id not in shown},
         pictures=tuple(_beside(folder, pictures(report, _curve_runs(found)))),
     )

@@ -34,6 +34,8 @@ def finding(report: Report, verdicts: Sequence[Verdict]) -> str:
     if primary.margin is None:
         return _sentence(f"Not decided, because {primary.reason}: {_quoted(primary)}; {rows}")
     word = primary.text[:1].upper() + primary.text[1:]
+    if primary.verdict == "inadmissible":
+        word = f"Inadmissible, because {primary.reason}"
     margins = _margins(primary, our_decimals(report, column))
     return _sentence(f"{word}: {_quoted(primary)} ({margins}); {rows}")
 

@@ -26,6 +26,9 @@ from harness.report.reward_study import study_blocks
 from harness.report.view import signed
 from harness.report.view_details import cost_block, detail_blocks
 
+SHOWN = ("Question", "Source", "Inadmissible")
+"""The facts that stand at the head of a table."""
+
 DRAWN_AFTER = 2
 """Figures of a row that stand before its drawing: ours and our gain."""
 
@@ -207,6 +210,10 @@ class ColumnBlock:
     lines: tuple[Line, ...]
 
 
+SENSITIVITY = ("Inadmissible", "Power", "Controls")
+"""The facts that stand before a table's numbers: what these can show."""
+
+
 @dataclass(frozen=True)
 class TableLayout:
     """One table as it stands on the page; the names are those of `Section` and of `view`."""
@@ -224,6 +231,7 @@ class TableLayout:
     has_numbers: bool
     blocks: tuple[ColumnBlock, ...]
     facts: list[tuple[str, str]]
+    sensitivity: list[tuple[str, str]]
     study: list[view.Block]
     summary: view.Block
     details: list[view.Block]
@@ -255,8 +263,13 @@ def table_layout(section: Section, traces: Traces) -> TableLayout:
         source=_source(report),
         has_numbers=section.has_numbers,
         blocks=tuple(_blocks(report, traces)),
-        facts=[fact for fact in view.facts(report) if fact[0] not in ("Question", "Source")],
-        study=study_blocks(report),
+        facts=[fact for fact in view.facts(report) if fact[0] not in SHOWN],
+        sensitivity=[fact for fact in view.facts(report) if fact[0] in SENSITIVITY],
+        study=[
+            *view.worth_blocks(report),
+            *view.control_blocks(report),
+            *study_blocks(report),
+        ],
         summary=view.summary_block(report),
         details=detail_blocks(report) if section.has_numbers else [],
         cost=None if report.costs is None else cost_block(report, report.costs),

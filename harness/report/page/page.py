@@ -16,7 +16,7 @@ from harness.registry.deviations import Ambiguity, Discrepancy, value_in
 from harness.registry.profile import Profile
 from harness.report import error_rates, view
 from harness.report.assumptions import GROUPS
-from harness.report.claims import PRIMARY, counts
+from harness.report.claims import PRIMARY, counts, share_tested
 from harness.report.page.contents import Contents
 from harness.report.page.examples import JUDGED_RULE
 from harness.report.page.layout import TableLayout, claim_groups, margins, table_layout
@@ -61,6 +61,7 @@ def as_html(contents: Contents) -> str:
             groups=claim_groups(contents),
             counts=counts(contents.verdicts),
             primary=PRIMARY,
+            tested=share_tested(contents.verdicts),
             margins=margins(
                 c for section in contents.sections for c in section.report.table.claims
             ),

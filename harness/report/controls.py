@@ -1,0 +1,363 @@
+"""Whether a difference between prompts can be seen at a profile, and what it is worth.
+
+The controls are a table like any other (`Table.controls`); what must come out of it is decided here
+from its per-prompt scores, with the statistics of every report. They are looked for in the store
+first, and else among what is published. Published ones count as long as none of the runs that they
+share with a table is another run now.
+
+While the controls of a kind of training have not passed, verdicts on tables about prompts that rest
+on it are inadmissible, whatever their p-value. A control that the profile cannot run (prompts that
+nobody has matched to its benchmark) is reported, and does not stand in the way of the others.
+
+Human prompts are also the unit of every gain: the dose-response of the controls says how many of
+them a policy is worth (`harness.statistics.dose`), ours and, on the curve it prints, the paper's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.errors import HarnessError, UserError
+from harness.project import work_dir
+from harness.registry import declared
+from harness.registry.profile import Profile, benchmark_of, lacking_rows
+from harness.registry.schema import Control, Table, TrainingKind
+from harness.report.asked import shown_seeds
+from harness.report.model import CheckedControl, HumanPrompts, Report
+from harness.report.publication import PAGE, REPORT, SCORES, check_files, read_json, sha256
+from harness.report.scores import Measured, read_score_file, read_scores, scores_of
+from harness.runtime import Store
+
+if TYPE_CHECKING:
+    from harness.statistics import Scores
+
+FEWEST_SEEDS = 3
+"""Seeds that a control needs; with fewer the standard error is a guess."""
+
+RowScores = Callable[[str, str], "Scores | None"]
+"""Returns the scores of a row in a column, None where they are not whole."""
+
+
+def declared_controls(tables: Mapping[str, Table] | None = None) -> Table | None:
+    """Return the declared table of controls, None where there is none."""
+    known = declared.all_tables() if tables is None else tables
+    return next((table for table in known.values() if table.controls), None)
+
+
+@dataclass(frozen=True)
+class Controls:
+    """The controls of a profile.
+
+    Attributes:
+        table: Their table.
+        seeds: The seeds they have.
+        measured: The per-prompt scores of their rows.
+        checked: What came out, in the order they are declared.
+        runs: The fingerprint of each judged run, by run, profile and seed, and by column.
+    """
+
+    table: Table
+    seeds: tuple[int, ...]
+    measured: Measured
+    checked: tuple[CheckedControl, ...]
+    runs: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    def why_not(self, training: TrainingKind) -> str | None:
+        """Return why they do not admit verdicts on a kind of training, None where they do."""
+        return controls_passed(self.checked, training)
+
+    def scores(self, training: TrainingKind, score: str, seeds: Sequence[int]) -> dict[int, Scores]:
+        """Return the dose-response of a kind of training: scores of some seeds, by dose."""
+        found: dict[int, Scores] = {}
+        for dose, row in self._doses.get(training, {}).items():
+            run = self._run(row, score)
+            own = None if run is None else scores_of(self.measured, run, seeds, score)
+            if own is not None:
+                found[dose] = own
+        return found
+
+    def paper(self, training: TrainingKind, column: str) -> dict[int, float]:
+        """Return what the paper prints of the same runs in a column, by dose."""
+        printed: dict[str, float] = {}
+        for table in declared.all_tables().values():
+            for row in table.rows:
+                if row.run is not None and column in row.values:
+                    printed.setdefault(row.run, row.values[column].value)
+        runs = {
+            dose: self.table.row(row).run for dose, row in self._doses.get(training, {}).items()
+        }
+        return {dose: printed[run] for dose, run in runs.items() if run in printed}
+
+    @cached_property
+    def _doses(self) -> dict[TrainingKind, dict[int, str]]:
+        return {
+            control.training: dict(zip(control.doses, control.rows, strict=True))
+            for control in self.table.controls
+            if control.doses
+        }
+
+    def _run(self, row: str, score: str) -> str | None:
+        columns = [column for column in self.table.columns if column.reads == score]
+        return self.table.row(row).run_id(columns[0]) if columns else None
+
+
+def controls_passed(checked: Iterable[CheckedControl], training: TrainingKind) -> str | None:
+    """Return why the controls of a kind of training have not passed, None where they have.
+
+    All that can run at the profile must have passed, a dose-response among them.
+    """
+    own = [control for control in checked if control.training == training]
+    stopped = [control for control in own if control.state in ("failed", "not_run")]
+    if stopped:
+        failed = [control for control in stopped if control.state == "failed"] or stopped
+        named = ", ".join(f"`{control.id}`" for control in failed)
+        several = len(failed) > 1
+        if failed[0].state == "failed":
+            return f"the {training} control{'s' * several} {named} failed"
+        return (
+            f"the {training} control{'s' * several} {named} {'have' if several else 'has'} not run"
+        )
+    if not any(control.doses and control.state == "passed" for control in own):
+        return f"no dose-response of {training} training can run here"
+    return None
+
+
+NO_CONTROLS = "no controls have run (harness run controls)"
+
+
+def inadmissible(table: Table, controls: Controls | None) -> dict[TrainingKind, str]:
+    """Return why verdicts on a table's rows are inadmissible, by kind of training.
+
+    Only verdicts on tables about prompts can be.
+    """
+    if controls is None:
+        return dict.fromkeys(table.about_prompts, NO_CONTROLS)
+    reasons = {training: controls.why_not(training) for training in table.about_prompts}
+    return {training: reason for training, reason in reasons.items() if reason is not None}
+
+
+def check_controls(
+    table: Table, scores: RowScores, lacking: Mapping[str, str], seeds: Sequence[int]
+) -> tuple[CheckedControl, ...]:
+    """Return what came out of each declared control.
+
+    Args:
+        table: The table of controls.
+        scores: The scores of its rows.
+        lacking: Why rows cannot run, by row.
+        seeds: The seeds of the scores.
+    """
+    return tuple(_checked(control, scores, lacking, seeds) for control in table.controls)
+
+
+def _checked(
+    control: Control, scores: RowScores, lacking: Mapping[str, str], seeds: Sequence[int]
+) -> CheckedControl:
+    from harness.statistics import paired_difference
+
+    said = control.model_dump(exclude={"standard_errors"}) | {"needed": control.standard_errors}
+    unable = next((lacking[row] for row in control.rows if row in lacking), None)
+    if unable is not None:
+        return CheckedControl(**said, state="not_available", reason=unable)
+    found = [scores(row, control.column) for row in control.rows]
+    if any(own is None for own in found):
+        row = control.rows[found.index(None)]
+        return CheckedControl(**said, state="not_run", reason=f"`{row}` lacks seeds")
+    if len(seeds) < FEWEST_SEEDS:
+        reason = f"it needs {FEWEST_SEEDS} seeds and has {len(seeds)}"
+        return CheckedControl(**said, state="not_run", reason=reason)
+    whole = [own for own in found if own is not None]
+    difference = paired_difference(whole[-1], whole[0])
+    distance = in_standard_errors(difference.mean, difference.standard_error)
+    means = [own.mean for own in whole]
+    rises = all(before < after for before, after in pairwise(means))
+    if control.kind == "alike":
+        passed = abs(distance) < control.standard_errors
+    else:
+        passed = rises and distance >= control.standard_errors
+    return CheckedControl(
+        **said,
+        state="passed" if passed else "failed",
+        means=tuple(means),
+        distance=difference.mean,
+        standard_errors=distance if math.isfinite(distance) else None,
+        reason=None if rises or control.kind == "alike" else "the scores do not rise with each row",
+    )
+
+
+def in_standard_errors(mean: float, error: float) -> float:
+    """Return a mean in standard errors; one without any error is 0 or infinite."""
+    if error > 0.0:
+        return mean / error
+    return math.copysign(math.inf, mean) if mean else 0.0
+
+
+def found_controls(
+    profile: Profile,
+    store: Store | None,
+    results_dir: Path,
+    runs: Iterable[tuple[str, str]] = (),
+) -> Controls | None:
+    """Return the controls of a profile: those of a store, else those that are published.
+
+    Args:
+        profile: The profile.
+        store: The store; None looks at what is published alone.
+        results_dir: The folder of published results.
+        runs: Judged runs of a table, each with its column, as cells have them; published controls
+            that share a run and have another fingerprint of it are not the controls of this table.
+
+    Raises:
+        HarnessError: What is stored or published is not what was written.
+    """
+    table = declared_controls()
+    if table is None:
+        return None
+    stored = None if store is None else _stored(table, profile, store)
+    if stored is not None and any(c.state in ("passed", "failed") for c in stored.checked):
+        return stored
+    published = _published(table, profile, results_dir / profile.name / table.id)
+    if published is None:
+        return stored
+    for run, column in runs:
+        name, _, fingerprint = run.partition("@")
+        if published.runs.get((name, column), fingerprint) != fingerprint:
+            return stored
+    return published
+
+
+def _stored(table: Table, profile: Profile, store: Store) -> Controls | None:
+    from harness.trainer.runs import plan_table
+
+    try:
+        shown = shown_seeds(work_dir(), store, table, profile)
+        if shown is None:
+            return None
+        lacking = lacking_rows(table, profile)
+        rows = [row.id for row in table.rows if row.id not in lacking]
+        runs = plan_table(table, profile, shown.seeds, rows)
+    except UserError:
+        # What the profile names is not on this machine, and nothing can have run here.
+        return None
+    done = [
+        stage.fingerprint
+        for run in runs.runs.values()
+        for stage in run.judged.values()
+        if store.status(stage.fingerprint) == "done"
+    ]
+    return _once(
+        (profile.name, str(store.root), shown.seeds, tuple(done)),
+        lambda: checked_runs(table, profile, shown.seeds, read_scores(runs, store), lacking),
+    )
+
+
+_KNOWN: dict[object, Controls] = {}
+"""The controls that were looked at last, by all they follow from: a page asks once a table."""
+
+
+def _once(key: object, find: Callable[[], Controls]) -> Controls:
+    if key not in _KNOWN:
+        found = find()
+        _KNOWN.clear()
+        _KNOWN[key] = found
+    return _KNOWN[key]
+
+
+def checked_runs(
+    table: Table,
+    profile: Profile,
+    seeds: Sequence[int],
+    measured: Measured,
+    lacking: Mapping[str, str],
+) -> Controls:
+    """Return the controls that some scores make; a column without benchmark has none."""
+
+    def scores(row: str, column: str) -> Scores | None:
+        declared_column = table.column(column)
+        if benchmark_of(profile, declared_column.reads) is None:
+            return None
+        run = table.row(row).run_id(declared_column)
+        return scores_of(measured, run, seeds, declared_column.reads)
+
+    checked = check_controls(table, scores, lacking, seeds)
+    return Controls(table, tuple(seeds), measured, checked)
+
+
+def _published(table: Table, profile: Profile, folder: Path) -> Controls | None:
+    if not (folder / REPORT).is_file():
+        return None
+    check_files(folder, (PAGE, REPORT, SCORES), "table")
+    try:
+        report = Report.model_validate(read_json(folder / REPORT))
+        report = report.beside(table, profile)
+    except (ValueError, HarnessError):
+        # Published in another form, or of other rows: verifying says so, and it controls nothing.
+        return None
+    key = (profile.name, str(folder), sha256(folder / SCORES))
+    return _once(key, lambda: _of_report(table, profile, folder, report))
+
+
+def _of_report(table: Table, profile: Profile, folder: Path, report: Report) -> Controls:
+    measured = read_score_file(folder / SCORES)
+    lacking = lacking_rows(table, profile)
+    found = checked_runs(table, profile, report.seeds, measured, lacking)
+    runs = {
+        (run.partition("@")[0], cell.column): run.partition("@")[2]
+        for cell in report.cells
+        for run in cell.runs
+    }
+    return Controls(table, found.seeds, measured, found.checked, runs)
+
+
+def dose_gain(
+    controls: Controls, training: TrainingKind, score: str, seeds: Sequence[int]
+) -> float | None:
+    """Return the gain of three times as many human prompts over 1x, None where it is not known."""
+    curve = controls.scores(training, score, seeds) or controls.scores(
+        training, score, controls.seeds
+    )
+    return curve[3].mean - curve[1].mean if {1, 3} <= curve.keys() else None
+
+
+def worth_of(
+    scores: Scores, controls: Controls, training: TrainingKind, score: str, seeds: Sequence[int]
+) -> HumanPrompts | None:
+    """Return how many times as many human prompts a row's scores are worth.
+
+    None where the controls lack its seeds, or their scores do not rise with the dose.
+    """
+    from harness.statistics import ScoreMatrix
+    from harness.statistics.dose import worth
+
+    found = controls.scores(training, score, seeds)
+    curve = {float(dose): own for dose, own in found.items() if isinstance(own, ScoreMatrix)}
+    if len(curve) < 2 or len(seeds) < 2 or not isinstance(scores, ScoreMatrix):
+        return None
+    try:
+        return HumanPrompts(**vars(worth(scores, curve)))
+    except HarnessError:
+        return None
+
+
+def paper_worth(
+    printed: float, controls: Controls, training: TrainingKind, column: str
+) -> HumanPrompts | None:
+    """Return the same of a printed value on the curve that the paper prints, without interval."""
+    from harness.statistics.dose import on_curve
+
+    curve = controls.paper(training, column)
+    if len(curve) < 2:
+        return None
+    try:
+        times = on_curve(printed, {float(dose): value for dose, value in curve.items()})
+    except HarnessError:
+        return None
+    smallest, largest = min(curve), max(curve)
+    beyond = None if times is not None else "above" if printed > curve[largest] else "below"
+    return HumanPrompts(times=times, smallest=smallest, largest=largest, beyond=beyond)

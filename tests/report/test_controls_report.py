@@ -1,0 +1,272 @@
+"""Controls: when they pass, what they admit, and what a gain is worth in human prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toy_tables import DECLARATION, toy_runs, write_all
+
+from harness.registry.declared import all_tables
+from harness.registry.profile import load_profiles
+from harness.registry.schema import Table
+from harness.report import controls as controls_module
+from harness.report.build import build_report
+from harness.report.claims import judge_runs
+from harness.report.controls import (
+    NO_CONTROLS,
+    Controls,
+    checked_runs,
+    controls_passed,
+    declared_controls,
+    found_controls,
+    inadmissible,
+    paper_worth,
+    worth_of,
+)
+from harness.report.render import as_markdown, as_text
+from harness.report.scores import Measured, scores_of
+from harness.runtime import Store
+
+MICRO = load_profiles()["micro"]
+SEEDS = (0, 1, 2, 3, 4)
+
+LEVELS = {
+    "1x": 40.0, "2x": 43.0, "3x": 46.0, "6x": 50.0,
+    "1x-again": 44.0, "matched": 45.0, "flat": 36.0, "other": 40.0,
+}  # fmt: skip
+"""What the rows of a world score in which prompts matter."""
+
+
+def table() -> Table:
+    found = declared_controls()
+    assert found is not None
+    return found
+
+
+def measured(levels: Mapping[str, float], noise: float = 1.0, seed: int = 0) -> Measured:
+    """Return scores of every row, DPO's and RLOO's alike, around levels by the end of its id."""
+    rng = np.random.default_rng(seed)
+    return {
+        (row.run_id(table().columns[0]), root, "ah_wr"): {
+            f"p{i:02}": value
+            for i, value in enumerate(
+                levels[row.id.partition("-")[2]] + noise * rng.normal(size=30)
+            )
+        }
+        for row in table().rows
+        for root in SEEDS
+    }
+
+
+def controls(noise: float = 1.0, seeds: tuple[int, ...] = SEEDS, **levels: float) -> Controls:
+    found = LEVELS | {name.replace("_", "-"): level for name, level in levels.items()}
+    return checked_runs(table(), MICRO, seeds, measured(found, noise), {})
+
+
+def states(found: Controls, training: str = "offline") -> dict[str, str]:
+    return {c.id.partition("-")[0]: c.state for c in found.checked if c.training == training}
+
+
+def test_in_a_world_where_prompts_matter_every_control_passes() -> None:
+    found = controls()
+    assert {control.state for control in found.checked} == {"passed"}
+    assert found.why_not("offline") is found.why_not("online") is None
+    dose = next(control for control in found.checked if control.id == "dose-offline")
+    assert dose.doses == (1, 2, 3, 6)
+    assert dose.distance == pytest.approx(10.0, abs=1.0)
+    assert dose.standard_errors is not None
+    assert dose.standard_errors > 5.0
+
+
+@pytest.mark.parametrize(
+    ("changed", "failing"),
+    [
+        ({"2x": 47.5}, {"dose"}),
+        ({"1x-again": 50.0}, {"scarcity"}),
+        ({"1x-again": 52.0}, {"scarcity"}),
+        ({"matched": 40.0}, {"positive"}),
+        ({"flat": 40.0}, {"negative"}),
+        ({"other": 45.0}, {"aa"}),
+        ({"other": 35.0}, {"aa"}),
+        ({"1x": 50.0, "2x": 50.0, "3x": 50.0}, {"dose", "positive", "aa"}),
+    ],
+)
+def test_each_control_fails_where_its_effect_is_gone(
+    changed: dict[str, float], failing: set[str]
+) -> None:
+    """Of one row moved, the controls that compare it, and no other ones."""
+    found = controls(**changed)
+    assert {name for name, state in states(found).items() if state == "failed"} == failing
+    why = found.why_not("offline")
+    assert why is not None
+    for name in failing:
+        assert f"`{name}-offline`" in why
+
+
+def test_noise_hides_every_effect_and_the_alike_stay_alike() -> None:
+    found = states(controls(noise=500.0))
+    assert found.pop("aa") == "passed"
+    assert set(found.values()) == {"failed"}
+
+
+def test_two_seeds_decide_no_control() -> None:
+    found = controls(seeds=(0, 1))
+    assert {control.state for control in found.checked} == {"not_run"}
+    assert found.checked[0].reason == "it needs 3 seeds and has 2"
+    assert "have not run" in (found.why_not("offline") or "")
+
+
+def test_what_has_not_run_or_cannot_is_said() -> None:
+    scores = measured(LEVELS)
+    del scores["dpo60k-h1", 3, "ah_wr"]
+    lacking = {"dpo-matched": "`dpo-matched` cannot run: no prompts are matched"}
+    found = checked_runs(table(), MICRO, SEEDS, scores, lacking)
+    assert states(found) == {
+        "dose": "not_run", "scarcity": "not_run", "positive": "not_available",
+        "negative": "passed", "aa": "passed",
+    }  # fmt: skip
+    assert found.why_not("offline") == "the offline controls `dose-offline`, `scarcity-offline` " \
+        "have not run"  # fmt: skip
+    assert found.why_not("online") is None
+
+
+def test_a_control_that_cannot_run_does_not_stand_in_the_way_and_a_dose_response_must_pass() -> (
+    None
+):
+    passed = controls().checked
+    without = [c.model_copy(update={"state": "not_available"}) if "positive" in c.id else c
+               for c in passed]  # fmt: skip
+    assert controls_passed(without, "offline") is None
+    none = [c.model_copy(update={"state": "not_available"}) if c.doses else c for c in passed]
+    assert controls_passed(none, "offline") == "no dose-response of offline training can run here"
+    assert controls_passed([], "online") == "no dose-response of online training can run here"
+
+
+def test_only_tables_about_prompts_need_controls_and_only_of_their_training() -> None:
+    tables = all_tables()
+    assert tables["table4"].about_prompts == ("offline",)
+    assert tables["table1"].about_prompts == ("online",)
+    assert tables["controls"].about_prompts == ()
+    assert tables["table7"].about_prompts == (), "it scores prompts, and no policy"
+    assert inadmissible(tables["table4"], None) == {"offline": NO_CONTROLS}
+    assert inadmissible(tables["table4"], controls()) == {}
+    failed = controls(flat=40.0)
+    assert set(inadmissible(tables["table4"], failed)) == {"offline"}
+    assert inadmissible(tables["table1"], failed) == {}
+
+
+def test_the_papers_rloo_and_eva_is_worth_what_its_printed_curve_says() -> None:
+    """Log-linear between its 1x (52.6) and 6x (62.7): 57.3, 60.5 and 62.4 are 2.3, 4.1 and 5.7.
+
+    Exactly: 6 ** ((57.3 - 52.6) / 10.1) = 2.30, 6 ** (7.9 / 10.1) = 4.06, 6 ** (9.8 / 10.1) = 5.69.
+    """
+    found = controls()
+    assert found.paper("online", "ah_wr") == {1: 52.6, 6: 62.7}
+    assert found.paper("offline", "ah_wr") == {1: 51.6, 2: 53.2, 6: 58.9}
+    rows = all_tables()["table1"]
+    said = [
+        paper_worth(rows.row(name).values["ah_wr"].value, found, "online", "ah_wr")
+        for name in ("rloo-eva-1x", "rloo-eva-2x", "rloo-eva-3x")
+    ]
+    assert [worth.text for worth in said if worth] == ["2.3x", "4.1x", "5.7x"]
+    beyond = paper_worth(60.1, found, "offline", "ah_wr")
+    below = paper_worth(41.3, found, "offline", "ah_wr")
+    assert beyond is not None
+    assert below is not None
+    assert (beyond.times, beyond.text) == (None, "more than 6x")
+    assert (below.times, below.text) == (None, "less than 1x")
+    assert paper_worth(50.0, found, "offline", "complexity") is None
+
+
+def test_a_row_is_worth_the_dose_that_scores_alike_and_outside_the_curve_no_number() -> None:
+    found = controls(noise=0.5)
+    scores = measured(LEVELS | {"other": 43.0, "flat": 60.0}, 0.5, seed=1)
+    like_2x = scores_of(scores, "dpo-h1-other", SEEDS, "ah_wr")
+    above = scores_of(scores, "dpo-flat", SEEDS, "ah_wr")
+    assert like_2x is not None
+    assert above is not None
+    worth = worth_of(like_2x, found, "offline", "ah_wr", SEEDS)
+    assert worth is not None
+    assert worth.times == pytest.approx(2.0, rel=0.1)
+    assert worth.low is not None
+    assert worth.high is not None
+    assert worth.low < worth.times < worth.high
+    most = worth_of(above, found, "offline", "ah_wr", SEEDS)
+    assert most is not None
+    assert (most.times, most.text, most.interval) == (None, "more than 6x", "more than 6x")
+    assert worth_of(above, found, "offline", "mt_avg", SEEDS) is None
+    assert worth_of(above, controls(**{"3x": 41.0}), "offline", "ah_wr", SEEDS) is None
+
+
+def test_a_table_without_controls_says_so_in_its_first_line(store: Store) -> None:
+    claims = [{"id": "it", "statement": "It gains.", "source": "here", "primary": True,
+               "test": {"kind": "compare", "left": "eva-a_min", "op": ">", "right": "dpo-1",
+                        "column": "ah_wr"}}]  # fmt: skip
+    runs = toy_runs((0, 1, 2), table=DECLARATION | {"claims": claims})
+    write_all(store, runs)
+    report = build_report(runs, store)
+    assert report.inadmissible == NO_CONTROLS
+    said = "whether a difference between prompts can be seen at \\`micro\\` is not shown"
+    lines = [line for line in as_markdown(report).splitlines() if line]
+    assert lines[1].startswith("- **Inadmissible:** " + said)
+    assert as_text(report).splitlines()[1].startswith("Inadmissible  ")
+    assert judge_runs(runs, store)[0].verdict == "inadmissible"
+
+
+def test_with_controls_a_table_says_power_and_worth(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of the toy table score 51 to 60 in three seeds; the curve goes from 53 to 61."""
+    runs = toy_runs((0, 1, 2))
+    write_all(store, runs)
+    prompts = [f"p{i}" for i in range(4)]
+    levels = {"1x": 50.0, "2x": 53.0, "3x": 54.0, "6x": 56.0}
+    curve = {
+        (row.run_id(table().columns[0]), seed, "ah_wr"): {
+            p: levels.get(row.id.partition("-")[2], 50.0) + 2 * i + 2 * seed + (seed - i) / 9
+            for i, p in enumerate(prompts)
+        }
+        for row in table().rows
+        for seed in (0, 1, 2)
+    }
+    known = checked_runs(table(), MICRO, (0, 1, 2), curve, {})
+    for module in ("harness.report.cells", "harness.report.build"):
+        monkeypatch.setattr(f"{module}.found_controls", lambda *_: known)
+    report = build_report(runs, store)
+    cells = {(cell.row, cell.column): cell for cell in report.cells}
+    uniform = cells["eva-uniform", "ah_wr"]
+    assert uniform.worth is not None
+    assert uniform.worth.times == pytest.approx(2.0, rel=0.1)
+    assert uniform.paper_worth is not None
+    assert uniform.paper_worth.text == "4.6x"
+    (power,) = report.power
+    assert power.dose == pytest.approx(4.0)
+    assert power.in_doses == pytest.approx(power.detectable / 4.0)
+    text = as_markdown(report)
+    assert "Worth in human prompts" in text
+    assert "times what tripling the human prompts gains (+4.0" in text
+    assert cells["dpo-1", "ah_wr"].worth is None
+    assert cells["base", "ah_wr"].worth is None
+
+
+def test_published_controls_count_while_they_are_of_the_same_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = controls()
+    known = Controls(
+        published.table, SEEDS, published.measured, published.checked,
+        {("dpo-h1/micro/seed0", "ah_wr"): "a" * 12},
+    )  # fmt: skip
+    monkeypatch.setattr(controls_module, "_published", lambda *_: known)
+    same, other = (f"dpo-h1/micro/seed0@{name * 12}" for name in "ab")
+    alien = f"dpo-eva/micro/seed0@{'c' * 12}"
+    assert found_controls(MICRO, None, tmp_path, [(same, "ah_wr"), (alien, "ah_wr")]) is known
+    assert found_controls(MICRO, None, tmp_path, [(other, "ae_lc")]) is known
+    assert found_controls(MICRO, None, tmp_path, [(other, "ah_wr")]) is None
+
+
+def test_without_published_controls_there_are_none(tmp_path: Path) -> None:
+    assert found_controls(MICRO, None, tmp_path) is None
