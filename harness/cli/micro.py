@@ -9,12 +9,12 @@ import typer
 
 from harness.cli.options import AllowFewerOption, JobsOption
 from harness.cli.output import console, note, writing
-from harness.errors import HarnessError, UserError
-from harness.project import PACKAGE, SHIPPED, work_dir
+from harness.errors import HarnessError
+from harness.project import work_dir
 from harness.selection.names import LARGEST_SEED, publishing, workers_of
 
 if TYPE_CHECKING:
-    from harness.runtime import Event, Store
+    from harness.runtime import Event
     from harness.worlds.embedded.files import Card
 
 group = typer.Typer(
@@ -33,32 +33,6 @@ OutputOption = Annotated[
 ]
 SeedOption = Annotated[
     int, typer.Option("--seed", metavar="ID", min=0, max=LARGEST_SEED, help="Seed of it all.")
-]
-
-
-def _recordable(write: bool) -> bool:
-    """Let figures be recorded, unless the card is of an installed package (before measuring).
-
-    Raises:
-        UserError: It is.
-    """
-    from harness.worlds.embedded import files
-
-    if write and files.folder().is_relative_to(PACKAGE) and SHIPPED.exists():
-        raise UserError(
-            "--write would change the world that came with the installed package; name a world "
-            "of your own in HARNESS_WORLD"
-        )
-    return write
-
-
-WriteOption = Annotated[
-    bool,
-    typer.Option(
-        "--write",
-        help="Record the figures in the card of the world in use.",
-        callback=_recordable,
-    ),
 ]
 
 
@@ -89,27 +63,6 @@ def build(output: OutputOption = None, seed: SeedOption = 0) -> None:
     say(f"The world {card.version} is in {folder}: {_compared(card)}.")
 
 
-@group.command("gates", epilog="Example: harness micro gates")
-def gates(jobs: JobsOption = None, write: WriteOption = False) -> None:
-    """Measure the gates that decide the world: validation prompts, base policy, first iteration.
-
-    Takes a few minutes; exit code 1 if a gate is not passed.
-    """
-    from harness.trainer.acceptance import measure
-    from harness.worlds.embedded.files import note_measured
-
-    out = console()
-    measured = measure(*_gate_work(jobs), _say)
-    for name, value in measured.as_json().items():
-        out.print(f"{name}: {value}")
-    if write:
-        note_measured("gates", measured.as_json())
-    for failure in measured.failures():
-        note(f"gate not passed: {failure}")
-    if measured.failures():
-        raise typer.Exit(1)
-
-
 @group.command("over-optimise", epilog="Example: harness micro over-optimise")
 def over_optimise(jobs: JobsOption = None, allow_fewer: AllowFewerOption = None) -> None:
     """Push one policy beyond what its reward model knows, and publish how it looks.
@@ -117,23 +70,15 @@ def over_optimise(jobs: JobsOption = None, allow_fewer: AllowFewerOption = None)
     RLOO without a KL penalty at a large learning rate; takes a few minutes.
     """
     from harness.report.over_optimisation import FOLDER, Pushed, publish_pushed
-    from harness.trainer.acceptance import measure_pushed
+    from harness.runtime import Store
+    from harness.trainer.over_optimise import push
 
     to = publishing(True, allow_fewer, [FOLDER], "micro")
     assert to is not None
-    steps, setting = measure_pushed(*_gate_work(jobs), _say)
-    measured = Pushed.model_validate(
-        {"points": [step.as_json() for step in steps], "setting": setting}
-    )
+    store = Store(work_dir() / "over-optimise" / "store")
+    measured = Pushed.model_validate(push(store, workers_of(jobs), _say))
     folder = publish_pushed(measured, to.results_dir, "micro", allow_fewer=bool(to.fewer))
     note(f"published in {folder}")
-
-
-def _gate_work(jobs: int | None) -> tuple[Store, int]:
-    """Return the store that gates work in, and how many workers."""
-    from harness.runtime import Store
-
-    return Store(work_dir() / "gates" / "store"), workers_of(jobs)
 
 
 def _say(event: Event) -> None:

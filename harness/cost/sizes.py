@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import cast
 
-from harness.eva.minibatch import StreamSettings
 from harness.eva.mixing import evolved_count
 from harness.eva.selection import selected_count
+from harness.eva.stream import StreamSettings
 from harness.runtime.stage import Stage
 
 FIRST_INPUT = {

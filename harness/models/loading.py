@@ -214,11 +214,8 @@ def batches_by_length(
 ) -> Iterator[list[int]]:
     """Yield positions in batches of similar length, shortest first (ties by position).
 
-    Args:
-        sequences: what is batched.
-        size: most sequences of a batch.
-        tokens: most tokens of a batch, padding counted; a sequence that is longer by itself has a
-            batch of its own. Unlimited if not given.
+    A batch has at most `size` sequences and, padding counted, `tokens` tokens if that is given; a
+    sequence that is longer by itself has a batch of its own.
     """
     batch: list[int] = []
     for i in sorted(range(len(sequences)), key=lambda i: len(sequences[i])):
@@ -246,11 +243,9 @@ def pad(
 
 
 def local_folder(model: Path | str, revision: str | None = None) -> Path:
-    """Return the folder of a model.
+    """Return the folder of a model: it is one, or the hub's name, as `llm-blender/PairRM-hf`.
 
-    Args:
-        model: a folder, or the hub's name of a model, as in `llm-blender/PairRM-hf`.
-        revision: commit, tag or branch, for a name; the hub's main branch if not given.
+    A name may go with a commit, tag or branch; without, it is the hub's main branch.
 
     Raises:
         UserError: it is a name, and the cache has no such model.
@@ -275,11 +270,7 @@ Shape = tuple[int, ...]
 def load_strictly(kind: Any, path: Path, device: str = "cpu", dtype: str = "float32") -> Any:
     """Load a model whose tensors are exactly those in the files, in evaluation mode.
 
-    Args:
-        kind: class of transformers, or one derived from its classes.
-        path: folder with `config.json` and safetensors weights.
-        device: torch device to run on.
-        dtype: number format to run in, `float32` or `bfloat16`.
+    Its class is one of transformers, or derived from one.
 
     Raises:
         HarnessError: no checkpoint at `path`, another model's, or an incomplete one; the device or
@@ -321,12 +312,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def check_tensors(path: Path, kind: str, expected: Mapping[str, Shape]) -> None:
-    """Compare the tensors of a checkpoint with those that a model has.
-
-    Args:
-        path: folder of the checkpoint.
-        kind: name of the model's class, for the message.
-        expected: shape of each of the model's tensors.
+    """Compare the tensors of a checkpoint with those that a model of some class has.
 
     Raises:
         UserError: one is missing, one is too many, or one has another shape.

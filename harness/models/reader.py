@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -48,7 +48,6 @@ BATCH_TOKENS = 16_384
 memory, as eager attention over long texts may not, is halved."""
 
 Tokens = tuple[int, ...]
-OnProgress = Callable[[int, int], None]
 Average = Literal["logits", "probabilities"]
 
 
@@ -80,14 +79,9 @@ class Reader(ABC):
 
     @abstractmethod
     def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Read sequences.
+        """Return B numbers in float32, rewards or logits, of B x T token ids and their mask.
 
-        Args:
-            ids: B x T token ids, padded on either side.
-            mask: B x T, 1 for a token and 0 for padding.
-
-        Returns:
-            B numbers in float32: rewards, or logits.
+        They may be padded on either side.
         """
 
 
@@ -117,30 +111,21 @@ def read_all(
     *,
     batch_size: int,
     batch_tokens: int = BATCH_TOKENS,
-    on_progress: OnProgress | None = None,
 ) -> NDArray[np.float64]:
-    """Read sequences in batches of similar length.
+    """Read N sequences in batches of similar length; return N numbers in their order.
 
     Args:
         reader: a loaded reward model.
-        sequences: N token sequences.
+        sequences: what it reads.
         batch_size: most sequences read together.
         batch_tokens: most tokens read together, padding counted.
-        on_progress: called with sequences done and in all, after each batch.
-
-    Returns:
-        N numbers, in the order of `sequences`.
 
     Raises:
         HarnessError: one sequence alone does not fit into the device's memory.
     """
     numbers = np.empty(len(sequences))
-    done = 0
     for batch in batches_by_length(sequences, batch_size, batch_tokens):
         numbers[batch] = _read(reader, [sequences[i] for i in batch]).cpu().numpy()
-        done += len(batch)
-        if on_progress is not None:
-            on_progress(done, len(sequences))
     return numbers
 
 
@@ -198,10 +183,7 @@ def spellings(words: Iterable[str]) -> re.Pattern[str]:
 
 
 def without(words: re.Pattern[str], text: str) -> str:
-    """Return a text with a blank in the place of every occurrence of some words.
-
-    A blank, and not nothing, lest what is left and right of it make a new one.
-    """
+    """Return a text with blanks in place of some words, lest what is around them make a new one."""
     return words.sub(" ", text)
 
 

@@ -41,10 +41,6 @@ _LOOK_S = 0.2
 """Seconds between two looks at the stages that other runs compute."""
 
 
-def _ignore(event: Event) -> None:
-    """Take an event to nowhere."""
-
-
 class LocalEngine:
     """Runs plans into a store.
 
@@ -74,7 +70,7 @@ class LocalEngine:
         *,
         jobs: int | None = None,
         fail_fast: bool = False,
-        on_event: Callable[[Event], None] = _ignore,
+        on_event: Callable[[Event], None] = lambda event: None,
         provenance: Provenance | None = None,
         preload: Sequence[str] = (),
         fallback: Mapping[str, float] | None = None,

@@ -112,10 +112,7 @@ _Read = TypeVar("_Read")
 
 
 def read_manifest(entry: Path) -> Manifest:
-    """Return the manifest of an entry.
-
-    Args:
-        entry: The entry's folder, which has the stage's fingerprint as its name.
+    """Return the manifest of an entry, whose folder has the stage's fingerprint as its name.
 
     Raises:
         ValueError: The manifest is not as it must be; the words follow the name of the file.
@@ -133,10 +130,7 @@ def read_manifest(entry: Path) -> Manifest:
 
 
 def read_failure(path: Path) -> Failure:
-    """Return a failure record.
-
-    Args:
-        path: The file, which has the stage's fingerprint as its name.
+    """Return a failure record, whose file has the stage's fingerprint as its name.
 
     Raises:
         ValueError: The record is not as it must be; the words follow the name of the file.

@@ -37,14 +37,10 @@ class FingerprintError(HarnessError):
 
 
 def canonical_json(value: object, where: str = "value") -> str:
-    """Return the one JSON text of a value.
-
-    Args:
-        value: What to write: None, bool, int, float, str, lists and dicts of these.
-        where: What to call the value in an error, for example `settings`.
+    """Return the one JSON text of a value made of None, bool, int, float, str, lists and dicts.
 
     Raises:
-        FingerprintError: The value holds something else; the message names the key path.
+        FingerprintError: It holds something else; the message names the key path, from `where`.
     """
     _check(value, where)
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -189,10 +185,6 @@ class Stage:
         return hash(self.fingerprint)
 
 
-def _unheard(step: int, metrics: Mapping[str, float]) -> None:
-    """Take a reported point to nowhere: a stage function called outside an engine."""
-
-
 @dataclass
 class StageContext:
     """What a stage function sees: its settings, its inputs and where to write.
@@ -212,17 +204,17 @@ class StageContext:
     inputs: Mapping[str, Path]
     output: Path
     seed: int
-    on_report: Callable[[int, Mapping[str, float]], None] = field(default=_unheard, repr=False)
+    on_report: Callable[[int, Mapping[str, float]], None] = field(
+        default=lambda step, metrics: None, repr=False
+    )
     unfinished: Path | None = None
     hardware: Mapping[str, Json] = field(default_factory=dict)
 
     def report(self, step: int, metrics: Mapping[str, float]) -> None:
         """Report one point of the stage's curves, kept with its output and shown live.
 
-        Args:
-            step: Position on the curve's axis, for example the optimizer step.
-            metrics: Value of each curve at that step. Values must not depend on the machine or
-                the time if the stage's output is to be the same bytes in every run.
+        Values must not depend on the machine or the time if the stage's output is to be the same
+        bytes in every run.
         """
         self.on_report(step, {name: float(value) for name, value in metrics.items()})
 

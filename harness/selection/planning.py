@@ -16,6 +16,7 @@ from harness.registry.profile import Profile
 from harness.runtime import (
     STATES,
     Event,
+    LocalEngine,
     Plan,
     Stage,
     StageFailed,
@@ -25,10 +26,9 @@ from harness.runtime import (
     Store,
 )
 from harness.selection.names import again
-from harness.selection.work import GroupRuns, Work, parts_of
 from harness.strict import Output, Strict
-from harness.trainer import execution
-from harness.trainer.runs import FigureRuns, TableRuns
+from harness.trainer import factory
+from harness.trainer.runs import FigureRuns, GroupRuns, TableRuns, Work, parts_of
 from harness.words import counted, duration
 
 if TYPE_CHECKING:
@@ -300,7 +300,7 @@ class RunPlan:
         plan, store, price = self.stages, self.store, self.price
         kinds = dict.fromkeys(stage.kind for stage in plan)
         of_kind = {kind: self._counts(s for s in plan if s.kind == kind) for kind in kinds}
-        left_s = plan.remaining_s(store, self.jobs, execution.EXPECTED_S) if price is None else None
+        left_s = plan.remaining_s(store, self.jobs, factory.EXPECTED_S) if price is None else None
         failed = [stage for stage in plan if self._states[stage.fingerprint] == "failed"]
         return {
             "profile": self.work.profile.name,
@@ -385,7 +385,10 @@ class RunPlan:
         watch: AbstractContextManager[Callable[[Event], None]],
     ) -> Outcome:
         from harness.project import work_dir
+        from harness.trainer import steps
+        from harness.worlds.lookup import world_of
 
+        profile = self.work.profile
         tracker.start(parts_of(self.work))
         try:
             with watch as observe:
@@ -394,15 +397,21 @@ class RunPlan:
                     observe(event)
                     _follow(tracker, event)
 
-                return execution.execute(
-                    self.stages,
+                engine = LocalEngine(
                     self.store,
-                    self.work.profile,
+                    steps.FUNCTIONS,
                     work_dir() / "logs",
-                    self.jobs,
+                    # Stages of large models use all devices at once.
+                    jobs=self.jobs if profile.hardware is None else 1,
                     fail_fast=fail_fast,
                     on_event=on_event,
+                    preload=factory.needed_modules(self.stages.pending(self.store)),
+                    fallback=factory.EXPECTED_S,
+                    threads=profile.threads,
+                    hardware=factory.hardware_of(profile),
                 )
+                with world_of(profile).serving():
+                    return engine.run(self.stages)
         except BaseException:
             # What is stored is safe; the next run or sync writes what MLflow lacks.
             tracker.close(timeout_s=2.0)

@@ -14,7 +14,6 @@ of its records there need not even import MLflow.
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.foreign import read_json
-from harness.runtime.files import hold
+from harness.runtime.files import hold, write_whole
 from harness.tracking.connection import database_id
 from harness.tracking.record import Record, sha256
 
@@ -129,7 +128,7 @@ class Notes:
         digests = {record.identity: record.digest for record in records}
         if digests:
             digests = self._digests() | digests
-            _replace(self._path, {"database": database_id(self._uri), "digests": digests})
+            _save(self._path, {"database": database_id(self._uri), "digests": digests})
 
     def _digests(self) -> dict[str, str]:
         """Return the digests of the records the server had, by identity."""
@@ -150,14 +149,11 @@ def _content(path: Path) -> dict[str, frozenset[str]]:
 
 
 def _write(path: Path, asked: Mapping[str, Collection[str]]) -> None:
-    _replace(path, {name: sorted(benchmarks) for name, benchmarks in asked.items()})
+    _save(path, {name: sorted(benchmarks) for name, benchmarks in asked.items()})
 
 
-def _replace(path: Path, data: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    draft.write_text(f"{json.dumps(data, indent=1)}\n", encoding="utf-8")
-    os.replace(draft, path)
+def _save(path: Path, data: Mapping[str, Any]) -> None:
+    write_whole(path, f"{json.dumps(data, indent=1)}\n")
 
 
 def _add(known: dict[str, frozenset[str]], found: Mapping[str, frozenset[str]]) -> None:

@@ -6,38 +6,56 @@ here runs a model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from harness.errors import UserError
-from harness.registry.profile import RewardTraining
+from harness.registry.profile import Profile, RewardTraining
 from harness.registry.recipe import RewardRole
 from harness.runtime.stage import Json, Stage
 from harness.worlds.protocol import World
 
-VERSIONS: Mapping[str, int] = {
-    "prompts": 1,
-    "generate": 1,
-    "annotate": 1,
-    "select": 1,
-    "evolve": 1,
-    "pair": 1,
-    "mix": 1,
-    "join": 1,
-    "rewrite": 1,
-    "repeat": 1,
-    "train": 1,
-    "online": 1,
-    "answer": 1,
-    "judge": 1,
-    "rate": 1,
-    "topics": 1,
-    "reward_model": 1,
-    "held_out": 1,
-    "best_of_n": 1,
+
+class Kind(NamedTuple):
+    """What is said of a kind of stage.
+
+    Attributes:
+        seconds: of one on one core of an ordinary machine, at the profile `micro`. They order the
+            work and estimate its time until a stage of the kind is done and was measured.
+        imports: what it imports that takes seconds; workers import it before their first stage.
+        version: what the kind means; bumped by hand when its numbers change.
+    """
+
+    seconds: float
+    imports: str | None = None
+    version: int = 1
+
+
+KINDS: Mapping[str, Kind] = {
+    "prompts": Kind(0.1),
+    "generate": Kind(4.0, "harness.models.policy"),
+    "annotate": Kind(3.0, "harness.models.reward_model"),
+    "select": Kind(0.1),
+    "evolve": Kind(0.3),
+    "pair": Kind(0.1),
+    "mix": Kind(0.1),
+    "join": Kind(0.1),
+    "rewrite": Kind(3.0, "harness.models.policy"),
+    "repeat": Kind(0.1),
+    "train": Kind(12.0, "harness.training.dpo"),
+    "online": Kind(90.0, "harness.trainer.online_steps"),
+    "answer": Kind(1.0, "harness.models.policy"),
+    "judge": Kind(0.1),
+    "rate": Kind(0.1),
+    "topics": Kind(0.1),
+    "reward_model": Kind(60.0, "harness.models.reward_model"),
+    "held_out": Kind(10.0, "harness.models.reward_model"),
+    "best_of_n": Kind(0.5),
 }
-"""Version of what each kind of stage means; bumped by hand when its numbers change."""
+"""The kinds of stages there are."""
+
+EXPECTED_S: Mapping[str, float] = {kind: known.seconds for kind, known in KINDS.items()}
 
 SEED: Final = 0
 """Seed of the reward models that stages train, and of held-out pairs; that of the shipped ones."""
@@ -58,13 +76,20 @@ WARM_UP: Final = 10
 """A tenth of the steps is warm-up (ours)."""
 
 
-class StageFactory:
-    """Makes the stages of runs on one profile.
+def needed_modules(stages: Iterable[Stage]) -> list[str]:
+    """Return the slow modules that some stages import, in a fixed order."""
+    return sorted({name for stage in stages if (name := KINDS[stage.kind].imports) is not None})
 
-    Attributes:
-        world: Says what the profile's names stand for.
-        profile: The profile.
-    """
+
+def hardware_of(profile: Profile) -> dict[str, Any]:
+    """Return how stages are to use this machine: what a profile says, and no part of a number."""
+    if profile.hardware is None:
+        return {}
+    return {"training": profile.hardware.model_dump(mode="json")}
+
+
+class StageFactory:
+    """Makes the stages of runs on one profile, of which the world says what its names mean."""
 
     def __init__(self, world: World) -> None:
         """Make stages for the profile of a world.
@@ -156,7 +181,7 @@ class StageFactory:
         self, kind: str, settings: Mapping[str, Json], inputs: Mapping[str, Stage], label: str
     ) -> Stage:
         """Return a stage of a kind at its present version."""
-        return Stage(kind, VERSIONS[kind], settings, inputs, f"{label} · {kind}")
+        return Stage(kind, KINDS[kind].version, settings, inputs, f"{label} · {kind}")
 
     def _trained_reward_model(self, role: RewardRole, training: RewardTraining) -> Stage:
         settings: dict[str, Json] = {

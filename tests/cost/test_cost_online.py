@@ -13,8 +13,7 @@ from harness.cost.pricing import price
 from harness.cost.sizes import count_steps
 from harness.cost.stages import stage_cost
 from harness.eva.evolving import Prompt, Rewrite
-from harness.eva.minibatch import StreamSettings
-from harness.eva.stream import PromptStream
+from harness.eva.stream import PromptStream, StreamSettings
 from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe
 from harness.runtime import Plan

@@ -45,7 +45,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "export": ("dpo-1 --output exported",),
     "engine check": ("",),
     "micro build": ("--output built",),
-    "micro gates": ("",),
     "micro over-optimise": ("",),
     "sweep list": ("",),
     "sweep run": ("offline-evolve",),
@@ -249,7 +248,7 @@ WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0/."), min_size
         (f"claims table4 --seeds {LONG}", "goes beyond the largest seed"),
         (f"run table4 --jobs {'9' * 20}", "give the number of processes, from 1 to 1024"),
         (f"plan table4 --jobs {HUGE}", "--jobs is too large: give the number of processes"),
-        ("micro gates --jobs -1", "--jobs is -1: give the number of processes"),
+        ("micro over-optimise --jobs -1", "--jobs is -1: give the number of processes"),
         (f"sweep run offline-evolve --jobs {'9' * 20}", "give the number of processes"),
         (f"sweep run offline-evolve --trials {'9' * 20}", "give the number of trials"),
         (f"plan table4 --profile paper --gpus {HUGE}", "`--gpus (too large)`"),
@@ -285,7 +284,9 @@ def test_what_was_a_traceback_or_never_ended_is_one_sentence(command: str, said:
     assert (sentence.count("\n"), len(sentence) < 500) == (1, True)
 
 
-@pytest.mark.parametrize("verb", ["run", "plan", "report", "sync", "sweep run", "micro gates"])
+@pytest.mark.parametrize(
+    "verb", ["run", "plan", "report", "sync", "sweep run", "micro over-optimise"]
+)
 @pytest.mark.parametrize(
     "folder", ["/proc/x", "file", "file/x", "loop", "x" * 300, "~nobody-there/x", "/dev/null"]
 )

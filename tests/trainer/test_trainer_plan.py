@@ -19,7 +19,7 @@ from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Creator, Recipe
 from harness.registry.schema import Table
 from harness.runtime import Plan, Stage, StageContext
-from harness.trainer.factory import VERSIONS
+from harness.trainer.factory import KINDS
 from harness.trainer.plan import Planner, Run
 from harness.trainer.runs import TableRuns, cells_served, plan_table
 from harness.trainer.steps import FUNCTIONS, prompts_stage
@@ -144,7 +144,7 @@ def test_table_4_over_three_seeds_takes_27_trainings_and_354_stages(planned: Tab
 
 
 def test_every_kind_of_stage_has_a_version_and_a_function() -> None:
-    assert set(VERSIONS) == set(FUNCTIONS)
+    assert set(KINDS) == set(FUNCTIONS)
 
 
 def test_one_dpo_training_is_the_beginning_of_all_eva_rows_of_a_seed(planned: TableRuns) -> None:

@@ -44,13 +44,13 @@ PER_CATEGORY = 40
 
 TOLERANCE = 0.03
 """Largest difference to expect, on another processor, in the mean oracle score of θ0's answers to
-the validation prompts (`mean_answer` of the gates)."""
+the validation prompts."""
 
 OnEvent = Callable[[str], None]
 
 
 def build(output: Path, seed: int = SEED, on_event: OnEvent = print) -> Card:
-    """Build the world into a folder and write its card (without the gates' measurements).
+    """Build the world into a folder and write its card.
 
     Args:
         output: folder to write to, made if need be.

@@ -155,13 +155,6 @@ def write_card(target: Path, notes: dict[str, Any], names: Iterable[str] = tuple
     return Card(VERSION, assets, notes)
 
 
-def note_measured(name: str, found: Any) -> None:
-    """Write what was measured, as JSON data under a name, into the card of the world in use."""
-    where = folder()
-    known = read_card(where)
-    write_card(where, {**known.notes, name: found}, known.assets)
-
-
 @functools.cache
 def _read_card(where: Path) -> Card:
     path = where / "card.json"
