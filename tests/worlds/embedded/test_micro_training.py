@@ -29,6 +29,7 @@ SMALL = PretrainConfig(
     names=Course(4, 1e-3, 1),
     batch_size=16,
     pool_batches=4,
+    threads=1,
     compiled=False,
 )
 
@@ -92,7 +93,7 @@ def test_a_trained_policy_has_short_embeddings_of_names_and_a_head_of_its_own(
 
 def test_the_same_settings_give_the_same_reward_model(tmp_path: Path) -> None:
     pretrain(SMALL, tmp_path / "policy")
-    config = RewardConfig(steps=6, batch_size=8, warmup_steps=1, held_out=8)
+    config = RewardConfig(steps=6, batch_size=8, warmup_steps=1, held_out=8, threads=1)
     for name in "ab":
         fit_reward_model(config, tmp_path / "policy", tmp_path / name)
     assert digest(tmp_path / "a") == digest(tmp_path / "b")
@@ -110,5 +111,6 @@ def test_training_leaves_torchs_settings_as_they_were() -> None:
 def test_a_compiled_training_repeats_to_the_last_bit(tmp_path: Path) -> None:
     """Without deterministic kernels the losses part within 80 steps on two threads."""
     courses = {"operations": Course(40, 3e-3, 4), "names": Course(40, 1e-3, 4)}
-    config = replace(SMALL, **courses, batch_size=256, pool_batches=16, compiled=True)
+    big = {"batch_size": 256, "pool_batches": 16, "compiled": True, "threads": 2}
+    config = replace(SMALL, **courses, **big)
     assert trained(config, tmp_path / "a") == trained(config, tmp_path / "b")
