@@ -147,7 +147,7 @@ def test_matching_the_steps_adds_one_stage_before_the_training(whole: TableRuns)
     assert matched.prompts == plain.prompts
     assert matched.pairs.kind == "repeat"
     assert matched.pairs.inputs == {"pairs": plain.pairs}
-    assert matched.pairs.settings == {"size": 1000, "seed": 0}
+    assert matched.pairs.settings == {"size": 400, "seed": 0}
     assert matched.policy.settings == plain.policy.settings
 
 

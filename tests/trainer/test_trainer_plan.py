@@ -386,14 +386,14 @@ def test_identities_name_bytes_and_no_places(planned: TableRuns, small_world: Pa
     identities = {text for text in found if "/" in text}
     names = {text.partition("@")[0] for text in identities}
     assert names == {
-        "micro-2/theta0",
-        "micro-2/rm_pointwise",
-        "micro-2/prompts",
-        "micro-2/arena_hard",
-        "micro-2/alpaca_eval",
-        "micro-2/mt_bench",
-        "micro-2/evol_instruct",
-        "micro-2/oracle",
+        "micro-3/theta0",
+        "micro-3/rm_pointwise",
+        "micro-3/prompts",
+        "micro-3/arena_hard",
+        "micro-3/alpaca_eval",
+        "micro-3/mt_bench",
+        "micro-3/evol_instruct",
+        "micro-3/oracle",
     }
     assert not any(str(small_world) in text or "\\" in text for text in found)
 
