@@ -150,12 +150,12 @@ def by_harness(asked: argparse.Namespace, folder: Path, pairs: Any, clock: Clock
     )  # fmt: skip
     place = Placement(
         work=folder / "work", checkpoint_every=10**6, dtype=asked.dtype, attention="eager",
-        gradient_checkpointing=asked.gradient_checkpointing,
+        gradient_checkpointing=asked.gradient_checkpointing, device=device(),
     )  # fmt: skip
     (folder / "out").mkdir()
     offline.train(
         hyper, folder / "model", pairs, folder / "out", seed=0,
-        on_log=lambda step, metrics: None, device=device(), place=place,
+        on_log=lambda step, metrics: None, place=place,
     )  # fmt: skip
 
 

@@ -79,7 +79,7 @@ def evaluate(
         benchmark: `mt-bench`, `arena-hard`, `alpaca-eval`, or that of a plug-in.
         judgments: A file of published judgments to score; nothing is sent.
         annotator: The annotator of alpaca-eval.
-        options: Fields of `harness.benchmarking.options.EvaluateOptions`: `answers`, `model`,
+        options: Fields of `harness.evaluation.options.EvaluateOptions`: `answers`, `model`,
             `judge`, `data`, `judge_base_url`, `budget_usd`, ...
 
     Returns:
@@ -89,27 +89,29 @@ def evaluate(
         UserError: There is no such benchmark, or an option is wrong or missing.
         HarnessError: An endpoint failed, or the budget is used up.
     """
-    from harness.benchmarking import live
-    from harness.benchmarking.options import options_of
+    from harness.evaluation import run
     from harness.evaluation.archive import FILE
     from harness.evaluation.benchmark import benchmark_class
+    from harness.evaluation.options import options_of
+    from harness.tracking import EvaluationTracker
 
     benchmark_class(benchmark)
     named = {"judgments": judgments, "annotator": annotator}
     given = {name: value for name, value in named.items() if value is not None}
     asked = options_of(benchmark).of({**options, **given})
+    tracker = EvaluationTracker(project.work_dir(), lambda warning: None)
     file = asked.published
     if file is not None:
-        scored = live.score_published(benchmark, file, asked)
+        scored = run.score_published(benchmark, file, asked)
         if asked.track:
-            live.track(live.keep_published(scored, file), _ignore)
+            tracker.write(run.keep_published(scored, file))
         return scored
-    found = live.evaluate(benchmark, asked)
+    found = run.evaluate(benchmark, asked)
     if found is None:
         return []
     evaluation, folder = found
     if asked.track:
-        live.track([folder / FILE], _ignore)
+        tracker.write([folder / FILE])
     return [evaluation]
 
 
@@ -125,7 +127,3 @@ def verify(*, store: bool = False) -> Verified:
     from harness.report.verify import verify as verify_results
 
     return verify_results(project.results_dir(), Store(project.store_dir()) if store else None)
-
-
-def _ignore(_: str) -> None:
-    """Take a sentence that nobody wants to hear."""

@@ -22,6 +22,10 @@ MOST_DEPTH = 100
 MOST_DIGITS = 300
 """Digits of an integer, at most: a float holds it then."""
 
+READ_BY_LOADERS = (".json", ".safetensors", ".model", ".txt", ".jinja")
+"""Endings of the files that decide what a model computes: configuration, weights, tokenizer. None
+could run code when it is read."""
+
 _HALVES = range(0xD800, 0xE000)
 
 

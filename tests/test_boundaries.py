@@ -25,14 +25,14 @@ LAYERS = (
     {"extensions"},  # what plug-ins add, by name
     {"registry", "runtime", "statistics"},  # the runtime runs stages and knows no kind of them
     {"endpoint"},  # the one place that sends requests
-    {"eva", "evaluation", "models"},
-    {"inference"},  # has what `models` loads answer, by whatever engine
+    {"eva", "models"},
+    {"evaluation", "inference"},  # have what `models` loads answer, for a judge or by any engine
     {"training", "worlds"},  # train what `models` loads; answer for what a profile names
     {"trainer"},  # turns recipes into stages that call all of the above
     {"report", "cost"},
     {"tracking"},  # shows in MLflow what the store and the reports hold
     {"preflight"},
-    {"selection", "benchmarking"},
+    {"selection"},
     {"sweep", "export"},
     {"overview"},  # what is declared, listed, shown and checked
     {"api"},
@@ -60,10 +60,10 @@ HOMES = {
 HEAVY = ("torch", "transformers", "trl", "mlflow", "datasets", "optuna", "pandas")
 
 LIGHT = (
-    "harness.benchmarking",
     "harness.cli",
     "harness.cost",
     "harness.endpoint",
+    "harness.evaluation",
     "harness.export",
     "harness.preflight",
     "harness.registry",

@@ -194,8 +194,8 @@ def test_a_loss_of_ones_own_has_hyperparameters_and_trains(tmp_path: Path) -> No
         "settings = next(str(s.settings) for s in plan.stages if s.kind == 'train')\n"
         "print(settings)\n"
         "assert 'torch' not in sys.modules\n"
-        "from harness.training.offline import algorithm\n"
-        "found = algorithm('ipo', eval(settings))\n"
+        "from harness.training.offline import algorithm_of\n"
+        "found = algorithm_of('ipo', eval(settings))\n"
         "print(type(found).__name__, found.beta)"
     )
     lines = python(code, tmp_path, plugin(tmp_path, LOSS)).splitlines()

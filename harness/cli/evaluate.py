@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from harness.benchmarking.options import MODEL_KEY, EvaluateOptions, options_of
 from harness.cli.options import JsonOption, takes
 from harness.cli.output import console, grid, note, print_json, warn
 from harness.errors import HarnessError, UserError
+from harness.evaluation.options import EvaluateOptions, LmEvalOptions, options_of
 from harness.extensions import BENCHMARKS
-from harness.project import benchmarks_dir, evaluations_dir
+from harness.project import benchmarks_dir, work_dir
 from harness.selection.names import parse_names
 
 if TYPE_CHECKING:
-    from harness.benchmarking.live import EvaluationPlan, Voice
-    from harness.evaluation.benchmarks.lm_eval import Measurement, Task
+    from harness.evaluation.benchmarks.lm_eval import TaskPlan
     from harness.evaluation.files import HomeFile
+    from harness.evaluation.run import EvaluationPlan, Voice
     from harness.evaluation.scores import Evaluation
 
 HELP = {
@@ -44,49 +43,6 @@ HELP = {
 BenchmarksArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="BENCHMARK...", help="Benchmarks.", show_default="all"),
-]
-ResultsOption = Annotated[
-    Path | None,
-    typer.Option("--results", metavar="FILE", help="Results of lm-eval; nothing is run."),
-]
-LmEvalModelOption = Annotated[
-    str | None,
-    typer.Option("--model", metavar="NAME", help="A model's folder or name; its name in scores."),
-]
-LmEvalUrlOption = Annotated[
-    str | None,
-    typer.Option("--model-base-url", metavar="URL", help="An endpoint that completes text."),
-]
-ModelKeyOption = Annotated[
-    str, typer.Option("--model-key-env", metavar="VAR", help="The variable with its key.")
-]
-EngineOption = Annotated[
-    str, typer.Option("--engine", metavar="NAME", help="What runs a local model: hf, vllm.")
-]
-EngineArgumentsOption = Annotated[
-    str | None,
-    typer.Option("--engine-args", metavar="N=V,..", help="Further arguments of the engine."),
-]
-BatchSizeOption = Annotated[
-    str, typer.Option("--batch-size", metavar="N", help="Prompts at once, or `auto`.")
-]
-DeviceOption = Annotated[
-    str | None,
-    typer.Option("--device", metavar="NAME", help="As torch names it.", show_default="lm-eval's"),
-]
-LimitOption = Annotated[
-    int | None,
-    typer.Option("--limit", metavar="N", min=1, help="Only so many items of each task, to try."),
-]
-TasksOption = Annotated[
-    str | None,
-    typer.Option("--tasks", metavar="A,B", help="Columns of table 9.", show_default="all six"),
-]
-DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Show requests and price, and send nothing.")
-]
-TrackOption = Annotated[
-    bool, typer.Option("--track/--no-track", help="Write the scores to MLflow as well.")
 ]
 
 
@@ -123,22 +79,16 @@ def command_of(name: str) -> Callable[..., None]:
 
     @takes(options_of(name))
     def evaluate(options: EvaluateOptions, as_json: JsonOption = False) -> None:
-        from harness.benchmarking import live
-        from harness.evaluation.archive import FILE
+        from harness.evaluation import run
 
         file = options.published
         if file is not None:
-            found = live.score_published(name, file, options)
+            found = run.score_published(name, file, options)
             _show_published(found, file, track=options.track, as_json=as_json)
             return
-        judged = live.evaluate(name, options, voice(as_json=as_json))
-        if judged is None:
-            return
-        evaluation, folder = judged
-        _show([evaluation], as_json)
-        note(f"judgments in {folder}")
-        if options.track:
-            live.track([folder / FILE], warn)
+        judged = run.evaluate(name, options, voice(as_json=as_json))
+        if judged is not None:
+            _show_kept(*judged, what="judgments", track=options.track, as_json=as_json)
 
     return evaluate
 
@@ -171,130 +121,49 @@ def fetch(benchmarks: BenchmarksArgument = None) -> None:
 
 
 @group.command("lm-eval", epilog="Example: harness evaluate lm-eval --results results.json")
-def lm_eval(
-    model: LmEvalModelOption = None,
-    results: ResultsOption = None,
-    engine: EngineOption = "hf",
-    engine_args: EngineArgumentsOption = None,
-    model_base_url: LmEvalUrlOption = None,
-    model_key_env: ModelKeyOption = MODEL_KEY,
-    tasks: TasksOption = None,
-    batch_size: BatchSizeOption = "4",
-    device: DeviceOption = None,
-    limit: LimitOption = None,
-    dry_run: DryRunOption = False,
-    track: TrackOption = True,
-    as_json: JsonOption = False,
-) -> None:
+@takes(LmEvalOptions)
+def lm_eval(options: LmEvalOptions, as_json: JsonOption = False) -> None:
     """Run table 9's six tasks with lm-evaluation-harness, or score results it wrote.
 
     Data sets and models come from the hub's cache; HF_HUB_OFFLINE=0 lets them be fetched.
     """
-    from harness.evaluation.benchmarks.lm_eval import (
-        Measurement,
-        evaluate_results,
-        parse_arguments,
-        read_results,
-    )
+    from harness.evaluation.benchmarks import lm_eval as tasks
 
-    chosen = _chosen(tasks)
-    if results is not None:
-        if dry_run or model_base_url is not None:
-            raise UserError("`--results` is scored as it is; nothing is run")
-        found = evaluate_results(read_results(results), model, chosen)
-        _show_published([found], results, track=track, as_json=as_json)
-        return
-    if not re.fullmatch(r"auto|[1-9]\d{0,5}", batch_size, re.ASCII):
-        raise UserError(
-            f"`--batch-size {batch_size[:80]}` is no number of prompts; give one above 0, or `auto`"
-        )
-    if model is None:
-        raise UserError("There is nothing to evaluate; give --model, or --results to score a file")
-    asked = Measurement(
-        model=model,
-        engine=engine,
-        base_url=model_base_url,
-        key_variable=model_key_env,
-        arguments=parse_arguments("--engine-args", engine_args),
-        batch_size=batch_size,
-        device=device,
-        limit=limit,
-        tasks=chosen,
-    )
-    if dry_run:
-        _show_tasks(asked, as_json)
-        return
-    _run(asked, track, as_json)
+    asked = tasks.asked_for(options, parse_names("--tasks", options.tasks))
+    if options.results is not None:
+        results = tasks.read_results(options.results)
+        found = tasks.evaluate_results(results, options.model, asked.tasks)
+        _show_published([found], options.results, track=options.track, as_json=as_json)
+    elif options.dry_run:
+        _show_tasks(tasks.plan(asked), as_json)
+    else:
+        evaluation, folder = tasks.evaluate(asked)
+        what = "results and samples"
+        _show_kept(evaluation, folder, what=what, track=options.track, as_json=as_json)
 
 
-def _run(asked: Measurement, track: bool, as_json: bool) -> None:
-    """Measure, keep results, samples and scores in one folder, and report them."""
-    from harness.benchmarking import live
-    from harness.evaluation.archive import folder_of, keep
-    from harness.evaluation.benchmarks.lm_eval import (
-        BENCHMARK,
-        evaluate_results,
-        keep_results,
-        measure,
-        scorer,
-    )
-
-    found = measure(asked)
-    folder = folder_of(evaluations_dir(), BENCHMARK, asked.model, scorer(found))
-    evaluation = evaluate_results(keep_results(found, folder), asked.model, asked.tasks)
-    kept = keep(folder, evaluation, {"kind": "measured", "data": asked.digest})
-    _show([evaluation], as_json)
-    note(f"results and samples in {folder}")
-    if track:
-        live.track([kept], warn)
-
-
-def _chosen(names: str | None) -> Sequence[Task]:
-    """Return the tasks of the columns that are named; all six where none is."""
-    from harness.evaluation.benchmarks.lm_eval import TASKS
-
-    wanted = parse_names("--tasks", names)
-    if wanted is None:
-        return TASKS
-    by_column = {task.column: task for task in TASKS}
-    unknown = [name for name in wanted if name not in by_column]
-    if unknown:
-        raise UserError(f"Table 9 has no column `{unknown[0]}`; it has {', '.join(by_column)}")
-    return [by_column[name] for name in wanted]
-
-
-def _show_tasks(asked: Measurement, as_json: bool) -> None:
+def _show_tasks(planned: TaskPlan, as_json: bool) -> None:
     """Print which tasks would be run, and by what they are scored."""
-    from harness.evaluation.benchmarks.lm_eval import BENCHMARK, PlannedTask, TaskPlan
-
     if as_json:
-        tasks = tuple(
-            PlannedTask(
-                column=task.column,
-                task=task.name,
-                metric=task.key,
-                documents=task.documents,
-                assumption=task.assumption or None,
-            )
-            for task in asked.tasks
-        )
-        print_json(TaskPlan(benchmark=BENCHMARK, model=asked.model, tasks=tasks))
+        print_json(planned)
         return
-    rows = [(t.column, t.name, t.key, str(t.documents), t.assumption) for t in asked.tasks]
+    rows = [
+        (t.column, t.task, t.metric, str(t.documents), t.assumption or "") for t in planned.tasks
+    ]
     headings = ("column", "task of lm-eval", "metric", "items", "what the paper leaves open")
     console().print(grid(headings, rows, right="3"))
 
 
 def voice(*, as_json: bool) -> Voice:
     """Return what tells the terminal how a benchmark goes."""
-    from harness.benchmarking.live import Voice
+    from harness.evaluation.run import Voice
 
     return Voice(note, warn, _progress(), partial(_show_plan, as_json=as_json))
 
 
 def _show_plan(planned: EvaluationPlan, *, as_json: bool) -> None:
     """Print what a run would ask and cost, as JSON and nothing else where that is wanted."""
-    from harness.benchmarking.live import dollars
+    from harness.evaluation.run import dollars
 
     if as_json:
         print_json(planned)
@@ -366,19 +235,35 @@ def _cell(evaluation: Evaluation, name: str) -> str:
     return text if interval is None else f"{text} ({interval[0]:.2f} to {interval[1]:.2f})"
 
 
+def _show_kept(found: Evaluation, folder: Path, *, what: str, track: bool, as_json: bool) -> None:
+    """Print scores and where all behind them is kept, and track them."""
+    from harness.evaluation.archive import FILE
+
+    _show([found], as_json)
+    note(f"{what} in {folder}")
+    if track:
+        _track([folder / FILE])
+
+
 def _show_published(found: Sequence[Evaluation], file: Path, *, track: bool, as_json: bool) -> None:
     """Print scores of a file, keep them, and track them.
 
     What cannot be kept or tracked is a warning: the scores are on the terminal.
     """
-    from harness.benchmarking import live
+    from harness.evaluation.run import keep_published
 
     _show(found, as_json)
     if not track:
         return
     try:
-        paths = live.keep_published(found, file)
+        paths = keep_published(found, file)
     except HarnessError as error:
         warn(str(error))
         return
-    live.track(paths, warn)
+    _track(paths)
+
+
+def _track(files: Sequence[Path]) -> None:
+    from harness.tracking import EvaluationTracker
+
+    EvaluationTracker(work_dir(), warn).write(files)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,13 +9,12 @@ import typer
 
 from harness.cli.options import AllowFewerOption, JobsOption
 from harness.cli.output import console, note, writing
-from harness.errors import HarnessError, UserError
-from harness.project import PACKAGE, SHIPPED, work_dir
+from harness.errors import HarnessError
+from harness.project import work_dir
 from harness.selection.names import LARGEST_SEED, publishing, workers_of
 
 if TYPE_CHECKING:
-    from harness.runtime import Event, Store
-    from harness.trainer.acceptance import Point
+    from harness.runtime import Event
     from harness.worlds.embedded.files import Card
 
 group = typer.Typer(
@@ -35,32 +33,6 @@ OutputOption = Annotated[
 ]
 SeedOption = Annotated[
     int, typer.Option("--seed", metavar="ID", min=0, max=LARGEST_SEED, help="Seed of it all.")
-]
-
-
-def _recordable(write: bool) -> bool:
-    """Let figures be recorded, unless the card is of an installed package (before measuring).
-
-    Raises:
-        UserError: It is.
-    """
-    from harness.worlds.embedded import files
-
-    if write and files.folder().is_relative_to(PACKAGE) and SHIPPED.exists():
-        raise UserError(
-            "--write would change the world that came with the installed package; name a world "
-            "of your own in HARNESS_WORLD"
-        )
-    return write
-
-
-WriteOption = Annotated[
-    bool,
-    typer.Option(
-        "--write",
-        help="Record the figures in the card of the world in use.",
-        callback=_recordable,
-    ),
 ]
 
 
@@ -91,96 +63,22 @@ def build(output: OutputOption = None, seed: SeedOption = 0) -> None:
     say(f"The world {card.version} is in {folder}: {_compared(card)}.")
 
 
-@group.command("gates", epilog="Example: harness micro gates")
-def gates(jobs: JobsOption = None, write: WriteOption = False) -> None:
-    """Measure the gates that decide the world: validation prompts, base policy, first iteration.
+@group.command("over-optimise", epilog="Example: harness micro over-optimise")
+def over_optimise(jobs: JobsOption = None, allow_fewer: AllowFewerOption = None) -> None:
+    """Push one policy beyond what its reward model knows, and publish how it looks.
 
-    Takes a few minutes; exit code 1 if a gate is not passed.
-    """
-    from harness.trainer.acceptance import measure
-    from harness.worlds.embedded.files import note_measured
-
-    out = console()
-    measured = measure(*_gate_work(jobs), _say)
-    for name, value in measured.as_json().items():
-        out.print(f"{name}: {value}")
-    if write:
-        note_measured("gates", measured.as_json())
-    for failure in measured.failures():
-        note(f"gate not passed: {failure}")
-    if measured.failures():
-        raise typer.Exit(1)
-
-
-@group.command("offline-gates", epilog="Example: harness micro offline-gates")
-def offline_gates(jobs: JobsOption = None, write: WriteOption = False) -> None:
-    """Measure what decides SPPO, SimPO and ORPO: first iterations over a grid, validation prompts.
-
-    Takes some ten minutes; exit code 1 if the profile's settings do not follow.
-    """
-    from harness.trainer.acceptance import failures_offline, measure_offline
-
-    _decide("offline_gates", measure_offline(*_gate_work(jobs), _say), failures_offline, write)
-
-
-@group.command("online-gates", epilog="Example: harness micro online-gates")
-def online_gates(
-    jobs: JobsOption = None,
-    write: WriteOption = False,
-    pushed: Annotated[
-        bool,
-        typer.Option("--pushed", help="Also over-optimise one policy, and publish how it looks."),
-    ] = False,
-    allow_fewer: AllowFewerOption = None,
-) -> None:
-    """Measure what decides online training: RLOO 1x over a grid, on validation prompts.
-
-    Takes some ten minutes; exit code 1 if the profile's settings do not follow.
+    RLOO without a KL penalty at a large learning rate; takes a few minutes.
     """
     from harness.report.over_optimisation import FOLDER, Pushed, publish_pushed
-    from harness.trainer.acceptance import (
-        failures_online,
-        measure_online,
-        measure_pushed,
-    )
-
-    to = publishing(pushed, allow_fewer, [FOLDER], "micro")
-    found = measure_online(*_gate_work(jobs), _say)
-    if to is not None:
-        steps, setting = measure_pushed(*_gate_work(jobs), _say)
-        points = [step.as_json() for step in steps]
-        measured = Pushed.model_validate({"points": points, "setting": setting})
-        fewer = bool(to.fewer)
-        folder = publish_pushed(measured, to.results_dir, "micro", allow_fewer=fewer)
-        note(f"published in {folder}")
-    _decide("online_gates", found, failures_online, write)
-
-
-def _gate_work(jobs: int | None) -> tuple[Store, int]:
-    """Return the store that gates work in, and how many workers."""
     from harness.runtime import Store
+    from harness.trainer.over_optimise import push
 
-    return Store(work_dir() / "gates" / "store"), workers_of(jobs)
-
-
-def _decide(
-    name: str,
-    points: Sequence[Point],
-    failures: Callable[[Sequence[Point]], list[str]],
-    write: bool,
-) -> None:
-    """Print a grid's measurements, record them if asked, and fail where the profile differs."""
-    from harness.worlds.embedded.files import note_measured
-
-    for point in points:
-        console().print(str(point), soft_wrap=True)
-    if write:
-        note_measured(name, [point.as_json() for point in points])
-    reasons = failures(points)
-    for reason in reasons:
-        note(f"gate not passed: {reason}")
-    if reasons:
-        raise typer.Exit(1)
+    to = publishing(True, allow_fewer, [FOLDER], "micro")
+    assert to is not None
+    store = Store(work_dir() / "over-optimise" / "store")
+    measured = Pushed.model_validate(push(store, workers_of(jobs), _say))
+    folder = publish_pushed(measured, to.results_dir, "micro", allow_fewer=bool(to.fewer))
+    note(f"published in {folder}")
 
 
 def _say(event: Event) -> None:

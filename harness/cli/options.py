@@ -118,7 +118,7 @@ def takes(options: type[BaseModel]) -> Callable[[Callable[..., None]], Callable[
 
 def _option(name: str, field: FieldInfo) -> Any:
     """Return the option that a field of a model is on the command line."""
-    from harness.benchmarking.options import Shown
+    from harness.evaluation.options import Shown
 
     shown = next((found for found in field.metadata if isinstance(found, Shown)), None)
     flag = f"--{name.replace('_', '-')}"
@@ -127,5 +127,9 @@ def _option(name: str, field: FieldInfo) -> Any:
     if shown is None:
         return typer.Option(flag, help=field.description)
     return typer.Option(
-        flag, metavar=shown.value, help=field.description, show_default=shown.default or True
+        flag,
+        metavar=shown.value,
+        min=shown.least,
+        help=field.description,
+        show_default=shown.default or True,
     )

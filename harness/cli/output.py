@@ -35,8 +35,8 @@ OUTPUTS = {
     "doctor": ("harness.preflight.needs:Doctor", "harness.preflight.needs:Readiness"),
     "prompts": ("harness.preflight.checks:PromptPool",),
     "evaluate": (
-        "harness.benchmarking.live:Summaries",
-        "harness.benchmarking.live:EvaluationPlan",
+        "harness.evaluation.run:Summaries",
+        "harness.evaluation.run:EvaluationPlan",
         "harness.evaluation.benchmarks.lm_eval:TaskPlan",
     ),
     "calibrate": ("harness.evaluation.calibration:Candidates",),

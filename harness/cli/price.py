@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def print_price(out: Console, price: Price) -> None:
     """Print a price: totals, their parts, and what they assume."""
-    factor = price.assumed.uncertainty
+    factor = price.uncertainty
     out.print(
         "\nWhat is left is estimated to take the following. It is arithmetic on the assumptions "
         "below; nothing of it was measured at this scale.",
@@ -32,28 +32,28 @@ def print_price(out: Console, price: Price) -> None:
 
 
 def _hours(price: Price) -> str:
-    hardware, factor = price.hardware, price.assumed.uncertainty.gpu
+    hardware, hours, factor = price.hardware, price.gpu_hours, price.uncertainty.gpu
     if hardware is None:
         return "GPU hours: none, the profile names no GPU"
-    hours = price.gpu_hours
+    known = hours.known
     text = (
-        f"GPU hours: {hours:,.0f} ({hours / factor:,.0f} to {hours * factor:,.0f}), or "
-        f"{price.wall_hours:,.0f} h on {hardware.count} x {hardware.name}"
+        f"GPU hours: {known:,.0f} ({known / factor:,.0f} to {known * factor:,.0f}), or "
+        f"{hours.wall_hours:,.0f} h on {hardware.gpus} x {hardware.gpu}"
     )
-    if price.unknown:
-        missing = sum(kind.unknown for kind in price.kinds)
-        text += f", and unknown for {missing} stages more: {'; '.join(price.unknown)}"
+    if hours.unknown:
+        missing = sum(kind.unknown for kind in hours.by_kind.values())
+        text += f", and unknown for {missing} stages more: {'; '.join(hours.unknown)}"
     return text
 
 
 def _dollars(price: Price) -> str:
-    factor, usd = price.assumed.uncertainty.money, price.usd
+    factor, usd = price.uncertainty.money, price.usd.known
     by_role: dict[str, list[float | None]] = {}
-    for call in price.calls:
-        by_role.setdefault(call.role.lower(), []).append(call.usd)
+    for call in price.usd.calls:
+        by_role.setdefault(call.role, []).append(call.usd)
     parts = [f"{role} {_sum(dollars)}" for role, dollars in by_role.items()]
     known = f"${usd:,.2f} (${usd / factor:,.2f} to ${usd * factor:,.2f})"
-    text = f"dollars: {known}" if not price.unpriced else f"dollars: {known}, and more, unknown"
+    text = f"dollars: {known}" if price.usd.complete else f"dollars: {known}, and more, unknown"
     return f"{text}: {', '.join(parts)}" if parts else "dollars: $0.00, nobody is asked"
 
 
@@ -65,51 +65,44 @@ def _sum(dollars: list[float | None]) -> str:
 
 
 def _disk(price: Price) -> str:
-    from harness.cost.pricing import GB
-
-    kept = sum(kind.kept for kind in price.kinds) / GB
-    models = [size for size in price.models.values() if size is not None]
-    lacking = [name for name, size in price.models.items() if size is None]
+    disk = price.disk_gb
+    models = sum(size for size in disk.models.values() if size is not None)
+    lacking = [name for name, size in disk.models.items() if size is None]
     text = (
-        f"disk: {price.disk / GB:,.0f} GB: {kept:,.0f} in the store, {sum(models) / GB:,.0f} of "
-        f"models, {price.passing / GB:,.0f} while a training runs"
+        f"disk: {disk.total:,.0f} GB: {disk.kept:,.0f} in the store, {models:,.0f} of models, "
+        f"{disk.in_passing:,.0f} while a training runs"
     )
     return f"{text}; unknown for {', '.join(lacking)}" if lacking else text
 
 
 def _print_kinds(out: Console, price: Price) -> None:
-    from harness.cost.pricing import GB
-
     rows = [
         (
-            kind.kind,
+            name,
             str(kind.stages),
             "unknown" if kind.unknown else f"{kind.gpu_hours:,.1f}",
-            f"{kind.kept / GB:,.1f}",
+            f"{kind.gb:,.1f}",
         )
-        for kind in price.kinds
+        for name, kind in price.gpu_hours.by_kind.items()
     ]
     out.print()
     out.print(grid(("stages left", "number", "GPU hours", "GB kept"), rows, right="123"))
 
 
 def _print_calls(out: Console, price: Price) -> None:
-    from harness.cost.costing import price_of
-    from harness.endpoint.prices import read_prices
-
-    if not price.calls:
+    if not price.usd.calls:
         return
     rows = []
-    for call in price.calls:
-        each, usd = price_of(call.role, call.model), call.usd
+    for call in price.usd.calls:
+        each, usd = call.usd_per_million, call.usd
         rows.append(
             (
-                call.role.lower(),
+                call.role,
                 call.model,
-                f"{call.requests:,.0f}",
+                f"{call.requests:,}",
                 f"{call.prompt_tokens / 1e6:,.1f}",
                 f"{call.completion_tokens / 1e6:,.1f}",
-                "unknown" if each is None else f"{each.prompt:g}, {each.completion:g}",
+                "unknown" if each is None else f"{each[0]:g}, {each[1]:g}",
                 "unknown" if usd is None else f"{usd:,.2f}",
             )
         )
@@ -118,19 +111,16 @@ def _print_calls(out: Console, price: Price) -> None:
     )  # fmt: skip
     out.print()
     out.print(grid(headings, rows, right="23456"))
-    out.print(read_prices().origin, soft_wrap=True)
-    for retirement in price.retirements:
+    out.print(price.usd.prices, soft_wrap=True)
+    for retirement in price.usd.retirements:
         out.print(retirement.sentence, soft_wrap=True)
 
 
 def _print_assumptions(out: Console, price: Price) -> None:
-    from harness.cost.assumptions import listed
-
-    rows = [(name, str(value), source) for name, (value, source) in listed().items()]
-    hardware = price.hardware
-    if hardware is not None:
-        sheet = hardware.gpu
+    rows = [(name, str(one.value), one.source) for name, one in price.assumptions.items()]
+    sheet = price.hardware
+    if sheet is not None:
         peak = f"{sheet.flops / 1e12:g} TFLOP/s, {sheet.bandwidth / 1e12:g} TB/s"
-        rows.append((hardware.name, f"{peak}, {sheet.memory / 1e9:g} GB", "its maker's data sheet"))
+        rows.append((sheet.gpu, f"{peak}, {sheet.memory / 1e9:g} GB", "its maker's data sheet"))
     out.print()
     out.print(grid(("assumed", "value", "source"), rows, right="1"))

@@ -150,7 +150,7 @@ def _progress(planned: RunPlan, *, stderr: bool) -> Iterator[Callable[[Event], N
     """Show how a run goes; yield what takes its events."""
     from harness.cli.live import progress
     from harness.runtime import Tally
-    from harness.trainer.execution import EXPECTED_S
+    from harness.trainer.factory import EXPECTED_S
 
     tally = Tally(planned.stages, planned.store, planned.jobs, EXPECTED_S)
     with progress(console(stderr=stderr), tally) as shown:

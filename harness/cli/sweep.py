@@ -182,7 +182,7 @@ def _order(sweep: Sweep, profile: Profile, trials: int | None, storage: str | No
     from harness.sweep.space import base_candidate, validation_runs
     from harness.sweep.study import default_storage, study_name
     from harness.sweep.work import Order
-    from harness.trainer.execution import EXPECTED_S, needed_modules
+    from harness.trainer.factory import EXPECTED_S, needed_modules
     from harness.trainer.steps import FUNCTIONS
 
     runs = validation_runs(sweep, base_candidate(sweep, profile), sweep.name)

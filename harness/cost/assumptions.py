@@ -151,13 +151,7 @@ class _Gpus(Strict):
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a plan is priced for: so many GPUs of a kind, all of which a stage holds while it runs.
-
-    Attributes:
-        name: the GPU's name.
-        gpu: its data sheet.
-        count: how many.
-    """
+    """What a plan is priced for: so many GPUs of a kind, all held by a stage while it runs."""
 
     name: str
     gpu: Gpu
@@ -175,10 +169,7 @@ def hardware_of(
 ) -> Hardware | None:
     """Return the hardware that a profile is priced for; None where it names no GPU.
 
-    Args:
-        profile: the profile.
-        gpu: another kind of GPU than the profile's.
-        count: another number of them.
+    Another kind of GPU, and another number of them, may be asked for.
 
     Raises:
         UserError: there is no such GPU, or not one of them.

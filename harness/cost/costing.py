@@ -1,8 +1,21 @@
-"""What the cost of every kind of stage is made of: requests, texts, bytes, and timed work.
+"""What the cost of every kind of stage is made of: requests, texts, bytes, and GPU seconds.
 
 Requests are counted as they are when nothing fails; of rewrites a share is asked for again. Prices
 are those that a user gives for a role (`HARNESS_CREATOR_PRICE`), else the list's
 (`harness.endpoint.prices`). A model without a price has none, which is not zero.
+
+Generating. Each step reads the weights and the keys and values of B sequences from memory and
+computes one token of each; the slower of the two is the step's time. B is what fits into the memory
+beside the weights, at most what an engine takes at a time and what there is to do. Prompts are read
+first, as in scoring.
+
+Scoring and training. Operations over the share of the peak that is reached. A training pass costs
+as much as three forward passes of the policy: one forward, one back to the activations, one to the
+weights. A fourth comes in where activations are computed again, and one goes where only adapters
+are trained.
+
+Work is split evenly over the GPUs; a model is whole on each of them, except in training, where
+sharding is part of the share reached.
 """
 
 from __future__ import annotations
@@ -11,8 +24,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness.cost.assumptions import Assumptions, Hardware, Shape, shape_of
-from harness.cost.gpu_time import GpuTime
+from harness.cost.assumptions import Assumptions, GpuUse, Hardware, Shape, shape_of
 from harness.cost.sizes import Prompts, Sizes, base_policy
 from harness.endpoint.prices import Price, parse_price, read_prices
 from harness.registry.profile import Profile
@@ -91,18 +103,59 @@ class StageCost:
     unknown: str | None = None
 
 
+@dataclass(frozen=True)
+class GpuTime:
+    """The time of models' work on some hardware; numbers are so many bytes wide."""
+
+    hardware: Hardware
+    use: GpuUse
+    width: int = 2
+
+    def fits(self, shape: Shape) -> bool:
+        """Return whether a model fits on one GPU with room for a sequence."""
+        return self._room(shape) > 0
+
+    def generating(
+        self, shape: Shape, sequences: float, prompt: float, answer: float, at_once: float
+    ) -> float:
+        """Return the GPU seconds of answers, `at_once` of which there are at any time."""
+        each = shape.cache_bytes(self.width) * (prompt + answer)
+        most = max(1.0, self._room(shape) // each)
+        batch = min(self.use.sequences, most, max(1.0, at_once / self.hardware.count))
+        length = prompt + answer / 2
+        read = shape.parameters * self.width + batch * shape.cache_bytes(self.width) * length
+        gpu = self.hardware.gpu
+        from_memory = read / (gpu.bandwidth * self.use.decoding_bandwidth)
+        # Attention in a step reads the whole context, where a forward pass reads half on average.
+        computing = batch * shape.forward_flops(2 * length) / (gpu.flops * self.use.decoding_flops)
+        step = max(from_memory, computing)
+        return self.scoring(shape, sequences, prompt) + sequences * answer / batch * step
+
+    def scoring(self, shape: Shape, sequences: float, length: float) -> float:
+        """Return the GPU seconds of forward passes over sequences of a length."""
+        operations = sequences * length * shape.forward_flops(length)
+        return operations / (self.hardware.gpu.flops * self.use.scoring)
+
+    def training(self, shape: Shape, sequences: float, length: float, forwards: float) -> float:
+        """Return the GPU seconds of a training that costs so many forward passes."""
+        operations = sequences * length * shape.forward_flops(length) * forwards
+        return operations / (self.hardware.gpu.flops * self.use.training)
+
+    def starting(self) -> float:
+        """Return the GPU seconds until a stage's models are loaded; all GPUs wait."""
+        return self.use.start_s * self.hardware.count
+
+    def _room(self, shape: Shape) -> float:
+        """Return the bytes of a GPU that are left for keys and values."""
+        return self.hardware.gpu.memory * self.use.memory - shape.parameters * self.width
+
+
 class UnknownTimeError(Exception):
     """The time of a model's work cannot be told; the message says why."""
 
 
 class Costing:
-    """Prices parts of stages: for a profile, on some hardware, with some assumptions.
-
-    Attributes:
-        profile: the profile that the stages were planned for.
-        assumed: what is assumed.
-        sizes: how many prompts stages have.
-    """
+    """Prices parts of stages: for a profile, on some hardware, with some assumptions."""
 
     def __init__(self, profile: Profile, hardware: Hardware | None, assumed: Assumptions) -> None:
         """Price for a profile; without hardware GPU time is nothing."""
@@ -185,13 +238,7 @@ class Costing:
         return 0.0 if shape is None else float(shape.parameters)
 
     def training_forwards(self, passes: float, *, lora: bool, reference: bool) -> float:
-        """Return how many forward passes a training costs.
-
-        Args:
-            passes: passes over the data.
-            lora: whether only adapters are trained.
-            reference: whether a reference is evaluated, once before training.
-        """
+        """Return how many forward passes a training costs; a reference costs one."""
         hardware = self.profile.hardware
         again = self.assumed.gpu.checkpointing
         if hardware is not None:

@@ -28,25 +28,6 @@ HOUR = 3600.0
 GB = 1e9
 
 
-@dataclass(frozen=True)
-class KindCost:
-    """What the stages of one kind cost together.
-
-    Attributes:
-        kind: the kind.
-        stages: how many are left to compute.
-        gpu_hours: of those whose time is known.
-        unknown: stages whose time is not.
-        kept: bytes they leave.
-    """
-
-    kind: str
-    stages: int
-    gpu_hours: float
-    unknown: int
-    kept: float
-
-
 class PricedHardware(Gpu):
     """The GPUs a plan is priced for, with the data sheet of one."""
 
@@ -126,7 +107,7 @@ class Assumed(Strict):
     source: str
 
 
-class PriceSummary(Strict):
+class Price(Strict):
     """What is left of a plan costs: totals, their parts, and what they assume."""
 
     hardware: PricedHardware | None
@@ -137,108 +118,84 @@ class PriceSummary(Strict):
     assumptions: dict[str, Assumed]
 
 
-@dataclass(frozen=True)
-class Price:
-    """What is left of a plan costs.
+def price(
+    stages: Iterable[Stage],
+    profile: Profile,
+    hardware: Hardware | None,
+    done: Iterable[str] = (),
+    assumed: Assumptions | None = None,
+) -> Price:
+    """Price the distinct stages of a plan that are left, given the fingerprints of those done.
 
-    Attributes:
-        hardware: the GPUs it is priced for; None for none.
-        kinds: by kind of stage, in the plan's order.
-        calls: by role and model.
-        models: bytes of each model that has to be there, None where its shape is not known.
-        passing: the most bytes that a stage needs besides while it runs.
-        unknown: why the time of some stages is not known, each reason once.
-        assumed: what was assumed.
+    Raises:
+        KeyError: a stage is of a kind that only the embedded world has.
+        UserError: a price that the user gives cannot be read.
     """
+    assumed = assumed or assumptions()
+    finished = set(done)
+    left = list({s.fingerprint: s for s in stages if s.fingerprint not in finished}.values())
+    costing = Costing(profile, hardware, assumed)
+    costs: dict[str, list[StageCost]] = {}
+    for stage in left:
+        costs.setdefault(stage.kind, []).append(stage_cost(costing, stage))
+    every = [cost for of_kind in costs.values() for cost in of_kind]
+    return Price(
+        hardware=None
+        if hardware is None
+        else PricedHardware(gpu=hardware.name, gpus=hardware.count, **hardware.gpu.model_dump()),
+        gpu_hours=_gpu_hours(costs, hardware),
+        usd=_dollars(call for cost in every for call in cost.calls),
+        disk_gb=_disk(every, _models(left, assumed)),
+        uncertainty=assumed.uncertainty,
+        assumptions={
+            name: Assumed(value=value, source=source) for name, (value, source) in listed().items()
+        },
+    )
 
-    hardware: Hardware | None
-    kinds: tuple[KindCost, ...]
-    calls: tuple[Calls, ...]
-    models: Mapping[str, float | None]
-    passing: float
-    unknown: tuple[str, ...]
-    assumed: Assumptions
 
-    @property
-    def gpu_hours(self) -> float:
-        """GPU hours of the stages whose time is known."""
-        return sum(kind.gpu_hours for kind in self.kinds)
-
-    @property
-    def wall_hours(self) -> float | None:
-        """Hours if one stage runs after the other, each on all GPUs; None without GPUs."""
-        return None if self.hardware is None else self.gpu_hours / self.hardware.count
-
-    @property
-    def usd(self) -> float:
-        """Dollars of the requests whose model has a price."""
-        return sum(usd for usd in (call.usd for call in self.calls) if usd is not None)
-
-    @property
-    def unpriced(self) -> tuple[Calls, ...]:
-        """The requests whose model has no price."""
-        return tuple(call for call in self.calls if call.usd is None)
-
-    @property
-    def retirements(self) -> tuple[Retirement, ...]:
-        """Which of the models that are asked are retired by their sellers, or will be."""
-        known = read_prices().retirements
-        models = dict.fromkeys(call.model for call in self.calls)
-        return tuple(known[model] for model in models if model in known)
-
-    @property
-    def disk(self) -> float:
-        """Bytes: what stages leave, the models, and the most that is needed in passing."""
-        models = sum(size for size in self.models.values() if size is not None)
-        return sum(kind.kept for kind in self.kinds) + models + self.passing
-
-    @property
-    def summary(self) -> PriceSummary:
-        """Everything that is printed as JSON."""
-        hardware = self.hardware
-        return PriceSummary(
-            hardware=None
-            if hardware is None
-            else PricedHardware(
-                gpu=hardware.name, gpus=hardware.count, **hardware.gpu.model_dump()
-            ),
-            gpu_hours=GpuHours(
-                known=self.gpu_hours,
-                complete=not self.unknown,
-                unknown=list(self.unknown),
-                wall_hours=self.wall_hours,
-                by_kind={
-                    kind.kind: KindPrice(
-                        stages=kind.stages,
-                        gpu_hours=kind.gpu_hours,
-                        unknown=kind.unknown,
-                        gb=kind.kept / GB,
-                    )
-                    for kind in self.kinds
-                },
-            ),
-            usd=Dollars(
-                known=self.usd,
-                complete=not self.unpriced,
-                calls=[_summary(call) for call in self.calls],
-                prices=read_prices().origin,
-                retirements=list(self.retirements),
-            ),
-            disk_gb=DiskGb(
-                total=self.disk / GB,
-                kept=sum(kind.kept for kind in self.kinds) / GB,
-                in_passing=self.passing / GB,
-                models={n: None if size is None else size / GB for n, size in self.models.items()},
-            ),
-            uncertainty=self.assumed.uncertainty,
-            assumptions={
-                name: Assumed(value=value, source=source)
-                for name, (value, source) in listed().items()
-            },
+def _gpu_hours(costs: Mapping[str, Sequence[StageCost]], hardware: Hardware | None) -> GpuHours:
+    """Return the GPU hours of stages by their kind."""
+    by_kind = {}
+    for kind, of_kind in costs.items():
+        known = [cost.gpu_s for cost in of_kind if cost.gpu_s is not None]
+        by_kind[kind] = KindPrice(
+            stages=len(of_kind),
+            gpu_hours=sum(known) / HOUR,
+            unknown=len(of_kind) - len(known),
+            gb=sum(cost.kept for cost in of_kind) / GB,
         )
+    total = sum(kind.gpu_hours for kind in by_kind.values())
+    reasons = (cost.unknown for of_kind in costs.values() for cost in of_kind if cost.unknown)
+    unknown = list(dict.fromkeys(reasons))
+    return GpuHours(
+        known=total,
+        complete=not unknown,
+        unknown=unknown,
+        wall_hours=None if hardware is None else total / hardware.count,
+        by_kind=by_kind,
+    )
 
 
-def _summary(call: Calls) -> CallPrice:
+def _dollars(found: Iterable[Calls]) -> Dollars:
+    """Return the dollars of requests, added up by role and model."""
+    summed: dict[tuple[Role, str], Calls] = {}
+    for call in found:
+        key = (call.role, call.model)
+        summed[key] = summed[key] + call if key in summed else call
+    calls = [_call_price(call) for call in summed.values()]
+    known = [call.usd for call in calls if call.usd is not None]
+    prices = read_prices()
+    models = dict.fromkeys(call.model for call in calls)
+    return Dollars(
+        known=sum(known),
+        complete=len(known) == len(calls),
+        calls=calls,
+        prices=prices.origin,
+        retirements=[prices.retirements[m] for m in models if m in prices.retirements],
+    )
+
+
+def _call_price(call: Calls) -> CallPrice:
     price = price_of(call.role, call.model)
     return CallPrice(
         role=call.role.lower(),
@@ -251,64 +208,20 @@ def _summary(call: Calls) -> CallPrice:
     )
 
 
-def price(
-    stages: Iterable[Stage],
-    profile: Profile,
-    hardware: Hardware | None,
-    done: Iterable[str] = (),
-    assumed: Assumptions | None = None,
-) -> Price:
-    """Price the stages that are left of a plan.
-
-    Args:
-        stages: the plan's stages; one that is there twice costs once.
-        profile: the profile that they were planned for.
-        hardware: the GPUs.
-        done: fingerprints of the stages that are done, which cost nothing.
-        assumed: what is assumed; the package's by default.
-
-    Raises:
-        KeyError: a stage is of a kind that only the embedded world has.
-    """
-    assumed = assumed or assumptions()
-    finished = set(done)
-    left = list({s.fingerprint: s for s in stages if s.fingerprint not in finished}.values())
-    costing = Costing(profile, hardware, assumed)
-    priced = [(stage, stage_cost(costing, stage)) for stage in left]
-    kinds = dict.fromkeys(stage.kind for stage in left)
-    return Price(
-        hardware=hardware,
-        kinds=tuple(_of_kind(kind, [c for s, c in priced if s.kind == kind]) for kind in kinds),
-        calls=_together([call for _, cost in priced for call in cost.calls]),
-        models=_models(left, assumed),
-        passing=max((cost.passing for _, cost in priced), default=0.0),
-        unknown=tuple(dict.fromkeys(cost.unknown for _, cost in priced if cost.unknown)),
-        assumed=assumed,
+def _disk(costs: Sequence[StageCost], models: dict[str, float | None]) -> DiskGb:
+    """Return the disk of stages and of the models they load, whose sizes are in GB."""
+    kept = sum(cost.kept for cost in costs) / GB
+    passing = max((cost.passing for cost in costs), default=0.0) / GB
+    return DiskGb(
+        total=kept + sum(size for size in models.values() if size is not None) + passing,
+        kept=kept,
+        in_passing=passing,
+        models=models,
     )
-
-
-def _of_kind(kind: str, costs: Sequence[StageCost]) -> KindCost:
-    known = [cost.gpu_s for cost in costs if cost.gpu_s is not None]
-    return KindCost(
-        kind,
-        len(costs),
-        sum(known) / HOUR,
-        len(costs) - len(known),
-        sum(cost.kept for cost in costs),
-    )
-
-
-def _together(found: Iterable[Calls]) -> tuple[Calls, ...]:
-    """Return requests added up by role and model."""
-    summed: dict[tuple[Role, str], Calls] = {}
-    for call in found:
-        key = (call.role, call.model)
-        summed[key] = summed[key] + call if key in summed else call
-    return tuple(summed.values())
 
 
 def _models(stages: Iterable[Stage], assumed: Assumptions) -> dict[str, float | None]:
-    """Return the bytes of each model that the stages load from outside the store."""
+    """Return the GB of each model that the stages load from outside the store."""
     from harness.worlds.real.world import MODELS
 
     found: dict[str, float | None] = {}
@@ -317,18 +230,14 @@ def _models(stages: Iterable[Stage], assumed: Assumptions) -> dict[str, float | 
             identity = stage.settings.get(setting)
             if isinstance(identity, str):
                 shape = shape_of(identity)
-                size = None if shape is None else shape.parameters * float(assumed.disk.parameter)
+                size = None if shape is None else shape.parameters * assumed.disk.parameter / GB
                 found[identity.partition("@")[0]] = size
     return found
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What may be spent; None for no limit.
-
-    Attributes:
-        gpu_hours: GPU hours.
-        usd: dollars to sellers of models.
+    """What may be spent, in GPU hours and in dollars to sellers of models; None for no limit.
 
     Raises:
         UserError: a limit is below 0.
@@ -348,36 +257,41 @@ def over_limits(price: Price, limits: Limits) -> str | None:
 
     The estimate itself is compared, not its upper end; a price that equals a limit keeps it.
     """
-    reasons = [*_over_hours(price, limits.gpu_hours), *_over_budget(price, limits.usd)]
+    reasons = [
+        *_over_hours(price.gpu_hours, limits.gpu_hours),
+        *_over_budget(price.usd, limits.usd),
+    ]
     return "; ".join(reasons) if reasons else None
 
 
-def _over_hours(price: Price, limit: float | None) -> Iterator[str]:
+def _over_hours(hours: GpuHours, limit: float | None) -> Iterator[str]:
     if limit is None:
         return
-    if price.unknown:
+    if hours.unknown:
         yield (
-            f"--max-gpu-hours cannot be held, because {'; '.join(price.unknown)}; add its shape to "
+            f"--max-gpu-hours cannot be held, because {'; '.join(hours.unknown)}; add its shape to "
             "harness/cost/model_shapes.yaml or leave the limit out"
         )
-    elif price.gpu_hours > limit:
+    elif hours.known > limit:
         yield (
-            f"the plan takes about {price.gpu_hours:,.1f} GPU hours and --max-gpu-hours is "
+            f"the plan takes about {hours.known:,.1f} GPU hours and --max-gpu-hours is "
             f"{limit:,g}; raise it, or ask for fewer rows or seeds"
         )
 
 
-def _over_budget(price: Price, limit: float | None) -> Iterator[str]:
+def _over_budget(usd: Dollars, limit: float | None) -> Iterator[str]:
     if limit is None:
         return
-    for call in price.unpriced:
+    for call in usd.calls:
+        if call.usd is not None:
+            continue
         yield (
             f"--budget-usd needs the price of {call.model}, which is not known; give it in "
-            f"HARNESS_{call.role}_PRICE, as dollars for a million tokens in and out (`1.25,5`; "
-            "`0,0` for a model of your own)"
+            f"HARNESS_{call.role.upper()}_PRICE, as dollars for a million tokens in and out "
+            "(`1.25,5`; `0,0` for a model of your own)"
         )
-    if not price.unpriced and price.usd > limit:
+    if usd.complete and usd.known > limit:
         yield (
-            f"the plan costs about ${price.usd:,.2f} and --budget-usd is {limit:,g}; raise it, or "
+            f"the plan costs about ${usd.known:,.2f} and --budget-usd is {limit:,g}; raise it, or "
             "ask for fewer rows or seeds"
         )

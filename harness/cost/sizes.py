@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import cast
 
-from harness.eva.minibatch import StreamSettings
 from harness.eva.mixing import evolved_count
 from harness.eva.selection import selected_count
+from harness.eva.stream import StreamSettings
 from harness.runtime.stage import Stage
 
 FIRST_INPUT = {
@@ -119,15 +119,7 @@ class Stretch:
 
 
 def count_steps(s: StreamSettings, x: int, first: int, last: int, *, evolves: bool) -> Stretch:
-    """Return what the steps `first` to `last` of a run do, counted from 1.
-
-    Args:
-        s: how mini-batches are made.
-        x: human prompts.
-        first: the first step.
-        last: the last step.
-        evolves: whether there is a creator.
-    """
+    """Return what the steps `first` to `last` of a run do, counted from 1, with x human prompts."""
     steps = last - first + 1
     trained = steps * s.minibatch
     if not evolves:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from harness.cost.assumptions import Asked, Judged
-from harness.cost.costing import Calls, Costing, StageCost, calls
-from harness.cost.gpu_time import GpuTime
+from harness.cost.costing import Calls, Costing, GpuTime, StageCost, calls
 from harness.cost.sizes import Prompts, Stretch, count_steps
 from harness.registry.recipe import Online
 from harness.runtime.stage import Stage

@@ -74,9 +74,7 @@ class Spending:
 class Ledger:
     """Counts tokens and dollars of all endpoints together; may be used from many threads.
 
-    Args:
-        budget_usd: What may be spent, in dollars; None for no limit.
-        raised_by: What a user raises it with.
+    A budget of None is no limit; `raised_by` says in the error what raises it.
     """
 
     def __init__(self, budget_usd: float | None = None, raised_by: str = "--budget-usd") -> None:

@@ -36,11 +36,7 @@ class Place(NamedTuple):
 
 
 class ReplyCache:
-    """The replies of all endpoints, by the address of their request; for many threads.
-
-    Args:
-        root: The folder; it is made when the first reply is kept.
-    """
+    """All replies kept in a folder, by the address of their request; for many threads."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -24,7 +24,7 @@ from harness.endpoint.budget import Ledger, tokens_of
 from harness.endpoint.cache import ReplyCache
 from harness.endpoint.connection import LostError, OverloadedError, RefusedError
 from harness.endpoint.prices import Price
-from harness.endpoint.request import PLAIN, ChatRequest, Dialect, Reply
+from harness.endpoint.request import PLAIN, ChatParameters, ChatRequest, Reply
 from harness.errors import HarnessError
 
 ATTEMPTS = 8
@@ -41,11 +41,7 @@ Result = TypeVar("Result")
 
 
 class UnansweredError(HarnessError):
-    """A request without a reply.
-
-    Attributes:
-        refused: Whether the endpoint refused it, so that asking again would not help.
-    """
+    """A request without a reply; where it was refused, asking again would not help."""
 
     def __init__(self, message: str, refused: bool) -> None:
         super().__init__(message)
@@ -58,13 +54,9 @@ class StoppedError(HarnessError):
 
 @dataclass(frozen=True)
 class Receipt:
-    """Replies that were used, and what they cost whenever they were paid.
+    """Replies that were used, by address, and what they cost whenever they were paid.
 
-    Attributes:
-        addresses: Where the replies are kept, in order.
-        prompt_tokens: Tokens of their prompts.
-        completion_tokens: Tokens of their completions.
-        usd: Their price in dollars; None where the model's price is not known.
+    Their price is None where the model's is not known.
     """
 
     addresses: tuple[str, ...]
@@ -91,14 +83,8 @@ class Server(Protocol):
 class Client:
     """Asks one endpoint; may be used from many threads.
 
-    Args:
-        endpoint: Whom to ask.
-        cache: Where replies are kept.
-        ledger: Where costs are counted; clients may share one.
-        price: What the model costs; None where that is not known.
-        attempts: How often a request is sent at most.
-        sleep: Waits so many seconds; by default until `stop` at the longest.
-        dialect: How the model is asked.
+    Clients may share a ledger. A model without a known price has the price None. `sleep` waits so
+    many seconds, by default until `stop` at the longest.
     """
 
     def __init__(
@@ -109,14 +95,14 @@ class Client:
         price: Price | None = None,
         attempts: int = ATTEMPTS,
         sleep: Callable[[float], None] | None = None,
-        dialect: Dialect = PLAIN,
+        parameters: ChatParameters = PLAIN,
     ) -> None:
         self.endpoint = endpoint
         self.cache = cache
         self.ledger = ledger
         self.price = price
         self.attempts = attempts
-        self.dialect = dialect
+        self.parameters = parameters
         self._given: dict[str, tuple[int, int]] = {}
         self._stopped = threading.Event()
         self._retrying = tenacity.Retrying(
@@ -131,7 +117,7 @@ class Client:
 
     def worded(self, request: ChatRequest) -> ChatRequest:
         """Return a request as it is sent: with the settings that the model takes."""
-        return replace(request, settings=self.dialect.worded(request.settings))
+        return replace(request, settings=self.parameters.worded(request.settings))
 
     def address(self, request: ChatRequest) -> str:
         """Return the address under which the reply to a request is kept."""
@@ -211,13 +197,7 @@ class Client:
 
 @dataclass(frozen=True)
 class Outcome(Generic[Result]):
-    """What became of one item.
-
-    Attributes:
-        result: What the work returned; None where there is no result.
-        failure: Why there is none, in one sentence.
-        refused: Whether the endpoint refused the item for good.
-    """
+    """What became of one item: its result, or why there is none, and whether that is for good."""
 
     result: Result | None = None
     failure: str | None = None
@@ -336,14 +316,9 @@ class Estimate:
 def estimate(
     what: str, model: str, requests: Iterable[ChatRequest], client: Client, reply_tokens: int
 ) -> Estimate:
-    """Estimate the cost of requests.
+    """Estimate the cost of requests whose replies have so many tokens on average.
 
-    Args:
-        what: `answers` or `judgments`.
-        model: Who is asked.
-        requests: The requests; the same one twice is paid once.
-        client: The client that would send them, whose cache is looked at.
-        reply_tokens: How long a reply is, on average.
+    The same request twice is paid once, and one whose reply is kept not at all.
     """
     distinct = {client.address(request): client.worded(request) for request in requests}
     new = [r for address, r in distinct.items() if client.cache.get(address) is None]

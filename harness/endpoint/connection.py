@@ -1,7 +1,8 @@
 """The network: a connection to an OpenAI-compatible server, and what can go wrong on the way.
 
 `Connection` is the one place that sends anything: to judges and creators through `Endpoint`, whose
-requests are chats, and to servers of the policy (`harness.inference`), which complete token ids.
+requests are chats, and to servers of the policy (`harness.inference`), which complete token ids. A
+judge of a plug-in is a function in the place of an endpoint.
 
 Every failure of a chat is one of four, because four things are done about them: `Overloaded` and
 `Lost` are tried again (the first was certainly not charged, the second may have been), `Refused`
@@ -20,6 +21,7 @@ from urllib.parse import urlsplit
 
 from harness.endpoint.request import ChatRequest, is_reply
 from harness.errors import HarnessError, UserError
+from harness.extensions import JUDGES
 from harness.foreign import ForeignTextError, read_json, readable
 
 if TYPE_CHECKING:
@@ -34,14 +36,13 @@ ordinary words."""
 LONGEST_QUOTE = 200
 """Characters of an endpoint's own words in an error."""
 
-_SETTINGS_OF_A_DIALECT = ("max_tokens", "temperature", "top_p")
+_CHAT_PARAMETERS = ("max_tokens", "temperature", "top_p")
 
 
 class OverloadedError(HarnessError):
     """The endpoint turned the request away for now (429, 5xx): it was not charged.
 
-    Attributes:
-        retry_after: Seconds the endpoint asks to wait, or None.
+    It may ask to wait so many seconds.
     """
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
@@ -258,10 +259,10 @@ class Endpoint(Connection):
                 f"{self.host} has no model {request.model} or no chat endpoint at "
                 f"{self.address} (HTTP 404: {words}); check both names"
             )
-        if status == 400 and error.param in _SETTINGS_OF_A_DIALECT:
+        if status == 400 and error.param in _CHAT_PARAMETERS:
             return UserError(
                 f"{request.model} at {self.host} does not take {error.param} ({words}); ask it "
-                "with --judge-dialect or --model-dialect thinking"
+                "with --judge-parameters or --model-parameters thinking"
             )
         if status == 429 and code in ("insufficient_quota", "billing_hard_limit_reached"):
             return HarnessError(
@@ -274,6 +275,46 @@ class Endpoint(Connection):
                 _seconds(error.response.headers.get("retry-after")),
             )
         return RefusedError(f"{self.host} refused {request.label} (HTTP {status}: {words})")
+
+
+class FunctionEndpoint:
+    """Answers requests by a judge that `harness.judge` registered; nothing is sent.
+
+    Plug-in, name and version are the address under which replies are kept.
+
+    Raises:
+        UserError: There is no such judge.
+    """
+
+    def __init__(self, name: str) -> None:
+        found = JUDGES.added(name)
+        if found is None:
+            raise UserError(f"no plug-in adds a judge `{name}`; name its file with --plugin")
+        self.address = f"plugin:{found.plugin}/{name}@{found.version}"
+        self._function = found.thing
+
+    def check_key(self) -> None:
+        """Do nothing: a function needs no key."""
+
+    def send(self, request: ChatRequest) -> dict[str, Any]:
+        """Call the function, and return its text as a reply.
+
+        Raises:
+            HarnessError: It fails, or returns no text.
+        """
+        try:
+            text = self._function(request.body()["messages"])
+        except Exception as error:
+            raise HarnessError(
+                f"{self.address} failed on {request.label}: {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(text, str):
+            raise HarnessError(f"{self.address} returned no text on {request.label}; return a str")
+        message = {"role": "assistant", "content": text}
+        return {
+            "choices": [{"message": message}],
+            "usage": {"prompt_tokens": 0, "completion_tokens": 0},
+        }
 
 
 def _checked(base_url: str) -> str:

@@ -11,7 +11,6 @@ known of models that the list does not name or gives no day.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -23,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_fie
 from harness.errors import UserError
 from harness.foreign import in_a_line
 from harness.registry.yaml_reader import read_yaml
+from harness.runtime.files import sha256_of
 from harness.strict import Strict
 
 PER_MILLION = 1e6
@@ -168,8 +168,7 @@ def read_prices(path: Path = SHIPPED) -> PriceList:
         for name, entry in read.models.items()
         if entry.retires is not None
     }
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return PriceList(read.as_of, read.source, digest, prices, retirements)
+    return PriceList(read.as_of, read.source, sha256_of(path), prices, retirements)
 
 
 def _basis(read: _File, source: str | None) -> str:

@@ -8,9 +8,9 @@ same request, and are paid once.
 A request's settings are written for models that do not think before they answer. A model that does
 takes no temperature, counts its thinking as part of the reply, and calls its limit
 `max_completion_tokens`; some of them can be told not to think, and then take a temperature, and
-tools, which they otherwise do not at this kind of endpoint. A dialect puts settings into the words
-of the model that is asked. What is sent is what is kept and addressed, so that the same judge asked
-in two ways is asked twice. A judge without a temperature is not the benchmark's judge, whose
+tools, which they otherwise do not at this kind of endpoint. Chat parameters put settings into the
+words of the model that is asked. What is sent is what is kept and addressed, so that the same judge
+asked in two ways is asked twice. A judge without a temperature is not the benchmark's judge, whose
 replies come at temperature 0; its scores stand in a column of its own in any case.
 
 Source: OpenAI's API reference, `max_tokens` and `max_completion_tokens` of chat completions. That
@@ -77,10 +77,7 @@ class ChatRequest:
         return {"model": self.model, "messages": messages, **self.settings}
 
     def address(self, endpoint: str) -> str:
-        """Return the sha256 under which the reply is kept.
-
-        Args:
-            endpoint: The endpoint's address: the same name may be another model elsewhere.
+        """Return the sha256 under which the reply of an endpoint is kept.
 
         Raises:
             FingerprintError: A setting is not plain JSON.
@@ -121,12 +118,7 @@ class ChatRequest:
 
 @dataclass(frozen=True)
 class Reply:
-    """A reply as it came, with what is read from it.
-
-    Attributes:
-        raw: The whole JSON body.
-        cached: Whether it was read from the cache, and so cost nothing now.
-    """
+    """A reply as it came; from the cache, it cost nothing now."""
 
     raw: Mapping[str, Any]
     cached: bool = False
@@ -182,7 +174,7 @@ _THINKING_MODELS = re.compile(r"(?:.*/)?(?:o[1-9]|gpt-[5-9])(?![^-.])(?!.*-chat)
 
 
 @dataclass(frozen=True)
-class Dialect:
+class ChatParameters:
     """The settings a model takes.
 
     Attributes:
@@ -210,13 +202,13 @@ class Dialect:
         return found
 
 
-PLAIN = Dialect("plain", thinks=False)
-THINKING = Dialect("thinking", thinks=True)
-SILENCED = Dialect("silenced", thinks=False, silenced=True)
-DIALECTS = {dialect.name: dialect for dialect in (PLAIN, THINKING, SILENCED)}
+PLAIN = ChatParameters("plain", thinks=False)
+THINKING = ChatParameters("thinking", thinks=True)
+SILENCED = ChatParameters("silenced", thinks=False, silenced=True)
+CHAT_PARAMETERS = {one.name: one for one in (PLAIN, THINKING, SILENCED)}
 
 
-def dialect_of(model: str, option: str, name: str | None = None) -> Dialect:
+def chat_parameters_of(model: str, option: str, name: str | None = None) -> ChatParameters:
     """Return how a model is asked.
 
     Args:
@@ -226,12 +218,12 @@ def dialect_of(model: str, option: str, name: str | None = None) -> Dialect:
         name: What that option says; None where it is not given.
 
     Raises:
-        UserError: There is no such dialect.
+        UserError: There are no such parameters.
     """
     if name is None:
         if _SILENCED_MODELS.match(model):
             return SILENCED
         return THINKING if _THINKING_MODELS.match(model) else PLAIN
-    if name not in DIALECTS:
-        raise UserError(f"`{option} {name}` is unknown; give one of {', '.join(DIALECTS)}")
-    return DIALECTS[name]
+    if name not in CHAT_PARAMETERS:
+        raise UserError(f"`{option} {name}` is unknown; give one of {', '.join(CHAT_PARAMETERS)}")
+    return CHAT_PARAMETERS[name]

@@ -72,17 +72,9 @@ class Buffer:
     def take(
         self, count: int, rng: np.random.Generator, metric: str, floor: float, replacement: bool
     ) -> list[Prompt]:
-        """Draw prompts by weight and remove them.
+        """Draw prompts by weight and remove them; return them in the order drawn.
 
-        Args:
-            count: prompts to draw.
-            rng: generator of the draws.
-            metric: what the informativeness is; decides between min-max and its inverse.
-            floor: least weight before normalising, in [0, 1].
-            replacement: whether one prompt may be drawn several times; it leaves once.
-
-        Returns:
-            `count` prompts in the order drawn.
+        With replacement one prompt may be drawn several times; it leaves once.
 
         Raises:
             HarnessError: fewer prompts than draws (without replacement), or none at all.
@@ -127,18 +119,10 @@ class Buffer:
 
 
 def floored_weights(values: Sequence[float], metric: str, floor: float) -> Floats:
-    """Turn informativeness into chances of being drawn.
+    """Turn B informativeness values, B at least 1, into chances of being drawn, with sum 1.
 
     Unlike the weights offline, equal values are no error: there is then nothing to prefer, and
-    every prompt has the same chance.
-
-    Args:
-        values: B informativeness values, B at least 1.
-        metric: what they are; inverse metrics use 1 - min-max.
-        floor: least weight before normalising, in [0, 1].
-
-    Returns:
-        B chances with sum 1.
+    every prompt has the same chance. Inverse metrics use 1 - min-max.
     """
     array = np.asarray(values, dtype=np.float64)
     low, high = array.min(), array.max()

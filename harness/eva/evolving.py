@@ -133,12 +133,6 @@ class Evolution:
         """Number of unusable rewrites by reason (each retry counts)."""
         return Counter(a.reason for a in self.tried if a.reason is not None)
 
-    def extend(self, other: Evolution) -> None:
-        """Add the children of another prompt."""
-        self.prompts += other.prompts
-        self.tried += other.tried
-        self.dropped += other.dropped
-
 
 Grow = Callable[[Prompt], Evolution]
 """Evolves one prompt."""
@@ -168,7 +162,6 @@ def evolve(
     depth: int = 1,
     quality: Callable[[str], float] | None = None,
     over: Over = map,
-    on_progress: Callable[[int], None] | None = None,
 ) -> Evolution:
     """Evolve each prompt into several children.
 
@@ -184,7 +177,6 @@ def evolve(
         depth: levels of a tree.
         quality: score of a prompt's text by which a tree grows on; the first of equals wins.
         over: how the prompts are worked through, by default one after the other.
-        on_progress: called with the number of finished prompts after each one.
 
     Raises:
         UserError: `evolutions` or `depth` below 1, `retries` below 0, or a tree deeper than 1
@@ -201,7 +193,12 @@ def evolve(
             "`tree` with a score of its prompts."
         )
     starts = list(prompts)
-    _check_ids(starts)
+    for prompt_id, times in Counter(prompt.prompt_id for prompt in starts).items():
+        if times > 1:
+            raise HarnessError(
+                f"prompt id `{prompt_id}` occurs twice among the prompts to evolve: their children "
+                "could not be told apart, so give each prompt its own id."
+            )
 
     def grow(start: Prompt) -> Evolution:
         # Everything it changes is its own, so that several may grow at once.
@@ -216,23 +213,11 @@ def evolve(
         return grower.result
 
     result = Evolution()
-    for done, one in enumerate(over(grow, starts), start=1):
-        result.extend(one)
-        if on_progress is not None:
-            on_progress(done)
+    for one in over(grow, starts):
+        result.prompts += one.prompts
+        result.tried += one.tried
+        result.dropped += one.dropped
     return result
-
-
-def _check_ids(prompts: Sequence[Prompt]) -> None:
-    """Refuse two prompts with one id."""
-    seen: set[str] = set()
-    for prompt in prompts:
-        if prompt.prompt_id in seen:
-            raise HarnessError(
-                f"prompt id `{prompt.prompt_id}` occurs twice among the prompts to evolve: their "
-                "children could not be told apart, so give each prompt its own id."
-            )
-        seen.add(prompt.prompt_id)
 
 
 @dataclass(frozen=True)

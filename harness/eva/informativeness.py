@@ -36,10 +36,7 @@ class NoSpreadError(InformativenessError):
 
 
 def check_rewards(rewards: ArrayLike) -> Floats:
-    """Return rewards as a float array, refusing what no comparison can be made on.
-
-    Args:
-        rewards: P x N, one row for each prompt, one column for each completion.
+    """Return P x N rewards as a float array, refusing what no comparison can be made on.
 
     Raises:
         InformativenessError: no prompt, fewer than two completions, or a reward that is not finite.

@@ -49,18 +49,9 @@ def mix(
     evolved_share: float,
     rng: np.random.Generator,
 ) -> list[Item]:
-    """Mix original and evolved items into one shuffled training set.
+    """Mix original and evolved items into one shuffled training set of a size.
 
-    Args:
-        base: items made from the original prompts.
-        evolved: items made from the evolved prompts.
-        size: number of items in the mix.
-        evolved_share: share of the mix that is evolved, from 0 to 1.
-        rng: generator of both samples and of the order.
-
-    Returns:
-        `size` items, of which `evolved_count(size, evolved_share)` come from `evolved`, or all that
-        there are.
+    `evolved_count(size, evolved_share)` of them come from `evolved`, or all that there are.
 
     Raises:
         UserError: see `evolved_count`.
@@ -82,14 +73,7 @@ def mix(
 def repeated(items: Sequence[Item], size: int, rng: np.random.Generator) -> list[Item]:
     """Go over items again and again until there are `size`.
 
-    Args:
-        items: what is gone over, at least one.
-        size: number of items to return.
-        rng: generator of each pass's order.
-
-    Returns:
-        `size` items: each pass takes every item once, in an order of its own, and the last pass is
-        cut off.
+    Each pass takes every item once, in an order of its own, and the last pass is cut off.
 
     Raises:
         UserError: the size is not positive.

@@ -48,11 +48,9 @@ class Pairs:
 
 
 def best_against_worst(rewards: ArrayLike, *, drop_ties: bool = False) -> Pairs:
-    """Pair each prompt's best completion with its worst.
+    """Pair each prompt's best completion with its worst, given P x N rewards.
 
-    Args:
-        rewards: P x N finite rewards.
-        drop_ties: leave out the prompts whose rewards are all equal.
+    `drop_ties` leaves out the prompts whose rewards are all equal.
 
     Raises:
         InformativenessError: fewer than two completions, or a reward that is not finite.

@@ -195,11 +195,6 @@ class Benchmark(ABC):
     def score_file(cls, file: Path, data: Path | None, **options: Any) -> list[Evaluation]:
         """Score a file of judgments in the benchmark's form, sending nothing.
 
-        Args:
-            file: The judgments.
-            data: The folder of the benchmark's files; None where there are none at hand.
-            options: What else some benchmarks can be told.
-
         Raises:
             UserError: A file cannot be read or has another form.
         """

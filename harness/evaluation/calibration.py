@@ -26,11 +26,15 @@ from pydantic import computed_field
 from harness.endpoint.prices import Retirement, read_prices
 from harness.errors import HarnessError, UserError
 from harness.foreign import read_json
+from harness.project import calibrations_dir
 from harness.registry.profile import Profile
+from harness.runtime.files import sha256_of
 from harness.runtime.manifest import utc_now
 from harness.strict import Output, Strict
 
 if TYPE_CHECKING:
+    from harness.evaluation.options import CalibrateOptions
+    from harness.evaluation.run import Voice
     from harness.evaluation.scores import Evaluation
 
 BENCHMARKS = {
@@ -126,12 +130,7 @@ Candidates = list[Candidate]
 
 
 def candidates(profile: Profile, folder: Path) -> list[Candidate]:
-    """Return the judges of each benchmark of a profile: its own, and its successor if it ends.
-
-    Args:
-        profile: The profile; one of the embedded world has none.
-        folder: The folder of all calibrations.
-    """
+    """Return the judges of each benchmark of a profile: its own, and its successor if it ends."""
     known, found = read_prices().retirements, []
     for name in profile.benchmarks if is_judged(profile) else ():
         if name not in BENCHMARKS:
@@ -192,12 +191,7 @@ def find(folder: Path, profile: str, benchmark: str, judge: str) -> Calibration 
 
 
 def states(profile: Profile, folder: Path) -> dict[str, Calibration | None]:
-    """Return the last calibration of each benchmark of a profile that has a judge.
-
-    Args:
-        profile: The profile; one of the embedded world has none.
-        folder: The folder of all calibrations.
-    """
+    """Return the last calibration of each benchmark of a profile that has a judge."""
     if not is_judged(profile):
         return {}
     return {
@@ -223,6 +217,77 @@ def choose(published: list[Evaluation], model: str) -> Evaluation:
     return found[0]
 
 
+def calibrate(
+    profile: Profile, name: str, options: CalibrateOptions, voice: Voice
+) -> Calibration | None:
+    """Judge outputs as options say, compare with published judgments, and keep the record.
+
+    It is None where only the price was asked for.
+
+    Raises:
+        UserError: An option is wrong or missing.
+        HarnessError: An endpoint failed or the budget is used up.
+    """
+    from harness.endpoint.budget import Ledger
+    from harness.evaluation import run
+    from harness.evaluation.archive import write_json
+    from harness.evaluation.benchmark import benchmark_class
+
+    if name not in BENCHMARKS or name not in profile.benchmarks:
+        raise UserError(
+            f"The profile `{profile.asked_as}` has no benchmark `{name}` with a judge that "
+            f"published judgments can be held against; it has {', '.join(BENCHMARKS)}"
+        )
+    if options.published is None or options.answers is None:
+        raise UserError(
+            "A calibration needs a released checkpoint's outputs with --answers, and their "
+            "published judgments with --published"
+        )
+    options.check()
+    kind = benchmark_class(BENCHMARKS[name])
+    data = options.data_folder(kind.name)
+    benchmark = kind.load(data)
+    expected = kind.score_file(options.published, data if name == "alpaca_eval" else None)
+    answers = benchmark.read_answers(options.answers, options.model)
+    theirs = choose(expected, answers.model)
+    if name != "alpaca_eval":
+        benchmark.restrict(theirs.score.prompts)
+    judge = run.judge_of(
+        options,
+        options.judge or profile.benchmarks[name].judge,
+        run.checked_annotator(options),
+        Ledger(options.budget_usd),
+    )
+    folder = calibrations_dir()
+    ours = run.judged(benchmark, options, judge, answers, folder / "evaluations", voice)
+    if ours is None:
+        return None
+    digests = {
+        "published": sha256_of(options.published),
+        "answers": sha256_of(options.answers),
+        "data": benchmark.digest,
+    }
+    found = compare(profile.name, name, ours, theirs, digests, options.tolerance)
+    path = record_path(folder, profile.name, name, found.judge)
+    write_json(path, found.model_dump(mode="json"))
+    return found
+
+
+def candidate_of(profile: Profile, done: Calibration, folder: Path) -> Candidate:
+    """Return the judge that was calibrated: one of the profile's candidates, or another."""
+    for one in candidates(profile, folder):
+        if (one.benchmark, one.judge) == (done.benchmark, done.judge):
+            return one
+    return Candidate(
+        benchmark=done.benchmark,
+        model=done.judge,
+        judge=done.judge,
+        retirement=None,
+        successor_of=None,
+        calibration=done,
+    )
+
+
 def compare(
     profile: str,
     name: str,
@@ -232,14 +297,6 @@ def compare(
     tolerance: float | None = None,
 ) -> Calibration:
     """Hold our evaluation of a checkpoint's outputs against the published one.
-
-    Args:
-        profile: The profile it is done for.
-        name: The profile's name of the benchmark.
-        ours: The outputs, judged by the judge at hand.
-        published: The same outputs, judged by others.
-        digests: The sha256 of what was compared, by name.
-        tolerance: How far the difference may lie from zero; None takes that of the benchmark.
 
     Raises:
         UserError: They do not cover the same questions.

@@ -24,6 +24,7 @@ from typing import Any
 
 from harness.errors import HarnessError, UserError
 from harness.foreign import ForeignTextError, read_json, read_plain
+from harness.runtime import files as runtime_files
 
 Record = Mapping[str, Any]
 
@@ -79,13 +80,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class HomeFile:
-    """A file of a benchmark at its public home.
-
-    Attributes:
-        name: What it is called here.
-        url: Where it is, at a revision that does not change.
-        sha256: The digest it must have.
-    """
+    """A file of a benchmark: its name here, its public home at a fixed revision, and its digest."""
 
     name: str
     url: str
@@ -95,15 +90,7 @@ class HomeFile:
 def fetch(
     files: Iterable[HomeFile], folder: Path, info: Callable[[HomeFile, bool], None]
 ) -> list[Path]:
-    """Fetch files that are not there yet.
-
-    Args:
-        files: The files.
-        folder: The benchmark's folder.
-        info: Called with each file, and whether it was there already.
-
-    Returns:
-        Their places.
+    """Fetch what is not there yet; `info` is told of each file whether it was. Return their places.
 
     Raises:
         HarnessError: A file cannot be fetched or kept, or is another one; it is not kept then.
@@ -111,7 +98,7 @@ def fetch(
     found = []
     for file in files:
         path = folder / file.name
-        there = path.is_file() and _digest(path.read_bytes()) == file.sha256
+        there = path.is_file() and runtime_files.sha256_of(path) == file.sha256
         if not there:
             write_whole(path, _fetched(file))
         info(file, there)
@@ -119,17 +106,14 @@ def fetch(
     return found
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all.
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file whole or not at all; as `harness.runtime.files.write_whole`, with a sentence.
 
     Raises:
         HarnessError: It cannot be written.
     """
-    part = path.with_suffix(f"{path.suffix}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(content)
-        part.replace(path)
+        runtime_files.write_whole(path, content)
     except OSError as error:
         raise HarnessError(
             f"Cannot write {path}: {error.strerror or error}; make room or set HARNESS_WORK"
@@ -137,12 +121,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def locate(data: Path, what: str, candidates: Iterable[str]) -> Path:
-    """Return the first of some files that is in a folder.
-
-    Args:
-        data: The folder.
-        what: What the file holds, for the error.
-        candidates: Where it may lie, below the folder; may go up with `..`.
+    """Return the first of some places in a folder where there is a file; `what` is for the error.
 
     Raises:
         UserError: None of them is there.
@@ -340,14 +319,10 @@ def _fetched(file: HomeFile) -> bytes:
             f"Cannot fetch {file.url} ({reason}); fetch it elsewhere and name its folder with "
             "--data"
         ) from error
-    digest = _digest(content)
+    digest = hashlib.sha256(content).hexdigest()
     if digest != file.sha256:
         raise HarnessError(
             f"{file.url} has the digest {digest}, not {file.sha256}, and is not kept; it is not "
             "the file this project knows"
         )
     return content
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

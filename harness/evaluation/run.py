@@ -1,168 +1,416 @@
-"""Running a benchmark with a judge: price, answers, judgments, scores.
+"""Running a benchmark with a judge: the price first, then answers, judgments and scores.
 
 Everything that costs money goes through the client, whose replies are kept; so the same run goes on
 where it was interrupted, and done again it costs nothing and writes the same.
-
-Each benchmark has its own sampling: MT-Bench a temperature for each category, Arena-Hard none,
-AlpacaEval 0.7 with top-p 0.9. A second turn is asked with the first and its answer before it.
-
-Source: FastChat `gen_model_answer.py`; Arena-Hard-Auto `gen_answer.py`; the paper's appendix A.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from harness.endpoint.client import Client, Done, Estimate, estimate, work_through
-from harness.endpoint.request import ChatRequest, Message
+from harness.endpoint.budget import Ledger, Spending
+from harness.endpoint.cache import ReplyCache
+from harness.endpoint.client import Client, Estimate, Server, estimate
+from harness.endpoint.connection import OPENAI_URL, Endpoint, FunctionEndpoint
+from harness.endpoint.prices import SHIPPED, Price, Retirement, parse_price, read_prices
+from harness.endpoint.request import PLAIN, ChatParameters, chat_parameters_of
 from harness.errors import HarnessError, UserError
 from harness.evaluation import archive
+from harness.evaluation.answers import LocalModel, Progress, ServedModel, Source
 from harness.evaluation.archive import folder_of
-from harness.evaluation.benchmark import Benchmark, Judge
-from harness.evaluation.files import Answer, Answers, Question, write_whole
-from harness.evaluation.scores import Evaluation
-from harness.runtime.stage import Json
+from harness.evaluation.benchmark import Benchmark, Judge, benchmark_class
+from harness.evaluation.benchmarks.alpaca_eval import ANNOTATORS, AlpacaEval
+from harness.evaluation.benchmarks.alpaca_package import (
+    FILE_NAME,
+    PUBLISHED_SHA256,
+    LengthControl,
+)
+from harness.evaluation.files import Answer, Answers, write_whole
+from harness.evaluation.options import (
+    AlpacaEvalOptions,
+    ArenaHardOptions,
+    EvaluateOptions,
+    JudgeOptions,
+)
+from harness.evaluation.scores import Evaluation, Summary
+from harness.extensions import JUDGES
+from harness.project import benchmarks_dir, evaluations_dir, work_dir
+from harness.runtime.files import hold, sha256_of
+from harness.strict import Output
+from harness.words import counted
 
 EXPECTED_ANSWER_TOKENS = 400
 """Tokens of an answer on average, for an estimate before there are answers."""
 
-Progress = Callable[[str, int, int], None]
-"""Told what is done (`answers`, `judgments`), how many are there, and how many there will be."""
 
-Sampling = Callable[[Question], dict[str, Json]]
-"""Returns the settings at which a question is answered: temperature, top_p, max_tokens."""
+def _ignore(*_: object) -> None:
+    """Take what nobody wants to hear."""
 
 
 @dataclass(frozen=True)
-class Answerer:
-    """A model behind an endpoint, and how it samples."""
+class Voice:
+    """Who is told what while a benchmark runs; nobody, by default.
 
-    client: Client
-    model: str
-    sampling: Sampling
-
-    def request(self, question: Question, said: Sequence[str]) -> ChatRequest:
-        """Return the request for the next turn, after the answers to the turns before it."""
-        messages = []
-        for user, assistant in zip(question.turns, said, strict=False):
-            messages += [Message("user", user), Message("assistant", assistant)]
-        messages.append(Message("user", question.turns[len(said)]))
-        return ChatRequest(
-            label=f"question {question.prompt_id}, turn {len(said) + 1}",
-            model=self.model,
-            messages=tuple(messages),
-            settings=self.sampling(question),
-        )
-
-    def answer(self, question: Question) -> Answer:
-        """Answer all turns of a question, one after the other."""
-        said: list[str] = []
-        for _ in question.turns:
-            said.append(self.client.ask(self.request(question, said)).text)
-        return Answer(tuple(said))
-
-    def answer_all(
-        self,
-        questions: Sequence[Question],
-        concurrency: int,
-        done: Done = lambda count, total: None,
-    ) -> Answers:
-        """Answer all questions, so many at once.
-
-        Raises:
-            HarnessError: A question has no answer: the endpoint failed or refused it.
-        """
-        outcomes = work_through(questions, self.answer, self.client, concurrency, done)
-        refused = [o.failure for o in outcomes if o.result is None]
-        if refused:
-            raise HarnessError(
-                f"{len(refused)} of {len(questions)} questions were refused (first: {refused[0]}); "
-                "give the model a longer context, or its answers with --answers"
-            )
-        answers = {q.prompt_id: o.result for q, o in zip(questions, outcomes, strict=True)}
-        return Answers(self.model, {p: a for p, a in answers.items() if a is not None})
-
-
-def placeholders(model: str, questions: Sequence[Question], tokens: int) -> Answers:
-    """Return answers of a given length to all questions, for an estimate before there are any."""
-    text = "word" * tokens
-    return Answers(model, {q.prompt_id: Answer((text,) * len(q.turns)) for q in questions})
-
-
-def estimates(
-    benchmark: Benchmark, answers: Answers | None, answerer: Answerer | None, judge: Judge
-) -> list[Estimate]:
-    """Return what a run will ask for and what that costs; nothing is sent.
-
-    Args:
-        benchmark: The benchmark.
-        answers: The model's answers, or None where `answerer` gives them.
-        answerer: The model; None where the answers are there.
-        judge: The judge.
+    Attributes:
+        note: Takes a sentence.
+        warn: Takes a sentence about what may go wrong.
+        progress: Takes what is done, how many of it, and of how many.
+        plan: Takes what would be options, where only that is wanted.
     """
-    found = []
-    model = answers.model if answers is not None else ""
-    if answers is None and answerer is not None:
-        model = answerer.model
-        stand_in = ["word" * EXPECTED_ANSWER_TOKENS]
-        asked = [
-            answerer.request(question, stand_in * turn)
-            for question in benchmark.questions
-            for turn in range(len(question.turns))
-        ]
-        found.append(estimate("answers", model, asked, answerer.client, EXPECTED_ANSWER_TOKENS))
-    shown = answers or placeholders(model, benchmark.questions, EXPECTED_ANSWER_TOKENS)
-    judged = [item.request for item in benchmark.requests(shown, judge)]
-    found.append(estimate("judgments", judge.model, judged, judge.client, benchmark.reply_tokens))
+
+    note: Callable[[str], None] = _ignore
+    warn: Callable[[str], None] = _ignore
+    progress: Progress = _ignore
+    plan: Callable[[EvaluationPlan], None] = _ignore
+
+
+Summaries = list[Summary]
+"""What `harness evaluate` prints: one model's scores under one judge, or several."""
+
+
+class EvaluationPlan(Output):
+    """What a benchmark would ask."""
+
+    benchmark: str
+    prices: str
+    """When and from where the judge's price is."""
+    retirements: tuple[Retirement, ...]
+    """Which of the models are retired by their sellers, or will be."""
+    requests: tuple[Estimate, ...]
+    """What is asked of each model, and its price."""
+
+
+def evaluate(
+    name: str, options: EvaluateOptions, voice: Voice | None = None
+) -> tuple[Evaluation, Path] | None:
+    """Run a benchmark with a judge, or say what that would ask and cost.
+
+    Returns:
+        The evaluation, and the folder that it is kept in; None where only the price was asked for.
+
+    Raises:
+        UserError: An option is wrong or missing.
+        HarnessError: An endpoint failed or the budget is used up.
+    """
+    annotator = checked_annotator(options)
+    benchmark = benchmark_class(name).load(options.data_folder(name))
+    if isinstance(options, AlpacaEvalOptions) and isinstance(benchmark, AlpacaEval):
+        benchmark.length_control = length_control(options)
+    options.check()
+    ledger = Ledger(options.budget_usd)
+    judge = judge_of(options, options.judge or benchmark.own_judge, annotator, ledger)
+    source = source_of(options, benchmark, ledger)
+    root = evaluations_dir()
+    found = judged(benchmark, options, judge, source, root, voice or Voice())
+    if found is None:
+        return None
+    filed = benchmark.filed_judge(judge.model, annotator)
+    return found, folder_of(root, name, found.score.model, filed)
+
+
+def score_published(name: str, file: Path, options: EvaluateOptions) -> list[Evaluation]:
+    """Score what others published (judgments, battles or annotations), sending nothing.
+
+    Raises:
+        UserError: A file cannot be read or has another form.
+    """
+    more: dict[str, Any] = {}
+    if isinstance(options, ArenaHardOptions):
+        more = {"battles": options.battles is not None, "judge": options.judge}
+    if isinstance(options, AlpacaEvalOptions):
+        checked_annotator(options)
+        more = {"length_control": length_control(options)}
+    return benchmark_class(name).score_file(file, options.data, **more)
+
+
+def keep_published(found: Sequence[Evaluation], file: Path) -> list[Path]:
+    """Keep the scores of a published file among the evaluations, and return where each is.
+
+    Raises:
+        HarnessError: They cannot be written.
+    """
+    sha256 = sha256_of(file)
+    source, root, paths = {"kind": "published", "data": sha256}, evaluations_dir(), []
+    for item in found:
+        folder = folder_of(root, item.score.benchmark, item.score.model, item.judge)
+        paths.append(archive.keep(folder / f"published-{sha256[:12]}", item, source))
+    return paths
+
+
+def checked_annotator(options: JudgeOptions) -> str | None:
+    """Return the annotator of alpaca-eval that options name, None for its own.
+
+    Raises:
+        UserError: There is none of that name.
+    """
+    annotator = getattr(options, "annotator", None)
+    if annotator is not None and annotator not in ANNOTATORS:
+        raise UserError(
+            f"There is no annotator `{annotator}`; choose one of {', '.join(ANNOTATORS)}"
+        )
+    return annotator
+
+
+def length_control(options: AlpacaEvalOptions) -> LengthControl:
+    """Return AlpacaEval's length control: with the file given, beside the data, or fetched."""
+    file, data = options.length_control, options.data
+    if file is None:
+        folders = [] if data is None else [data, data / "alpaca_eval"]
+        places = [folder / FILE_NAME for folder in (*folders, benchmarks_dir() / "alpaca-eval")]
+        file = next((path for path in places if path.is_file()), None)
+    return LengthControl(file, options.length_control_sha256 or PUBLISHED_SHA256)
+
+
+def judged(
+    benchmark: Benchmark,
+    options: JudgeOptions,
+    judge: Judge,
+    source: Source,
+    output: Path,
+    voice: Voice,
+) -> Evaluation | None:
+    """Say what will be asked and its price, ask it, and say what was paid.
+
+    Returns:
+        The evaluation, kept below the folder `output`; None where only the price was asked for.
+    """
+    served = [source] if isinstance(source, ServedModel) else []
+    origin = _origin_of_prices(options)
+    ending = _retirements(options, judge.model, *(model.model for model in served))
+    if options.dry_run:
+        planned = estimates(benchmark, source, judge)
+        voice.plan(
+            EvaluationPlan(
+                benchmark=benchmark.name,
+                prices=origin,
+                retirements=tuple(ending),
+                requests=tuple(planned),
+            )
+        )
+        return None
+    for retirement in ending:
+        voice.warn(retirement.sentence)
+    for client in (judge.client, *(model.client for model in served)):
+        client.endpoint.check_key()
+    # What is kept is first looked at when nobody else asks for the same any more.
+    filed = benchmark.filed_judge(judge.model, judge.annotator)
+    with alone(benchmark.name, source.model, filed, voice):
+        planned = estimates(benchmark, source, judge)
+        for line in planned:
+            voice.note(plan_line(line))
+        voice.note(origin)
+        _refuse_retired(options, judge.model, ending, planned)
+        try:
+            return run(benchmark, source, judge, options.concurrency, output, voice.progress)
+        finally:
+            voice.note(spending_line(judge.client.ledger.spending))
+
+
+def estimates(benchmark: Benchmark, source: Source, judge: Judge) -> list[Estimate]:
+    """Return what a run will ask for and what that costs; nothing is sent."""
+    tokens, found = EXPECTED_ANSWER_TOKENS, []
+    if isinstance(source, ServedModel):
+        asked = source.requests(benchmark, tokens)
+        found.append(estimate("answers", source.model, asked, source.client, tokens))
+    if isinstance(source, Answers):
+        shown = source
+    else:
+        of_each = {
+            q.prompt_id: Answer(("word" * tokens,) * len(q.turns)) for q in benchmark.questions
+        }
+        shown = Answers(source.model, of_each)
+    items = [item.request for item in benchmark.requests(shown, judge)]
+    found.append(estimate("judgments", judge.model, items, judge.client, benchmark.reply_tokens))
     return found
 
 
 def run(
     benchmark: Benchmark,
-    answers: Answers | None,
-    answerer: Answerer | None,
+    source: Source,
     judge: Judge,
     concurrency: int,
     output: Path,
-    progress: Progress = lambda what, count, total: None,
+    progress: Progress = _ignore,
 ) -> Evaluation:
     """Answer where needed, judge, score, and keep all of it in the evaluation's folder.
-
-    Args:
-        benchmark: The benchmark.
-        answers: The model's answers, or None where `answerer` gives them.
-        answerer: The model; None where the answers are there.
-        judge: The judge.
-        concurrency: Most requests at once.
-        output: The folder of all evaluations.
-        progress: Told how far it is.
 
     Raises:
         HarnessError: An endpoint failed or the budget is used up; the same run goes on from there.
     """
-    if answers is None:
-        if answerer is None:
-            raise UserError("There are neither answers nor a model that gives them")
-        answers = answerer.answer_all(
-            benchmark.questions, concurrency, partial(progress, "answers")
-        )
-    judged = benchmark.judge(answers, judge, concurrency, partial(progress, "judgments"))
-    folder = folder_of(
-        output, benchmark.name, answers.model, benchmark.filed_judge(judge.model, judge.annotator)
-    )
+    answers = source
+    if not isinstance(answers, Answers):
+        answers = answers.answer(benchmark, concurrency, progress)
+    found = benchmark.judge(answers, judge, concurrency, partial(progress, "judgments"))
+    filed = benchmark.filed_judge(judge.model, judge.annotator)
+    folder = folder_of(output, benchmark.name, answers.model, filed)
     written = benchmark.answer_records(answers)
     archive.write_lines(folder / archive.ANSWERS, written)
-    archive.write_lines(folder / archive.JUDGMENTS, judged.records)
-    asked = [judge.client] if answerer is None else [judge.client, answerer.client]
-    write_whole(folder / archive.REPLIES, _addresses(asked).encode())
-    source = {"kind": "judged", "data": benchmark.digest, "answers": _sha256(written)}
-    archive.keep(folder, judged.evaluation, source, _cost(asked))
-    return judged.evaluation
+    archive.write_lines(folder / archive.JUDGMENTS, found.records)
+    asked = [judge.client, *([source.client] if isinstance(source, ServedModel) else [])]
+    write_whole(folder / archive.REPLIES, _addresses(asked))
+    sha256 = hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
+    data = {"kind": "judged", "data": benchmark.digest, "answers": sha256}
+    archive.keep(folder, found.evaluation, data, _cost(asked))
+    return found.evaluation
+
+
+@contextmanager
+def alone(benchmark: str, model: str, judge: str, voice: Voice) -> Iterator[None]:
+    """Evaluate a model on a benchmark with a judge while no other command of this machine does.
+
+    Two commands at once would pay for everything twice. The second one says so and waits for the
+    first to end, however that ends, and then finds its replies.
+
+    Raises:
+        HarnessError: The work folder cannot be written, or is on a file system without locks.
+    """
+    path = Path(f"{folder_of(work_dir() / 'locks', benchmark, model, judge)}.lock")
+    with ExitStack() as stack:
+        try:
+            if not stack.enter_context(hold(path, wait=False)):
+                voice.note(
+                    f"another command evaluates {model} on {benchmark} with {judge}: waiting for "
+                    "it to end, so that nothing is paid twice"
+                )
+                stack.enter_context(hold(path))
+        except OSError as error:
+            raise HarnessError(
+                f"Cannot write {path}: {error.strerror or error}; make room or set HARNESS_WORK"
+            ) from error
+        yield
+
+
+def judge_of(options: JudgeOptions, model: str, annotator: str | None, ledger: Ledger) -> Judge:
+    """Return the judge that the options name: a plug-in's function, or a model at an endpoint.
+
+    Raises:
+        UserError: Its endpoint, price or chat parameters are none, or a budget lacks its price.
+    """
+    if model in JUDGES:
+        function = FunctionEndpoint(model)
+        return Judge(_client(function, ledger, Price(0.0, 0.0), PLAIN), model, annotator)
+    price = read_prices(options.prices or SHIPPED).of(model)
+    if options.price is not None:
+        price = parse_price("--price", options.price)
+    if price is None and options.budget_usd is not None:
+        raise UserError(
+            f"--budget-usd needs the price of {model}, which is not known; give it with --price"
+        )
+    endpoint = Endpoint(
+        options.judge_base_url or OPENAI_URL, options.judge_key_env, options.timeout
+    )
+    parameters = chat_parameters_of(model, "--judge-parameters", options.judge_parameters)
+    return Judge(_client(endpoint, ledger, price, parameters), model, annotator)
+
+
+def source_of(options: EvaluateOptions, benchmark: Benchmark, ledger: Ledger) -> Source:
+    """Return what gives the answers that options name.
+
+    Raises:
+        UserError: There are two of them or none, or an option of the model is wrong.
+    """
+    folder = Path(options.model) if options.model is not None else None
+    nowhere = options.answers is None and options.model_base_url is None
+    if nowhere and folder is not None and not folder.is_dir():
+        raise UserError(
+            f"There is no folder {options.model}; give the folder of a local model with --model, "
+            "an endpoint that has it with --model-base-url, or its answers with --answers"
+        )
+    is_local = options.answers is None and folder is not None and folder.is_dir()
+    if (options.answers is None) == (options.model_base_url is None and not is_local):
+        raise UserError(
+            "Give either the model's answers with --answers, an endpoint that has it answer with "
+            "--model-base-url, or the folder of a local model with --model"
+        )
+    if options.answers is not None:
+        return benchmark.read_answers(options.answers, options.model)
+    if options.model_base_url is None:
+        return LocalModel(Path(options.model or ""), options.device)
+    if options.model is None:
+        raise UserError("--model-base-url needs the model's name there; give it with --model")
+    price = Price(0.0, 0.0)
+    if options.model_price is not None:
+        price = parse_price("--model-price", options.model_price)
+    endpoint = Endpoint(options.model_base_url, options.model_key_env, options.timeout)
+    parameters = chat_parameters_of(options.model, "--model-parameters", options.model_parameters)
+    return ServedModel(_client(endpoint, ledger, price, parameters), options.model)
+
+
+def _client(
+    endpoint: Server, ledger: Ledger, price: Price | None, parameters: ChatParameters
+) -> Client:
+    cache = ReplyCache(work_dir() / "replies")
+    return Client(endpoint, cache, ledger, price, parameters=parameters)
+
+
+def _retirements(options: JudgeOptions, *models: str) -> list[Retirement]:
+    """Return which of the models are retired by their sellers, or will be."""
+    # A list of one's own says what one pays, and need not know when models end.
+    known = {**read_prices().retirements, **read_prices(options.prices or SHIPPED).retirements}
+    return [known[model] for model in dict.fromkeys(models) if model in known]
+
+
+def _refuse_retired(
+    options: JudgeOptions, judge: str, ending: Sequence[Retirement], planned: Sequence[Estimate]
+) -> None:
+    """Refuse to ask a retired judge at its seller's, before answers to it are paid for.
+
+    Raises:
+        UserError: It is retired, no endpoint is named, and not all of its judgments are kept.
+    """
+    retired = next((r for r in ending if r.model == judge and r.past), None)
+    all_kept = all(line.requests == line.from_cache for line in planned)
+    if retired is None or all_kept or options.judge_base_url is not None:
+        return
+    raise UserError(
+        f"{judge} was retired on {retired.on} and answers nobody at its seller's; name another "
+        f"with `--judge {retired.successor or 'MODEL'}`, whose scores stand in columns of their "
+        "own, or with --judge-base-url an endpoint that still serves it"
+    )
+
+
+def _origin_of_prices(options: JudgeOptions) -> str:
+    """Return when and from where the judge's price is."""
+    if options.price is not None:
+        return "price of the judge: as given with --price"
+    return read_prices(options.prices or SHIPPED).origin
+
+
+def plan_line(line: Estimate) -> str:
+    """Return in a line what is to be asked of one model, and its price."""
+    new = line.requests - line.from_cache
+    return (
+        f"{new} of {line.requests} {line.what} to ask {line.model} for, about "
+        f"{dollars(line.usd)} (at most {dollars(line.usd_at_most)})"
+    )
+
+
+def spending_line(spending: Spending) -> str:
+    """Return in a line what was asked and paid."""
+    text = (
+        f"{counted(spending.requests, 'request')} answered, {spending.from_cache} from the cache, "
+        f"{spending.prompt_tokens} + {spending.completion_tokens} tokens, {dollars(spending.usd)}"
+    )
+    if spending.usd_unconfirmed:
+        text += f", and at most {dollars(spending.usd_unconfirmed)} for replies that never came"
+    if spending.overstated:
+        text += (
+            f"; of these the endpoint claimed more tokens than a request allows for "
+            f"{spending.overstated}, which are counted at what it allows"
+        )
+    return text
+
+
+def dollars(usd: float | None) -> str:
+    """Return dollars as text, with cents or finer."""
+    return "price not known" if usd is None else f"${usd:.2f}" if usd >= 1 else f"${usd:.4f}"
 
 
 def _addresses(clients: Sequence[Client]) -> str:
@@ -181,14 +429,10 @@ def _addresses(clients: Sequence[Client]) -> str:
 def _cost(clients: Sequence[Client]) -> dict[str, float | None]:
     """Return tokens and dollars of the replies behind an evaluation, whenever they were paid."""
     receipts = [client.receipt for client in clients]
-    dollars = [receipt.usd for receipt in receipts]
+    known = [receipt.usd for receipt in receipts]
     return {
         "replies": sum(len(receipt.addresses) for receipt in receipts),
         "prompt_tokens": sum(receipt.prompt_tokens for receipt in receipts),
         "completion_tokens": sum(receipt.completion_tokens for receipt in receipts),
-        "usd": None if None in dollars else sum(usd for usd in dollars if usd is not None),
+        "usd": None if None in known else sum(usd for usd in known if usd is not None),
     }
-
-
-def _sha256(records: Sequence[object]) -> str:
-    return hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest()

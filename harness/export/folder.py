@@ -20,6 +20,7 @@ from typing import Any
 from harness.errors import HarnessError, UserError
 from harness.export.card import CARD, card_of
 from harness.export.policy import TrainedPolicy, check_trained
+from harness.foreign import READ_BY_LOADERS
 from harness.runtime.files import FileEntry, explained, seal_files
 from harness.runtime.manifest import Manifest, write_json
 from harness.runtime.provenance import git_state
@@ -34,13 +35,7 @@ _TOLD = ("kind", "version", "label", "settings", "inputs", "files", "started", "
 def lineage(
     policy: TrainedPolicy, store: Store, files: Mapping[str, FileEntry], commit: str | None
 ) -> dict[str, Any]:
-    """Return the lineage of a trained policy, as JSON data.
-
-    Args:
-        policy: the policy, which is trained.
-        store: the store.
-        files: the exported files by name.
-        commit: of the checkout that exports; None where there is none.
+    """Return a trained policy's lineage as JSON data; `commit` is the exporting checkout's.
 
     Raises:
         StoreError: a stage behind it is no longer in the store.
@@ -115,20 +110,11 @@ LINEAGE = "lineage.json"
 MODEL = "model/"
 """Where a training stage's output has the policy."""
 
-SUFFIXES = (".json", ".safetensors", ".jinja", ".model", ".txt")
-"""Files of a checkpoint; nothing that could run code when it is read is among them."""
-
 
 def export(
     policy: TrainedPolicy, store: Store, target: Path, root: Path
 ) -> Mapping[str, FileEntry]:
-    """Write a trained policy's folder, and return its files by name.
-
-    Args:
-        policy: the policy.
-        store: the store that has it.
-        target: the folder to write; it does not exist, or is empty.
-        root: the checkout whose commit is recorded.
+    """Write a trained policy's folder, and return its files by name; `root` is the checkout.
 
     Raises:
         UserError: the policy is not trained, or the folder has something in it.
@@ -166,7 +152,7 @@ def _fill(draft: Path, policy: TrainedPolicy, store: Store, root: Path) -> Mappi
     entry = store.open(policy.stage.fingerprint)
     for name in written:
         inner = name.removeprefix(MODEL)
-        if not name.startswith(MODEL) or not name.endswith(SUFFIXES):
+        if not name.startswith(MODEL) or not name.endswith(READ_BY_LOADERS):
             continue
         copy = draft / inner
         copy.parent.mkdir(parents=True, exist_ok=True)

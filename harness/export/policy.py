@@ -54,13 +54,7 @@ class TrainedPolicy:
 def find_policy(
     name: str, tables: Mapping[str, Table], profile: Profile, seed: int
 ) -> TrainedPolicy:
-    """Return the policy of a run, whether it is trained or not.
-
-    Args:
-        name: a run's id, or a row as `table4/eva-a_min`.
-        tables: the declared tables.
-        profile: the scale.
-        seed: the root seed.
+    """Return the policy of a run's id, or of a row as `table4/eva-a_min`, whether trained or not.
 
     Raises:
         UserError: there is no such run or row, the row has several runs, nothing is trained in

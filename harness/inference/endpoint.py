@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, ValidationError
 from harness.endpoint.connection import Connection
 from harness.errors import HarnessError, UserError
 from harness.foreign import ForeignTextError, read_json
-from harness.inference.request import Answered, Asked, Renderer, Sample, Sampling
+from harness.inference.request import Answered, Renderer, Request, Sample, Sampling
 from harness.runtime.processes import Program
 
 if TYPE_CHECKING:
@@ -84,10 +84,7 @@ class CompletionsEngine:
         self._given_up = False
 
     def check_model(self, who: str) -> None:
-        """Check that the server has the policy under its name.
-
-        Args:
-            who: whose server it is, for the message.
+        """Check that the server, which `who` names in the message, has the policy under its name.
 
         Raises:
             HarnessError: it has not, or cannot be asked.
@@ -113,7 +110,7 @@ class CompletionsEngine:
 
     def answer(
         self,
-        asked: Sequence[Asked],
+        asked: Sequence[Request],
         sampling: Sampling,
         deliver: Callable[[Answered], None],
         done: Collection[int] = (),
@@ -126,7 +123,7 @@ class CompletionsEngine:
         todo = [one for one in asked if one.position not in done]
         wanted = ((one, sample) for one in todo for sample in range(len(one.seeds)))
         answers: dict[int, dict[int, Sample]] = {one.position: {} for one in todo}
-        running: dict[Future[Sample], tuple[Asked, int]] = {}
+        running: dict[Future[Sample], tuple[Request, int]] = {}
         connection, pool = self._connect(), ThreadPoolExecutor(self._concurrency, "answers")
         self._given_up = False
         try:
@@ -149,7 +146,7 @@ class CompletionsEngine:
             pool.shutdown(cancel_futures=True)
 
     def _sample(
-        self, connection: Connection, one: Asked, sample: int, sampling: Sampling
+        self, connection: Connection, one: Request, sample: int, sampling: Sampling
     ) -> Sample:
         """Request one answer."""
         import openai
@@ -165,7 +162,7 @@ class CompletionsEngine:
                 f"the engine at {self._url} sent a reply without an answer that can be read."
             ) from None
 
-    def _body(self, one: Asked, sample: int, sampling: Sampling) -> dict[str, Any]:
+    def _body(self, one: Request, sample: int, sampling: Sampling) -> dict[str, Any]:
         """Return what is sent for one answer."""
         body: dict[str, Any] = {
             "model": self._model,
@@ -181,7 +178,7 @@ class CompletionsEngine:
         }
         return body | ({"logprobs": 0} if sampling.log_probabilities else {})
 
-    def _read(self, choice: _Choice, one: Asked, sampling: Sampling) -> Sample:
+    def _read(self, choice: _Choice, one: Request, sampling: Sampling) -> Sample:
         read, ids = choice.prompt_token_ids, choice.token_ids
         if read is not None and tuple(read) != one.tokens:
             raise HarnessError(

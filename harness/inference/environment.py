@@ -124,11 +124,7 @@ def installed(engine: str) -> Installed | None:
 
 
 def needed(engine: str, planned: str) -> Installed:
-    """Return where an engine is installed that a stage was planned with.
-
-    Args:
-        engine: the engine's name.
-        planned: its identity in the stage's settings.
+    """Return where an engine is installed that a stage was planned with, by its identity.
 
     Raises:
         UserError: it is not installed, or in another version than planned.

@@ -27,7 +27,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from harness.errors import HarnessError
-from harness.inference.request import Answered, Asked, Renderer, Sample, Sampling
+from harness.inference.request import Answered, Renderer, Request, Sample, Sampling
 from harness.inference.solver import Opened
 from harness.models.loading import batches_by_length, fastest_device, from_folder, pad
 
@@ -87,26 +87,17 @@ def measure(
     max_new_tokens: int = 64,
     seed: int = 0,
 ) -> Agreement:
-    """Compare an engine's log-probabilities with the trainer's.
+    """Compare an engine's log-probabilities with the trainer's, both in one number format.
 
-    The engine is ended before the model is loaded, so both may need all of the GPU.
-
-    Args:
-        folder: the policy's.
-        opened: starts the engine.
-        dtype: number format that both run in.
-        tolerance: largest mean difference allowed; by number format if not given.
-        texts: prompts.
-        n: answers to each.
-        max_new_tokens: longest answer, in tokens.
-        seed: root of the engine's draws.
+    The engine is ended before the model is loaded, so both may need all of the GPU. Without a
+    tolerance, that of the number format holds.
 
     Raises:
         HarnessError: the policy cannot be asked, or the engine drew no token.
     """
     renderer = Renderer(folder)
     conversations = [[{"role": "user", "content": text}] for text in texts]
-    asked = renderer.asked(conversations, n=n, seed=seed, max_new_tokens=max_new_tokens)
+    asked = renderer.requests(conversations, n=n, seed=seed, max_new_tokens=max_new_tokens)
     answered: Answered = {}
     with opened(renderer) as engine:
         sampling = Sampling(1.0, 1.0, renderer.stops, log_probabilities=True)
@@ -151,7 +142,7 @@ def compared(
 
 
 def trainers(
-    folder: Path, renderer: Renderer, pairs: Sequence[tuple[Asked, Sample]], dtype: str
+    folder: Path, renderer: Renderer, pairs: Sequence[tuple[Request, Sample]], dtype: str
 ) -> list[list[float]]:
     """Return the trainer's log-probability of each token of some answers."""
     device = fastest_device()

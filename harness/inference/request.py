@@ -44,20 +44,17 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A prompt and the answers wanted of it.
-
-    Attributes:
-        position: the prompt's place in what the stage asks.
-        tokens: the rendered prompt.
-        seeds: one for each answer, 31 bits.
-        room: longest answer, in tokens.
-    """
+class Request:
+    """A prompt and the answers wanted of it."""
 
     position: int
+    """The prompt's place in what the stage asks."""
     tokens: tuple[int, ...]
+    """The rendered prompt."""
     seeds: tuple[int, ...]
+    """One for each answer, 31 bits."""
     room: int
+    """Longest answer, in tokens."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +84,7 @@ class Engine(Protocol):
 
     def answer(
         self,
-        asked: Sequence[Asked],
+        asked: Sequence[Request],
         sampling: Sampling,
         deliver: Callable[[Answered], None],
         done: Collection[int] = (),
@@ -149,9 +146,9 @@ class Renderer:
         self.stops = tuple(stop_token_ids(self.tokenizer))
         self._folder = folder
 
-    def asked(
+    def requests(
         self, conversations: Sequence[Conversation], *, n: int, seed: int, max_new_tokens: int
-    ) -> list[Asked]:
+    ) -> list[Request]:
         """Return what an engine is asked for n answers to each conversation.
 
         An answer is cut where the context ends if that comes before `max_new_tokens`.
@@ -161,7 +158,7 @@ class Renderer:
         """
         rendered = tokenize(self.tokenizer, conversations, add_generation_prompt=True)
         return [
-            Asked(
+            Request(
                 position,
                 tuple(tokens),
                 tuple(seed_of(seed, position, sample) for sample in range(n)),

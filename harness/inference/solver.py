@@ -3,35 +3,129 @@
 A stage that was killed after its last answer, or between two turns of a benchmark, finds what it
 had and starts an engine only for what it lacks. `opening` turns an engine's identity in a stage's
 settings into what starts it.
+
+*Answers are kept as they come*, in one file for each call, in a folder that outlives the process.
+Its first line says what was asked (a digest of the prompts' tokens, seeds and sampling); each
+further line is a prompt's position with all its answers. Lines are only ever added, and flushed to
+the disk as they are, so of a killed process at most the last one is incomplete, and that one is
+forgotten.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+from pydantic import TypeAdapter
 
 from harness.errors import HarnessError, UserError
-from harness.inference.completion_cache import KeptAnswers
 from harness.inference.environment import DISTRIBUTIONS, Installed, needed
-from harness.inference.request import Answered, Engine, Renderer, Sample, Sampling
+from harness.inference.request import Answered, Engine, Renderer, Request, Sample, Sampling
 from harness.models.loading import Conversation
 
 Opened: TypeAlias = Callable[[Renderer], AbstractContextManager[Engine]]
 """Starts an engine on the policy of a renderer; the engine ends with the context."""
 
 
+_ANSWERS = TypeAdapter(list[Sample])
+
+
+class CompletionCache:
+    """The answers of one call, on disk; those to anything but what is asked now are forgotten."""
+
+    def __init__(self, path: Path, asked: Sequence[Request], sampling: Sampling) -> None:
+        self._path = path
+        self.answers: Answered = {}
+        header = {"asked": _digest(asked, sampling)}
+        good = self._read(header, {a.position: len(a.seeds) for a in asked})
+        with path.open("ab") as file:
+            file.truncate(good)
+            if not good:
+                file.write(_line(header))
+            _flush(file)
+
+    def add(self, answered: Answered) -> None:
+        """Keep the answers of some prompts."""
+        lines = b"".join(
+            _line(
+                {
+                    "position": position,
+                    "answers": _ANSWERS.dump_python(samples, exclude_defaults=True),
+                }
+            )
+            for position, samples in answered.items()
+        )
+        with self._path.open("ab") as file:
+            file.write(lines)
+            _flush(file)
+        self.answers.update(answered)
+
+    def _read(self, header: dict[str, Any], wanted: dict[int, int]) -> int:
+        """Take up what the file holds; return how many of its bytes are good."""
+        if not self._path.is_file():
+            return 0
+        good = 0
+        with self._path.open("rb") as file:
+            for line in file:
+                found = _parsed(line)
+                if found is None:
+                    break  # what follows was written by nobody who knew of a whole line
+                if good == 0:
+                    if found != header:
+                        return 0
+                elif not self._take(found, wanted):
+                    break
+                good += len(line)
+        return good
+
+    def _take(self, found: dict[str, Any], wanted: dict[int, int]) -> bool:
+        try:
+            position, answers = found["position"], _ANSWERS.validate_python(found["answers"])
+        except (KeyError, TypeError, ValueError):
+            return False
+        if wanted.get(position) != len(answers):
+            return False
+        self.answers[position] = answers
+        return True
+
+
+def _digest(asked: Sequence[Request], sampling: Sampling) -> str:
+    digest = hashlib.sha256(json.dumps(asdict(sampling)).encode())
+    for one in asked:
+        digest.update(json.dumps([one.position, one.tokens, one.seeds, one.room]).encode())
+    return digest.hexdigest()
+
+
+def _line(content: dict[str, Any]) -> bytes:
+    return json.dumps(content).encode() + b"\n"
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """Return a line's object; None where it is incomplete or no object."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _flush(file: Any) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
 class Solver:
-    """Has a policy answer conversations, and keeps the answers as they come.
+    """Has a policy answer conversations, and keeps the answers in a file for each `part`.
 
     A context manager: what it started ends with its block.
-
-    Args:
-        folder: the policy's.
-        opened: starts the engine.
-        keep: existing folder for answers, one file for each `part`.
 
     Attributes:
         asked: prompts asked so far.
@@ -85,11 +179,13 @@ class Solver:
             HarnessError: a prompt is too long, or the engine cannot start or go on; answers so far
                 are kept.
         """
-        asked = self._renderer.asked(conversations, n=n, seed=seed, max_new_tokens=max_new_tokens)
+        asked = self._renderer.requests(
+            conversations, n=n, seed=seed, max_new_tokens=max_new_tokens
+        )
         self.asked += len(asked)
         self.shortened += sum(one.room < max_new_tokens for one in asked)
         sampling = Sampling(temperature, top_p, self._renderer.stops)
-        kept = KeptAnswers(self._keep / f"{part}.jsonl", asked, sampling)
+        kept = CompletionCache(self._keep / f"{part}.jsonl", asked, sampling)
 
         def deliver(answered: Answered) -> None:
             kept.add(answered)
@@ -153,15 +249,9 @@ def opening(
     log: Path,
     place: Place | None = None,
 ) -> Opened:
-    """Return what starts an engine on a policy.
+    """Return what starts the engine of an identity on a policy.
 
-    Args:
-        identity: the engine's, as in the stage's settings.
-        folder: the policy's.
-        dtype: number format, `float32` or `bfloat16`.
-        batch_size: answers sampled together, or most requests at once.
-        log: file for what a server prints.
-        place: where an endpoint is.
+    An endpoint needs the place where it is; what a server prints goes to `log`.
 
     Raises:
         UserError: the engine is not installed, or in another version.

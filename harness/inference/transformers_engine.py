@@ -23,7 +23,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from harness.errors import HarnessError
-from harness.inference.request import Answered, Asked, Renderer, Sample, Sampling
+from harness.inference.request import Answered, Renderer, Request, Sample, Sampling
 from harness.models.loading import batches_by_length, fastest_device, from_folder, pad
 from harness.models.policy import decode
 
@@ -33,12 +33,6 @@ def transformers_engine(
     folder: Path, renderer: Renderer, *, dtype: str, batch_size: int
 ) -> Iterator[TransformersEngine]:
     """Yield an engine on the GPU, if there is one; its memory is freed at the end.
-
-    Args:
-        folder: the policy's.
-        renderer: the policy's.
-        dtype: number format, `float32` or `bfloat16`.
-        batch_size: answers sampled together.
 
     Raises:
         HarnessError: the model does not fit into the memory.
@@ -78,7 +72,7 @@ class TransformersEngine:
 
     def answer(
         self,
-        asked: Sequence[Asked],
+        asked: Sequence[Request],
         sampling: Sampling,
         deliver: Callable[[Answered], None],
         done: Collection[int] = (),
@@ -100,7 +94,7 @@ class TransformersEngine:
             answers = self._answers(together, sampling)
             deliver({one.position: own for one, own in zip(together, answers, strict=True)})
 
-    def _answers(self, batch: Sequence[Asked], sampling: Sampling) -> list[list[Sample]]:
+    def _answers(self, batch: Sequence[Request], sampling: Sampling) -> list[list[Sample]]:
         """Return the answers of a batch, sampled in as many parts as the memory asks for."""
         number = sum(len(one.seeds) for one in batch)
         if number <= self._fits:
@@ -122,7 +116,7 @@ class TransformersEngine:
             return [*answers[0], *answers[1]]
         return [[*answers[0][0], *answers[1][0]]]
 
-    def _sampled(self, batch: Sequence[Asked], sampling: Sampling) -> list[list[Sample]]:
+    def _sampled(self, batch: Sequence[Request], sampling: Sampling) -> list[list[Sample]]:
         n, longest = len(batch[0].seeds), max(one.room for one in batch)
         device = str(self.model.device)
         ids, mask = pad(self._renderer.tokenizer, [one.tokens for one in batch], "left", device)
@@ -153,7 +147,7 @@ class TransformersEngine:
         return Sample(self._renderer.text(tokens), len(tokens), tuple(tokens), tuple(scores))
 
 
-def _halves(batch: Sequence[Asked]) -> tuple[list[Asked], list[Asked]]:
+def _halves(batch: Sequence[Request]) -> tuple[list[Request], list[Request]]:
     """Return two parts of a batch: its prompts divided, or the answers of its only one."""
     if len(batch) > 1:
         return list(batch[: len(batch) // 2]), list(batch[len(batch) // 2 :])

@@ -23,7 +23,7 @@ from typing import Any
 from harness.errors import HarnessError, UserError
 from harness.inference.endpoint import CompletionsEngine, until_stop
 from harness.inference.environment import Installed
-from harness.inference.request import Answered, Asked, Renderer, Sample, Sampling
+from harness.inference.request import Answered, Renderer, Request, Sample, Sampling
 from harness.quiet import QUIET
 from harness.runtime.processes import HOST, free_port, running, watchdog
 
@@ -42,14 +42,6 @@ def served_engine(
     log: Path,
 ) -> Iterator[CompletionsEngine]:
     """Start an engine's server on a policy and yield the engine; the server ends with the block.
-
-    Args:
-        installed: the engine, with an environment of its own.
-        folder: the policy's.
-        renderer: the policy's.
-        dtype: number format, `float32` or `bfloat16`.
-        concurrency: most requests at once.
-        log: file for what the server prints.
 
     Raises:
         HarnessError: the server died or was not ready in time.
@@ -117,12 +109,6 @@ def vllm_engine(
 ) -> Iterator[VllmEngine]:
     """Load a policy into vLLM and yield the engine; its processes end with the block.
 
-    Args:
-        installed: the engine.
-        folder: the policy's.
-        renderer: the policy's.
-        dtype: number format, `float32` or `bfloat16`.
-
     Raises:
         HarnessError: vLLM could not start, or does not take the arguments in the environment.
     """
@@ -164,7 +150,7 @@ class VllmEngine:
 
     def answer(
         self,
-        asked: Sequence[Asked],
+        asked: Sequence[Request],
         sampling: Sampling,
         deliver: Callable[[Answered], None],
         done: Collection[int] = (),
@@ -210,7 +196,7 @@ class VllmEngine:
         return Sample(self._renderer.text(tokens), len(tokens), tokens, scores)
 
 
-def _parameters(one: Asked, sample: int, sampling: Sampling) -> Any:
+def _parameters(one: Request, sample: int, sampling: Sampling) -> Any:
     from vllm import SamplingParams
 
     return SamplingParams(

@@ -87,13 +87,7 @@ class ArmoModel(LlamaPreTrainedModel):  # type: ignore[misc]
     def forward(
         self, ids: torch.Tensor, mask: torch.Tensor, prompt_ends: torch.Tensor
     ) -> torch.Tensor:
-        """Return B rewards.
-
-        Args:
-            ids: B x T token ids.
-            mask: B x T, 1 for a token and 0 for padding.
-            prompt_ends: B positions of the tokens that close the prompts.
-        """
+        """Return B rewards of B x T token ids, given where the tokens are that close prompts."""
         hidden = self.model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
         hidden, rows = hidden.float(), torch.arange(len(ids), device=ids.device)
         rewards = self.regression_layer(hidden[rows, last_tokens(mask)])
@@ -115,12 +109,7 @@ class Armo(RewardModel):
 
     @classmethod
     def load(cls, path: Path, config: dict[str, Any], device: str, dtype: str) -> Self:
-        """Load a checkpoint whose tensors are exactly the model's.
-
-        Raises:
-            HarnessError: the files are not ArmoRM's, or its template does not end an answer with
-                the end of the turn.
-        """
+        """Load ArmoRM; UserError if the files are another model's."""
         lacking = [name for name in FIELDS if name not in config]
         if lacking:
             raise UserError(f"config.json at {path} has no `{lacking[0]}`, so it is not ArmoRM's.")
@@ -142,11 +131,7 @@ class Armo(RewardModel):
         return self._chat.encode(conversations)
 
     def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Return B rewards.
-
-        Raises:
-            HarnessError: a sequence has no place where an answer follows a prompt.
-        """
+        """Return B rewards."""
         rewards: torch.Tensor = self.model(ids, mask, self.prompt_ends(ids))
         return rewards
 

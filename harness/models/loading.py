@@ -26,19 +26,13 @@ import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from harness.errors import HarnessError, UserError
 
 Message = Mapping[str, str]
 Conversation = Sequence[Message]
-Head = Literal["causal", "scalar"]
 Side = Literal["left", "right"]
 
 END_OF_TURN = "<end_of_turn>"
@@ -96,14 +90,13 @@ def weight_files(path: Path) -> list[Path]:
     )
 
 
-def load_model(path: Path, head: Head) -> Any:
-    """Load a fresh float32 model, not shared with anyone.
+def load_model(path: Path) -> Any:
+    """Load a fresh causal language model in float32, not shared with anyone.
 
     Raises:
         HarnessError: no checkpoint at `path`.
     """
-    kind = AutoModelForCausalLM if head == "causal" else AutoModelForSequenceClassification
-    return from_folder(kind, path)
+    return from_folder(AutoModelForCausalLM, path)
 
 
 def from_folder(kind: Any, path: Path, dtype: str = "float32") -> Any:
@@ -214,11 +207,8 @@ def batches_by_length(
 ) -> Iterator[list[int]]:
     """Yield positions in batches of similar length, shortest first (ties by position).
 
-    Args:
-        sequences: what is batched.
-        size: most sequences of a batch.
-        tokens: most tokens of a batch, padding counted; a sequence that is longer by itself has a
-            batch of its own. Unlimited if not given.
+    A batch has at most `size` sequences and, padding counted, `tokens` tokens if that is given; a
+    sequence that is longer by itself has a batch of its own.
     """
     batch: list[int] = []
     for i in sorted(range(len(sequences)), key=lambda i: len(sequences[i])):
@@ -245,12 +235,8 @@ def pad(
     return ids.to(device), mask.to(device)
 
 
-def local_folder(model: Path | str, revision: str | None = None) -> Path:
-    """Return the folder of a model.
-
-    Args:
-        model: a folder, or the hub's name of a model, as in `llm-blender/PairRM-hf`.
-        revision: commit, tag or branch, for a name; the hub's main branch if not given.
+def local_folder(model: Path | str) -> Path:
+    """Return the folder of a model: it is one, or the hub's name, as `llm-blender/PairRM-hf`.
 
     Raises:
         UserError: it is a name, and the cache has no such model.
@@ -259,12 +245,11 @@ def local_folder(model: Path | str, revision: str | None = None) -> Path:
     if isinstance(model, Path) or folder.is_dir():
         return folder
     try:
-        return Path(snapshot_download(model, revision=revision, local_files_only=True))
+        return Path(snapshot_download(model, local_files_only=True))
     except (LocalEntryNotFoundError, HFValidationError) as error:
-        at = f" --revision {revision}" if revision else ""
         raise UserError(
             f"there is neither a folder nor a downloaded model `{model}`: type `hf download "
-            f"{model}{at}` (a gated model asks for its licence to be accepted at "
+            f"{model}` (a gated model asks for its licence to be accepted at "
             f"https://huggingface.co/{model}, and for `hf auth login`)."
         ) from error
 
@@ -275,11 +260,7 @@ Shape = tuple[int, ...]
 def load_strictly(kind: Any, path: Path, device: str = "cpu", dtype: str = "float32") -> Any:
     """Load a model whose tensors are exactly those in the files, in evaluation mode.
 
-    Args:
-        kind: class of transformers, or one derived from its classes.
-        path: folder with `config.json` and safetensors weights.
-        device: torch device to run on.
-        dtype: number format to run in, `float32` or `bfloat16`.
+    Its class is one of transformers, or derived from one.
 
     Raises:
         HarnessError: no checkpoint at `path`, another model's, or an incomplete one; the device or
@@ -321,12 +302,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def check_tensors(path: Path, kind: str, expected: Mapping[str, Shape]) -> None:
-    """Compare the tensors of a checkpoint with those that a model has.
-
-    Args:
-        path: folder of the checkpoint.
-        kind: name of the model's class, for the message.
-        expected: shape of each of the model's tensors.
+    """Compare the tensors of a checkpoint with those that a model of some class has.
 
     Raises:
         UserError: one is missing, one is too many, or one has another shape.

@@ -74,11 +74,7 @@ class PairPreferenceLLM(PairModel):
 
     @classmethod
     def load(cls, path: Path, config: dict[str, Any], device: str, dtype: str) -> Self:
-        """Load a checkpoint whose tensors are exactly the model's.
-
-        Raises:
-            HarnessError: the files are not those of a pair-preference model.
-        """
+        """Load a pair-preference model; UserError if the files are others."""
         tokenizer = load_tokenizer(path)
         letters = single_tokens(tokenizer, LETTERS, path)
         settings = LlamaConfig.from_pretrained(path, local_files_only=True)

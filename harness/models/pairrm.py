@@ -85,13 +85,7 @@ class PairRMModel(DebertaV2PreTrainedModel):  # type: ignore[misc]
         self.post_init()
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor, marks: torch.Tensor) -> torch.Tensor:
-        """Return B logits for "the first is better".
-
-        Args:
-            ids: B x T token ids.
-            mask: B x T, 1 for a token and 0 for padding.
-            marks: B x 3 positions of the marks of prompt, first and second answer.
-        """
+        """Return B logits for "the first is better", given B x 3 positions of the marks."""
         hidden = self.pretrained_model(input_ids=ids, attention_mask=mask).last_hidden_state
         rows = torch.arange(len(ids), device=ids.device)[:, None]
         source, first, second = hidden[rows, marks].float().unbind(dim=1)
@@ -114,11 +108,7 @@ class PairRM(PairModel):
 
     @classmethod
     def load(cls, path: Path, config: dict[str, Any], device: str, dtype: str) -> Self:
-        """Load a checkpoint whose tensors are exactly the model's.
-
-        Raises:
-            HarnessError: the files are not PairRM's.
-        """
+        """Load PairRM; UserError if the files are others."""
         lacking = [name for name in ("n_tasks", "drop_out") if name not in config]
         if lacking:
             raise UserError(f"config.json at {path} has no `{lacking[0]}`, so it is not PairRM's.")

@@ -24,7 +24,7 @@ Source: paper appendix A (six completions); authors' code (temperature 0.7, top_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -77,7 +77,7 @@ def load_policy(path: Path, device: str = "cpu") -> Checkpoint:
 def _load(path: str, stamp: tuple[Any, ...], device: str) -> Checkpoint:
     del stamp  # part of the key only
     tokenizer = load_tokenizer(Path(path))
-    model = load_model(Path(path), "causal").to(torch.device(device)).eval()
+    model = load_model(Path(path)).to(torch.device(device)).eval()
     return Checkpoint(model, tokenizer)
 
 
@@ -91,7 +91,6 @@ def generate(
     max_new_tokens: int,
     batch_size: int,
     seed: int,
-    on_progress: Callable[[int, int], None] | None = None,
 ) -> list[list[Completion]]:
     """Sample completions.
 
@@ -104,7 +103,6 @@ def generate(
         max_new_tokens: longest completion, in tokens.
         batch_size: sequences generated together; the n of one conversation stay together.
         seed: root of all draws; the process's own random state is neither used nor changed.
-        on_progress: called with sequences done and in all, after each batch.
 
     Returns:
         P lists of n completions, in the order of `conversations`.
@@ -117,9 +115,9 @@ def generate(
     stops = stop_token_ids(tokenizer)
     prompts = tokenize(tokenizer, conversations, add_generation_prompt=True)
     completions: list[list[Completion]] = [[] for _ in prompts]
-    done = 0
     for batch in batches_by_length(prompts, max(1, batch_size // n)):
         ids, mask = pad(tokenizer, [prompts[i] for i in batch], "left", device)
+        draws = [np.random.default_rng([seed, i]).random((n, max_new_tokens)) for i in batch]
         sampled = decode(
             checkpoint.model,
             ids,
@@ -129,20 +127,13 @@ def generate(
             stops=stops,
             temperature=temperature,
             top_p=top_p,
-            uniforms=torch.from_numpy(
-                np.concatenate(
-                    [np.random.default_rng([seed, i]).random((n, max_new_tokens)) for i in batch]
-                )
-            ).to(device),
+            uniforms=torch.from_numpy(np.concatenate(draws)).to(device),
         )
         for row, tokens in enumerate(sampled):
             text = tokenizer.decode(
                 tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
             )
             completions[batch[row // n]].append(Completion(str(text).strip(), len(tokens)))
-        done += len(batch)
-        if on_progress is not None:
-            on_progress(n * done, n * len(prompts))
     return completions
 
 
@@ -180,14 +171,7 @@ def decode(
     """
     positions = (mask.cumsum(1) - 1).clamp(min=0)
     cache = DynamicCache(config=model.config)
-    logits = model(
-        input_ids=ids,
-        attention_mask=mask,
-        position_ids=positions,
-        past_key_values=cache,
-        use_cache=True,
-        logits_to_keep=1,
-    ).logits[:, -1]
+    logits = _next_logits(model, ids, mask, positions, cache)
     cache.batch_repeat_interleave(n)
     logits, mask = logits.repeat_interleave(n, 0), mask.repeat_interleave(n, 0)
     position = positions[:, -1:].repeat_interleave(n, 0)
@@ -198,14 +182,13 @@ def decode(
     stop_ids = torch.tensor(sorted(stops), device=mask.device)
     for step in range(max_new_tokens):
         tokens = next_tokens(logits, temperature, top_p, uniforms[rows, step])
-        if log_probabilities is not None:
-            drawn = logits.float().log_softmax(-1).gather(-1, tokens[:, None])
-            for row, token, (value,) in zip(rows.tolist(), tokens, drawn.tolist(), strict=True):
-                if int(token) not in stops:
-                    log_probabilities[row].append(value)
         going = ~torch.isin(tokens, stop_ids)
-        if not going.all():
-            left = going.nonzero()[:, 0]
+        left = going.nonzero()[:, 0]
+        if log_probabilities is not None:
+            drawn = logits.float().log_softmax(-1).gather(-1, tokens[:, None])[left]
+            for row, (value,) in zip(rows[left].tolist(), drawn.tolist(), strict=True):
+                log_probabilities[row].append(value)
+        if len(left) < len(rows):
             rows, tokens, mask, position = rows[left], tokens[left], mask[left], position[left]
             cache.batch_select_indices(left)
         for row, token in zip(rows.tolist(), tokens.tolist(), strict=True):
@@ -214,30 +197,29 @@ def decode(
             break
         mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
         position = position + 1
-        logits = model(
-            input_ids=tokens[:, None],
-            attention_mask=mask,
-            position_ids=position,
-            past_key_values=cache,
-            use_cache=True,
-        ).logits[:, -1]
+        logits = _next_logits(model, tokens[:, None], mask, position, cache)
     return completions
+
+
+def _next_logits(
+    model: Any, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: DynamicCache
+) -> torch.Tensor:
+    """Read tokens after those in the cache; return the logits of the next one, B x V."""
+    logits: torch.Tensor = model(
+        input_ids=ids,
+        attention_mask=mask,
+        position_ids=positions,
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    ).logits
+    return logits[:, -1]
 
 
 def next_tokens(
     logits: torch.Tensor, temperature: float, top_p: float, uniforms: torch.Tensor
 ) -> torch.Tensor:
-    """Draw one token for each row.
-
-    Args:
-        logits: B x V.
-        temperature: divides the logits; 0 takes the most likely token.
-        top_p: nucleus mass, in (0, 1].
-        uniforms: B numbers in [0, 1).
-
-    Returns:
-        B token ids.
-    """
+    """Draw B tokens from B x V logits by B numbers in [0, 1); see the module for the rest."""
     if temperature == 0:
         return logits.argmax(dim=-1)
     probabilities, tokens = (logits.float() / temperature).softmax(-1).sort(-1, descending=True)

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -48,7 +48,6 @@ BATCH_TOKENS = 16_384
 memory, as eager attention over long texts may not, is halved."""
 
 Tokens = tuple[int, ...]
-OnProgress = Callable[[int, int], None]
 Average = Literal["logits", "probabilities"]
 
 
@@ -80,14 +79,9 @@ class Reader(ABC):
 
     @abstractmethod
     def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Read sequences.
+        """Return B numbers in float32, rewards or logits, of B x T token ids and their mask.
 
-        Args:
-            ids: B x T token ids, padded on either side.
-            mask: B x T, 1 for a token and 0 for padding.
-
-        Returns:
-            B numbers in float32: rewards, or logits.
+        They may be padded on either side.
         """
 
 
@@ -117,30 +111,15 @@ def read_all(
     *,
     batch_size: int,
     batch_tokens: int = BATCH_TOKENS,
-    on_progress: OnProgress | None = None,
 ) -> NDArray[np.float64]:
-    """Read sequences in batches of similar length.
-
-    Args:
-        reader: a loaded reward model.
-        sequences: N token sequences.
-        batch_size: most sequences read together.
-        batch_tokens: most tokens read together, padding counted.
-        on_progress: called with sequences done and in all, after each batch.
-
-    Returns:
-        N numbers, in the order of `sequences`.
+    """Read N sequences in batches of similar length; return N numbers in their order.
 
     Raises:
         HarnessError: one sequence alone does not fit into the device's memory.
     """
     numbers = np.empty(len(sequences))
-    done = 0
     for batch in batches_by_length(sequences, batch_size, batch_tokens):
         numbers[batch] = _read(reader, [sequences[i] for i in batch]).cpu().numpy()
-        done += len(batch)
-        if on_progress is not None:
-            on_progress(done, len(sequences))
     return numbers
 
 
@@ -198,10 +177,7 @@ def spellings(words: Iterable[str]) -> re.Pattern[str]:
 
 
 def without(words: re.Pattern[str], text: str) -> str:
-    """Return a text with a blank in the place of every occurrence of some words.
-
-    A blank, and not nothing, lest what is left and right of it make a new one.
-    """
+    """Return a text with blanks in place of some words, lest what is around them make a new one."""
     return words.sub(" ", text)
 
 
@@ -211,13 +187,9 @@ class Chat:
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, path: Path, limit: int, *, bos: bool = True
     ) -> None:
-        """Check that a tokenizer can render and pad.
+        """Check that the tokenizer of a folder can render and pad.
 
-        Args:
-            tokenizer: the reward model's.
-            path: the folder it is from, for messages.
-            limit: longest conversation, in tokens.
-            bos: whether the model was trained with a BOS.
+        Conversations are read up to a limit in tokens, with a BOS if the model was trained so.
 
         Raises:
             UserError: it has no chat template.
@@ -273,8 +245,8 @@ class Chat:
     def _cut(self, conversation: Conversation, ids: list[int]) -> list[int]:
         """Return the first tokens of a conversation and those that close its answer."""
         [empty] = self.render([[*conversation[:-1], {**conversation[-1], "content": ""}]])
-        before = _shared(ids, empty)
-        closing = _shared(ids[before:][::-1], empty[before:][::-1])
+        before = shared_prefix(ids, empty)
+        closing = shared_prefix(ids[before:][::-1], empty[before:][::-1])
         if before + closing >= self.limit:
             raise UserError(
                 f"a prompt of {before} tokens leaves no room for an answer in the {self.limit} "
@@ -284,7 +256,7 @@ class Chat:
         return [*ids[: self.limit - closing], *ids[len(ids) - closing :]]
 
 
-def _shared(one: Sequence[int], other: Sequence[int]) -> int:
+def shared_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     """Return how many tokens two sequences begin with in common."""
     pairs = zip(one, other, strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

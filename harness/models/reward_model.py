@@ -58,10 +58,8 @@ from harness.errors import HarnessError, UserError
 from harness.models import armo, pair_preference_llm, pairrm
 from harness.models.loading import FIRST_IS_BETTER, Conversation, local_folder, read_config, stamp
 from harness.models.reader import (
-    BATCH_TOKENS,
     Average,
     Comparison,
-    OnProgress,
     PairModel,
     RewardModel,
     read_all,
@@ -165,8 +163,6 @@ def score(
     conversations: Sequence[Conversation],
     *,
     batch_size: int,
-    batch_tokens: int = BATCH_TOKENS,
-    on_progress: OnProgress | None = None,
     on_cut: Callable[[int], None] | None = None,
 ) -> NDArray[np.float64]:
     """Score conversations.
@@ -175,8 +171,6 @@ def score(
         reward_model: a loaded reward model, or the folder of one.
         conversations: P conversations, each ending with the assistant message to be scored.
         batch_size: most sequences scored together.
-        batch_tokens: most tokens scored together, padding counted.
-        on_progress: called with distinct sequences done and in all, after each batch.
         on_cut: called once with how many of the conversations were too long and were cut.
 
     Returns:
@@ -191,13 +185,7 @@ def score(
     if on_cut is not None:
         on_cut(sum(e.cut for e in encoded))
     distinct = list(dict.fromkeys(e.tokens for e in encoded))
-    rewards = read_all(
-        reward_model,
-        distinct,
-        batch_size=batch_size,
-        batch_tokens=batch_tokens,
-        on_progress=on_progress,
-    )
+    rewards = read_all(reward_model, distinct, batch_size=batch_size)
     place = {tokens: i for i, tokens in enumerate(distinct)}
     return np.asarray(rewards[[place[e.tokens] for e in encoded]])
 
@@ -208,8 +196,6 @@ def win_probabilities(
     answers: Sequence[Sequence[str]],
     *,
     batch_size: int,
-    batch_tokens: int = BATCH_TOKENS,
-    on_progress: OnProgress | None = None,
     on_cut: Callable[[int], None] | None = None,
 ) -> NDArray[np.float64]:
     """Compare the answers to each conversation with one another.
@@ -219,8 +205,6 @@ def win_probabilities(
         conversations: P conversations, each ending with the user's turn to be answered.
         answers: K answers to each of them.
         batch_size: most sequences read together.
-        batch_tokens: most tokens read together, padding counted.
-        on_progress: called with distinct sequences done and in all, after each batch.
         on_cut: called once with how many of the pairs read were too long and were cut.
 
     Returns:
@@ -255,13 +239,7 @@ def win_probabilities(
     )
     if on_cut is not None:
         on_cut(sum(e.cut for e in both))
-    logits = read_all(
-        pair_model,
-        [e.tokens for e in both],
-        batch_size=batch_size,
-        batch_tokens=batch_tokens,
-        on_progress=on_progress,
-    )
+    logits = read_all(pair_model, [e.tokens for e in both], batch_size=batch_size)
     logit = dict(zip(pairs, logits.tolist(), strict=True))
     read = [[[0.0 if a == b else logit[a, b] for b in row] for a in row] for row in rows]
     return _both_orders(np.array(read, dtype=np.float64).reshape(p, k, k), pair_model.averages)
@@ -272,28 +250,16 @@ def _both_orders(logits: NDArray[np.float64], averages: Average) -> NDArray[np.f
     mirrored = logits.transpose(0, 2, 1)
     # From the side that leads, since 1 - p is exact there and sigmoid(-x) rounds otherwise.
     high, low = np.maximum(logits, mirrored), np.minimum(logits, mirrored)
-    winning = _leads(high, low, averages)
+    of_logits = averages == "logits"
+    winning = expit((high - low) / 2) if of_logits else (expit(high) + expit(-low)) / 2
     return np.where(high == low, 0.5, np.where(logits == high, winning, 1.0 - winning))
-
-
-def _leads(
-    high: NDArray[np.float64], low: NDArray[np.float64], averages: Average
-) -> NDArray[np.float64]:
-    """Return the probability that an answer wins which has the higher logit in its order."""
-    if averages == "logits":
-        return np.asarray(expit((high - low) / 2))
-    return np.asarray((expit(high) + expit(-low)) / 2)
 
 
 def mean_win_probabilities(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return each answer's mean probability of winning, over all K answers and itself.
 
-    Args:
-        probabilities: P x K x K, from `win_probabilities`.
-
-    Returns:
-        P x K means in [0, 1]; their mean over a prompt's answers is 1/2. Equal answers have
-        exactly equal means.
+    The P x K means are in [0, 1], 1/2 on average over a prompt's answers; equal answers have
+    exactly equal ones.
 
     Source: the authors' code of SPPO, which averages over all samples, the diagonal included.
     """
@@ -323,14 +289,11 @@ class _Table(RootModel[dict[str, Verified]]):
 
 
 def verification(identity: str, table: Path = TABLE) -> str:
-    """Return whether a model's real files have been loaded, and which.
+    """Return `unverified`, or `verified on <date> at revision <commit>`.
 
     Args:
         identity: the model's name on the hub, with its revision after an `@` if known.
-        table: file of the models that were.
-
-    Returns:
-        `unverified`, or `verified on <date> at revision <commit>`.
+        table: file of the models whose real files were loaded.
     """
     name, _, revision = identity.partition("@")
     known = _Table.model_validate_json(table.read_text(encoding="utf-8")).root.get(name)

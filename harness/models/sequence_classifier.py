@@ -49,11 +49,7 @@ class _Classifier(Reader):
 
     @classmethod
     def load(cls, path: Path, config: dict[str, Any], device: str, dtype: str) -> Self:
-        """Load a checkpoint whose tensors are exactly the model's.
-
-        Raises:
-            HarnessError: another architecture, several outputs, or no chat template.
-        """
+        """Load a classifier with one output and a chat template, else UserError."""
         architecture = config["architectures"][0]
         kind: Any = getattr(transformers, architecture, object)
         if not issubclass(kind, GenericForSequenceClassification):

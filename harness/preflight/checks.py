@@ -45,10 +45,8 @@ def check_engine(
 ) -> EngineCheck:
     """Compare the log-probabilities of a profile's engine with the training's.
 
-    Args:
-        profile: The profile.
-        policy: The folder of another policy than the profile's base one.
-        tolerance: Largest mean difference in nats; by number format where not given.
+    Another policy than the base one may be named. Without a tolerance in nats, that of the number
+    format holds.
 
     Raises:
         HarnessError: The engine or the policy is not on this machine.
@@ -103,11 +101,8 @@ def check_prompts(
 ) -> PromptPool:
     """Count the human prompts of a profile, and those that repeat another or meet a benchmark.
 
-    Args:
-        profile: The profile.
-        source: A file or a data set's folder in place of the profile's.
-        splits: The splits of that folder.
-        against: Benchmarks by name, each with the file of its questions.
+    A file or a data set's folder may take the place of the profile's. Benchmarks are given by name,
+    each with the file of its questions.
 
     Raises:
         UserError: A file is not there, or is not what it must be.

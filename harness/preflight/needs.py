@@ -95,12 +95,7 @@ def doctor() -> Doctor:
 
 
 def readiness(profile: Profile, *, online: bool = False) -> Readiness:
-    """Return everything that a profile needs, met or not.
-
-    Args:
-        profile: The profile.
-        online: Also ask the hub and the endpoints, where it has models from outside.
-    """
+    """Return everything that a profile needs, met or not; online, who has it is asked."""
     from harness.worlds.lookup import world_of
 
     needs = needs_of(profile, inspect_machine())
@@ -111,12 +106,7 @@ def readiness(profile: Profile, *, online: bool = False) -> Readiness:
 
 
 def needs_of(profile: Profile, machine: Machine) -> list[Need]:
-    """Return everything that a profile needs, met or not.
-
-    Args:
-        profile: The profile.
-        machine: What this machine has.
-    """
+    """Return everything that a profile needs, and whether a machine has it."""
     from harness.worlds.lookup import world_of
 
     needs = list(_packages(profile))

@@ -288,18 +288,6 @@ def figure_schema() -> dict[str, Any]:
     return adapter.json_schema()
 
 
-def figure_from_json(data: Mapping[str, Any]) -> Figure:
-    """Return the figure that `model_dump(mode="json")` wrote.
-
-    Raises:
-        ValueError: It is no figure.
-    """
-    kind = str(data.get("kind"))
-    if kind not in MODELS:
-        raise ValueError(f"there is no kind of figure `{kind}`")
-    return MODELS[kind].model_validate(data)
-
-
 def find_figure(figures: Mapping[str, Figure], name: str) -> Figure:
     """Return a figure by its name; as `find`."""
     return find("figure", figures, name)

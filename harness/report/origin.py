@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.report.model import Origin
 from harness.runtime import Manifest, Stage, Store
-from harness.trainer.rewards import reward_models_named
+from harness.trainer.factory import reward_models_named
 
 if TYPE_CHECKING:
     from harness.trainer.plan import Run

@@ -39,8 +39,8 @@ TEXT = """# {title}
 
 RLOO on human prompts with a learning rate of {learning_rate:g} and no KL penalty, one run (seed
 {seed}). After each x of prompts the policy answered the {prompts} validation prompts {n} times; the
-reward model and the oracle scored the same answers. The settings of the tables come from the gate
-instead (`harness micro online-gates`). One run has no interval: this is a picture, not a result.
+reward model and the oracle scored the same answers. The settings of the tables are others, from the
+sweep `tune-rloo`. One run has no interval: this is a picture, not a result.
 
 ![{alt}]({figure})
 

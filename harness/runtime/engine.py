@@ -41,10 +41,6 @@ _LOOK_S = 0.2
 """Seconds between two looks at the stages that other runs compute."""
 
 
-def _ignore(event: Event) -> None:
-    """Take an event to nowhere."""
-
-
 class LocalEngine:
     """Runs plans into a store.
 
@@ -56,7 +52,6 @@ class LocalEngine:
         fail_fast: Stop everything at the first failure instead of going on with what can.
         on_event: Called in this process with every event. Idle workers have their next stage
             before it is called, so a slow callback delays them no more than it must.
-        provenance: Recorded with each output; collected at the first run where not given.
         preload: Modules a worker imports as soon as it starts.
         fallback: Expected seconds by kind, used for the order while none of a kind is done.
         threads: Compute threads of a worker.
@@ -74,8 +69,7 @@ class LocalEngine:
         *,
         jobs: int | None = None,
         fail_fast: bool = False,
-        on_event: Callable[[Event], None] = _ignore,
-        provenance: Provenance | None = None,
+        on_event: Callable[[Event], None] = lambda event: None,
         preload: Sequence[str] = (),
         fallback: Mapping[str, float] | None = None,
         threads: int = 1,
@@ -89,7 +83,7 @@ class LocalEngine:
         self.fail_fast = fail_fast
         self._log_dir = log_dir
         self._on_event = on_event
-        self._provenance = provenance
+        self._provenance: Provenance | None = None
         self._preload = list(preload)
         self._fallback = dict(fallback or {})
         self._threads = threads

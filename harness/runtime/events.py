@@ -96,12 +96,7 @@ class Interrupted(HarnessError):
 class Tally:
     """Counts of a plan's stages while it runs; feed it every event.
 
-    Args:
-        plan: The plan that runs.
-        store: The store it runs into, looked at once, before the run.
-        jobs: Number of workers.
-        fallback: Expected seconds for kinds of which no stage is done yet.
-        clock: Seconds from any fixed moment.
+    The store it runs into is looked at once, before the run.
 
     Attributes:
         total: Number of stages of the plan.

@@ -71,9 +71,7 @@ class BrokenEntry(StoreError):
 def explained(doing: str, root: Path) -> Iterator[None]:
     """Turn storage faults inside the block into a sentence; let everything else pass.
 
-    Args:
-        doing: What the block does, for the sentence: "storing 'seed 0 · train'".
-        root: The store's folder, named where the fault itself names no file.
+    The sentence says what was being done, and names `root` where the fault itself names no file.
 
     Raises:
         DiskFullError: The disk is full.
@@ -91,11 +89,8 @@ def explained(doing: str, root: Path) -> Iterator[None]:
 def disk_full(doing: str, root: Path) -> DiskFullError | None:
     """Return the error for a disk on which nothing more can be written, None where there is room.
 
-    It is for what died without a word, as a program does that cannot write its own log.
-
-    Args:
-        doing: What was being done, for the sentence.
-        root: A folder on the disk; it need not exist.
+    It is for what died without a word, as a program does that cannot write its own log. `root` is
+    a folder on the disk; it need not exist.
     """
     disk = os.statvfs(next(folder for folder in (root, *root.parents) if folder.exists()))
     # What is kept for the superuser is free to no one else.
@@ -206,13 +201,8 @@ class DigestCache:
     def fault(self, folder: Path, files: Mapping[str, FileEntry], own: str) -> str | None:
         """Return what is wrong with a folder, or None where it is what it was.
 
-        What is in the folder is compared with what was written, never the other way round: a name
-        that was made up leads nowhere.
-
-        Args:
-            folder: The folder as it is now.
-            files: The files that were written, by path relative to the folder.
-            own: A file beside them that is not looked at.
+        What is in the folder is compared with the files that were written, by relative path, never
+        the other way round: a name that was made up leads nowhere. The file `own` is not looked at.
         """
         there = {
             name: found
@@ -264,10 +254,8 @@ _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 def hold(path: Path, *, wait: bool = True, again: bool = False) -> Iterator[bool]:
     """Hold a lock while the block lasts; yield whether it is held.
 
-    Args:
-        path: The lock's file; it is created where absent, with its folder.
-        wait: Wait as long as whoever holds it lives and keeps it; the block is not entered before.
-        again: Let a process that holds the lock by `again` hold it once more.
+    Unless it is told not to wait, the block is not entered while another process holds the lock.
+    With `again` a process that holds it by `again` may hold it once more.
 
     Raises:
         StoreError: The file system has no locks.
@@ -308,9 +296,7 @@ _LOCK = ".lock"
 def scratch(parent: Path, name: str) -> Iterator[Path]:
     """Yield a new empty folder that is removed at the end, unless it was renamed away.
 
-    Args:
-        parent: Folder of all scratch folders, created where absent.
-        name: What the folder's name begins with, for people who look.
+    Its name begins with `name`, for people who look.
 
     Raises:
         StoreError: The file system has no locks.

@@ -112,10 +112,7 @@ _Read = TypeVar("_Read")
 
 
 def read_manifest(entry: Path) -> Manifest:
-    """Return the manifest of an entry.
-
-    Args:
-        entry: The entry's folder, which has the stage's fingerprint as its name.
+    """Return the manifest of an entry, whose folder has the stage's fingerprint as its name.
 
     Raises:
         ValueError: The manifest is not as it must be; the words follow the name of the file.
@@ -133,10 +130,7 @@ def read_manifest(entry: Path) -> Manifest:
 
 
 def read_failure(path: Path) -> Failure:
-    """Return a failure record.
-
-    Args:
-        path: The file, which has the stage's fingerprint as its name.
+    """Return a failure record, whose file has the stage's fingerprint as its name.
 
     Raises:
         ValueError: The record is not as it must be; the words follow the name of the file.
@@ -176,13 +170,8 @@ def sealed(fields: Mapping[str, Any]) -> bytes:
 
 def record_of(manifest: Manifest) -> StageRecord:
     """Return the stage a manifest describes, with the fingerprint its fields have."""
-    return StageRecord(
-        manifest["kind"],
-        manifest["version"],
-        manifest["settings"],
-        manifest["inputs"],
-        manifest["label"],
-    )
+    kind, version, label = manifest["kind"], manifest["version"], manifest["label"]
+    return StageRecord(kind, version, manifest["settings"], manifest["inputs"], label)
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

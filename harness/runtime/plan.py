@@ -23,9 +23,6 @@ from harness.runtime.store import State, Store
 class Plan:
     """The distinct stages behind some targets, in an order in which they can be computed.
 
-    Args:
-        targets: The stages whose outputs are wanted.
-
     Attributes:
         targets: The distinct targets, in the order given.
         stages: All distinct stages, each after its inputs.
@@ -66,12 +63,9 @@ class Plan:
     def durations(self, store: Store, fallback: Mapping[str, float]) -> dict[str, float]:
         """Return the expected seconds of one stage of each kind.
 
-        It is the median of the recorded seconds of the plan's done stages of that kind. Other
-        stages of the store are not asked, they may be of another scale.
-
-        Args:
-            store: Where done stages are recorded.
-            fallback: Seconds for kinds of which none is done; a kind absent here counts 1 s.
+        It is the median of the recorded seconds of the plan's done stages of that kind; where none
+        is done, that of the fallback, or 1 s. Other stages of the store are not asked, they may be
+        of another scale.
         """
         recorded: dict[str, list[float]] = {}
         for stage in self.stages:
@@ -86,9 +80,7 @@ class Plan:
     def chains(self, pending: Iterable[Stage], durations: Mapping[str, float]) -> dict[str, float]:
         """Return, for each pending stage, the seconds of the longest chain that begins with it.
 
-        Args:
-            pending: Stages still to be computed, in plan order.
-            durations: Expected seconds by kind.
+        The stages are in plan order, the durations by kind.
         """
         chains: dict[str, float] = {}
         for stage in reversed(list(pending)):
@@ -97,13 +89,7 @@ class Plan:
         return chains
 
     def remaining_s(self, store: Store, jobs: int, fallback: Mapping[str, float]) -> float:
-        """Return the expected seconds until all is done, without the start of the workers.
-
-        Args:
-            store: Where done stages are recorded.
-            jobs: Number of workers.
-            fallback: Seconds for kinds of which none is done.
-        """
+        """Return the expected seconds until all is done, without the start of the workers."""
         durations = self.durations(store, fallback)
         pending = self.pending(store)
         chains = self.chains(pending, durations)
@@ -111,13 +97,7 @@ class Plan:
 
 
 def remaining_s(seconds: Iterable[float], chains: Iterable[float], jobs: int) -> float:
-    """Return the least time in which workers can do some work.
-
-    Args:
-        seconds: Expected seconds of each stage.
-        chains: Seconds of each chain of stages that must follow one another.
-        jobs: Number of workers.
-    """
+    """Return the least time in which workers can do some work: stages, and chains of stages."""
     return max(sum(seconds) / jobs, max(chains, default=0.0))
 
 
@@ -139,10 +119,7 @@ def _inputs_first(targets: Iterable[Stage]) -> Iterator[Stage]:
 class Schedule:
     """The order in which the pending stages of a plan are computed.
 
-    Args:
-        plan: The plan.
-        pending: Its stages that are not done, in plan order.
-        durations: Expected seconds by kind.
+    The stages are given in plan order, the expected seconds by kind.
     """
 
     def __init__(
@@ -200,11 +177,7 @@ class Schedule:
         self._make_ready(stage.fingerprint)
 
     def drop_all(self, *, but: Collection[Stage] = ()) -> list[Stage]:
-        """Settle whatever is left, started or not, and return it in plan order.
-
-        Args:
-            but: Started stages that are to be settled one by one.
-        """
+        """Settle all that is left, but those stages, started or not; return it in plan order."""
         dropped = [stage for stage in self._unsettled.values() if stage not in but]
         self._unsettled = {stage.fingerprint: stage for stage in but}
         self._ready.clear()

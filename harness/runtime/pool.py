@@ -25,11 +25,7 @@ _LOG_TAIL = 4000
 class WorkerProcess:
     """The parent's end of one worker; `stage` is what it computes, None while it is idle.
 
-    Args:
-        setup: What the worker is told first.
-        environment: Its environment variables.
-        log: Its log.
-        claim: Keeps other runs from the log; closed when the worker has ended.
+    The claim keeps other runs from its log; it is closed when the worker has ended.
     """
 
     def __init__(
@@ -64,12 +60,8 @@ class WorkerProcess:
 class Pool:
     """Up to `limit` workers, kept until the pool is left.
 
-    Args:
-        limit: The greatest number of workers.
-        setup: What each worker is told first.
-        environment: Environment variables of the workers.
-        log_dir: Folder of the workers' logs, `worker-<n>.log`; where several runs share it, no
-            two living workers have the same number.
+    Their logs are `worker-<n>.log` in a folder; where several runs share it, no two living workers
+    have the same number.
     """
 
     def __init__(
@@ -130,11 +122,7 @@ class Pool:
     def wait(
         self, timeout_s: float | None = None
     ) -> list[tuple[WorkerProcess, dict[str, Any] | None]]:
-        """Wait until workers have something to say; return who says what, None for a death.
-
-        Args:
-            timeout_s: Return without a word after so many seconds.
-        """
+        """Wait until workers have something to say; return who says what, None for a death."""
         listening = {worker.connection: slot for slot, worker in self._workers.items()}
         said = []
         for connection in sockets.wait(list(listening), timeout_s):

@@ -116,12 +116,7 @@ class Program:
         return f"its last words: {words} (all of them in {self.log})"
 
     def wait_until_healthy(self, port: int, limit_s: float = START_S, hint: str = "") -> None:
-        """Wait until a server answers `GET /health`.
-
-        Args:
-            port: where it listens, on this machine.
-            limit_s: seconds to wait for it.
-            hint: what to do where it takes longer.
+        """Wait until a server answers `GET /health`; `hint` says what to do where it takes longer.
 
         Raises:
             HarnessError: it died, or took longer than the limit.
@@ -258,9 +253,7 @@ class Child:
 class Parent:
     """A child's end of the socket; takes over its parent's module search path.
 
-    Args:
-        descriptor: the socket's.
-        on_end: called by another thread when there will be no more messages.
+    When there will be no more messages, another thread calls `on_end`.
     """
 
     def __init__(self, descriptor: int, on_end: Callable[[], None]) -> None:

@@ -50,9 +50,7 @@ class Provenance(TypedDict):
 def collect_provenance(threads: int = 1, root: Path | None = None) -> Provenance:
     """Return the provenance of what this process and its workers compute.
 
-    Args:
-        threads: Compute threads of each stage.
-        root: The git checkout; the one that this code runs from where not given.
+    The git checkout is the one that this code runs from, where none is given.
     """
     commit, dirty = git_state(root or PACKAGE.parent)
     return {

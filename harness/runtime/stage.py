@@ -22,9 +22,9 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from harness.errors import HarnessError
 from harness.foreign import in_a_line
@@ -37,14 +37,10 @@ class FingerprintError(HarnessError):
 
 
 def canonical_json(value: object, where: str = "value") -> str:
-    """Return the one JSON text of a value.
-
-    Args:
-        value: What to write: None, bool, int, float, str, lists and dicts of these.
-        where: What to call the value in an error, for example `settings`.
+    """Return the one JSON text of a value made of None, bool, int, float, str, lists and dicts.
 
     Raises:
-        FingerprintError: The value holds something else; the message names the key path.
+        FingerprintError: It holds something else; the message names the key path, from `where`.
     """
     _check(value, where)
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -128,13 +124,7 @@ class StageRecord:
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields that `StageRecord(**fields)` takes."""
-        return {
-            "kind": self.kind,
-            "version": self.version,
-            "settings": dict(self.settings),
-            "inputs": dict(self.inputs),
-            "label": self.label,
-        }
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.init}
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,10 +179,6 @@ class Stage:
         return hash(self.fingerprint)
 
 
-def _unheard(step: int, metrics: Mapping[str, float]) -> None:
-    """Take a reported point to nowhere: a stage function called outside an engine."""
-
-
 @dataclass
 class StageContext:
     """What a stage function sees: its settings, its inputs and where to write.
@@ -212,17 +198,17 @@ class StageContext:
     inputs: Mapping[str, Path]
     output: Path
     seed: int
-    on_report: Callable[[int, Mapping[str, float]], None] = field(default=_unheard, repr=False)
+    on_report: Callable[[int, Mapping[str, float]], None] = field(
+        default=lambda step, metrics: None, repr=False
+    )
     unfinished: Path | None = None
     hardware: Mapping[str, Json] = field(default_factory=dict)
 
     def report(self, step: int, metrics: Mapping[str, float]) -> None:
         """Report one point of the stage's curves, kept with its output and shown live.
 
-        Args:
-            step: Position on the curve's axis, for example the optimizer step.
-            metrics: Value of each curve at that step. Values must not depend on the machine or
-                the time if the stage's output is to be the same bytes in every run.
+        Values must not depend on the machine or the time if the stage's output is to be the same
+        bytes in every run.
         """
         self.on_report(step, {name: float(value) for name, value in metrics.items()})
 
@@ -230,8 +216,7 @@ class StageContext:
 PROGRESS = "progress.jsonl"
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """One reported point: the step and the value of each curve there."""
 
     step: int
@@ -239,17 +224,32 @@ class Point:
 
 
 class ProgressWriter:
-    """Appends points to a stage's output; no file appears before the first point."""
+    """Appends points to a file of a folder; it does not appear before the first point."""
 
-    def __init__(self, output: Path) -> None:
-        self._path = output / PROGRESS
+    def __init__(self, folder: Path, name: str = PROGRESS) -> None:
+        self._path = folder / name
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Append one point."""
-        values = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        line = json.dumps({"step": step, "metrics": values}, allow_nan=False)
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(f"{line}\n")
+            file.write(line_of(step, metrics))
+
+
+def line_of(step: int, metrics: Mapping[str, float]) -> str:
+    """Return a point as a line of JSON."""
+    values = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+    return f"{json.dumps({'step': step, 'metrics': values}, allow_nan=False)}\n"
+
+
+def point_of(line: str | bytes) -> Point:
+    """Return the point of a line, with NaN where JSON has null.
+
+    Raises:
+        ValueError: The line is no JSON, as one that a crash cut off.
+    """
+    read = json.loads(line)
+    found = {name: math.nan if v is None else v for name, v in read["metrics"].items()}
+    return Point(read["step"], found)
 
 
 def read_progress(output: Path) -> list[Point]:
@@ -257,10 +257,4 @@ def read_progress(output: Path) -> list[Point]:
     path = output / PROGRESS
     if not path.exists():
         return []
-    lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
-    return [Point(line["step"], _floats(line["metrics"])) for line in lines]
-
-
-def _floats(metrics: Mapping[str, float | None]) -> dict[str, float]:
-    """Return the values with NaN where JSON has null."""
-    return {name: math.nan if value is None else value for name, value in metrics.items()}
+    return [point_of(line) for line in path.read_text(encoding="utf-8").splitlines()]

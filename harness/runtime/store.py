@@ -59,11 +59,7 @@ _OCCUPIED = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}
 
 
 class Store:
-    """The stage outputs under one folder; nothing is created before something is written.
-
-    Args:
-        root: The store's folder.
-    """
+    """The stage outputs under one folder; nothing is created before something is written."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
@@ -170,11 +166,8 @@ class Store:
     def claim(self, fingerprint: str, *, wait: bool = False) -> AbstractContextManager[bool]:
         """Return a block in which no other process works on a stage; it yields whether that is so.
 
-        What this process has claimed it may claim again. A claim ends with its process.
-
-        Args:
-            fingerprint: The stage's.
-            wait: Wait as long as another process works on the stage; True is yielded then.
+        What this process has claimed it may claim again. A claim ends with its process. With `wait`
+        the block is entered when no other process works on the stage.
         """
         return hold(lock_of(self.unfinished(fingerprint)), wait=wait, again=True)
 
@@ -189,11 +182,8 @@ class Store:
     ) -> Iterator[Path]:
         """Yield an empty folder that becomes the stage's entry when the block succeeds.
 
-        The stage is claimed meanwhile, after waiting for whoever else works on it.
-
-        Args:
-            stage: The stage whose output is written.
-            provenance: Where and with what it is computed; collected where not given.
+        The stage is claimed meanwhile, after waiting for whoever else works on it. Provenance is
+        collected where it is not given.
 
         Raises:
             StoreError: The disk is full, or the store's folder may not be written.
@@ -239,11 +229,6 @@ class Store:
 
         Nothing is kept where another process has finished the stage since, or works on it: what
         it comes to there is what counts.
-
-        Args:
-            stage: The stage that failed.
-            reason: One sentence.
-            traceback_text: What a person needs to find the cause.
 
         Raises:
             StoreError: The disk is full, or the store's folder may not be written.

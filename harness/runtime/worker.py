@@ -31,9 +31,8 @@ from harness.runtime.store import Store
 class Setup(TypedDict):
     """What a worker is told before its first stage.
 
-    `functions` are `module:function` by stage kind;
-    `preload` are modules to import before the first stage arrives; `hardware` is how the machine is
-    to be used.
+    `functions` are `module:function` by stage kind, `preload` modules to import before the first
+    stage arrives; `hardware` is how the machine is to be used.
     """
 
     root: str
@@ -44,11 +43,7 @@ class Setup(TypedDict):
 
 
 def main(descriptor: int) -> None:
-    """Work until the parent closes the socket.
-
-    Args:
-        descriptor: The worker's end of the socket.
-    """
+    """Work until the parent closes the socket, of which this is the worker's end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whether to stop is the parent's decision
     faulthandler.enable()
     parent = Parent(descriptor, on_end=lambda: os._exit(0))

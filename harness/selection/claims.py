@@ -42,14 +42,10 @@ def judge(
     published: bool,
     on_note: Callable[[str], None],
 ) -> Judged:
-    """Judge the claims of some tables and figures, of all where none is named.
+    """Judge the claims of some tables, groups and figures, of all where none is named.
 
-    Args:
-        names: Tables, groups, and figures or other places of the paper.
-        profile: The profile.
-        seeds: Root seeds; the most complete ones of each table where not given.
-        published: Judge the published scores, not those of the store.
-        on_note: Takes a sentence about seeds that are left out.
+    They are judged by the store, of the seeds given or the most complete ones of each table, or by
+    what is published. `on_note` hears of seeds that are left out.
 
     Raises:
         UserError: There is no table or figure of a name.

@@ -34,11 +34,12 @@ class Format(StrEnum):
     html = "html"
 
 
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """Return the seeds a text names, in ascending order.
+def ignore(_: object) -> None:
+    """Take what nobody wants to hear."""
 
-    Args:
-        text: Ids and ranges, separated by commas: `0`, `0,2`, `0-4`, `0-2,7`.
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Return the seeds that a text names, such as `0`, `0,2`, `0-4` or `0-2,7`, in ascending order.
 
     Raises:
         UserError: The text is not that, names a seed twice, or names too many.
@@ -115,11 +116,7 @@ def parse_names(option: str, text: str | None) -> tuple[str, ...] | None:
 def again(name: str, profile: str, seeds: Sequence[int] = (), rows: Sequence[str] = ()) -> str:
     """Return what stands behind a verb to ask for the same once more, without what is the default.
 
-    Args:
-        name: The table, figure or group.
-        profile: What `--profile` takes.
-        seeds: Distinct ascending seeds; none where the verb knows those last asked for.
-        rows: Ids of rows; none where all are asked for.
+    Seeds are none where the verb knows those last asked for, rows where all are asked for.
     """
     from harness.report.view import seeds_text
 
@@ -146,13 +143,7 @@ class Publishing:
 def publishing(
     publish: bool, allow_fewer: str | None, names: Collection[str], profile: str
 ) -> Publishing | None:
-    """Return where and how to publish, None where that is not asked for.
-
-    Args:
-        publish: Whether it is asked for.
-        allow_fewer: The text of `--allow-fewer`.
-        names: What is published.
-        profile: Name of the profile.
+    """Return where and how to publish some names, None where that is not asked for.
 
     Raises:
         UserError: There is no such profile or it consists of stand-ins, less is allowed of

@@ -10,29 +10,25 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from harness.cost.pricing import Limits, PriceSummary, over_limits
+from harness.cost.pricing import Limits, Price, over_limits
 from harness.errors import HarnessError, UserError
 from harness.registry.profile import Profile
 from harness.runtime import (
     STATES,
     Event,
+    LocalEngine,
     Plan,
     Stage,
-    StageFailed,
-    StageFinished,
-    StageProgress,
     State,
     Store,
 )
-from harness.selection.names import again
-from harness.selection.work import GroupRuns, Work, parts_of
+from harness.selection.names import again, ignore
 from harness.strict import Output, Strict
-from harness.trainer import execution
-from harness.trainer.runs import FigureRuns, TableRuns
+from harness.trainer import factory
+from harness.trainer.runs import FigureRuns, GroupRuns, TableRuns, Work, parts_of
 from harness.words import counted, duration
 
 if TYPE_CHECKING:
-    from harness.cost.pricing import Price
     from harness.runtime import Outcome
     from harness.selection.reporting import Report
     from harness.tracking import Tracker
@@ -78,7 +74,7 @@ class Summary(Output):
     estimated_s: float | None
     """Expected seconds until all is done; null where there is a price instead."""
     failures: list[Failure]
-    price: PriceSummary | None
+    price: Price | None
     """What is left costs; null at a profile that costs nothing."""
 
 
@@ -300,7 +296,7 @@ class RunPlan:
         plan, store, price = self.stages, self.store, self.price
         kinds = dict.fromkeys(stage.kind for stage in plan)
         of_kind = {kind: self._counts(s for s in plan if s.kind == kind) for kind in kinds}
-        left_s = plan.remaining_s(store, self.jobs, execution.EXPECTED_S) if price is None else None
+        left_s = plan.remaining_s(store, self.jobs, factory.EXPECTED_S) if price is None else None
         failed = [stage for stage in plan if self._states[stage.fingerprint] == "failed"]
         return {
             "profile": self.work.profile.name,
@@ -313,7 +309,7 @@ class RunPlan:
             "jobs": self.jobs,
             "estimated_s": None if left_s is None else round(left_s, 1),
             "failures": [_failure(stage, store) for stage in failed],
-            "price": None if price is None else price.summary,
+            "price": price,
         }
 
     def run(
@@ -353,11 +349,11 @@ class RunPlan:
         work, parts = self.work, parts_of(self.work)
         for asked in [work] if not isinstance(work, GroupRuns) else parts:
             remember(work_dir(), asked.id, asked.profile.name, asked.seeds)
-        warn = on_warning or _ignore
+        warn = on_warning or ignore
         tracker, outcome = tracked.tracker_of(self.store, warn), None
         if self.stages.pending(self.store):
-            self._check(warn, on_note or _ignore)
-            outcome = self._execute(tracker, fail_fast, watch or nullcontext(_ignore))
+            self._check(warn, on_note or ignore)
+            outcome = self._execute(tracker, fail_fast, watch or nullcontext(ignore))
         report = report_of(work, self.store)
         if outcome is not None:
             report = replace(report, outcome=outcome)
@@ -385,24 +381,33 @@ class RunPlan:
         watch: AbstractContextManager[Callable[[Event], None]],
     ) -> Outcome:
         from harness.project import work_dir
+        from harness.trainer import steps
+        from harness.worlds.lookup import world_of
 
+        profile = self.work.profile
         tracker.start(parts_of(self.work))
         try:
             with watch as observe:
 
                 def on_event(event: Event) -> None:
                     observe(event)
-                    _follow(tracker, event)
+                    tracker.observe(event)
 
-                return execution.execute(
-                    self.stages,
+                engine = LocalEngine(
                     self.store,
-                    self.work.profile,
+                    steps.FUNCTIONS,
                     work_dir() / "logs",
-                    self.jobs,
+                    # Stages of large models use all devices at once.
+                    jobs=self.jobs if profile.hardware is None else 1,
                     fail_fast=fail_fast,
                     on_event=on_event,
+                    preload=factory.needed_modules(self.stages.pending(self.store)),
+                    fallback=factory.EXPECTED_S,
+                    threads=profile.threads,
+                    hardware=factory.hardware_of(profile),
                 )
+                with world_of(profile).serving():
+                    return engine.run(self.stages)
         except BaseException:
             # What is stored is safe; the next run or sync writes what MLflow lacks.
             tracker.close(timeout_s=2.0)
@@ -475,18 +480,3 @@ def _failure(stage: Stage, store: Store) -> Failure:
 def training_stages(plan: Plan) -> list[Stage]:
     """Return the stages of a plan that train a policy, offline or online."""
     return [stage for stage in plan if stage.kind in ("train", "online")]
-
-
-def _follow(tracker: Tracker, event: Event) -> None:
-    """Tell a tracker of an event of the engine."""
-    match event:
-        case StageProgress(stage, step, metrics):
-            tracker.progress(stage, step, metrics)
-        case StageFinished(stage):
-            tracker.stage_finished(stage)
-        case StageFailed(stage):
-            tracker.stage_failed(stage)
-
-
-def _ignore(_: object) -> None:
-    """Take what nobody wants to hear."""

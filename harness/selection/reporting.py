@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.report.cells import build_cells
@@ -14,8 +15,7 @@ from harness.report.model import STATES, Cell
 from harness.report.render import as_json
 from harness.runtime import Store
 from harness.selection.names import Format
-from harness.selection.work import Work
-from harness.trainer.runs import FigureRuns, TableRuns
+from harness.trainer.runs import FigureRuns, TableRuns, Work
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,6 +123,16 @@ class TableReport(Report):
 
         print_report(self.details, console, details=details)
 
+    def publish(self, results_dir: Path, *, allow_fewer: bool) -> Path:
+        """Write it to the folder of published results; return its own folder.
+
+        Raises:
+            Refused: It is not whole, or has less than what stands there, and that is not allowed.
+        """
+        from harness.report.publish import publish
+
+        return publish(self.runs, self.store, results_dir, allow_fewer=allow_fewer)
+
     def _repr_html_(self) -> str:
         from harness.report import view
 
@@ -169,6 +179,16 @@ class FigureReport(Report):
         from harness.report.figures.report import print_figure
 
         print_figure(self.details, console)
+
+    def publish(self, results_dir: Path, *, allow_fewer: bool) -> Path:
+        """Write it to the folder of published results; return its own folder.
+
+        Raises:
+            Refused: It is not whole, or has less than what stands there, and that is not allowed.
+        """
+        from harness.report.figures.publish import publish_figure
+
+        return publish_figure(self.details, results_dir, allow_fewer=allow_fewer)
 
     def _repr_html_(self) -> str:
         return _html(self.details.heading, self.details.facts, self.details.blocks)

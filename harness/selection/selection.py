@@ -11,14 +11,14 @@ figure's or a group's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.errors import UserError
+from harness.errors import HarnessError, UserError
 from harness.project import store_dir, work_dir
 from harness.registry import declared
 from harness.registry.figures import Figure, find_figure
@@ -29,6 +29,7 @@ from harness.selection.names import (
     DEFAULT_PROFILE,
     DEFAULT_SEEDS,
     again,
+    ignore,
     parse_names,
     seeds_of,
     workers_of,
@@ -40,11 +41,13 @@ if TYPE_CHECKING:
     from harness.selection.planning import PriceOptions, RunPlan
     from harness.selection.reporting import Report
     from harness.selection.why import Explanation
-    from harness.selection.work import Work
-    from harness.trainer.runs import FigureRuns
+    from harness.trainer.runs import FigureRuns, Work
 
 Seeds = str | int | Iterable[int] | None
 """Seeds: a text such as `0-4`, numbers, or None for those that suit."""
+
+Say = Callable[[str], None]
+"""Takes a sentence for the user."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -156,10 +159,6 @@ class Selection:
     def why(self, row: str, seed: int = 0) -> Explanation:
         """Return which stages of a row of a table are shared, and what makes the others new.
 
-        Args:
-            row: Id of the row.
-            seed: Root seed.
-
         Raises:
             UserError: It is no table, there is no such row, or the profile cannot run it.
         """
@@ -192,7 +191,7 @@ class Selection:
         watch = nullcontext(on_event) if on_event is not None else None
         return self.plan(seeds, jobs).run(fail_fast=fail_fast, watch=watch)
 
-    def report(self, seeds: Seeds = None, on_note: Callable[[str], None] | None = None) -> Report:
+    def report(self, seeds: Seeds = None, on_note: Say | None = None) -> Report:
         """Return what the store holds, without computing anything.
 
         Args:
@@ -207,7 +206,7 @@ class Selection:
         from harness.selection.reporting import FigureReport, GroupReport, TableReport
         from harness.trainer.runs import plan_table
 
-        note, store = on_note or _ignore, Store(store_dir())
+        note, store = on_note or ignore, Store(store_dir())
         if self.figure is not None:
             asked = self._asked(seeds) or self._shown_of_figure()
             return FigureReport(self._figure_runs(self.figure, asked), store)
@@ -231,7 +230,7 @@ class Selection:
         seeds: Seeds = None,
         *,
         published: bool = False,
-        on_note: Callable[[str], None] | None = None,
+        on_note: Say | None = None,
     ) -> str:
         """Return an HTML page of the tables, with the figures that they have the rows of.
 
@@ -250,7 +249,7 @@ class Selection:
         from harness.report.page.contents import from_store
 
         def of(table: Table) -> Sequence[int]:
-            return self._asked(seeds) or self.shown(table, on_note or _ignore)
+            return self._asked(seeds) or self.shown(table, on_note or ignore)
 
         figures = declared.all_figures().values()
         store = Store(store_dir())
@@ -274,8 +273,8 @@ class Selection:
         fewer: Iterable[str] = (),
         seeds: Seeds = None,
         *,
-        on_note: Callable[[str], None] | None = None,
-        on_warning: Callable[[str], None] | None = None,
+        on_note: Say | None = None,
+        on_warning: Say | None = None,
     ) -> Report | None:
         """Write a report to the folder of published results.
 
@@ -295,42 +294,59 @@ class Selection:
         Raises:
             HarnessError: It is refused.
         """
-        from harness.selection.publishing import publish, publish_group
         from harness.selection.reporting import FigureReport, TableReport
 
-        note, allowed = on_note or _ignore, set(fewer)
+        note, allowed = on_note or ignore, set(fewer)
         if self.is_group:
-            publish_group(
-                self.name,
-                self.declared,
-                self.profile,
-                lambda table: self._asked(seeds) or self.shown(table, note),
-                Store(store_dir()),
-                results_dir,
-                allowed,
-                note,
-                on_warning or _ignore,
-            )
+            self._publish_tables(results_dir, allowed, seeds, note, on_warning or ignore)
             return None
         report = self.report(seeds, note)
         assert isinstance(report, TableReport | FigureReport)
-        folder = publish(report, results_dir, allow_fewer=self.id in allowed)
+        folder = report.publish(results_dir, allow_fewer=self.id in allowed)
         note(f"published in {folder}")
         return report
+
+    def _publish_tables(
+        self, results_dir: Path, fewer: Collection[str], seeds: Seeds, note: Say, warn: Say
+    ) -> None:
+        """Publish those tables of a group that were run; a refused one does not stop the others."""
+        from harness.report.asked import recall
+        from harness.report.publication import Refused
+        from harness.selection.reporting import TableReport
+        from harness.trainer.runs import plan_table, sorted_out
+
+        runnable, left_out = sorted_out(self.name, self.tables, self.profile)
+        store, refused = Store(store_dir()), []
+        for table in runnable:
+            asked = self._asked(seeds) or self.shown(table, note)
+            report = TableReport(plan_table(table, self.profile, asked), store)
+            # Rows of other tables do not make it one that was run.
+            never = recall(work_dir(), table.id, self.profile.name) is None
+            if never or {cell.state for cell in report.cells} <= {"not_run", "not_available"}:
+                note(f"{table.id} was not run, and is not published")
+                continue
+            try:
+                folder = report.publish(results_dir, allow_fewer=table.id in fewer)
+            except Refused as error:
+                refused.append(table.id)
+                warn(str(error))
+            else:
+                note(f"published in {folder}")
+        for name, reasons in left_out.items():
+            note(f"left out: {name}: {'; '.join(reasons)}")
+        if refused:
+            raise HarnessError(f"not published: {', '.join(refused)}; the warnings above say why")
 
     def work(self, seeds: Sequence[int], *, skip_unsupported: bool = False) -> Work:
         """Return the runs behind it.
 
-        Args:
-            seeds: Root seeds.
-            skip_unsupported: Of a group, leave out tables that the profile cannot run, even where
-                the selection does not say so.
+        Of a group, `skip_unsupported` leaves out tables that the profile cannot run, even where the
+        selection does not say so.
 
         Raises:
             UserError: The profile cannot run it, or a row does not exist.
         """
-        from harness.selection.work import plan_group
-        from harness.trainer.runs import plan_table
+        from harness.trainer.runs import plan_group, plan_table
 
         if self.figure is not None:
             runs = self._figure_runs(self.figure, seeds)
@@ -342,17 +358,14 @@ class Selection:
             )
         if self.is_group:
             skip = self.skip_unsupported or skip_unsupported
-            return plan_group(self.name, self.declared, self.profile, seeds, skip_unsupported=skip)
+            return plan_group(self.name, self.tables, self.profile, seeds, skip=skip)
         return plan_table(self.tables[0], self.profile, seeds, self.rows)
 
-    def shown(self, table: Table, on_note: Callable[[str], None]) -> tuple[int, ...]:
+    def shown(self, table: Table, on_note: Say) -> tuple[int, ...]:
         """Return the seeds that a report of a table shows when it is not told which.
 
-        They are the most complete of those ever asked for, the default ones where none were.
-
-        Args:
-            table: One of the tables.
-            on_note: Takes a sentence about those that are left out.
+        They are the most complete of those ever asked for, the default ones where none were;
+        `on_note` hears of those that are left out.
 
         Raises:
             UserError: There is no such row.
@@ -487,7 +500,3 @@ def _left_out(table: Table, shown: Shown) -> str:
         f"{shown.whole} of {counted(shown.runs, 'run')} done; left out, with how many are "
         f"done: {others}; `--seeds` names others"
     )
-
-
-def _ignore(_: str) -> None:
-    """Take a sentence that nobody wants to hear."""

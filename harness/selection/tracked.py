@@ -13,18 +13,19 @@ from harness.report.cells import build_cells
 from harness.report.model import Cell
 from harness.runtime import Store
 from harness.selection.reporting import FigureReport, Report
-from harness.selection.work import Work, parts_of
 from harness.tracking import TableState, Tracker
-from harness.trainer.runs import TableRuns, cells_served, plan_figure, plan_table
+from harness.trainer.runs import (
+    TableRuns,
+    Work,
+    cells_served,
+    parts_of,
+    plan_figure,
+    plan_table,
+)
 
 
 def tracker_of(store: Store, warn: Callable[[str], None]) -> Tracker:
-    """Return the tracker of a store.
-
-    Args:
-        store: The store.
-        warn: Takes the one sentence that says MLflow cannot be had.
-    """
+    """Return the tracker of a store; `warn` takes the sentence that MLflow cannot be had."""
     return Tracker(work_dir(), store, cells_served(all_tables()), warn=warn)
 
 
@@ -50,11 +51,6 @@ def states_of(runs: TableRuns, cells: Sequence[Cell], store: Store) -> list[Tabl
     Of runs there are those of the command. Rows are those of the whole table with the seeds that a
     report shows, whichever rows and seeds the command named, so that writing after a run and
     writing from the store are the same.
-
-    Args:
-        runs: The runs of the command.
-        cells: Their cells.
-        store: The store they were read from.
 
     Raises:
         HarnessError: The record of the seeds asked for is broken, or the store cannot be read.

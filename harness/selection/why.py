@@ -16,7 +16,7 @@ from typing import Any
 from harness.registry.profile import Profile, supported_rows
 from harness.registry.recipe import Recipe, flattened, in_short
 from harness.registry.schema import Row, Table
-from harness.runtime import Plan, Stage, State, Store
+from harness.runtime import Plan, Stage, StageRecord, State, Store
 from harness.runtime.manifest import record_of
 from harness.strict import Output, Strict
 from harness.trainer.plan import Run
@@ -122,6 +122,12 @@ class Explanation(Output):
     runs: list[ExplainedRun]
 
 
+def _node(record: StageRecord, inputs: dict[str, Node]) -> Node:
+    return Node(
+        record.fingerprint, record.kind, record.label, record.version, record.settings, inputs
+    )
+
+
 class Nodes:
     """Makes nodes of stages and of the store's entries, each once."""
 
@@ -131,13 +137,10 @@ class Nodes:
 
     def of(self, stage: Stage) -> Node:
         """Return a planned stage's node."""
-        known = self._nodes.get(stage.fingerprint)
-        if known is None:
+        if stage.fingerprint not in self._nodes:
             inputs = {name: self.of(needed) for name, needed in stage.inputs.items()}
-            known = self._nodes[stage.fingerprint] = Node(
-                stage.fingerprint, stage.kind, stage.label, stage.version, stage.settings, inputs
-            )
-        return known
+            self._nodes[stage.fingerprint] = _node(stage.record, inputs)
+        return self._nodes[stage.fingerprint]
 
     def stored(self) -> list[Node]:
         """Return the nodes of everything in the store."""
@@ -148,9 +151,7 @@ class Nodes:
         if known is None and self._store.status(fingerprint) == "done":
             record = record_of(self._store.manifest(fingerprint))
             inputs = {name: self._entry(needed) for name, needed in record.inputs.items()}
-            known = Node(
-                fingerprint, record.kind, record.label, record.version, record.settings, inputs
-            )
+            known = _node(record, inputs)
         elif known is None:
             known = Node(fingerprint, "removed", f"removed stage {fingerprint[:12]}", 1, {}, {})
         self._nodes[fingerprint] = known
@@ -226,14 +227,7 @@ def _merged(causes: Iterable[Cause]) -> tuple[Cause, ...]:
 
 
 def explain(table: Table, name: str, profile: Profile, seed: int, store: Store) -> Explanation:
-    """Return why a row's stages are what they are.
-
-    Args:
-        table: The table.
-        name: Id of the row.
-        profile: The profile.
-        seed: Root seed.
-        store: What has been computed.
+    """Return why the stages of a row, named by its id, are what they are.
 
     Raises:
         UserError: There is no such row, or the profile cannot run it.

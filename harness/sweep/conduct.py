@@ -2,7 +2,7 @@
 
 What every trial needs (the first iteration of a chain, for one) is computed once, by as many
 workers as the trials will have, before two of them would compute it twice. Then one process, or
-several (`harness.sweep.processes`), take trials until the study has enough.
+several, take trials until the study has enough.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from harness.report.scores import Measured
 from harness.report.sweep import SweepReport
 from harness.runtime import Plan, Stage, Store
 from harness.sweep.declaration import Sweep
-from harness.sweep.processes import run_processes
 from harness.sweep.results import (
     Final,
     final_runs,
@@ -36,8 +35,8 @@ from harness.sweep.space import (
     validation_runs,
 )
 from harness.sweep.study import (
-    DONE_AGAIN,
     Claims,
+    Note,
     counted,
     find_study,
     is_there,
@@ -45,7 +44,7 @@ from harness.sweep.study import (
     point_of,
     trials_of,
 )
-from harness.sweep.work import Order, Say, Worker
+from harness.sweep.work import Order, Say, Worker, run_processes
 from harness.tracking import TrialTracker
 
 
@@ -76,17 +75,7 @@ def shared_stages(sweep: Sweep, profile: Profile) -> list[Stage]:
 
 
 def run_sweep(order: Order, shared: list[Stage], jobs: int, say: Say, warn: Say) -> SweepReport:
-    """Run the trials a study lacks, and then the winner.
-
-    Args:
-        order: What to do.
-        shared: The stages that every trial needs.
-        jobs: Number of processes.
-        say: Takes a line about what happens.
-        warn: Takes a sentence about what is amiss and holds nothing up.
-
-    Returns:
-        What the sweep has found.
+    """Run the trials a study lacks with so many processes, then the winner; return what was found.
 
     Raises:
         UserError: The storage cannot be used.
@@ -118,13 +107,6 @@ def stored_report(
 ) -> tuple[SweepReport, int]:
     """Return what a sweep has found, without computing anything, and its number of old studies.
 
-    Args:
-        sweep: The sweep.
-        profile: The profile.
-        name: The study's name.
-        where: Where its trials are kept.
-        store: The stages.
-
     Raises:
         UserError: The storage cannot be used.
     """
@@ -144,7 +126,7 @@ def track_rest(order: Order, study: optuna.Study, tracker: TrialTracker) -> None
     for trial in trials_of(study):
         line = trial_line(order.sweep, trial)
         unfinished = trial.state in (TrialState.RUNNING, TrialState.WAITING)
-        if unfinished or (line.mlflow_run and DONE_AGAIN not in trial.user_attrs):
+        if unfinished or (line.mlflow_run and Note.DONE_AGAIN not in trial.user_attrs):
             continue
         if trial.params.keys() != order.sweep.space.keys():
             continue

@@ -39,8 +39,18 @@ Point = Mapping[str, Scalar]
 COSTS = ("rollouts", "tokens", "gradient_steps", "creator_calls")
 """What an online run counts, over all of it."""
 
-Measure = Literal["val_wr", "val_len", "rollouts", "tokens", "gradient_steps", "creator_calls"]
-"""What an objective can be: a score of the validation answers, or a count of an online run."""
+Measure = Literal[
+    "val_wr",
+    "val_len",
+    "val_score",
+    "val_exact",
+    "rollouts",
+    "tokens",
+    "gradient_steps",
+    "creator_calls",
+]
+"""What an objective can be: a score of the validation answers (win rate, length, and the oracle's:
+mean partial credit and share of wholly right answers), or a count of an online run."""
 
 MOST_VALUES = 10_000
 """Values of one setting that are counted one by one."""
@@ -118,6 +128,8 @@ class Objective(Strict):
     """A score of the answers to the validation prompts, or a count of an online run."""
     direction: Literal["maximize", "minimize"]
     """The better end."""
+    after: int | None = Field(default=None, ge=1)
+    """Measured after so many iterations (offline) or multiples of x (online); null: at the end."""
     unit: str = ""
     """Unit, for people."""
 
@@ -295,11 +307,15 @@ def _wrong(sweep: Sweep, document: Document) -> Iterator[Problem]:
         text = f"space: there is no setting `{path}`{nearest(path, known)}"
         yield document.problem(("space", path), text)
     try:
-        online = Recipe.model_validate(sweep.recipe).is_online
+        recipe = Recipe.model_validate(sweep.recipe)
     except ValidationError as error:
         yield from explain(error, Recipe, document, [("recipe",)])
         return
+    length = len(recipe.chain) if recipe.online is None else recipe.online.size
     for i, objective in enumerate(sweep.objectives):
-        if objective.measure in COSTS and not online:
+        if objective.after is not None and objective.after > length:
+            text = f"objectives[{i}]: `after` {objective.after} of a training of {length}"
+            yield document.problem(("objectives", i), text)
+        if objective.measure in COSTS and not recipe.is_online:
             text = f"objectives[{i}]: `{objective.measure}` is counted in online runs only"
             yield document.problem(("objectives", i), text)

@@ -32,15 +32,7 @@ from harness.runtime import LocalEngine, Plan, Store
 from harness.sweep.declaration import Point, Sweep
 from harness.sweep.space import base_candidate, candidate
 from harness.sweep.study import (
-    COMPUTED,
-    DONE_AGAIN,
-    ENDED,
-    FAILURE,
-    MLFLOW_RUN,
-    RETRY_OF,
-    REUSED,
-    SECONDS,
-    STARTED,
+    Note,
     counted,
     point_of,
     trials_of,
@@ -59,15 +51,7 @@ def report_of(
     study: optuna.Study | None,
     measured: Measured | None = None,
 ) -> SweepReport:
-    """Return what a sweep has found so far.
-
-    Args:
-        sweep: The sweep.
-        profile: The profile it runs on.
-        name: The study's name.
-        study: The study; None where it has not begun.
-        measured: Per-prompt scores of the winner and the base recipe; none where not run.
-    """
+    """Return what a sweep has found so far; no study is one that has not begun."""
     trials = trials_of(study)
     front = pareto_front(sweep, trials)
     return SweepReport(
@@ -112,15 +96,17 @@ def trial_line(sweep: Sweep, trial: FrozenTrial) -> SweepTrial:
         params=point_of(trial),
         values=dict(zip(names, trial.values, strict=True)) if complete else None,
         so_far=dict(sorted(trial.intermediate_values.items())),
-        started=notes.get(STARTED),
-        ended=notes.get(ENDED),
-        seconds=notes.get(SECONDS),
-        reused=notes.get(REUSED, 0),
-        computed=notes.get(COMPUTED, 0),
-        failure=(notes.get(FAILURE) or notes.get(DONE_AGAIN) or "unknown") if failed else None,
-        done_again=DONE_AGAIN in notes,
-        retry_of=notes.get(RETRY_OF),
-        mlflow_run=notes.get(MLFLOW_RUN),
+        started=notes.get(Note.STARTED),
+        ended=notes.get(Note.ENDED),
+        seconds=notes.get(Note.SECONDS),
+        reused=notes.get(Note.REUSED, 0),
+        computed=notes.get(Note.COMPUTED, 0),
+        failure=(notes.get(Note.FAILURE) or notes.get(Note.DONE_AGAIN) or "unknown")
+        if failed
+        else None,
+        done_again=Note.DONE_AGAIN in notes,
+        retry_of=notes.get(Note.RETRY_OF),
+        mlflow_run=notes.get(Note.MLFLOW_RUN),
     )
 
 

@@ -150,15 +150,31 @@ def on_validation(profile: Profile) -> Profile:
     return profile.model_copy(update={"benchmarks": {VALIDATION: hard}})
 
 
-def validation_runs(sweep: Sweep, found: Candidate, run_id: str) -> list[Run]:
+def validation_runs(
+    sweep: Sweep, found: Candidate, run_id: str, after: int | None = None
+) -> list[Run]:
     """Return the run, called `run_id`, of each of a trial's seeds, on the validation prompts.
+
+    Args:
+        sweep: The sweep.
+        found: What the trial's point means.
+        run_id: What its runs are called.
+        after: Iterations (offline) or multiples of x (online) that they end after; None for all.
 
     Raises:
         UserError: The profile cannot run the recipe.
     """
     profile = on_validation(found.profile)
     planner = Planner(world_of(profile))
-    return [planner.run(run_id, found.recipe, seed) for seed in sweep.seeds]
+    recipe = found.recipe if after is None else _shortened(found.recipe, after)
+    return [planner.run(run_id, recipe, seed) for seed in sweep.seeds]
+
+
+def _shortened(recipe: Recipe, after: int) -> Recipe:
+    """Return a recipe's beginning; its stages are those that the whole recipe begins with."""
+    if recipe.online is None:
+        return recipe.model_copy(update={"chain": recipe.chain[:after]})
+    return recipe.model_copy(update={"online": recipe.online.model_copy(update={"size": after})})
 
 
 def measured(measure: Measure, run: Run, store: Store) -> float:

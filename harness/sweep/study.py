@@ -60,40 +60,22 @@ from harness.sweep.declaration import Parameter, Point, Sampler, Scalar, Sweep
 from harness.sweep.space import base_candidate, grid, validation_runs
 from harness.tracking.connection import shown, without_secrets
 
-# What a trial notes of itself: names of Optuna's user attributes.
 
-OWNER = "owner"
-"""Mark of the process that works on the trial."""
+class Note:
+    """What a trial notes of itself: names of Optuna's user attributes. Times are ISO 8601."""
 
-ATTEMPT = "attempt"
-"""How often the point was taken, those times included that its process was killed."""
+    OWNER = "owner"  # the mark of the process that works on it
+    ATTEMPT = "attempt"  # how often its point was taken, kills of its process included
+    RETRY_OF = "retry of"  # the number of the trial whose point was queued again
+    DONE_AGAIN = "done again"  # why its point was queued again, where it was
+    FAILURE = "failure"  # why it failed
+    STARTED = "started"
+    ENDED = "ended"
+    SECONDS = "seconds"  # how long it took
+    REUSED = "stages reused"  # those in the store when it began
+    COMPUTED = "stages computed"
+    MLFLOW_RUN = "mlflow run"  # absent where MLflow could not be reached
 
-RETRY_OF = "retry of"
-"""Number of the trial whose point was queued again."""
-
-DONE_AGAIN = "done again"
-"""Why a failed trial's point was queued again; absent where it was not."""
-
-FAILURE = "failure"
-"""Why the trial failed."""
-
-STARTED = "started"
-"""When it was taken, ISO 8601 in UTC."""
-
-ENDED = "ended"
-"""When it ended, ISO 8601 in UTC."""
-
-SECONDS = "seconds"
-"""How long it took."""
-
-REUSED = "stages reused"
-"""Stages that were in the store when it began."""
-
-COMPUTED = "stages computed"
-"""Stages that were computed for it."""
-
-MLFLOW_RUN = "mlflow run"
-"""Id of its MLflow run; absent where MLflow could not be reached."""
 
 SQLITE_WAIT_S = 60
 """Seconds a writer waits for another one's transaction."""
@@ -131,10 +113,9 @@ def sweep_lock(work_dir: Path, name: str) -> Iterator[None]:
 
 
 def open_storage(where: str) -> BaseStorage:
-    """Return a storage, created where absent; call it under the sweep's lock.
+    """Return a storage by its URL or the path of a journal file; call it under the sweep's lock.
 
-    Args:
-        where: An Optuna storage URL, or the path of a journal file.
+    It is created where absent.
 
     Raises:
         UserError: It cannot be used, be it unreachable, misspelt or without its driver.
@@ -276,22 +257,13 @@ def trials_of(study: optuna.Study | None) -> Sequence[FrozenTrial]:
 def counted(trials: Sequence[FrozenTrial]) -> int:
     """Return how many trials a study has: begun, and not done again by another."""
     return sum(
-        trial.state != TrialState.WAITING and DONE_AGAIN not in trial.user_attrs for trial in trials
+        trial.state != TrialState.WAITING and Note.DONE_AGAIN not in trial.user_attrs
+        for trial in trials
     )
 
 
 class Claims:
-    """Takes trials of one study for one process.
-
-    Args:
-        sweep: The sweep.
-        study: Its study.
-        work_dir: Folder of the locks and marks.
-        shared: Whether other machines may take trials of this study.
-
-    Attributes:
-        study: The study.
-    """
+    """Takes trials of one study for one process; other machines may take some if it is shared."""
 
     def __init__(self, sweep: Sweep, study: optuna.Study, work_dir: Path, *, shared: bool) -> None:
         self._sweep = sweep
@@ -312,12 +284,7 @@ class Claims:
             path.unlink(missing_ok=True)
 
     def take(self, mark: str, target: int) -> optuna.Trial | None:
-        """Return the next trial to work on, None where the study has all it was asked for.
-
-        Args:
-            mark: The mark of this process.
-            target: How many trials the study shall have.
-        """
+        """Return the next trial to work on, None where the study has all it was asked for."""
         with sweep_lock(self._work_dir, self._sweep.name):
             self._repair()
             trials = trials_of(self.study)
@@ -329,8 +296,8 @@ class Claims:
             if self._sweep.sampler.kind == "grid" and not waiting:
                 self.study.enqueue_trial(self._next_of_grid(trials))
             trial = self.study.ask(distributions(self._sweep))
-            trial.set_user_attr(OWNER, mark)
-            trial.set_user_attr(STARTED, utc_now())
+            trial.set_user_attr(Note.OWNER, mark)
+            trial.set_user_attr(Note.STARTED, utc_now())
             return trial
 
     def repair(self) -> list[int]:
@@ -342,7 +309,7 @@ class Claims:
         """End a trial that this process was told to stop, and queue its point again."""
         with sweep_lock(self._work_dir, self._sweep.name):
             frozen = self.study.get_trials(deepcopy=False)[trial.number]
-            self._again(frozen, why, frozen.user_attrs.get(ATTEMPT, 1))
+            self._again(frozen, why, frozen.user_attrs.get(Note.ATTEMPT, 1))
 
     def _repair(self) -> list[int]:
         held = self._held()
@@ -352,11 +319,11 @@ class Claims:
             if trial.state == TrialState.RUNNING and self._is_nobodys(trial, held)
         ]
         for trial in left:
-            attempt = trial.user_attrs.get(ATTEMPT, 1)
+            attempt = trial.user_attrs.get(Note.ATTEMPT, 1)
             if attempt < MOST_ATTEMPTS:
                 self._again(trial, "its process was killed", attempt + 1)
             else:
-                self._set(trial, FAILURE, f"its process was killed, {attempt} times in a row")
+                self._set(trial, Note.FAILURE, f"its process was killed, {attempt} times in a row")
                 self.study.tell(trial.number, state=TrialState.FAIL)
         return [trial.number for trial in left]
 
@@ -365,15 +332,15 @@ class Claims:
 
         Killed while it got its point, a trial has only some settings; another is suggested then.
         """
-        self._set(trial, DONE_AGAIN, why)
+        self._set(trial, Note.DONE_AGAIN, why)
         self.study.tell(trial.number, state=TrialState.FAIL)
         if trial.params.keys() == self._sweep.space.keys():
-            attributes = {ATTEMPT: attempt, RETRY_OF: trial.number}
+            attributes = {Note.ATTEMPT: attempt, Note.RETRY_OF: trial.number}
             self.study.enqueue_trial(trial.params, user_attrs=attributes)
 
     def _next_of_grid(self, trials: Sequence[FrozenTrial]) -> dict[str, Scalar]:
         """Return the first point of the grid that no trial stands for."""
-        taken = [point_of(trial) for trial in trials if DONE_AGAIN not in trial.user_attrs]
+        taken = [point_of(trial) for trial in trials if Note.DONE_AGAIN not in trial.user_attrs]
         return next(point for point in map(tidy, grid(self._sweep)) if point not in taken)
 
     def _set(self, trial: FrozenTrial, name: str, value: str) -> None:
@@ -391,7 +358,7 @@ class Claims:
         return held
 
     def _is_nobodys(self, trial: FrozenTrial, held: set[str]) -> bool:
-        mark = trial.user_attrs.get(OWNER)
+        mark = trial.user_attrs.get(Note.OWNER)
         if mark is None:
             begun = trial.datetime_start or datetime.now()
             return not self._shared or datetime.now() - begun > _UNMARKED_FOR

@@ -1,17 +1,25 @@
-"""One working process of a sweep: takes a trial, computes what is missing of it, tells its values.
+"""Working on a sweep's trials: takes one, computes what is missing of it, tells its values.
 
-Everything the process needs is an `Order`, plain data that can be sent to another process. The
-seeds of a trial are run one after the other, so that a pruner can look after each: a trial that
+The seeds of a trial are run one after the other, so that a pruner can look after each: a trial that
 is worse than most on the first seed is spared the others.
+
+Everything a process needs is an `Order`, plain data that can be sent to another process. Several
+processes may work on one study, each a fresh interpreter with one stage worker of its own. It
+answers with something to say, a warning, or the error it ends with. When it is asked to end, or its
+parent is killed, it stops like at Ctrl-C: it gives its trial back.
 """
 
 from __future__ import annotations
 
 import math
+import signal
+import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Self
 
@@ -20,21 +28,18 @@ from optuna.trial import TrialState
 from pydantic import BaseModel, ConfigDict
 
 from harness.errors import HarnessError
+from harness.quiet import worker_environment
 from harness.registry.profile import Profile
 from harness.runtime import Interrupted, LocalEngine, Plan, Store
 from harness.runtime.manifest import utc_now
 from harness.runtime.pool import Pool
+from harness.runtime.processes import Child, Parent
 from harness.sweep.declaration import Sweep
 from harness.sweep.results import trial_line
 from harness.sweep.space import candidate, measured, on_validation, shown, validation_runs
 from harness.sweep.study import (
-    COMPUTED,
-    ENDED,
-    FAILURE,
-    MLFLOW_RUN,
-    REUSED,
-    SECONDS,
     Claims,
+    Note,
     open_storage,
     open_study,
     point_of,
@@ -103,12 +108,7 @@ class Order(BaseModel):
     expected_s: Mapping[str, float]
 
     def engine(self, jobs: int, slot: str) -> WarmEngine:
-        """Return an engine for the order's stages.
-
-        Args:
-            jobs: Number of stage workers.
-            slot: Names the folder of their logs.
-        """
+        """Return an engine for the order's stages; its workers' logs are in a folder `slot`."""
         return WarmEngine(
             Store(self.store_dir),
             self.functions,
@@ -152,25 +152,21 @@ class _Pruned(Exception):
 
 @dataclass
 class _Work:
-    """A trial that is worked on: its runs on the validation prompts, and what comes of it."""
+    """A trial that is worked on: its runs on the validation prompts, and what comes of it.
+
+    `early` has the runs that end earlier, by what they end after, for objectives that ask for it.
+    """
 
     trial: optuna.Trial
     state: TrialState = TrialState.RUNNING
     values: list[float] | None = None
     runs: list[Run] = field(default_factory=list)
+    early: dict[int, list[Run]] = field(default_factory=dict)
     profile: Profile | None = None
 
 
 class Worker:
-    """Works on trials until the study has enough.
-
-    Args:
-        order: What to do.
-        engine: Computes the stages.
-        claims: Takes the trials.
-        tracker: Writes them to MLflow.
-        say: Takes a line about each trial when it begins and when it ends.
-    """
+    """Works on trials until the study has enough; says a line when one begins and when it ends."""
 
     def __init__(
         self, order: Order, engine: LocalEngine, claims: Claims, tracker: TrialTracker, say: Say
@@ -210,9 +206,9 @@ class Worker:
             ) from error
         except HarnessError as error:
             work.state = TrialState.FAIL
-            trial.set_user_attr(FAILURE, str(error))
-        trial.set_user_attr(SECONDS, round(time.perf_counter() - started, 1))
-        trial.set_user_attr(ENDED, utc_now())
+            trial.set_user_attr(Note.FAILURE, str(error))
+        trial.set_user_attr(Note.SECONDS, round(time.perf_counter() - started, 1))
+        trial.set_user_attr(Note.ENDED, utc_now())
         # MLflow comes first, because a trial that has ended takes no more notes.
         self._track(work)
         ended = trial.study.tell(trial, work.values, state=work.state)
@@ -223,10 +219,14 @@ class Worker:
         trial, sweep = work.trial, self._order.sweep
         found = candidate(sweep, self._order.profile, point_of(trial))
         work.profile = on_validation(found.profile)
-        work.runs = validation_runs(sweep, found, self._order.run_id(trial.number))
-        plan = Plan(stage for run in work.runs for stage in run.targets)
+        run_id = self._order.run_id(trial.number)
+        work.runs = validation_runs(sweep, found, run_id)
+        for after in {o.after for o in sweep.objectives if o.after is not None}:
+            work.early[after] = validation_runs(sweep, found, run_id, after)
+        planned = [*work.runs, *(run for runs in work.early.values() for run in runs)]
+        plan = Plan(stage for run in planned for stage in run.targets)
         missing = len(plan.pending(self._engine.store))
-        trial.set_user_attr(REUSED, len(plan) - missing)
+        trial.set_user_attr(Note.REUSED, len(plan) - missing)
         self._say(
             f"trial {trial.number} · {shown(point_of(trial))}: {len(plan) - missing} of "
             f"{len(plan)} stages reused, {missing} to compute"
@@ -243,14 +243,16 @@ class Worker:
         trial, objectives = work.trial, self._order.sweep.objectives
         sums, computed = [0.0] * len(objectives), 0
         for number, run in enumerate(work.runs, start=1):
-            outcome = self._engine.run(Plan(run.targets))
+            at: dict[int | None, Run] = {k: runs[number - 1] for k, runs in work.early.items()}
+            at[None] = run
+            outcome = self._engine.run(Plan(s for some in at.values() for s in some.targets))
             computed += len(outcome.finished)
-            trial.set_user_attr(COMPUTED, computed)
+            trial.set_user_attr(Note.COMPUTED, computed)
             if not outcome.ok:
                 stage, reason = next(iter(outcome.failed.items()))
                 raise HarnessError(f"{stage.title}: {reason}")
             for i, objective in enumerate(objectives):
-                sums[i] += measured(objective.measure, run, self._engine.store)
+                sums[i] += measured(objective.measure, at[objective.after], self._engine.store)
             if len(objectives) == 1:
                 trial.report(sums[0] / number, step=number)
                 if number < len(work.runs) and trial.should_prune():
@@ -267,19 +269,19 @@ class Worker:
         names = (objective.name for objective in sweep.objectives)
         values = None if work.values is None else dict(zip(names, work.values, strict=True))
         failed = work.state == TrialState.FAIL
-        failure = trial.user_attrs.get(FAILURE) if failed else None
+        failure = trial.user_attrs.get(Note.FAILURE) if failed else None
         line = line.model_copy(
             update={"state": work.state.name.lower(), "values": values, "failure": failure}
         )
         run_id = self._tracker.write(line, work.runs, work.profile)
         if run_id is not None and line.mlflow_run != run_id:
-            trial.set_user_attr(MLFLOW_RUN, run_id)
+            trial.set_user_attr(Note.MLFLOW_RUN, run_id)
 
 
 def said(sweep: Sweep, trial: optuna.trial.FrozenTrial) -> str:
     """Return how a trial ended, as a line."""
     line = trial_line(sweep, trial)
-    took = f"({trial.user_attrs.get(SECONDS, 0):.0f} s)"
+    took = f"({trial.user_attrs.get(Note.SECONDS, 0):.0f} s)"
     if line.state == "complete" and line.values:
         scores = ", ".join(f"{name} {value:.6g}" for name, value in line.values.items())
         return f"trial {trial.number} · {scores} {took}"
@@ -291,3 +293,97 @@ def said(sweep: Sweep, trial: optuna.trial.FrozenTrial) -> str:
             f"{len(sweep.seeds)} seeds {took}"
         )
     return f"trial {trial.number} · failed: {line.failure} {took}"
+
+
+def run_processes(order: Order, count: int, say: Say, warn: Say) -> None:
+    """Work on a study with several processes until it has enough trials; each warning is said once.
+
+    Raises:
+        HarnessError: A process ended with an error, or died.
+        Interrupted: Ctrl-C; the processes have ended.
+    """
+    heard = _Heard(say, warn)
+    children = [
+        Child(
+            __name__,
+            {"order": order.model_dump(mode="json", by_alias=True), "slot": str(slot)},
+            worker_environment(),
+        )
+        for slot in range(count)
+    ]
+    try:
+        heard.listen(children)
+    except KeyboardInterrupt:
+        for child in children:
+            child.send(None)
+        heard.listen(children)
+        raise Interrupted("stopped: run the same command again to go on from there") from None
+    for child in children:
+        heard.check(child)
+
+
+class _Heard:
+    """Passes on what several processes say."""
+
+    def __init__(self, say: Say, warn: Say) -> None:
+        self._say = say
+        self._warn = warn
+        self._warned: set[str] = set()
+        self._errors: dict[Child, str] = {}
+        self._ended: set[Child] = set()
+
+    def listen(self, children: Collection[Child]) -> None:
+        """Listen until all processes have ended."""
+        while speaking := {c.connection: c for c in children if c not in self._ended}:
+            for connection in wait(list(speaking)):
+                child = speaking[connection]  # type: ignore[index]
+                message = child.receive()
+                if message is None:
+                    child.process.wait()
+                    self._ended.add(child)
+                elif "error" in message:
+                    self._errors[child] = message["error"]
+                elif "say" in message:
+                    self._say(message["say"])
+                elif message["warn"] not in self._warned:
+                    self._warned.add(message["warn"])
+                    self._warn(message["warn"])
+
+    def check(self, child: Child) -> None:
+        """Raise what a process ended with, if it was an error."""
+        cause = child.cause()
+        if child in self._errors:
+            raise HarnessError(self._errors[child])
+        if child.process.returncode:
+            raise HarnessError(
+                f"a process of the sweep died ({cause}): run the same command again, its trial is "
+                "then done by another"
+            )
+
+
+def main(descriptor: int) -> None:
+    """Work as one of several processes, as the parent says."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    parent = Parent(descriptor, on_end=_interrupt)
+
+    def send(**message: str) -> None:
+        with suppress(OSError):  # whoever listened is gone; that stops this process
+            parent.send(message)
+
+    request = parent.receive()
+    try:
+        order = Order.model_validate(request["order"])
+        tracker = order.tracker(lambda text: send(warn=text))
+        with order.engine(1, request["slot"]) as engine:
+            worker = Worker(order, engine, order.claims(), tracker, lambda text: send(say=text))
+            worker.work()
+    except (KeyboardInterrupt, Interrupted):
+        sys.exit(Interrupted.exit_code)
+    except HarnessError as error:
+        send(error=str(error))
+        sys.exit(error.exit_code)
+
+
+def _interrupt() -> None:
+    """Interrupt the main thread, as Ctrl-C does."""
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)

@@ -64,9 +64,7 @@ class TrackingError(HarnessError):
 class Connection:
     """A tracking server as one work folder reaches it; nothing is opened before it is needed.
 
-    Args:
-        work_dir: Folder of the default database, and of this folder's locks and notes.
-        uri: Tracking URI; `MLFLOW_TRACKING_URI` where not given, else the default database.
+    Without a URI it is `MLFLOW_TRACKING_URI`, else the work folder's own database.
     """
 
     def __init__(self, work_dir: Path, uri: str | None = None) -> None:
@@ -206,11 +204,7 @@ def database_id(uri: str) -> int | None:
 
 @contextmanager
 def reached(uri: str, *more: type[Exception]) -> Iterator[None]:
-    """Turn MLflow's errors inside the block into a sentence.
-
-    Args:
-        uri: Tracking URI.
-        *more: Other errors that are the server's or the URI's fault inside this block.
+    """Turn MLflow's errors inside the block, and `more`, into a sentence.
 
     Raises:
         TrackingError: MLflow cannot be reached, or refuses what is written.
@@ -269,9 +263,7 @@ def shown(uri: str) -> str:
 def without_secrets(text: str, uri: str) -> str:
     """Return a text without what may be a secret of a URI, whole, in parts and decoded.
 
-    Args:
-        text: What a library says about it, for example.
-        uri: The URI. What the environment gives MLflow to log in with is a secret as well.
+    What the environment gives MLflow to log in with is a secret as well.
     """
     for secret in sorted(set(_secrets(uri)), key=len, reverse=True):
         word = re.escape(secret)

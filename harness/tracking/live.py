@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from harness.runtime import Plan, Stage, Store
+from harness.runtime import Event, Plan, Stage, StageFailed, StageFinished, StageProgress, Store
 from harness.tracking.connection import Connection
 from harness.tracking.marks import Marks
 from harness.tracking.record import Status
@@ -63,12 +63,7 @@ class _Written:
 class LiveRuns:
     """The runs that are being computed, found by stage; writes what is new of them.
 
-    Args:
-        store: Where finished stages are.
-        marks: Which runs are computed.
-        served: The `table/row` places each run id stands behind.
-        tables: The runs that are computed; one that several tables judge differently is judged on
-            the benchmarks of all of them.
+    One that several tables judge differently is judged on the benchmarks of all of them.
     """
 
     def __init__(
@@ -158,7 +153,7 @@ class LiveRuns:
         self._shown |= {stage.fingerprint for stage in (*run.training, *run.judged.values())}
 
     def _write(self, server: Server, identity: str) -> _Written | None:
-        """Write a run's record; None if there is none, or another work folder writes it."""
+        """Write the points of a batch, then the runs whose stages have ended."""
         record = run_record(*self._runs[identity], self._store, self._served, self._marks.read())
         if record is None:
             return None
@@ -174,14 +169,7 @@ class LiveRuns:
 class Live:
     """A background thread that writes runs to MLflow while they are computed.
 
-    Args:
-        connection: The tracking server.
-        runs: The runs.
-        warn: Takes the one sentence that says MLflow is not available; called in the thread.
-        flush_s: Seconds between two writes.
-
-    Attributes:
-        failed: Set when MLflow has failed; everything after that is ignored.
+    Once MLflow has failed, everything after that is ignored.
     """
 
     def __init__(
@@ -195,27 +183,18 @@ class Live:
         self._thread: threading.Thread | None = None
         self.failed = threading.Event()
 
-    def progress(self, stage: Stage, step: int, metrics: Mapping[str, float]) -> None:
-        """Take one point of a running stage; returns at once."""
-        if self._runs.has_curves(stage):
-            self._put(LivePoint(stage.fingerprint, step, dict(metrics)))
-
-    def stage_finished(self, stage: Stage) -> None:
-        """Take that a stage is done; returns at once."""
-        if self._runs.is_shown(stage):
-            self._put(stage.fingerprint)
-
-    def stage_failed(self, stage: Stage) -> None:
-        """Take that a stage has failed; returns at once."""
-        if self._runs.is_needed(stage):
-            self._put(stage.fingerprint)
+    def observe(self, event: Event) -> None:
+        """Take an event of the engine; returns at once."""
+        match event:
+            case StageProgress(stage, step, metrics) if self._runs.has_curves(stage):
+                self._put(LivePoint(stage.fingerprint, step, dict(metrics)))
+            case StageFinished(stage) if self._runs.is_shown(stage):
+                self._put(stage.fingerprint)
+            case StageFailed(stage) if self._runs.is_needed(stage):
+                self._put(stage.fingerprint)
 
     def close(self, timeout_s: float) -> None:
-        """Write what is left and stop; what needs longer is left behind and ends with the process.
-
-        Args:
-            timeout_s: Seconds to wait for it.
-        """
+        """Write what is left and stop; what needs longer ends with the process."""
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join(timeout_s)
@@ -262,13 +241,7 @@ class Live:
         return batch, False
 
     def _write(self, batch: Sequence[Message], *, sign: bool, end: bool) -> None:
-        """Write the points of a batch, then the runs whose stages have finished or failed.
-
-        Args:
-            batch: The messages.
-            sign: Also say of the runs that are computed that they still are.
-            end: Also write those that are not computed any more.
-        """
+        """Write the points of a batch, the runs whose stages have ended, and signs and ends."""
         with self._connection.writing() as server:
             points = (message for message in batch if isinstance(message, LivePoint))
             self._runs.write_points(server, points)

@@ -14,7 +14,6 @@ of its records there need not even import MLflow.
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.foreign import read_json
-from harness.runtime.files import hold
+from harness.runtime.files import hold, write_whole
 from harness.tracking.connection import database_id
 from harness.tracking.record import Record, sha256
 
@@ -46,11 +45,7 @@ class Asked:
 
 
 class Marks:
-    """The marks of a work folder. Every method raises OSError where it cannot be written.
-
-    Args:
-        work_dir: Folder that runs write to.
-    """
+    """The marks of a work folder. Every method raises OSError where it cannot be written."""
 
     def __init__(self, work_dir: Path) -> None:
         self._folder = work_dir / "tracking" / "marks"
@@ -58,8 +53,7 @@ class Marks:
     def begin(self, asked: Mapping[str, Collection[str]]) -> ExitStack:
         """Mark runs as computed by this process, until what is returned is closed.
 
-        Args:
-            asked: The benchmarks asked for of each run, by its identity.
+        They are given by identity, with the benchmarks asked for of each.
         """
         held = ExitStack()
         with self._alone():
@@ -86,11 +80,7 @@ class Marks:
         return Asked(benchmarks, frozenset(computing), tuple(ended))
 
     def gather(self, asked: Asked) -> None:
-        """Put the marks of processes that have ended into one file.
-
-        Args:
-            asked: What was read before their runs were ended in MLflow.
-        """
+        """Put the marks of processes that have ended into one file, as they were read."""
         if not asked.ended:
             return
         with self._alone():
@@ -108,12 +98,7 @@ class Marks:
 
 
 class Notes:
-    """The note about one tracking server; what others have done to it since is not noticed.
-
-    Args:
-        work_dir: Folder that runs write to.
-        uri: Tracking URI.
-    """
+    """The note about one tracking server; what others have done to it since is not noticed."""
 
     def __init__(self, work_dir: Path, uri: str) -> None:
         self._uri = uri
@@ -154,10 +139,7 @@ def _write(path: Path, asked: Mapping[str, Collection[str]]) -> None:
 
 
 def _replace(path: Path, data: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    draft.write_text(f"{json.dumps(data, indent=1)}\n", encoding="utf-8")
-    os.replace(draft, path)
+    write_whole(path, f"{json.dumps(data, indent=1)}\n")
 
 
 def _add(known: dict[str, frozenset[str]], found: Mapping[str, frozenset[str]]) -> None:

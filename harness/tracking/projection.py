@@ -71,14 +71,7 @@ def table_records(
     served: Mapping[str, Sequence[str]],
     asked: Asked,
 ) -> list[Record]:
-    """Return the records of a table: its runs, then its rows.
-
-    Args:
-        table_runs: The runs behind the table.
-        cells: The report's cells of the table at that profile; none, and there are no rows.
-        store: Where the stages are.
-        served: The `table/row` places each run id stands behind.
-        asked: What the work folder knows of runs.
+    """Return the records of a table: its runs, then its rows, if there are cells of it.
 
     Raises:
         StoreError: The store cannot be read.
@@ -181,14 +174,7 @@ def _tags(table_runs: TableRuns, cells: Sequence[Cell], behind: Sequence[Record]
 
 @dataclass(frozen=True)
 class StudyName:
-    """What the trials belong to.
-
-    Attributes:
-        sweep: Name of the sweep.
-        profile: Name of the profile.
-        study: Name of the study, which differs where settings do.
-        objective: Name of the first objective.
-    """
+    """What trials belong to: a sweep, a profile, and a study, which differs where settings do."""
 
     sweep: str
     profile: str
@@ -236,10 +222,7 @@ def trial_record(name: StudyName, trial: SweepTrial, tags: Mapping[str, str]) ->
 
 
 def evaluation_record(path: Path) -> Record:
-    """Return what MLflow should hold of an evaluation.
-
-    Args:
-        path: Its file, as `harness.evaluation.archive` keeps it.
+    """Return what MLflow should hold of an evaluation, by its file (`harness.evaluation.archive`).
 
     Raises:
         HarnessError: The file cannot be read.

@@ -32,7 +32,7 @@ from harness.tracking.record import (
     milliseconds,
     sha256,
 )
-from harness.trainer.rewards import reward_models_named
+from harness.trainer.factory import reward_models_named
 
 if TYPE_CHECKING:
     from harness.registry.profile import Profile
@@ -75,12 +75,7 @@ def run_record(
 ) -> Record | None:
     """Return what MLflow should hold of a run; None where nothing of it was run yet.
 
-    Args:
-        run: The run. The benchmarks it asks for count where it was never marked.
-        profile: Its profile.
-        store: Where its stages are.
-        served: The `table/row` places each run id stands behind.
-        asked: What the work folder knows of runs.
+    The benchmarks the run asks for count where it was never marked.
 
     Raises:
         StoreError: The store cannot be read.

@@ -69,10 +69,7 @@ class _Overtaken(Exception):
 class Server:
     """An MLflow server, or a database used without one.
 
-    Args:
-        uri: Tracking URI.
-        artifacts: Folder of the experiments' artifacts; the server decides where not given.
-        folder: Number of the work folder that writes.
+    It decides where artifacts are, unless their folder is given.
     """
 
     def __init__(self, uri: str, artifacts: Path | None, folder: str) -> None:
@@ -134,11 +131,7 @@ class Server:
         return False
 
     def end_stale(self, computing: Collection[str]) -> None:
-        """End the runs that are RUNNING and that nothing computes.
-
-        Args:
-            computing: Identities of the runs that something of this work folder computes.
-        """
+        """End the runs that are RUNNING and that nothing computes, here or elsewhere."""
         for run in self._running():
             if self._is_computed(run, computing):
                 continue

@@ -1,7 +1,7 @@
 """The trackers: what the rest of the harness knows of MLflow.
 
     tracker.start(tables)                    before a run; cheap
-    tracker.progress / stage_finished / ...  from the engine's events; these return at once
+    tracker.observe(event)                   takes an event of the engine; returns at once
     tracker.finish(lambda: states)           after the run: everything, or one warning
     tracker.sync(states)                     `harness sync`: everything, or an error
 
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from harness.errors import UserError
 from harness.evaluation import archive
 from harness.quiet import QUIET
-from harness.runtime import Stage, Store
+from harness.runtime import Event, Store
 from harness.tracking.connection import (
     PATIENCE_S,
     Connection,
@@ -69,12 +69,7 @@ class TableState(NamedTuple):
 
 
 class _Writer:
-    """Brings one tracking server to hold records.
-
-    Args:
-        work_dir: Folder of the default database, the locks and the notes.
-        uri: Tracking URI; `MLFLOW_TRACKING_URI` where not given, else the default database.
-    """
+    """Brings one tracking server to hold records."""
 
     def __init__(self, work_dir: Path, uri: str | None) -> None:
         self.connection = Connection(work_dir, uri)
@@ -119,13 +114,8 @@ class _Writer:
 class Tracker:
     """Projects a store to MLflow.
 
-    Args:
-        work_dir: Folder of the default database, the locks and the notes.
-        store: The stages.
-        served: The `table/row` places each run id stands behind, over all tables.
-        uri: Tracking URI; `MLFLOW_TRACKING_URI` where not given, else the default database.
-        warn: Takes the one sentence that says MLflow is not available.
-        flush_s: Seconds between two writes while stages run.
+    Without a URI it is `MLFLOW_TRACKING_URI`, else the work folder's own database. `served` has the
+    `table/row` places each run id stands behind, over all tables.
     """
 
     def __init__(
@@ -156,27 +146,13 @@ class Tracker:
         else:
             self._live = Live(self._writer.connection, runs, self._warn, self._flush_s)
 
-    def progress(self, stage: Stage, step: int, metrics: Mapping[str, float]) -> None:
-        """Take one point of a running stage's curves."""
+    def observe(self, event: Event) -> None:
+        """Take an event of the engine: a point of a curve, or a stage that has ended."""
         if self._live is not None:
-            self._live.progress(stage, step, metrics)
-
-    def stage_finished(self, stage: Stage) -> None:
-        """Take that a stage is in the store."""
-        if self._live is not None:
-            self._live.stage_finished(stage)
-
-    def stage_failed(self, stage: Stage) -> None:
-        """Take that a stage has failed and the store knows why."""
-        if self._live is not None:
-            self._live.stage_failed(stage)
+            self._live.observe(event)
 
     def close(self, timeout_s: float = 15.0) -> bool:
-        """End live tracking; return whether MLflow has failed meanwhile.
-
-        Args:
-            timeout_s: Longest wait for what is not written yet, in seconds.
-        """
+        """End live tracking, waiting so long at most; return whether MLflow has failed."""
         self._mark.close()
         if self._live is None:
             return False
@@ -192,10 +168,7 @@ class Tracker:
     ) -> None:
         """End live tracking and bring MLflow to the store's state; at worst there is a warning.
 
-        Args:
-            states: Returns the tables with their cells after the run.
-            timeout_s: Longest wait for what is not written yet, in seconds.
-            patience_s: Longest wait for the rest, in seconds.
+        `timeout_s` is waited for the former, `patience_s` for the latter.
         """
 
         def catch_up() -> None:
@@ -215,14 +188,7 @@ class Tracker:
         return not asked.ended and self._writer.notes.covers(self._records(states, asked))
 
     def sync(self, states: Sequence[TableState]) -> Counter[str]:
-        """Bring MLflow to the store's state, whatever it holds now.
-
-        Args:
-            states: The tables with their cells.
-
-        Returns:
-            How many MLflow runs were `created`, `updated`, `replaced`, and left `unchanged` or
-            `kept` as another work folder writes them.
+        """Bring MLflow to the store's state, whatever it holds; return how many runs were changed.
 
         Raises:
             TrackingError: MLflow cannot be reached, or refuses what is written.
@@ -247,13 +213,7 @@ class Tracker:
 
 
 class EvaluationTracker:
-    """Projects kept evaluations to MLflow.
-
-    Args:
-        work_dir: Folder of the evaluations, the default database and the locks.
-        warn: Takes the one sentence that says MLflow is not available.
-        uri: Tracking URI; `MLFLOW_TRACKING_URI` where not given, else the default database.
-    """
+    """Projects kept evaluations to MLflow."""
 
     def __init__(self, work_dir: Path, warn: Warn, uri: str | None = None) -> None:
         self._writer = _Writer(work_dir, uri)
@@ -296,13 +256,6 @@ class TrialTracker:
     The runs are written to `runs/<profile>` like those of tables, with their curves; each side has
     tags that lead to the other. MLflow is never waited for twice: when it has failed, there is one
     warning and no further attempt.
-
-    Args:
-        work_dir: Folder of the default database and the locks.
-        store: The stages.
-        name: What the trials belong to.
-        warn: Takes the one sentence that says MLflow is not available.
-        uri: Tracking URI; `MLFLOW_TRACKING_URI` where not given, else the default database.
     """
 
     def __init__(
@@ -373,11 +326,6 @@ def ui_command(
     Runs of processes that were killed are ended first, so that RUNNING means what it says.
 
     One worker and no job execution: MLflow's defaults start a dozen processes.
-
-    Args:
-        work_dir: Folder of the default database, which is created where absent.
-        port: Port to listen at.
-        uri: Tracking URI; `MLFLOW_TRACKING_URI` where not given, else the default database.
 
     Raises:
         UserError: The tracking URI is a server, which serves its pages itself.

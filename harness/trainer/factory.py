@@ -1,43 +1,72 @@
 """Stages by kind: what a profile says of each, at the version that its numbers have now.
 
-The plans of offline and online runs, of judging and of reward models are made of these. Nothing
-here runs a model.
+The plans of offline and online runs and of judging are made of these. Nothing here runs a model.
+
+Reward models are stages too, trained where no file holds them, and measured where a table asks:
+
+    reward_model                                    a graded one, from θ0 and noisy preferences
+    reward model -> held_out                        does it order held-out pairs rightly?
+    validation prompts -> generate -> annotate -> best_of_n
+                                                    how good are its best of n answers of θ0?
+
+One reward model serves all seeds of a run: its own seed is fixed. Held-out pairs are the same for
+all reward models, and so are, with each seed, the answers that they choose from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from harness.errors import UserError
-from harness.registry.profile import RewardTraining
-from harness.registry.recipe import RewardRole
+from harness.registry.profile import Profile, RewardTraining
+from harness.registry.recipe import RewardRole, small
+from harness.registry.schema import Row, Table
 from harness.runtime.stage import Json, Stage
 from harness.worlds.protocol import World
 
-VERSIONS: Mapping[str, int] = {
-    "prompts": 1,
-    "generate": 1,
-    "annotate": 1,
-    "select": 1,
-    "evolve": 1,
-    "pair": 1,
-    "mix": 1,
-    "join": 1,
-    "rewrite": 1,
-    "repeat": 1,
-    "train": 1,
-    "online": 1,
-    "answer": 1,
-    "judge": 1,
-    "rate": 1,
-    "topics": 1,
-    "reward_model": 1,
-    "held_out": 1,
-    "best_of_n": 1,
+
+class Kind(NamedTuple):
+    """What is said of a kind of stage.
+
+    Attributes:
+        seconds: of one on one core of an ordinary machine, at the profile `micro`. They order the
+            work and estimate its time until a stage of the kind is done and was measured.
+        imports: what it imports that takes seconds; workers import it before their first stage.
+        version: what the kind means; bumped by hand when its numbers change.
+    """
+
+    seconds: float
+    imports: str | None = None
+    version: int = 1
+
+
+KINDS: Mapping[str, Kind] = {
+    "prompts": Kind(0.1),
+    "generate": Kind(4.0, "harness.models.policy"),
+    "annotate": Kind(3.0, "harness.models.reward_model"),
+    "select": Kind(0.1),
+    "evolve": Kind(0.3),
+    "pair": Kind(0.1),
+    "mix": Kind(0.1),
+    "join": Kind(0.1),
+    "rewrite": Kind(3.0, "harness.models.policy"),
+    "repeat": Kind(0.1),
+    "train": Kind(12.0, "harness.training.dpo"),
+    "online": Kind(90.0, "harness.trainer.online_steps"),
+    "answer": Kind(1.0, "harness.models.policy"),
+    "judge": Kind(0.1),
+    "rate": Kind(0.1),
+    "topics": Kind(0.1),
+    "reward_model": Kind(60.0, "harness.models.reward_model"),
+    "held_out": Kind(10.0, "harness.models.reward_model"),
+    "best_of_n": Kind(0.5),
 }
-"""Version of what each kind of stage means; bumped by hand when its numbers change."""
+"""The kinds of stages there are."""
+
+EXPECTED_S: Mapping[str, float] = {kind: known.seconds for kind, known in KINDS.items()}
 
 SEED: Final = 0
 """Seed of the reward models that stages train, and of held-out pairs; that of the shipped ones."""
@@ -57,14 +86,24 @@ pointwise one (ours)."""
 WARM_UP: Final = 10
 """A tenth of the steps is warm-up (ours)."""
 
+HELD_OUT: Final = 2000
+"""Held-out pairs; those that the shipped models' cards speak of."""
+
+
+def needed_modules(stages: Iterable[Stage]) -> list[str]:
+    """Return the slow modules that some stages import, in a fixed order."""
+    return sorted({name for stage in stages if (name := KINDS[stage.kind].imports) is not None})
+
+
+def hardware_of(profile: Profile) -> dict[str, Any]:
+    """Return how stages are to use this machine: what a profile says, and no part of a number."""
+    if profile.hardware is None:
+        return {}
+    return {"training": profile.hardware.model_dump(mode="json")}
+
 
 class StageFactory:
-    """Makes the stages of runs on one profile.
-
-    Attributes:
-        world: Says what the profile's names stand for.
-        profile: The profile.
-    """
+    """Makes the stages of runs on one profile, of which the world says what its names mean."""
 
     def __init__(self, world: World) -> None:
         """Make stages for the profile of a world.
@@ -156,7 +195,7 @@ class StageFactory:
         self, kind: str, settings: Mapping[str, Json], inputs: Mapping[str, Stage], label: str
     ) -> Stage:
         """Return a stage of a kind at its present version."""
-        return Stage(kind, VERSIONS[kind], settings, inputs, f"{label} · {kind}")
+        return Stage(kind, KINDS[kind].version, settings, inputs, f"{label} · {kind}")
 
     def _trained_reward_model(self, role: RewardRole, training: RewardTraining) -> Stage:
         settings: dict[str, Json] = {
@@ -167,3 +206,83 @@ class StageFactory:
             "warmup_steps": max(1, training.steps // WARM_UP),
         }
         return self.stage("reward_model", settings, {}, f"reward model {role}")
+
+
+@dataclass(frozen=True)
+class RewardStudy:
+    """The stages that measure the reward models of a table's rows.
+
+    Attributes:
+        roles: the reward model of each row that has one, by the row's id.
+        held_out: the stage that measures the accuracy of each reward model.
+        best_of_n: the stage that scores what each reward model chooses, by model and seed.
+        n: how many answers it chooses from.
+    """
+
+    roles: Mapping[str, RewardRole]
+    held_out: Mapping[RewardRole, Stage]
+    best_of_n: Mapping[tuple[RewardRole, int], Stage]
+    n: int
+
+    @property
+    def targets(self) -> list[Stage]:
+        """The stages that complete the study."""
+        return [*self.held_out.values(), *self.best_of_n.values()]
+
+
+def plan_study(
+    planner: StageFactory, table: Table, rows: Sequence[Row], seeds: Sequence[int]
+) -> RewardStudy:
+    """Plan what measures the reward models of a table's rows; the base model's row has none."""
+    recipes = {row.id: table.recipe_of(row, table.columns[0]) for row in rows}
+    roles = {name: r.reward_model for name, r in recipes.items() if not r.is_base}
+    distinct = list(dict.fromkeys(roles.values()))
+    return RewardStudy(
+        roles=roles,
+        held_out={role: _held_out(planner, role) for role in distinct},
+        best_of_n={
+            (role, seed): _best_of_n(planner, role, seed) for role in distinct for seed in seeds
+        },
+        n=planner.profile.generation.n,
+    )
+
+
+def _held_out(planner: StageFactory, role: RewardRole) -> Stage:
+    both = small(role) == "pairwise"
+    settings: dict[str, Json] = {
+        "reads": "two answers" if both else "one answer",
+        "held_out": HELD_OUT,
+        "seed": SEED,
+    }
+    inputs = planner.with_reward_model(settings, role)
+    return planner.stage("held_out", settings, inputs, f"reward model {role}")
+
+
+def _best_of_n(planner: StageFactory, role: RewardRole, seed: int) -> Stage:
+    items: dict[str, Json] = {"benchmark": planner.world.benchmark("validation"), "seed": seed}
+    prompts = planner.stage("prompts", items, {}, f"seed {seed} · validation")
+    completions, _ = planner.rollouts(f"seed {seed} · validation", None, prompts, role)
+    # The answers' label would be that of whichever reward model comes first.
+    _, rewards = planner.rollouts(f"seed {seed} · best by {role}", None, prompts, role)
+    settings: dict[str, Json] = {"judge": planner.world.judge("oracle")}
+    inputs = {"completions": completions, "rewards": rewards}
+    return planner.stage("best_of_n", settings, inputs, f"seed {seed} · best by {role}")
+
+
+def reward_models_named(stages: Sequence[Stage]) -> list[str]:
+    """Return what the reward models behind some stages are called, each once, in order.
+
+    Those that files hold are called by their identities, those that stages train by how.
+    """
+    names = []
+    for stage in stages:
+        s = stage.settings
+        if stage.kind == "reward_model":
+            wrong = f"{100 * float(str(s['flipped'])):g}%"
+            names.append(
+                f"trained from {s['policy']} in {s['steps']} steps on labels {wrong} of which are "
+                f"wrong ({stage.fingerprint[:12]})"
+            )
+        elif s.get("reward_model") is not None:
+            names.append(str(s["reward_model"]))
+    return sorted(set(names))

@@ -35,7 +35,7 @@ from harness.worlds.stage_io import (
 
 if TYPE_CHECKING:
     from harness.models.loading import Conversation
-    from harness.training.offline import OnLog
+    from harness.training.launch import OnLog
     from harness.worlds.protocol import Item
 
 SCORING_BATCH = 256
@@ -96,22 +96,17 @@ def reader_of(ctx: StageContext, reads: Literal["one answer", "two answers"]) ->
     from harness.models.reward_model import load_reward_model
 
     if "reward_model" in ctx.inputs:
-        return load_reward_model(reward_model_folder(ctx), reads, device="cpu", dtype="float32")
+        return load_reward_model(ctx.inputs["reward_model"] / "model", reads)
     return load_reader(str(ctx.settings["reward_model"]), ctx.settings, reads)
 
 
 def load_reader(
     identity: str, settings: Mapping[str, Json], reads: Literal["one answer", "two answers"]
 ) -> Any:
-    """Load the reward model of an identity.
+    """Load the reward model of an identity, in the number format that a stage's settings say.
 
     The embedded world's run on the processor wherever they are, so that a GPU changes no number of
     theirs; published ones run on the GPU if there is one.
-
-    Args:
-        identity: the reward model's.
-        settings: the stage's; `dtype` is the number format, float32 if not given.
-        reads: what its role asks for.
     """
     from harness.models.reward_model import load_reward_model
 
@@ -190,18 +185,28 @@ def train_stage(ctx: StageContext) -> None:
     if algorithm == "sppo":  # its rewards are win probabilities
         for side in ("chosen", "rejected"):
             pairs = pairs.append_column(f"p_{side}", pairs.column(f"reward_{side}"))
-    train = _train_launched if "numerics" in ctx.settings else _train_here
-    summary = train(ctx, algorithm, start, pairs, on_log)
+    if "numerics" in ctx.settings:
+        summary = _train_launched(ctx, algorithm, start, pairs, on_log)
+    else:
+        from harness.training import offline
+
+        chosen = offline.algorithm_of(algorithm, ctx.settings)
+        summary = offline.train(chosen, start, pairs, ctx.output, seed=ctx.seed, on_log=on_log)
     write_json(ctx.output / "log.json", {"history": history, "summary": summary})
 
 
-def _train_here(
-    ctx: StageContext, algorithm: str, start: Path, pairs: pa.Table, on_log: OnLog
-) -> dict[str, float]:
-    from harness.training import offline
+def hardware_for_training(ctx: StageContext) -> tuple[Hardware, Path]:
+    """Return what a stage is trained on, and the folder of its unfinished work.
 
-    chosen = offline.algorithm(algorithm, ctx.settings)
-    return offline.train(chosen, start, pairs, ctx.output, seed=ctx.seed, on_log=on_log)
+    Raises:
+        HarnessError: nothing says so.
+    """
+    if ctx.unfinished is None or "training" not in ctx.hardware:
+        raise HarnessError(
+            "the stage is trained on hardware of the profile, and nothing says on what hardware: "
+            "run it by `harness run` with a profile that has `hardware`"
+        )
+    return Hardware.model_validate(ctx.hardware["training"]), ctx.unfinished
 
 
 def _train_launched(
@@ -209,22 +214,18 @@ def _train_launched(
 ) -> dict[str, float]:
     from harness.training.launch import train_launched
 
-    if ctx.unfinished is None or "training" not in ctx.hardware:
-        raise HarnessError(
-            "the stage is trained under accelerate, and nothing says on what hardware: run it by "
-            "`harness run` with a profile that has `hardware`"
-        )
+    hardware, work = hardware_for_training(ctx)
     with TemporaryDirectory() as scratch:
         file = Path(scratch) / "pairs.parquet"
         pq.write_table(pairs, file)
         return train_launched(
             algorithm=algorithm,
             settings=ctx.settings,
-            hardware=Hardware.model_validate(ctx.hardware["training"]),
+            hardware=hardware,
             policy=start,
             pairs=file,
             output=ctx.output,
-            work=ctx.unfinished,
+            work=work,
             seed=ctx.seed,
             on_log=on_log,
         )
@@ -288,11 +289,7 @@ def _answers(
 
 
 def temperature_of(setting: Json, category: str) -> float:
-    """Return the temperature that a category is answered at; a benchmark may have one for each.
-
-    Raises:
-        UserError: the category has none.
-    """
+    """Return the temperature of a category, UserError where a benchmark has it for others only."""
     if not isinstance(setting, Mapping):
         return cast(float, setting)
     if category not in setting:
@@ -306,13 +303,6 @@ def temperature_of(setting: Json, category: str) -> float:
 def judge_stage(ctx: StageContext) -> None:
     """Judge answers; writes `judgments.parquet`, `scores.parquet` and `summary.json`."""
     runtime_of(str(ctx.settings["benchmark"])).judge(ctx)
-
-
-def reward_model_folder(ctx: StageContext) -> Path:
-    """Return the folder of the reward model: one that a stage trained, or one that a file holds."""
-    if "reward_model" in ctx.inputs:
-        return ctx.inputs["reward_model"] / "model"
-    return resolve(str(ctx.settings["reward_model"]))
 
 
 def user(text: str) -> list[dict[str, str]]:

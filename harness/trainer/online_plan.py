@@ -12,8 +12,10 @@ Source: paper section 3.2, appendix A and table 1.
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from harness.errors import UserError
-from harness.eva.minibatch import StreamSettings
+from harness.eva.stream import StreamSettings
 from harness.extensions import METRICS
 from harness.registry.profile import Profile
 from harness.registry.recipe import Online, Recipe
@@ -80,26 +82,14 @@ def stream_settings(online: Online, x: int, retries: int) -> StreamSettings:
     Raises:
         UserError: the settings are impossible at this x.
     """
-    warm_up = None if online.warm_up is None else round(online.warm_up * x / online.minibatch)
+    same = {f.name for f in fields(StreamSettings)} & Online.model_fields.keys()
     return StreamSettings(
-        minibatch=online.minibatch,
+        **online.model_dump(include=same),
         capacity=round(online.buffer * x),
-        metric=online.metric,
-        n_new=online.n_new,
-        n_new_bootstrap=online.n_new_bootstrap,
-        ratio_evol=online.ratio_evol,
-        evolve_share=online.evolve_share,
         shape="tree" if online.method == "tree_bon" else "independent",
-        tree_depth=online.tree_depth,
-        warm_up_steps=warm_up,
-        human_order=online.human_order,
-        buffer_holds=online.buffer_holds,
-        weight_floor=online.weight_floor,
-        replacement=online.replacement,
-        evolve_by=online.evolve_by,
-        child_score=online.child_score,
-        rescore_every=online.rescore_every,
-        eviction=online.eviction,
+        warm_up_steps=(
+            None if online.warm_up is None else round(online.warm_up * x / online.minibatch)
+        ),
         retries=retries,
     )
 
@@ -147,7 +137,7 @@ def _numerics(profile: Profile) -> dict[str, Json]:
 
 
 def training_settings(hyper: OnlineTraining, online: Online, x: int) -> dict[str, Json]:
-    """Return the fields of `OnlineHyperparameters`: a profile's, in steps instead of multiples.
+    """Return the fields of `OnlineAlgorithm`: a profile's, in steps instead of multiples.
 
     A schedule that falls spans `schedule_size` x or, if the run is longer, the run; a constant one
     is the same for every length, so that a longer run begins with the shorter one's steps.
@@ -155,19 +145,11 @@ def training_settings(hyper: OnlineTraining, online: Online, x: int) -> dict[str
     falls = hyper.lr_scheduler != "constant_with_warmup"
     size = max(hyper.schedule_size, online.length) if falls else hyper.schedule_size
     whole = size * x // online.minibatch
+    stated = {"lr_scheduler", "warmup_ratio", "schedule_size", "segments", "missing_eos_penalty"}
     return {
-        "learning_rate": hyper.learning_rate,
+        **hyper.model_dump(exclude=stated),
         "schedule": hyper.lr_scheduler,
         "warmup_steps": round(hyper.warmup_ratio * whole),
         "schedule_steps": whole,
         "minibatch": online.minibatch,
-        "rollouts": hyper.rollouts,
-        "beta": hyper.beta,
-        "temperature": hyper.temperature,
-        "top_p": hyper.top_p,
-        "max_new_tokens": hyper.max_new_tokens,
-        "max_length": hyper.max_length,
-        "weight_decay": hyper.weight_decay,
-        "max_grad_norm": hyper.max_grad_norm,
-        "optimizer": hyper.optimizer,
     }

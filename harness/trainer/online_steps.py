@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -29,10 +29,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from harness.errors import HarnessError
 from harness.eva.evolving import Prompt
-from harness.eva.minibatch import Fed, MiniBatch
-from harness.eva.stream import PromptStream
+from harness.eva.stream import Fed, MiniBatch, PromptStream
 from harness.models.loading import Checkpoint
 from harness.models.policy import generate
 from harness.models.reader import RewardModel
@@ -41,15 +39,25 @@ from harness.registry.recipe import Online
 from harness.registry.training import Hardware
 from harness.runtime.files import held
 from harness.runtime.stage import StageContext
-from harness.trainer.model_steps import SCORING_BATCH, assistant, load_reader, user
+from harness.trainer.model_steps import (
+    SCORING_BATCH,
+    assistant,
+    hardware_for_training,
+    load_reader,
+    user,
+)
 from harness.trainer.online_plan import stream_settings
-from harness.training.checkpoints import append_point
 from harness.training.distributed import SharedPolicy
-from harness.training.launch import Job, configuration, launch
-from harness.training.offline import Metrics
-from harness.training.online import OPTIMIZER, PLAIN, OnlineHyperparameters, train_segment
-from harness.training.placement import PATIENCE_S, OnlinePlacement, Server, one_device
-from harness.training.steps import Segment
+from harness.training.launch import (
+    Job,
+    Metrics,
+    configuration,
+    curves,
+    launch,
+    rollout_server,
+)
+from harness.training.online import OPTIMIZER, OnlineAlgorithm, Segment, train_segment
+from harness.training.placement import PATIENCE_S, PLAIN, Placement, one_device
 from harness.worlds.lookup import resolve, runtime_of
 from harness.worlds.stage_io import PROMPT_SCHEMA, Rows, read_prompts, write_json, write_rows
 
@@ -76,33 +84,22 @@ def online_stage(ctx: StageContext) -> None:
             train_here(ctx, place)
 
 
-def train_here(ctx: StageContext, place: OnlinePlacement, *, decides: bool = True) -> None:
-    """Do this process's part of a segment.
-
-    Args:
-        ctx: the stage's settings, inputs and output.
-        place: how it is laid on devices.
-        decides: whether this is the process that draws, rewards and writes.
-    """
-    s = ctx.settings
+def train_here(ctx: StageContext, place: Placement, *, decides: bool = True) -> None:
+    """Do this process's part of a segment; one process draws, rewards and writes."""
+    s = cast(dict[str, Any], ctx.settings)
     before = ctx.inputs.get("before")
-    hyper = OnlineHyperparameters(**cast(dict[str, Any], s["training"]))
-    segment = Segment(cast(int, s["first_step"]), cast(int, s["last_step"]))
+    algorithm = _algorithm(s["algorithm"])(**s["training"])
     # First, because it loads models that are not to be spread over the processes.
-    source = Source(ctx, hyper) if decides else None
-    reference = resolve(str(s["policy"]))
-    algorithm = _algorithm(str(s["algorithm"]))
+    source = Source(ctx, algorithm) if decides else None
     train_segment(
-        algorithm.trainer,
+        algorithm,
         policy=_policy(ctx),
-        reference=reference,
+        reference=resolve(s["policy"]),
         optimizer_state=before / OPTIMIZER if before else None,
         out_dir=ctx.output,
-        hyper=hyper,
-        segment=segment,
+        segment=Segment(s["first_step"], s["last_step"]),
         source=source,
-        seed=cast(int, s["seed"]),
-        blocks=algorithm.BLOCKS,
+        seed=s["seed"],
         on_log=ctx.report,
         place=place,
     )
@@ -112,13 +109,8 @@ def train_here(ctx: StageContext, place: OnlinePlacement, *, decides: bool = Tru
         write_json(ctx.output / STREAM, source.stream.state() | {"costs": source.costs})
 
 
-def launch_segment(ctx: StageContext, place: OnlinePlacement, work: Path) -> None:
-    """Train a segment in several processes.
-
-    Args:
-        ctx: the stage, with its hardware.
-        place: how it is laid on the devices.
-        work: working folder, held by this process.
+def launch_segment(ctx: StageContext, place: Placement, work: Path) -> None:
+    """Train a segment in several processes, in a working folder held by this one.
 
     Raises:
         UserError: the configuration is missing or does not fit, or a library is missing.
@@ -126,13 +118,14 @@ def launch_segment(ctx: StageContext, place: OnlinePlacement, work: Path) -> Non
     """
     hardware = Hardware.model_validate(ctx.hardware["training"])
     file = configuration(hardware)
+    place = place.model_copy(update={"device": "cpu" if file.use_cpu else "cuda"})
     arguments = {
         "settings": dict(ctx.settings),
         "inputs": {name: str(path) for name, path in ctx.inputs.items()},
         "output": str(ctx.output),
         "work": str(work),
         "seed": ctx.seed,
-        "place": asdict(place) | {"device": "cpu" if file.use_cpu else "cuda"},
+        "place": place.model_dump(mode="json"),
     }
     job = Job(function=f"{__name__}:train_shared", arguments=arguments, work=str(work))
     launch(job, file, hardware, place.dtype, ctx.report)
@@ -147,7 +140,7 @@ def train_shared(
     seed: int,
     place: dict[str, Any],
 ) -> dict[str, float] | None:
-    """Do one process's part of a launched segment; see `launch_segment` for the arguments.
+    """Do one process's part of a segment that `launch_segment` launched.
 
     Returns:
         An empty summary in the first process, None in the others.
@@ -159,35 +152,23 @@ def train_shared(
 
     # Before anything else, so that all that follows knows how many processes there are.
     processes = PartialState(cpu=place["device"] == "cpu", timeout=timedelta(seconds=PATIENCE_S))
-
-    def keep(step: int, metrics: Mapping[str, float]) -> None:
-        append_point(Path(work), step, dict(metrics))
-
     ctx = StageContext(
         settings,
         {name: Path(folder) for name, folder in inputs.items()},
         Path(output),
         seed,
-        on_report=keep,
+        on_report=curves(Path(work)).write,
     )
-    server = place["server"]
     first = processes.is_main_process
-    train_here(
-        ctx,
-        OnlinePlacement(**place | {"server": Server(**server) if server else None}),
-        decides=first,
-    )
+    train_here(ctx, Placement.model_validate(place), decides=first)
     processes.wait_for_everyone()
     processes.destroy_process_group()
     return {} if first else None
 
 
 @contextmanager
-def placed(ctx: StageContext) -> Iterator[tuple[OnlinePlacement, Path | None]]:
+def placed(ctx: StageContext) -> Iterator[tuple[Placement, Path | None]]:
     """Yield how the stage is laid on this machine, with a server for rollouts while it lasts.
-
-    Args:
-        ctx: the stage's settings and inputs, and the hardware.
 
     Yields:
         How it is laid, and a working folder that this process holds; None where none is needed.
@@ -200,14 +181,9 @@ def placed(ctx: StageContext) -> Iterator[tuple[OnlinePlacement, Path | None]]:
     if numerics is None:
         yield PLAIN, None
         return
-    if ctx.unfinished is None or "training" not in ctx.hardware:
-        raise HarnessError(
-            "the stage is trained on hardware of the profile, and nothing says on which: run it by "
-            "`harness run` with a profile that has `hardware`"
-        )
-    hardware = Hardware.model_validate(ctx.hardware["training"])
-    shared = hardware.devices > 1
-    place = OnlinePlacement(
+    hardware, unfinished = hardware_for_training(ctx)
+    shared, server = hardware.devices > 1, hardware.rollouts
+    place = Placement(
         device="cuda" if shared else one_device(),
         devices=hardware.devices,
         dtype=numerics["dtype"],
@@ -215,24 +191,18 @@ def placed(ctx: StageContext) -> Iterator[tuple[OnlinePlacement, Path | None]]:
         micro_batch=hardware.micro_batch_of(str(ctx.settings["algorithm"])),
         gradient_checkpointing=hardware.gradient_checkpointing,
         shared=shared,
+        server=server,
     )
-    if hardware.rollouts is None and not shared:
+    if server is None and not shared:
         yield place, None
         return
-    with held(ctx.unfinished) as work:
-        if hardware.rollouts is None:
+    with held(unfinished) as work:
+        if server is None:
             yield place, work
             return
-        from harness.training.rollout_server import rollout_server
-
-        with rollout_server(
-            hardware.rollouts,
-            _policy(ctx),
-            work,
-            dtype=place.dtype,
-            max_length=cast(dict[str, int], ctx.settings["training"])["max_length"],
-        ) as server:
-            yield replace(place, server=server), work
+        longest = cast(dict[str, int], ctx.settings["training"])["max_length"]
+        with rollout_server(server, _policy(ctx), work, dtype=place.dtype, max_length=longest):
+            yield place, work
 
 
 def _policy(ctx: StageContext) -> Path:
@@ -241,14 +211,15 @@ def _policy(ctx: StageContext) -> Path:
     return before / "model" if before else resolve(str(ctx.settings["policy"]))
 
 
-def _algorithm(name: str) -> Any:
+def _algorithm(name: str) -> type[OnlineAlgorithm]:
+    """Return an online algorithm; the libraries of the others are not loaded."""
     if name == "oaif":
-        from harness.training import oaif
+        from harness.training.oaif import OAIF
 
-        return oaif
-    from harness.training import rloo
+        return OAIF
+    from harness.training.rloo import RLOO
 
-    return rloo
+    return RLOO
 
 
 STREAM = "stream.json"
@@ -269,13 +240,8 @@ class Source:
         seed: root of all draws of the run.
     """
 
-    def __init__(self, ctx: StageContext, hyper: OnlineHyperparameters) -> None:
-        """Begin a segment where the one before ended.
-
-        Args:
-            ctx: the stage's settings and inputs.
-            hyper: how rollouts are sampled.
-        """
+    def __init__(self, ctx: StageContext, hyper: OnlineAlgorithm) -> None:
+        """Begin a segment where the one before ended; `hyper` says how rollouts are sampled."""
         s = ctx.settings
         self.trained: Rows = []
         self.seed = cast(int, s["seed"])

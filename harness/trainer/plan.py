@@ -147,12 +147,6 @@ class Planner(StageFactory):
     def run(self, run_id: str, recipe: Recipe, seed: int, kind: RowKind = "policy") -> Run:
         """Return the stages of a run, with all its benchmarks wanted.
 
-        Args:
-            run_id: the recipe's name in the registry.
-            recipe: the recipe; an offline chain where prompts are scored.
-            seed: root seed.
-            kind: what is scored.
-
         Raises:
             UserError: the profile has no hyperparameters for the recipe's algorithm.
         """

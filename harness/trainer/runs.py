@@ -1,4 +1,4 @@
-"""Which runs stand behind a table or a figure, and which cells a run serves.
+"""Which runs stand behind a table, a figure or a group of tables, and which cells a run serves.
 
 A figure's runs are those of the rows it names, table by table. It is drawn of what a profile can
 run; of every other row it is known why not.
@@ -23,9 +23,8 @@ from harness.registry.profile import Profile, benchmark_of, supported_rows, tabl
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Column, Row, RowKind, Table
 from harness.runtime.stage import Stage
-from harness.trainer.factory import VERSIONS
+from harness.trainer.factory import KINDS, RewardStudy, plan_study
 from harness.trainer.plan import Planner, Run
-from harness.trainer.rewards import RewardStudy, plan_study
 from harness.worlds.lookup import world_of
 from harness.worlds.protocol import Topics
 
@@ -80,12 +79,7 @@ def plan_table(
 ) -> TableRuns:
     """Plan the runs of a table, each with the benchmarks wanted that its columns read.
 
-    Args:
-        table: the table.
-        profile: the scale to run it at.
-        seeds: root seeds.
-        rows: ids of the rows wanted, all by default. Their baseline rows are added, because a
-            gain needs them.
+    Of the rows named, by default all, the baselines are added, because a gain needs them.
 
     Raises:
         UserError: a row does not exist, no seed is given, or the profile cannot run a row.
@@ -233,13 +227,7 @@ class FigureRuns:
 def plan_figure(
     figure: Figure, tables: Mapping[str, Table], profile: Profile, seeds: Sequence[int]
 ) -> FigureRuns:
-    """Plan the runs of a figure.
-
-    Args:
-        figure: the figure.
-        tables: the declared tables.
-        profile: the scale to run it at.
-        seeds: root seeds.
+    """Plan the runs of a figure, of which the rows stand in declared tables.
 
     Raises:
         UserError: no seed is given.
@@ -257,19 +245,96 @@ def plan_figure(
     return FigureRuns(figure, profile, tuple(seeds), places, parts, lacking)
 
 
+@dataclass(frozen=True)
+class GroupRuns:
+    """The runs behind the tables of a group, planned together: each distinct stage once.
+
+    Attributes:
+        id: name of the group.
+        profile: the profile.
+        seeds: root seeds, in order.
+        tables: the runs behind each table.
+        left_out: tables that the profile cannot run, each with the reasons.
+    """
+
+    id: str
+    profile: Profile
+    seeds: tuple[int, ...]
+    tables: tuple[TableRuns, ...]
+    left_out: Mapping[str, Sequence[str]]
+
+    @cached_property
+    def targets(self) -> list[Stage]:
+        """The stages that complete every table."""
+        return [stage for runs in self.tables for stage in runs.targets]
+
+    @cached_property
+    def runs(self) -> Mapping[tuple[str, int], Run]:
+        """The distinct runs, by run id and seed."""
+        return {key: run for runs in self.tables for key, run in runs.runs.items()}
+
+
+Work = TableRuns | FigureRuns | GroupRuns
+
+
+def parts_of(work: Work) -> list[TableRuns]:
+    """Return the runs behind some work, table by table."""
+    if isinstance(work, TableRuns):
+        return [work]
+    return list(work.parts.values() if isinstance(work, FigureRuns) else work.tables)
+
+
+def plan_group(
+    group: str, tables: Sequence[Table], profile: Profile, seeds: Sequence[int], *, skip: bool
+) -> GroupRuns:
+    """Plan the runs behind all tables of a group, or skip those that the profile cannot run.
+
+    Raises:
+        UserError: the profile can run none of the tables, or cannot run one that is not to be
+            skipped; the message names each such table with the reasons.
+    """
+    runnable, left_out = sorted_out(group, tables, profile)
+    if left_out and not skip:
+        raise UserError(
+            f"the profile `{profile.name}` cannot run every table of `{group}`; choose tables, or "
+            f"leave these out with `--skip-unsupported`:{_listed(left_out)}"
+        )
+    runs = tuple(plan_table(table, profile, seeds) for table in runnable)
+    return GroupRuns(group, profile, tuple(seeds), runs, left_out)
+
+
+def sorted_out(
+    group: str, tables: Sequence[Table], profile: Profile
+) -> tuple[list[Table], dict[str, list[str]]]:
+    """Return the tables of a group that a profile can run, and why it cannot run the others.
+
+    Raises:
+        UserError: it can run none of them.
+    """
+    reasons = {table.id: table_unsupported(table, profile) for table in tables}
+    left_out = {name: why for name, why in reasons.items() if why}
+    if len(left_out) == len(tables):
+        raise UserError(
+            f"the profile `{profile.name}` can run no table of `{group}`:{_listed(left_out)}"
+        )
+    return [table for table in tables if not reasons[table.id]], left_out
+
+
+def _listed(left_out: Mapping[str, Sequence[str]]) -> str:
+    return "".join(f"\n  {name}: {'; '.join(reasons)}" for name, reasons in left_out.items())
+
+
 def topics_stage(topics: Topics, prompts: Stage) -> Stage:
     """Return the stage that tells the topics of prompts: that of a model, or the prompts' own.
 
-    Args:
-        topics: What sorts them.
-        prompts: The stage that holds the prompts, or answers to them.
+    `prompts` is the stage that holds them, or answers to them.
     """
     if topics.settings is None:
         return prompts
     # A model is asked about the prompts, for which nobody need have answered them.
     asked = prompts.inputs["prompts"] if prompts.kind == "generate" else prompts
     label = f"{asked.label} · topics"
-    return Stage("topics", VERSIONS["topics"], topics.settings, {"prompts": asked}, label)
+    return Stage("topics", KINDS["topics"].version, topics.settings, {"prompts": asked}, label)
 
 
 def _sorted_by_topic(figure: Figure, run: Run) -> list[Stage]:

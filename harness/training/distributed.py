@@ -34,6 +34,9 @@ Row = TypeVar("Row")
 Draw = tuple[int, int, int]
 """Root of the random numbers, place of the prompt, number of the rollout."""
 
+SAMPLING = ("temperature", "top_p", "max_new_tokens")
+"""What is said of how rollouts are sampled, by the names of `harness.models.policy.generate`."""
+
 
 def count() -> int:
     """Return the number of processes."""
@@ -69,19 +72,16 @@ class SharedPolicy:
         tokenizer: the policy's tokenizer.
     """
 
-    def __init__(self, trainer: Any, tokenizer: Any, *, share: int, **sampling: Any) -> None:
-        """Take a trainer's policy.
+    def __init__(self, trainer: Any, tokenizer: Any, sampling: Any, share: int) -> None:
+        """Take the policy of one of TRL's online trainers.
 
-        Args:
-            trainer: one of TRL's online trainers.
-            tokenizer: the policy's tokenizer.
-            share: rollouts that a process generates together.
-            sampling: `temperature`, `top_p` and `max_new_tokens` of a step's rollouts.
+        `sampling` says how a step's rollouts are sampled, `share` how many of them a process
+        generates together.
         """
         self.tokenizer = tokenizer
         self._trainer = trainer
         self._share = share
-        self._sampling = sampling
+        self._sampling = {name: getattr(sampling, name) for name in SAMPLING}
         self._stops = stop_token_ids(tokenizer)
 
     @property
@@ -94,34 +94,20 @@ class SharedPolicy:
         conversations: Sequence[Conversation],
         *,
         n: int,
-        temperature: float,
-        top_p: float,
-        max_new_tokens: int,
         batch_size: int,
         seed: int,
+        **sampling: Any,
     ) -> list[list[Completion]]:
-        """Roll conversations out with all processes; the first one calls this.
+        """Roll P conversations out n times each with all processes; the first one calls this.
 
-        Args:
-            conversations: P conversations, each ending with a user message.
-            n: completions for each conversation.
-            temperature: divides the logits; 0 for the most likely token.
-            top_p: nucleus mass, in (0, 1].
-            max_new_tokens: longest completion, in tokens.
-            batch_size: most sequences that a process generates together.
-            seed: root of all draws.
-
-        Returns:
-            P lists of n completions, in the order of `conversations`.
+        The arguments are those of `harness.models.policy.generate`.
         """
         request = {
             "conversations": [[dict(message) for message in c] for c in conversations],
             "n": n,
             "seed": seed,
             "together": min(batch_size, self._share),
-            "temperature": temperature,
-            "top_p": top_p,
-            "max_new_tokens": max_new_tokens,
+            "sampling": sampling,
         }
         return self._roll_out(broadcast(request))
 
@@ -138,12 +124,8 @@ class SharedPolicy:
     def sample(self, prompts: Sequence[Sequence[int]], draws: Sequence[Draw]) -> list[list[int]]:
         """Roll out this process's rows of a step; every process calls this with as many.
 
-        Args:
-            prompts: B token ids of prompts.
-            draws: where the random numbers of each come from.
-
-        Returns:
-            B rollouts with the token that ends the turn, where there is one.
+        Given the token ids of B prompts, and where the random numbers of each come from, return B
+        rollouts with the token that ends the turn, where there is one.
         """
         return self._sampled(prompts, draws, **self._sampling)
 
@@ -157,9 +139,7 @@ class SharedPolicy:
         sampled: list[list[int]] = []
         for first in range(0, len(own), together):
             prompts, draws = zip(*own[first : first + together], strict=True)
-            sampled += self._sampled(
-                prompts, draws, **{name: request[name] for name in self._sampling}
-            )
+            sampled += self._sampled(prompts, draws, **request["sampling"])
         completions = [self._completion(tokens) for tokens in all_gather(sampled)[: len(rows)]]
         return [completions[i : i + n] for i in range(0, len(rows), n)]
 
@@ -222,14 +202,7 @@ class Drawn(LogitsProcessor):  # type: ignore[misc]
     def __init__(
         self, uniforms: NDArray[np.float64], start: int, temperature: float, top_p: float
     ) -> None:
-        """Begin a generation.
-
-        Args:
-            uniforms: B x M numbers in [0, 1), one for each token.
-            start: length of the padded prompts, in tokens.
-            temperature: divides the logits; 0 takes the most likely token.
-            top_p: nucleus mass, in (0, 1].
-        """
+        """Begin a generation after `start` tokens of padded prompts, with B x M random numbers."""
         self._uniforms = torch.from_numpy(uniforms)
         self._start = start
         self._temperature = temperature

@@ -20,7 +20,8 @@ from typing import Any, ClassVar
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
 
-from harness.training.offline import Metrics, OfflineAlgorithm, Setup, TrainingError
+from harness.training.launch import Metrics
+from harness.training.offline import OfflineAlgorithm, Setup, TrainingError
 
 # Rounding between the precomputed reference and the first step, far below any real disagreement. In
 # bfloat16, batches of other shapes can differ by a nat in a completion of many hundred tokens.

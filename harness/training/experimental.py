@@ -26,6 +26,7 @@ import trl
 from trl.import_utils import TRLExperimentalWarning
 
 from harness.errors import HarnessError
+from harness.models.reader import shared_prefix
 from harness.training.offline import SIDES
 
 PINNED = "1.16"
@@ -63,15 +64,13 @@ class _TemplateTokens:
     processing_class: Any
 
     def tokenize_row(self, feature: dict[str, str], model: Any = None) -> dict[str, list[int]]:
-        """Return ids, mask and labels of both sides; labels are -100 on the prompt.
+        """Return ids, mask and labels of both sides of a pair given as rendered text.
 
-        Args:
-            feature: a pair as rendered text; the prompt ends with the generation header.
-            model: unused.
+        The prompt ends with the generation header; labels are -100 on it.
         """
         head = self._ids(feature["prompt"])
         sides = {side: self._ids(feature["prompt"] + feature[side]) for side in SIDES}
-        shared = min(_common_prefix(head, ids) for ids in sides.values())
+        shared = min(shared_prefix(head, ids) for ids in sides.values())
         row = {"prompt_input_ids": head[:shared], "prompt_attention_mask": [1] * shared}
         for side, ids in sides.items():
             row[f"{side}_input_ids"] = ids
@@ -82,14 +81,6 @@ class _TemplateTokens:
     def _ids(self, text: str) -> list[int]:
         ids: list[int] = self.processing_class(text, add_special_tokens=False)["input_ids"]
         return ids
-
-
-def _common_prefix(one: list[int], other: list[int]) -> int:
-    """Return how many tokens two sequences share at their beginning."""
-    shared = 0
-    while shared < min(len(one), len(other)) and one[shared] == other[shared]:
-        shared += 1
-    return shared
 
 
 class SimPOTrainer(_TemplateTokens, CPOTrainer):  # type: ignore[misc]

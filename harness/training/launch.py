@@ -1,15 +1,34 @@
 """Training under `accelerate`: a job is launched, followed and, on every way out, ended.
 
 The launched processes are another program, so nothing of them stays in the worker that launched
-them: not their memory on a GPU, not their process group. What passes between the two are files in
-the stage's working folder, which outlives a crash: the job, the curves, checkpoints, a log, and in
-the end a summary or the reason of a failure. Each process runs this module,
+them: not their memory on a GPU, not their process group. Each process runs this module,
 
     accelerate launch ... -m harness.training.launch JOB.json
 
 and calls the function that the job names. All of them end when the one that launched the job is
-gone, however that ended (`harness.runtime.processes`). The first process writes the curves and, at
-the end, the summary; whichever fails says why in a file.
+gone, however that ended (`harness.runtime.processes`). What passes between the two are files in the
+stage's working folder, which outlives a crash:
+
+    <work>/job.json       what each process does
+    <work>/curves.jsonl   one line for each logged update: {"step": 40, "metrics": {...}}
+    <work>/checkpoint-40/ weights, optimizer state, schedule and random state after 40 updates
+    <work>/checkpoint-40/whole    there once every process has written its part
+    <work>/training.log   what the processes print
+    <work>/summary.json   written by the first process at the end; or failure.json, why it failed
+
+A training that starts in a folder with a whole checkpoint goes on from the last one, and ends as
+if it had not been disturbed: it takes the same pairs in the same order, and the curves of the
+updates that are done again are dropped first. One checkpoint is kept; an older one is removed when
+the next is whole. The trainer writes optimizer state and schedule as torch's pickles, and
+transformers reads them back with `weights_only`. They never leave the folder of the stage that
+wrote them.
+
+A vLLM server for online rollouts is run likewise: started before the training, watched, ended with
+it. It is vLLM's own server with the flags that TRL's trainers need to send it weights, which TRL
+itself puts together. It runs on GPUs of its own, in the environment of the training, because TRL's
+client imports vllm (extra `vllm`: the version that fits the pinned TRL). It has not been executed
+so far: no machine with two GPUs and vllm was at hand. The command and the arguments of the trainers
+are checked against the installed TRL.
 """
 
 from __future__ import annotations
@@ -17,33 +36,47 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.errors import HarnessError, UserError
 from harness.project import PACKAGE
-from harness.registry.training import Hardware, configuration_file, shipped_configurations
+from harness.registry.training import (
+    Hardware,
+    RolloutServer,
+    configuration_file,
+    shipped_configurations,
+)
 from harness.registry.yaml_reader import read_yaml
-from harness.runtime.files import disk_full, held
-from harness.runtime.processes import Program, running
+from harness.runtime.files import disk_full, held, write_whole
+from harness.runtime.processes import HOST, Program, running
+from harness.runtime.stage import Point, ProgressWriter, line_of, point_of
+from harness.training.placement import FULL, Placement, accumulation
 
-if TYPE_CHECKING:
-    from harness.training.offline import OnLog
+Metrics = dict[str, float]
+OnLog = Callable[[int, Metrics], None]
+Points = list[Point]
 
 JOB = "job.json"
 LOG = "training.log"
+SERVER_LOG = "rollout-server.log"
 LAYOUT = "layout.json"
 SUMMARY = "summary.json"
 FAILURE = "failure.json"
+CURVES = "curves.jsonl"
+WHOLE = "whole"
 
 _FOLLOW_S = 0.2
+_GRACE_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -88,7 +121,7 @@ def train_launched(
     work: Path,
     seed: int,
     on_log: OnLog,
-) -> dict[str, float]:
+) -> Metrics:
     """Train a policy on pairs under `accelerate` and save it to `output/model`.
 
     Args:
@@ -112,8 +145,6 @@ def train_launched(
             a library is missing.
         HarnessError: the training failed; the message has its reason, or the end of its log.
     """
-    from harness.training.placement import accumulation
-
     file = configuration(hardware)
     micro_batch = hardware.micro_batch_of(algorithm)
     if micro_batch is None:
@@ -125,76 +156,30 @@ def train_launched(
             "`lora` needs the library peft: install it with `python -m pip install -e '.[lora]'`, "
             "or train all weights."
         )
+    place = Placement(
+        device="cpu" if file.use_cpu else "cuda",
+        devices=hardware.devices,
+        dtype=numerics["dtype"],
+        attention=numerics["attention"],
+        gradient_checkpointing=hardware.gradient_checkpointing,
+        work=work,
+        checkpoint_every=hardware.checkpoint_every,
+        lora=numerics["lora"],
+    )
     arguments = {
         "algorithm": algorithm,
         "settings": dict(settings),
         "micro_batch": micro_batch,
-        "placement": {
-            "work": str(work),
-            "dtype": numerics["dtype"],
-            "attention": numerics["attention"],
-            "lora": numerics["lora"],
-            "gradient_checkpointing": hardware.gradient_checkpointing,
-            "checkpoint_every": hardware.checkpoint_every,
-        },
+        "place": place.model_dump(mode="json"),
         "policy": str(policy),
         "pairs": str(pairs),
         "output": str(output),
         "seed": seed,
-        "use_cpu": file.use_cpu,
     }
-    job = Job(function=f"{__name__}:train_pairs", arguments=arguments, work=str(work))
+    job = Job(function="harness.training.offline:train_pairs", arguments=arguments, work=str(work))
     with held(work):
         _drop_other_layouts(work, file, hardware)
         return launch(job, file, hardware, numerics["dtype"], on_log)
-
-
-def train_pairs(
-    *,
-    algorithm: str,
-    settings: dict[str, Any],
-    micro_batch: int,
-    placement: dict[str, Any],
-    policy: str,
-    pairs: str,
-    output: str,
-    seed: int,
-    use_cpu: bool,
-) -> dict[str, float] | None:
-    """Do one process's part of a training on pairs; see `train_launched` for the arguments.
-
-    Returns:
-        The summary in the first process, None in the others.
-    """
-    import pyarrow.parquet as pq
-    from accelerate import PartialState
-
-    from harness.training import offline
-    from harness.training.placement import Lora, Placement
-
-    # Before anything else, so that all that follows knows how many processes there are.
-    processes = PartialState(cpu=use_cpu)
-    lora = placement["lora"]
-    place = Placement(
-        **{
-            **placement,
-            "work": Path(placement["work"]),
-            "lora": None if lora is None else Lora(**lora),
-        }
-    )
-    summary = offline.train(
-        offline.algorithm(algorithm, settings, micro_batch_size=micro_batch),
-        Path(policy),
-        pq.read_table(pairs),
-        Path(output),
-        seed=seed,
-        on_log=lambda step, metrics: None,  # the launcher follows the file of the curves
-        device="cpu" if use_cpu else "cuda",
-        place=place,
-    )
-    first = processes.is_main_process
-    processes.destroy_process_group()
-    return summary if first else None
 
 
 def configuration(hardware: Hardware) -> Configuration:
@@ -230,28 +215,15 @@ def configuration(hardware: Hardware) -> Configuration:
     return Configuration(path, kind, use_cpu)
 
 
-def launch(
-    job: Job, file: Configuration, hardware: Hardware, dtype: str, on_log: OnLog
-) -> dict[str, float]:
+def launch(job: Job, file: Configuration, hardware: Hardware, dtype: str, on_log: OnLog) -> Metrics:
     """Run a job in a working folder that this process holds, and follow it.
 
-    The curves that the folder has are followed from the last whole checkpoint on.
-
-    Args:
-        job: what each process does.
-        file: configuration of `accelerate`.
-        hardware: how many processes.
-        dtype: number format of the forward and backward passes.
-        on_log: called with each point of the curves.
-
-    Returns:
-        The summary that the job left.
+    The curves that the folder has are followed from the last whole checkpoint on; the summary that
+    the job left is returned.
 
     Raises:
         HarnessError: the job failed; the message has its reason, or the end of its log.
     """
-    from harness.training.checkpoints import CURVES, last_checkpoint, rewind_curves
-
     work = Path(job.work)
     for name in (SUMMARY, FAILURE):
         (work / name).unlink(missing_ok=True)
@@ -298,21 +270,20 @@ def _follow(program: Program, curves: Path, on_log: OnLog) -> None:
                 if not line.endswith(b"\n"):
                     break
                 read += len(line)
-                point = json.loads(line)
-                on_log(point["step"], point["metrics"])
+                on_log(*point_of(line))
         if ended:
             return
         time.sleep(_FOLLOW_S)
 
 
-def _outcome(program: Program, work: Path) -> dict[str, float]:
+def _outcome(program: Program, work: Path) -> Metrics:
     """Return the summary of a training that has ended.
 
     Raises:
         HarnessError: it failed.
     """
     if program.exit_code == 0 and (work / SUMMARY).exists():
-        summary: dict[str, float] = json.loads((work / SUMMARY).read_text(encoding="utf-8"))
+        summary: Metrics = json.loads((work / SUMMARY).read_text(encoding="utf-8"))
         return summary
     if (work / FAILURE).exists():
         raise HarnessError(json.loads((work / FAILURE).read_text(encoding="utf-8"))["reason"])
@@ -326,6 +297,9 @@ def _outcome(program: Program, work: Path) -> dict[str, float]:
 def _installed(name: str) -> bool:
     """Return whether a library is there, without importing it."""
     return find_spec(name) is not None
+
+
+# In each of the processes.
 
 
 def main(path: Path) -> int:
@@ -349,8 +323,6 @@ def _say_why(work: Path, error: BaseException) -> None:
     """Leave the reason for the launcher; the process that fails first is the one to believe."""
     import torch
 
-    from harness.training.placement import FULL
-
     if isinstance(error, HarnessError):
         reason = str(error)
     elif isinstance(error, torch.OutOfMemoryError):
@@ -362,6 +334,130 @@ def _say_why(work: Path, error: BaseException) -> None:
             json.dump({"reason": reason}, file)
     except FileExistsError:
         return
+
+
+# Checkpoints and curves.
+
+
+def last_checkpoint(work: Path) -> tuple[Path | None, int]:
+    """Return the last whole checkpoint and the updates done until it; None and 0 without one."""
+    steps = {_step(marker.parent): marker.parent for marker in work.glob(f"checkpoint-*/{WHOLE}")}
+    if not steps:
+        return None, 0
+    return steps[max(steps)], max(steps)
+
+
+def mark_whole(work: Path, step: int) -> None:
+    """Mark a checkpoint as written by all processes, and remove those before it."""
+    (work / f"checkpoint-{step}" / WHOLE).touch()
+    for folder in work.glob("checkpoint-*"):
+        if _step(folder) < step:
+            shutil.rmtree(folder)
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def read_curves(work: Path, until: int) -> Points:
+    """Return the points of the curves up to a step; a line that a crash cut off ends them."""
+    points: Points = []
+    path = work / CURVES
+    with suppress(json.JSONDecodeError):
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+            points.append(point_of(line))
+    return [point for point in points if point.step <= until]
+
+
+def rewind_curves(work: Path, step: int) -> Points:
+    """Drop what lies after a step, and return the rest."""
+    kept = read_curves(work, step)
+    write_whole(work / CURVES, "".join(line_of(*point) for point in kept))
+    return kept
+
+
+def curves(work: Path) -> ProgressWriter:
+    """Return what adds points to the curves."""
+    return ProgressWriter(work, CURVES)
+
+
+# A server for rollouts.
+
+
+@contextmanager
+def rollout_server(
+    server: RolloutServer, policy: Path, work: Path, *, dtype: str, max_length: int
+) -> Iterator[None]:
+    """Run a server while the block lasts; it answers by then.
+
+    It loads the policy, and the trainer sends newer weights. The working folder, held by this
+    process, receives the log.
+
+    Raises:
+        UserError: vllm is not installed, or a port is taken.
+        HarnessError: the server died or did not start in time, or something failed and the server
+            was gone by then.
+    """
+    check(server)
+    command = serve(server, policy, dtype=dtype, max_length=max_length)
+    variables = os.environ | environment(server.devices)
+    with running("the vLLM server for rollouts", command, work / SERVER_LOG, variables) as program:
+        hint = ", so raise `hardware.rollouts.start_s` where it only needs more time"
+        program.wait_until_healthy(server.port, server.start_s, hint)
+        try:
+            yield
+        except Exception as error:
+            if program.dies(_GRACE_S):  # it may just be ending
+                raise program.died("in the middle") from error
+            raise
+
+
+def check(server: RolloutServer) -> None:
+    """Check that a server can be started.
+
+    Raises:
+        UserError: vllm is not installed, or a port is taken.
+    """
+    if not (_installed("vllm") and _installed("requests")):
+        raise UserError(
+            "`hardware.rollouts` needs the library vllm in the environment of the training: "
+            "install it with `python -m pip install -e '.[vllm]'`, or let the trainer generate by "
+            "leaving `rollouts` out."
+        )
+    for name, port in (("port", server.port), ("group_port", server.group_port)):
+        with socket.socket() as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError as error:
+                raise UserError(
+                    f"port {port} of `hardware.rollouts.{name}` cannot be used ({error.strerror}): "
+                    "give another one."
+                ) from error
+
+
+def serve(server: RolloutServer, policy: Path, *, dtype: str, max_length: int) -> list[str]:
+    """Return the command that serves a policy as TRL's trainers need it."""
+    from trl.scripts.vllm_serve import ScriptArguments, build_command
+
+    arguments = ScriptArguments(
+        model=str(policy),
+        host=HOST,
+        port=server.port,
+        tensor_parallel_size=len(server.devices),
+        gpu_memory_utilization=server.gpu_memory,
+        dtype=dtype,
+        max_model_len=max_length,
+    )
+    command: list[str] = build_command(arguments)
+    return command
+
+
+def environment(devices: Sequence[int]) -> dict[str, str]:
+    """Return the variables of a server on some GPUs."""
+    return {
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, devices)),
+        "VLLM_SERVER_DEV_MODE": "1",  # opens the endpoints that take weights
+    }
 
 
 if __name__ == "__main__":

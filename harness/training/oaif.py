@@ -16,35 +16,67 @@ Source: paper section 4.1 and appendix A; Guo et al. 2024 (OAIF).
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from harness.errors import UserError
 from harness.models.loading import load_model, pad, tokenize
 from harness.training.experimental import OnlineDPOConfig, OnlineDPOTrainer
-from harness.training.online import InSegment, Load, OnlineHyperparameters, clock
-from harness.training.placement import OnlinePlacement
-from harness.training.steps import SharedSteps, Steps
+from harness.training.online import InSegment, OnlineAlgorithm, OnlineSetup
 
-BLOCKS = True
-"""TRL lays out all first rollouts, then all second ones."""
+
+@dataclass(frozen=True, kw_only=True)
+class OAIF(OnlineAlgorithm):
+    """OAIF: beta is the coefficient of the implicit reward."""
+
+    blocks: ClassVar[bool] = True
+
+    def trainer(self, setup: OnlineSetup) -> Any:
+        """Return TRL's online DPO trainer.
+
+        Raises:
+            UserError: another number of rollouts than 2, a beta of 0, devices that do not divide
+                the prompts of a step, or a micro-batch smaller than a device's share of them.
+        """
+        if self.rollouts != 2:
+            raise UserError(
+                f"OAIF compares 2 rollouts of a prompt and the profile asks for {self.rollouts}: "
+                "set `rollouts: 2`."
+            )
+        if self.beta == 0:
+            raise UserError("OAIF's loss has no gradient with `beta: 0`: give a positive one.")
+        place = setup.place
+        prompts = place.share(self.minibatch)
+        rollouts = prompts * self.rollouts
+        if place.micro_batch not in (None, rollouts):
+            raise UserError(
+                f"OAIF takes all {rollouts} rollouts of a step on a device at once and its "
+                f"micro-batch is {place.micro_batch}: set `hardware.micro_batch` to {rollouts} for "
+                "`oaif`."
+            )
+        args = OnlineDPOConfig(
+            **setup.arguments,
+            per_device_train_batch_size=prompts,
+            max_new_tokens=self.max_new_tokens,
+            max_length=self.max_length,
+            missing_eos_penalty=None,  # the source's rewards have it already
+        )
+        reference = load_model(setup.reference)
+        return setup.trainer(_Trainer, args, reward_funcs=setup.steps.reward, ref_model=reference)
 
 
 class _Trainer(InSegment, OnlineDPOTrainer):  # type: ignore[misc]
-    """`OnlineDPOTrainer` with its prompts replaced."""
+    """`OnlineDPOTrainer` with its prompts, and in several processes its rollouts, replaced."""
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
         """Take one step on the prompts that the source draws."""
-        prompts = self.steps.local_shard(self.steps.begin())
+        prompts = self.steps.begin()
         return super().training_step(model, {"prompt": prompts}, num_items_in_batch)
 
-
-class _SharedTrainer(_Trainer):
-    """The trainer of several processes, whose rollouts have random numbers of their own."""
-
-    steps: SharedSteps
-
     def _generate(self, model: Any, prompts: Any, images: Any = None) -> tuple[Any, ...]:
+        if not self.steps.own_draws:
+            rolled_out: tuple[Any, ...] = super()._generate(model, prompts, images)
+            return rolled_out
         ids = 2 * tokenize(self.processing_class, prompts, add_generation_prompt=True)
         device = str(self.accelerator.device)
         completions = self.steps.sample(ids)
@@ -53,49 +85,3 @@ class _SharedTrainer(_Trainer):
             *pad(self.processing_class, completions, "right", device),
             None,
         )
-
-
-def trainer(
-    load: Load,
-    reference: Path,
-    tokenizer: Any,
-    arguments: dict[str, Any],
-    hyper: OnlineHyperparameters,
-    steps: Steps,
-    place: OnlinePlacement,
-) -> Any:
-    """Return the trainer of one segment (see `harness.training.online.train_segment`).
-
-    Raises:
-        UserError: another number of rollouts than 2, a beta of 0, devices that do not divide the
-            prompts of a step, or a micro-batch smaller than a device's share of its rollouts.
-    """
-    if hyper.rollouts != 2:
-        raise UserError(
-            f"OAIF compares 2 rollouts of a prompt and the profile asks for {hyper.rollouts}: set "
-            "`rollouts: 2`."
-        )
-    if hyper.beta == 0:
-        raise UserError("OAIF's loss has no gradient with `beta: 0`: give a positive one.")
-    prompts = place.share(hyper.minibatch)
-    rollouts = prompts * hyper.rollouts
-    if place.micro_batch not in (None, rollouts):
-        raise UserError(
-            f"OAIF takes all {rollouts} rollouts of a step on a device at once and its micro-batch "
-            f"is {place.micro_batch}: set `hardware.micro_batch` to {rollouts} for `oaif`."
-        )
-    args = OnlineDPOConfig(
-        **arguments,
-        per_device_train_batch_size=prompts,
-        max_new_tokens=hyper.max_new_tokens,
-        max_length=hyper.max_length,
-        missing_eos_penalty=None,  # the source's rewards have it already
-    )
-    return (_SharedTrainer if place.shared else _Trainer)(
-        model=load(),
-        ref_model=load_model(reference, "causal"),
-        reward_funcs=steps.reward,
-        args=args,
-        train_dataset=clock(hyper.minibatch),
-        processing_class=tokenizer,
-    )

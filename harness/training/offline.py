@@ -11,8 +11,8 @@ for all and settled here rather than left to TRL's defaults:
 - no checkpoints, no console output, no tracker: curves go to `on_log`;
 - a loss that is not finite, or fewer updates than asked for, is an error.
 
-Large models are laid on devices as a `Placement` says, which changes the first and the third: they
-have checkpoints, and a training that was killed goes on from its last one.
+Large models are laid on devices as a `Placement` says, which changes the first and the third: with
+a working folder they have checkpoints, and a training that was killed goes on from its last one.
 
 The same inputs and seed give the same weights to the last bit on one machine and thread count.
 """
@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from accelerate import PartialState
 from datasets import Dataset, load_from_disk
 from datasets.utils import logging as datasets_logging
@@ -39,19 +40,11 @@ from transformers import PreTrainedTokenizerBase, PrinterCallback, Trainer, Trai
 from harness.errors import HarnessError, UserError
 from harness.extensions import LOSSES
 from harness.models.loading import load_model, load_tokenizer, silence_progress_bars, tokenize
-from harness.training.checkpoints import (
-    Points,
-    append_point,
-    last_checkpoint,
-    mark_whole,
-    read_curves,
-    rewind_curves,
-)
-from harness.training.placement import Placement, accumulation, padded
+from harness.training import distributed, launch
+from harness.training.launch import Metrics, OnLog, Points
+from harness.training.placement import PLAIN, Placement, accumulation, padded
 from harness.training.weights import save_policy
 
-Metrics = dict[str, float]
-OnLog = Callable[[int, Metrics], None]
 Pairs: TypeAlias = "pa.Table | Sequence[Mapping[str, Any]]"
 
 TEXTS = ("prompt", "chosen", "rejected")
@@ -84,13 +77,7 @@ class Setup:
     adapters: Any = None
 
     def trainer(self, kind: Callable[..., Trainer], args: Any, **more: Any) -> Trainer:
-        """Return a trainer of TRL's on the policy and the pairs.
-
-        Args:
-            kind: its class.
-            args: its configuration.
-            more: what it takes besides.
-        """
+        """Return a trainer of TRL's, of some class and configuration, on the policy and pairs."""
         return kind(
             model=self.policy,
             args=args,
@@ -107,7 +94,7 @@ class Setup:
         loaded. Where its log-probabilities are computed before training, None means the policy as
         it starts.
         """
-        own = None if self.reference is None else load_model(self.reference, "causal")
+        own = None if self.reference is None else load_model(self.reference)
         return self.trainer(kind, args, ref_model=own)
 
 
@@ -162,29 +149,43 @@ class OfflineAlgorithm(ABC):
     def trainer(self, setup: Setup) -> Trainer:
         """Return the trainer with this loss."""
 
+    def arguments(self, seed: int, placed: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments that all of TRL's trainers take, with those of the placement."""
+        processes = distributed.count()
+        return {
+            **placed,
+            "seed": seed,
+            "learning_rate": self.learning_rate,
+            "lr_scheduler_type": self.schedule,
+            "warmup_steps": self.warmup_ratio,
+            "weight_decay": self.weight_decay,
+            "max_grad_norm": self.max_grad_norm,
+            "optim": self.optimizer,
+            "num_train_epochs": self.epochs,
+            "per_device_train_batch_size": self.micro_batch_size,
+            "gradient_accumulation_steps": accumulation(
+                self.batch_size, self.micro_batch_size, processes
+            ),
+            "max_length": self.max_length,
+        }
+
     def check_pairs(self, rows: Sequence[Mapping[str, Any]]) -> None:  # noqa: B027 (optional)
         """Raise TrainingError if the pairs lack what the loss needs."""
 
     def check_first(self, metrics: Metrics, dtype: str) -> None:  # noqa: B027 (optional)
         """Raise TrainingError if the first update shows that policy and reference differ.
 
-        Called only where they are the same checkpoint.
-
-        Args:
-            metrics: what the first update logged.
-            dtype: number format of the forward pass, `float32` or `bfloat16`.
+        Called only where they are the same checkpoint, with the number format of the forward pass.
         """
 
 
-def algorithm(
+def algorithm_of(
     name: str, settings: Mapping[str, Any], *, micro_batch_size: int | None = None
 ) -> OfflineAlgorithm:
     """Return an algorithm with the hyperparameters that a profile's settings ask for.
 
-    Args:
-        name: one of `harness.extensions.LOSSES`.
-        settings: hyperparameters under the registry's names; other settings are ignored.
-        micro_batch_size: pairs for one forward pass; None takes a whole batch at once.
+    Settings that are no hyperparameters are ignored. A whole batch goes through at once unless a
+    `micro_batch_size` is given.
 
     Raises:
         UserError: there is no such algorithm, or a value cannot be.
@@ -211,10 +212,8 @@ def train(
     reference_path: Path | None = None,
     seed: int,
     on_log: OnLog,
-    log_every: int = 1,
-    device: str = "cpu",
-    place: Placement | None = None,
-) -> dict[str, float]:
+    place: Placement = PLAIN,
+) -> Metrics:
     """Train a policy on pairs and save it to `out_dir/model`.
 
     Args:
@@ -226,15 +225,13 @@ def train(
         reference_path: checkpoint of the reference; by default the policy as it starts.
         seed: seed of the order of the data.
         on_log: called with the number of finished updates and their metrics.
-        log_every: updates between two calls of `on_log` (the first update is always logged).
-        device: `cpu`, or `cuda` for the first visible GPU.
-        place: how to lay a large model on devices; None trains in this process alone.
+        place: how it is laid on devices.
 
     Returns:
         A summary that repeats exactly with the seed: `pairs` given, `too_long` left out,
         `trained_pairs`, `steps`, `loss_first`, `loss_last`, `accuracy_last`, `margin_last` (the
-        last three are means over the last `log_every` updates); with a placement also how many
-        pairs fill the last batch up (`repeated`).
+        last three are those of the last update); with a working folder also how many pairs fill
+        the last batch up (`repeated`).
 
     Raises:
         TrainingError: the pairs lack something, none is left after the length filter, policy and
@@ -253,42 +250,62 @@ def train(
             f"(prompts: {algorithm.max_prompt_length or 'no limit'}): raise it or check the "
             "completions."
         )
-    used = kept if place is None else padded(kept, algorithm.batch_size, seed)
-    messages = [
-        {**as_messages(row), **{name: row[name] for name in algorithm.columns}} for row in used
-    ]
-    dtype = None if other else "float32" if place is None else place.dtype
-    recorder = _Recorder(on_log, algorithm, dtype)
+    used = kept if place.work is None else padded(kept, algorithm.batch_size, seed)
+    recorder = _Recorder(on_log, algorithm, None if other else place.dtype)
     with quiet(), tempfile.TemporaryDirectory() as scratch:
-        processes = 1 if place is None else PartialState().num_processes
         setup = Setup(
-            load_model(model_path, "causal") if place is None else str(model_path),
+            load_model(model_path) if place.work is None else str(model_path),
             reference_path if other else None,
             tokenizer,
-            Dataset.from_list(messages) if place is None else _shared(messages, place.work),
-            _arguments(algorithm, scratch, seed, log_every, device, processes)
-            | ({} if place is None else place.arguments()),
-            None if place is None else place.adapters(),
+            _data(used, algorithm, place.work),
+            algorithm.arguments(seed, place.arguments(scratch)),
+            place.adapters(),
         )
         trainer = algorithm.trainer(setup)
-        if place is None:
-            _run(trainer, recorder)
-            setup.policy.config.use_cache = True  # switched off by the trainer
-            setup.policy.save_pretrained(out_dir / "model")
-            tokenizer.save_pretrained(out_dir / "model")
-        else:
-            _run_from_checkpoint(trainer, recorder, place.work)
-            save_policy(trainer, tokenizer, model_path, out_dir / "model", place)
+        _run(trainer, recorder, place.work)
+        save_policy(trainer, tokenizer, model_path, out_dir / "model", place)
         steps = int(trainer.state.global_step)
-        _check_finished(steps, len(kept), algorithm)
+    _check_finished(steps, len(kept), algorithm)
     return {
         "pairs": len(rows),
         "too_long": len(rows) - len(kept),
         "trained_pairs": len(kept),
-        **({} if place is None else {"repeated": len(used) - len(kept)}),
+        **({} if place.work is None else {"repeated": len(used) - len(kept)}),
         "steps": steps,
         **_first_and_last(recorder.history),
     }
+
+
+def train_pairs(
+    *,
+    algorithm: str,
+    settings: dict[str, Any],
+    micro_batch: int,
+    place: dict[str, Any],
+    policy: str,
+    pairs: str,
+    output: str,
+    seed: int,
+) -> Metrics | None:
+    """Do one process's part of a training that `launch.train_launched` launched.
+
+    Returns:
+        The summary in the first process, None in the others.
+    """
+    # Before anything else, so that all that follows knows how many processes there are.
+    processes = PartialState(cpu=place["device"] == "cpu")
+    summary = train(
+        algorithm_of(algorithm, settings, micro_batch_size=micro_batch),
+        Path(policy),
+        pq.read_table(pairs),
+        Path(output),
+        seed=seed,
+        on_log=lambda step, metrics: None,  # the launcher follows the file of the curves
+        place=Placement.model_validate(place),
+    )
+    first = processes.is_main_process
+    processes.destroy_process_group()
+    return summary if first else None
 
 
 def read_pairs(pairs: Pairs) -> list[dict[str, Any]]:
@@ -312,14 +329,9 @@ def short_enough(
     max_length: int,
     max_prompt_length: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the pairs that fit.
+    """Return the pairs of which prompt and completion fit, either side, and the prompt by itself.
 
-    Args:
-        rows: pairs as `read_pairs` returns them.
-        tokenizer: the policy's tokenizer, with its chat template.
-        max_length: longest prompt plus completion in tokens, for either side, the template's own
-            tokens included.
-        max_prompt_length: longest prompt in tokens, generation header included; None sets no limit.
+    Lengths are in tokens, those of the chat template included.
     """
     conversations = [as_messages(row) for row in rows]
     whole = [[*texts["prompt"], *texts[side]] for texts in conversations for side in SIDES]
@@ -336,14 +348,7 @@ class _Recorder(TrainerCallback):  # type: ignore[misc]
     """Hands the curves on, and stops a training whose loss cannot be right."""
 
     def __init__(self, on_log: OnLog, algorithm: OfflineAlgorithm, dtype: str | None) -> None:
-        """Begin.
-
-        Args:
-            on_log: takes the curves.
-            algorithm: what checks the first update.
-            dtype: number format of the forward pass; None where the reference is another
-                checkpoint, of which the first update shows nothing.
-        """
+        """Begin; `dtype` is None where the first update shows nothing of the reference."""
         self.hand_on = on_log
         self.algorithm = algorithm
         self.dtype = dtype
@@ -373,30 +378,32 @@ class _Recorder(TrainerCallback):  # type: ignore[misc]
         self.hand_on(step, metrics)
 
 
-def _run(trainer: Trainer, recorder: _Recorder, checkpoint: str | None = None) -> None:
+def _run(trainer: Trainer, recorder: _Recorder, work: Path | None) -> None:
+    """Train; in a working folder from its last whole checkpoint on, if there is one."""
+    checkpoint = None if work is None else _take_up(trainer, recorder, work)
     trainer.add_callback(recorder)
     trainer.remove_callback(PrinterCallback)
     trainer.train(resume_from_checkpoint=checkpoint)
 
 
-def _run_from_checkpoint(trainer: Trainer, recorder: _Recorder, work: Path) -> None:
-    """Train from the last whole checkpoint on, or from the start where there is none."""
-    checkpoint, done = last_checkpoint(work)
+def _take_up(trainer: Trainer, recorder: _Recorder, work: Path) -> str | None:
+    """Take up the curves of a working folder; return the checkpoint to go on from."""
+    checkpoint, done = launch.last_checkpoint(work)
     writes = trainer.is_world_process_zero()
     PartialState().wait_for_everyone()  # nobody marks a new checkpoint before all have looked
-    recorder.replay(rewind_curves(work, done) if writes else read_curves(work, done))
+    recorder.replay((launch.rewind_curves if writes else launch.read_curves)(work, done))
     hand_on = recorder.hand_on
 
     def keep(step: int, metrics: Metrics) -> None:
         # TRL counts tokens from where a process began, not from where the training did.
         kept = {name: value for name, value in metrics.items() if name != "num_tokens"}
         if writes:
-            append_point(work, step, kept)
+            launch.curves(work).write(step, kept)
         hand_on(step, kept)
 
     recorder.hand_on = keep
     trainer.add_callback(_WholeCheckpoints(work))
-    _run(trainer, recorder, None if checkpoint is None else str(checkpoint))
+    return None if checkpoint is None else str(checkpoint)
 
 
 class _WholeCheckpoints(TrainerCallback):  # type: ignore[misc]
@@ -409,11 +416,22 @@ class _WholeCheckpoints(TrainerCallback):  # type: ignore[misc]
         """Wait for the others; called in each process when its part is written."""
         PartialState().wait_for_everyone()
         if state.is_world_process_zero:
-            mark_whole(self._work, state.global_step)
+            launch.mark_whole(self._work, state.global_step)
 
 
-def _shared(messages: list[dict[str, Any]], work: Path) -> Dataset:
-    """Return the pairs from files that all processes read, as the precomputed reference needs."""
+def _data(
+    rows: Sequence[Mapping[str, Any]], algorithm: OfflineAlgorithm, work: Path | None
+) -> Dataset:
+    """Return pairs as messages, with the columns that the algorithm asked for.
+
+    In a working folder they come from files that all processes read, as the precomputed reference
+    needs.
+    """
+    messages = [
+        {**as_messages(row), **{name: row[name] for name in algorithm.columns}} for row in rows
+    ]
+    if work is None:
+        return Dataset.from_list(messages)
     with PartialState().main_process_first():
         folder, growing = work / "pairs", work / "pairs.new"
         if not folder.exists():
@@ -429,42 +447,6 @@ def _first_and_last(history: list[Metrics]) -> Metrics:
         "loss_last": last["loss"],
         "accuracy_last": last["rewards/accuracies"],
         "margin_last": last["rewards/margins"],
-    }
-
-
-def _arguments(
-    algorithm: OfflineAlgorithm,
-    scratch: str,
-    seed: int,
-    log_every: int,
-    device: str,
-    processes: int,
-) -> dict[str, Any]:
-    return {
-        "output_dir": scratch,
-        "seed": seed,
-        "learning_rate": algorithm.learning_rate,
-        "lr_scheduler_type": algorithm.schedule,
-        "warmup_steps": algorithm.warmup_ratio,
-        "weight_decay": algorithm.weight_decay,
-        "max_grad_norm": algorithm.max_grad_norm,
-        "optim": algorithm.optimizer,
-        "num_train_epochs": algorithm.epochs,
-        "per_device_train_batch_size": algorithm.micro_batch_size,
-        "gradient_accumulation_steps": accumulation(
-            algorithm.batch_size, algorithm.micro_batch_size, processes
-        ),
-        "max_length": algorithm.max_length,
-        "use_cpu": device == "cpu",
-        "bf16": False,
-        "gradient_checkpointing": False,
-        "dataloader_pin_memory": device != "cpu",
-        "logging_steps": log_every,
-        "logging_first_step": True,
-        "logging_nan_inf_filter": False,
-        "report_to": "none",
-        "save_strategy": "no",
-        "disable_tqdm": True,
     }
 
 

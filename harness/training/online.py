@@ -10,6 +10,13 @@ one before left behind, and ends by writing its own; the learning rate and all r
 functions of the step's number in the run. So where a run is cut changes no number, and a run that
 was killed goes on from its last segment to the same end.
 
+In several processes only the first has a `PromptSource`. It draws the prompts of a step and tells
+the others; every process rolls out and learns from its share of the batch, which is cut by rows in
+the order of the batch. The rollouts of all are gathered in that order, and the first process
+rewards them and ends the step, with rollouts of rewrites by all processes if the source asks for
+some. So the stream, the buffer and the creator move on once a step, and see what they would of one
+process.
+
 Source: paper section 3.2 and appendix A (online eva); TRL's trainers for the losses.
 """
 
@@ -17,38 +24,36 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import torch
 from datasets import Dataset
+from numpy.typing import NDArray
 from transformers import PrinterCallback, TrainerCallback, get_scheduler
 
 from harness.errors import UserError
-from harness.models.loading import Checkpoint, load_model, load_tokenizer
+from harness.models.loading import Checkpoint, load_model, load_tokenizer, stop_token_ids
+from harness.training import distributed
 from harness.training.distributed import SharedPolicy
-from harness.training.offline import OnLog, TrainingError, quiet
-from harness.training.placement import FULL, OnlinePlacement
-from harness.training.steps import PromptSource, Segment, SharedSteps, Steps
-from harness.training.weights import (
-    GivenOptimizer,
-    read_optimizer,
-    save_optimizer,
-    save_weights,
-    write_optimizer,
-)
+from harness.training.launch import Metrics, OnLog
+from harness.training.offline import TrainingError, quiet
+from harness.training.placement import FULL, PLAIN, Placement
+from harness.training.weights import GivenOptimizer, save_optimizer, save_policy
 
 OPTIMIZER = "optimizer.safetensors"
 
-PLAIN = OnlinePlacement()
-"""The embedded world's: float32 on the processor, a step's rollouts at once."""
+_ROLLOUTS = 3
+"""Tells a step's own rollouts from the stream's draws, which have other numbers in this place."""
 
 
-@dataclass(frozen=True)
-class OnlineHyperparameters:
-    """Everything that shapes an online training, apart from prompts, rewards, start and seed.
+@dataclass(frozen=True, kw_only=True)
+class OnlineAlgorithm(ABC):
+    """An algorithm that trains on rollouts: a loss with everything that shapes a training by it.
 
     Attributes:
         learning_rate: peak learning rate.
@@ -66,6 +71,10 @@ class OnlineHyperparameters:
         max_grad_norm: gradients are scaled down to this norm.
         optimizer: optimiser, by transformers' name.
     """
+
+    blocks: ClassVar[bool]
+    """Whether its trainer lays a process's rollouts out as all first ones, then all second ones,
+    rather than all of one prompt together."""
 
     learning_rate: float
     schedule: str
@@ -86,21 +95,221 @@ class OnlineHyperparameters:
         if self.rollouts < 2:
             raise UserError(f"{self.rollouts} rollouts of a prompt cannot be compared: give 2.")
 
+    @abstractmethod
+    def trainer(self, setup: OnlineSetup) -> Any:
+        """Return the trainer of one segment with this loss."""
+
+    def arguments(self, segment: Segment, scratch: str, place: Placement) -> dict[str, Any]:
+        """Return the arguments that both of TRL's trainers take."""
+        return place.arguments(scratch) | {
+            "max_steps": segment.steps,
+            "learning_rate": self.learning_rate,
+            "weight_decay": self.weight_decay,
+            "max_grad_norm": self.max_grad_norm,
+            "optim": self.optimizer,
+            "beta": self.beta,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": 0,
+            "seed": 0,  # every step sets its own
+        }
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of a run: the steps `first` to `last`, counted from 1 over the whole run."""
+
+    first: int
+    last: int
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return self.last - self.first + 1
+
+
+@dataclass(frozen=True)
+class OnlineSetup:
+    """What an algorithm makes its trainer of.
+
+    Attributes:
+        policy: checkpoint to start from.
+        reference: checkpoint that the KL penalty or the implicit reward refers to.
+        tokenizer: the policy's tokenizer.
+        arguments: arguments that the configurations of both of TRL's trainers share.
+        steps: what happens in every step.
+        place: how the training is laid on devices.
+        prompts: prompts of a step.
+    """
+
+    policy: Path
+    reference: Path
+    tokenizer: Any
+    arguments: dict[str, Any]
+    steps: Steps
+    place: Placement
+    prompts: int
+
+    def load(self) -> Any:
+        """Load the policy; called when TRL's arguments are made.
+
+        Libraries that spread weights over processes learn of it from these, and spread the weights
+        while they are loaded.
+        """
+        model = load_model(self.policy)
+        if self.place.attention is not None:
+            model.set_attn_implementation(self.place.attention)
+        return model
+
+    def trainer(self, kind: Callable[..., Any], args: Any, model: Any = None, **more: Any) -> Any:
+        """Return a trainer of TRL's on a policy, by default the one that is loaded now."""
+        # The data set only makes the trainer take steps; its prompts are replaced.
+        clock = [{"prompt": [{"role": "user", "content": ""}]}] * self.prompts
+        return kind(
+            model=self.load() if model is None else model,
+            args=args,
+            train_dataset=Dataset.from_list(clock),
+            processing_class=self.tokenizer,
+            **more,
+        )
+
+
+class PromptSource(Protocol):
+    """Chooses the prompts of each step and takes what came of them."""
+
+    def draw(self) -> Sequence[str]:
+        """Begin a step and return the texts of its prompts."""
+        ...
+
+    def reward(
+        self, completions: Sequence[Sequence[str]], ended: NDArray[np.bool_], tokens: int
+    ) -> NDArray[np.float64]:
+        """Return the P x N rewards of the step's rollouts.
+
+        Args:
+            completions: P x N texts.
+            ended: P x N, whether the policy ended the turn itself.
+            tokens: tokens generated for them, ends of turns included.
+        """
+        ...
+
+    def finish(self, policy: Checkpoint | SharedPolicy) -> Metrics:
+        """End the step, with the policy that rolled out, and return what to log of it."""
+        ...
+
+
+class Steps:
+    """What happens in every step, whatever the loss: called by the trainer in each process.
+
+    Attributes:
+        metrics: what the source says of the last step.
+        length: mean tokens of its rollouts, ends of turns included.
+    """
+
+    def __init__(
+        self, source: PromptSource | None, segment: Segment, seed: int, *, blocks: bool
+    ) -> None:
+        """Begin a segment; the source is None in all processes but the first."""
+        self.metrics: Metrics = {}
+        self.length = 0.0
+        self._source = source
+        self._seed = seed
+        self._blocks = blocks
+        self._step = segment.first - 1
+        self._prompts = 0
+
+    def attach(self, policy: Checkpoint | SharedPolicy) -> None:
+        """Say which policy rolls out; it is the one that is being trained."""
+        self._policy = policy
+        self._stops = frozenset(stop_token_ids(policy.tokenizer))
+
+    @property
+    def own_draws(self) -> bool:
+        """Whether each rollout has random numbers of its own."""
+        return isinstance(self._policy, SharedPolicy)
+
+    def begin(self, repeat: int = 1) -> list[list[dict[str, str]]]:
+        """Seed the next step and return this process's share of its conversations.
+
+        Each stands there as often in a row as the trainer wants it.
+        """
+        self._step += 1
+        torch.manual_seed(self._number())
+        drawn = None if self._source is None else list(self._source.draw())
+        texts = distributed.broadcast(drawn)
+        self._prompts = len(texts)
+        rows = [[{"role": "user", "content": text}] for text in texts for _ in range(repeat)]
+        return distributed.local_shard(rows)
+
+    def sample(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Roll out this process's rows of the step, in the trainer's order, from their token ids.
+
+        Only where each rollout has random numbers of its own.
+        """
+        assert isinstance(self._policy, SharedPolicy)
+        rows = len(prompts) * distributed.count()
+        places = {int(row): place for place, row in np.ndenumerate(self._order(rows))}
+        root = self._number(_ROLLOUTS)
+        draws = [(root, *places[row]) for row in distributed.local_shard(range(rows))]
+        return self._policy.sample(prompts, draws)  # type: ignore[arg-type]
+
+    def reward(self, prompts: Any, completions: Any, completion_ids: Any, **_: Any) -> list[float]:
+        """Reward the step's rollouts and end the step: a reward function as TRL calls it.
+
+        The first process rewards those of all; each returns the rewards of its rows.
+        """
+        policy = self._policy
+        rows = distributed.all_gather(list(zip(completions, completion_ids, strict=True)))
+        if self._source is None:
+            assert isinstance(policy, SharedPolicy)
+            rewards = policy.follow()
+        else:
+            rewards = self._rewards(self._source, *zip(*rows, strict=True))
+            model, training = policy.model, policy.model.training
+            model.eval()
+            self.metrics = self._source.finish(policy)
+            model.train(training)
+            if isinstance(policy, SharedPolicy):
+                policy.dismiss(rewards)
+        return distributed.local_shard(rewards)
+
+    def _rewards(self, source: PromptSource, completions: Any, completion_ids: Any) -> list[float]:
+        stops = [[token in self._stops for token in ids] for ids in completion_ids]
+        ended = np.array([any(row) for row in stops])
+        tokens = sum(row.index(True) + 1 if any(row) else len(row) for row in stops)
+        self.length = tokens / len(stops)
+        texts = [completion[0]["content"].strip() for completion in completions]
+        order = self._order(len(texts))
+        rewards = np.empty(len(texts))
+        rewards[order] = source.reward(
+            [[texts[i] for i in row] for row in order], ended[order], tokens
+        )
+        if not np.isfinite(rewards).all():  # TRL would take them for missing and go on
+            raise TrainingError(
+                f"a reward at step {self._step} is not finite: check the reward model."
+            )
+        return [float(reward) for reward in rewards]
+
+    def _order(self, rows: int) -> NDArray[np.int64]:
+        """Return where each prompt's rollouts lie among the rows of all processes, P x N."""
+        order: NDArray[np.int64] = np.arange(rows)
+        if self._blocks:  # in each process, of its own prompts
+            here = self._prompts // distributed.count()
+            order = order.reshape(distributed.count(), -1, here).transpose(0, 2, 1)
+        return order.reshape(self._prompts, -1)
+
+    def _number(self, *purpose: int) -> int:
+        """Return the step's root of random numbers for a purpose."""
+        sequence = np.random.SeedSequence([self._seed, self._step, *purpose])
+        return int(sequence.generate_state(1)[0])
+
 
 class InSegment:
     """What makes a TRL trainer train one segment of a run; stands before it among the bases."""
 
     steps: Steps
     segment: Segment
-    hyper: OnlineHyperparameters
-    optimizer_state: Path | None
-
-    def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
-        """Create the trainer's optimiser, with the state that the segment before left."""
-        optimizer = super().create_optimizer(*args, **kwargs)  # type: ignore[misc]
-        if self.optimizer_state is not None:
-            read_optimizer(optimizer, self.optimizer_state)
-        return optimizer
+    hyper: OnlineAlgorithm
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         """Create the schedule of the whole run, moved to where the segment begins."""
@@ -115,100 +324,53 @@ class InSegment:
         return self.lr_scheduler
 
 
-def common_arguments(
-    hyper: OnlineHyperparameters, segment: Segment, scratch: str, place: OnlinePlacement
-) -> dict[str, Any]:
-    """Return the arguments that both trainers take, quiet and without files."""
-    return {
-        "output_dir": scratch,
-        "max_steps": segment.steps,
-        "learning_rate": hyper.learning_rate,
-        "weight_decay": hyper.weight_decay,
-        "max_grad_norm": hyper.max_grad_norm,
-        "optim": hyper.optimizer,
-        "beta": hyper.beta,
-        "temperature": hyper.temperature,
-        "top_p": hyper.top_p,
-        "top_k": 0,
-        **place.arguments(),
-        "logging_steps": 1,
-        "logging_nan_inf_filter": False,
-        "report_to": "none",
-        "save_strategy": "no",
-        "disable_tqdm": True,
-        "seed": 0,  # every step sets its own
-    }
-
-
-def clock(rows: int) -> Dataset:
-    """Return a data set that only makes the trainer take steps; its prompts are replaced."""
-    return Dataset.from_list([{"prompt": [{"role": "user", "content": ""}]}] * rows)
-
-
-MakeTrainer = Callable[..., Any]
-
-Load = Callable[[], Any]
-"""Loads the policy; called when TRL's arguments are made, because libraries that spread weights
-over processes learn of it from these, and spread them while they are loaded."""
-
-
 def train_segment(
-    make_trainer: MakeTrainer,
+    algorithm: OnlineAlgorithm,
     *,
     policy: Path,
     reference: Path,
     optimizer_state: Path | None,
     out_dir: Path,
-    hyper: OnlineHyperparameters,
     segment: Segment,
     source: PromptSource | None,
     seed: int,
-    blocks: bool,
     on_log: OnLog,
-    place: OnlinePlacement = PLAIN,
+    place: Placement = PLAIN,
 ) -> None:
     """Train one segment; writes `model/` and `optimizer.safetensors` into `out_dir`.
 
     Where the placement has several processes each of them calls this, and the first one writes.
 
     Args:
-        make_trainer: makes the algorithm's trainer (`rloo.trainer` or `oaif.trainer`).
+        algorithm: the loss and its hyperparameters.
         policy: checkpoint to start from.
         reference: checkpoint that the KL penalty or the implicit reward refers to.
         optimizer_state: the optimiser's state to start from; None at the start of a run.
         out_dir: existing folder.
-        hyper: hyperparameters.
         segment: which steps of the run.
         source: chooses prompts and takes rewards; None in all processes but the first.
         seed: root of the random numbers of all steps.
-        blocks: see `Steps`.
         on_log: called in the first process with the number of each finished step and its metrics.
-        place: how it is laid on a device; by default in float32 on the processor.
+        place: how it is laid on devices.
 
     Raises:
         TrainingError: a loss is not finite, or the trainer took other steps than asked for.
     """
-    kind = SharedSteps if place.shared else Steps
-    steps = kind(source, segment, seed, blocks=blocks)  # type: ignore[arg-type]
-
-    def load() -> Any:
-        model = load_model(policy, "causal")
-        if place.attention is not None:
-            model.set_attn_implementation(place.attention)
-        return model
-
     with quiet(), tempfile.TemporaryDirectory() as scratch:
         tokenizer = load_tokenizer(policy)
-        recorder = _Recorder(on_log, steps, segment, hyper.beta)
-        arguments = common_arguments(hyper, segment, scratch, place)
-        trainer = make_trainer(load, reference, tokenizer, arguments, hyper, steps, place)
-        trainer.steps, trainer.segment = steps, segment
-        trainer.hyper, trainer.optimizer_state = hyper, None if place.shared else optimizer_state
+        steps = Steps(source, segment, seed, blocks=algorithm.blocks)
+        arguments = algorithm.arguments(segment, scratch, place)
+        trainer = algorithm.trainer(
+            OnlineSetup(policy, reference, tokenizer, arguments, steps, place, algorithm.minibatch)
+        )
+        trainer.steps, trainer.segment, trainer.hyper = steps, segment, algorithm
+        recorder = _Recorder(on_log, steps, segment, algorithm.beta)
         trainer.add_callback(recorder)
+        trainer.add_callback(GivenOptimizer(trainer, policy, optimizer_state))
         trainer.remove_callback(PrinterCallback)
         if place.shared:
-            trainer.add_callback(GivenOptimizer(trainer, policy, optimizer_state))
-            steps.attach(_shared(trainer, tokenizer, hyper, place))
+            share = place.share(algorithm.minibatch * algorithm.rollouts)
+            steps.attach(SharedPolicy(trainer, tokenizer, algorithm, share))
         else:
             steps.attach(Checkpoint(trainer.model, tokenizer))
         try:
@@ -220,28 +382,8 @@ def train_segment(
                 f"the trainer took {recorder.logged} of {segment.steps} steps: report this with "
                 "the settings used."
             )
-        if place.shared:
-            save_weights(trainer, tokenizer, policy, out_dir / "model")
-            save_optimizer(trainer, out_dir / OPTIMIZER)
-            return
-        model = trainer.model
-        model.config.use_cache = True  # switched off by the trainers
-        model.save_pretrained(out_dir / "model")
-        tokenizer.save_pretrained(out_dir / "model")
-        write_optimizer(trainer.optimizer, out_dir / OPTIMIZER)
-
-
-def _shared(
-    trainer: Any, tokenizer: Any, hyper: OnlineHyperparameters, place: OnlinePlacement
-) -> SharedPolicy:
-    return SharedPolicy(
-        trainer,
-        tokenizer,
-        share=place.share(hyper.minibatch * hyper.rollouts),
-        temperature=hyper.temperature,
-        top_p=hyper.top_p,
-        max_new_tokens=hyper.max_new_tokens,
-    )
+        save_policy(trainer, tokenizer, policy, out_dir / "model", place, to_go_on=True)
+        save_optimizer(trainer, out_dir / OPTIMIZER)
 
 
 class _Recorder(TrainerCallback):  # type: ignore[misc]

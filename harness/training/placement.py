@@ -14,27 +14,24 @@ as theirs.
 
 Attention is the profile's: Gemma-2's soft-capping is there in the eager implementation.
 
-Online. On one device it is trained in this process, on several by a process for each under
-`accelerate`, of which the first one draws the prompts of all (`steps.SharedSteps`). The rollouts of
-a step are cut into as many shares; the number of devices divides them. RLOO can cut a share into
+Online. The rollouts of a step are cut into a share for each device. RLOO can cut a share into
 micro-batches, all of which see the same rollouts and together take one optimiser step; online DPO
 rolls out and learns in one pass, so a share of its mini-batch is taken whole. Rollouts come from
-the trainer's own model, or from a vLLM server (`rollout_server`) through TRL's integration: TRL
-sends it the weights before each step, and decides how requests are put.
+the trainer's own model, or from a vLLM server (`launch.rollout_server`) through TRL's integration:
+TRL sends it the weights before each step, and decides how requests are put.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-import torch
-
 from harness.errors import UserError
+from harness.registry.training import Lora, RolloutServer
 from harness.runtime.processes import HOST
+from harness.strict import Strict
 
 Row = TypeVar("Row")
 
@@ -50,42 +47,69 @@ PATIENCE_S = 12 * 3600
 ends is noticed at once, by who launched them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lora:
-    """Low-rank adapters, merged into the weights at the end.
+class Placement(Strict):
+    """How a training is laid on devices: by default as the embedded world's, in this process."""
 
-    Attributes:
-        rank: rank of each adapter.
-        alpha: scale; an adapter's product is multiplied by alpha / rank.
-        targets: names of the layers that get one, or `all-linear`.
-    """
-
-    rank: int
-    alpha: int
-    targets: Sequence[str] | Literal["all-linear"] = "all-linear"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Placement:
-    """How a training is laid on devices.
-
-    Attributes:
-        work: folder of checkpoints, curves and prepared data, which outlives a crash.
-        checkpoint_every: updates between two checkpoints.
-        dtype: number format of the forward and backward passes, and of the trained policy.
-        attention: implementation of attention, by transformers' name.
-        gradient_checkpointing: compute activations again instead of keeping them.
-        lora: adapters; None trains all weights.
-    """
-
-    work: Path
-    checkpoint_every: int
+    device: str = "cpu"
+    """`cpu`, or `cuda` for the first visible GPU, or one for each process."""
+    devices: int = 1
+    """Processes, one for each device."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    attention: str = "eager"
+    """Number format of the forward and backward passes, and of a policy trained on pairs."""
+    attention: str | None = None
+    """Implementation of attention, by transformers' name; None takes transformers' choice."""
     gradient_checkpointing: bool = False
-    lora: Lora | None = None
+    """Compute activations again instead of keeping them."""
 
-    def loading(self) -> dict[str, Any]:
+    work: Path | None = None
+    """On pairs: the folder of checkpoints, curves and prepared data, which outlives a crash; None
+    keeps none, and leaves a last batch as small as it is."""
+    checkpoint_every: int = 1
+    """On pairs: updates between two checkpoints."""
+    lora: Lora | None = None
+    """On pairs: adapters, merged into the weights at the end; None trains all weights."""
+
+    micro_batch: int | None = None
+    """Online: rollouts for one forward pass on a device; None takes its whole share."""
+    shared: bool = False
+    """Online: whether each rollout has random numbers of its own, as several processes need."""
+    server: RolloutServer | None = None
+    """Online: what generates rollouts; None is the trainer's own model."""
+
+    def arguments(self, scratch: str) -> dict[str, Any]:
+        """Return the arguments that all of TRL's trainers take: quiet, and without other files."""
+        arguments = {
+            "output_dir": scratch,
+            "use_cpu": self.device == "cpu",
+            "bf16": self.dtype == "bfloat16",
+            "gradient_checkpointing": self.gradient_checkpointing,
+            "dataloader_pin_memory": self.device != "cpu",
+            "logging_steps": 1,
+            "logging_nan_inf_filter": False,
+            "report_to": "none",
+            "save_strategy": "no",
+            "disable_tqdm": True,
+        }
+        if self.work is not None:
+            arguments |= {
+                "output_dir": str(self.work),
+                "save_strategy": "steps",
+                "save_steps": self.checkpoint_every,
+                "model_init_kwargs": self._loading(),
+            }
+        if self.shared:
+            arguments["ddp_timeout"] = PATIENCE_S
+        if self.server is not None:
+            arguments |= {
+                "use_vllm": True,
+                "vllm_mode": "server",
+                "vllm_server_base_url": f"http://{HOST}:{self.server.port}",
+                "vllm_server_timeout": float(self.server.start_s),
+                "vllm_group_port": self.server.group_port,
+            }
+        return arguments
+
+    def _loading(self) -> dict[str, Any]:
         """Return the arguments by which TRL loads the policy, once it knows all others.
 
         Sharded training must be set up before a model is loaded, so the trainer loads it.
@@ -96,17 +120,6 @@ class Placement:
             "device_map": None,  # the experimental trainers would spread it over all GPUs
             "use_safetensors": True,
             "local_files_only": True,
-        }
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments of TRL's trainers that differ from those of the embedded world."""
-        return {
-            "output_dir": str(self.work),
-            "bf16": self.dtype == "bfloat16",
-            "gradient_checkpointing": self.gradient_checkpointing,
-            "save_strategy": "steps",
-            "save_steps": self.checkpoint_every,
-            "model_init_kwargs": self.loading(),
         }
 
     def adapters(self) -> Any:
@@ -133,58 +146,6 @@ class Placement:
             bias="none",
             task_type="CAUSAL_LM",
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Server:
-    """Where a running vLLM server is reached.
-
-    Attributes:
-        port: port of its requests.
-        group_port: port over which the trainer sends it the weights.
-        timeout_s: longest wait for it to answer at all.
-    """
-
-    port: int
-    group_port: int
-    timeout_s: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class OnlinePlacement:
-    """How online training is laid on a device.
-
-    Attributes:
-        device: `cpu`, or `cuda` for the first visible GPU, or one for each process.
-        devices: processes, one for each device.
-        dtype: number format of the forward and backward passes.
-        attention: implementation of attention, by transformers' name; None takes transformers'
-            choice.
-        micro_batch: rollouts for one forward pass on a device; None takes its whole share.
-        shared: whether the steps are those of several processes (`SharedSteps`).
-        gradient_checkpointing: compute activations again instead of keeping them.
-        server: what generates rollouts; None is the trainer's own model.
-    """
-
-    device: str = "cpu"
-    devices: int = 1
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    attention: str | None = None
-    micro_batch: int | None = None
-    gradient_checkpointing: bool = False
-    shared: bool = False
-    server: Server | None = None
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments that both of TRL's online trainers take."""
-        return {
-            "use_cpu": self.device == "cpu",
-            "bf16": self.dtype == "bfloat16",
-            "gradient_checkpointing": self.gradient_checkpointing,
-            "dataloader_pin_memory": self.device != "cpu",
-            **({"ddp_timeout": PATIENCE_S} if self.shared else {}),
-            **({} if self.server is None else _served(self.server)),
-        }
 
     def batches(self, rollouts: int) -> dict[str, int]:
         """Return how RLOO cuts the rollouts of a step.
@@ -213,13 +174,12 @@ class OnlinePlacement:
         return share
 
 
-def accumulation(batch: int, micro_batch: int, devices: int = 1) -> int:
-    """Return the forward passes of each device in an update.
+PLAIN = Placement()
+"""The embedded world's: float32 on the processor, a step's rollouts at once."""
 
-    Args:
-        batch: pairs for one update, over all devices.
-        micro_batch: pairs for one forward pass on a device.
-        devices: number of devices.
+
+def accumulation(batch: int, micro_batch: int, devices: int = 1) -> int:
+    """Return the forward passes of each device in an update over a batch of pairs.
 
     Raises:
         UserError: the batch cannot be divided so.
@@ -238,13 +198,7 @@ def accumulation(batch: int, micro_batch: int, devices: int = 1) -> int:
 
 
 def padded(rows: Sequence[Row], batch: int, seed: int) -> list[Row]:
-    """Return rows padded to whole batches.
-
-    Args:
-        rows: at least one.
-        batch: rows of a batch.
-        seed: decides which rows are there twice.
-    """
+    """Return rows padded to whole batches; the seed decides which rows are there twice."""
     missing = -len(rows) % batch
     order = random.Random(seed).sample(range(len(rows)), len(rows))
     again = [order[i % len(rows)] for i in range(missing)]
@@ -257,6 +211,8 @@ def one_device() -> str:
     Raises:
         UserError: several GPUs are visible, over which transformers would spread the training.
     """
+    import torch
+
     visible = torch.cuda.device_count()
     if visible > 1:
         raise UserError(
@@ -265,14 +221,3 @@ def one_device() -> str:
             "configuration for several processes (`fsdp.yaml`, `zero3.yaml`)."
         )
     return "cuda" if visible else "cpu"
-
-
-def _served(server: Server) -> dict[str, Any]:
-    """Return the arguments by which TRL generates with a server."""
-    return {
-        "use_vllm": True,
-        "vllm_mode": "server",
-        "vllm_server_base_url": f"http://{HOST}:{server.port}",
-        "vllm_server_timeout": server.timeout_s,
-        "vllm_group_port": server.group_port,
-    }

@@ -16,69 +16,50 @@ Source: paper section 4.1 and appendix A; Ahmadian et al. 2024, equation 6.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from trl.trainer.rloo_config import RLOOConfig
 from trl.trainer.rloo_trainer import RLOOTrainer
 
-from harness.training.online import InSegment, Load, OnlineHyperparameters, clock
-from harness.training.placement import OnlinePlacement
-from harness.training.steps import SharedSteps, Steps
+from harness.training.online import InSegment, OnlineAlgorithm, OnlineSetup
 
-BLOCKS = False
-"""TRL lays all rollouts of a prompt out together."""
+
+@dataclass(frozen=True, kw_only=True)
+class RLOO(OnlineAlgorithm):
+    """RLOO: beta is the coefficient of the KL penalty."""
+
+    blocks: ClassVar[bool] = False
+
+    def trainer(self, setup: OnlineSetup) -> Any:
+        """Return TRL's RLOO trainer.
+
+        Raises:
+            UserError: the devices or the micro-batch do not divide the rollouts of a step.
+        """
+        args = RLOOConfig(
+            **setup.arguments,
+            **setup.place.batches(self.minibatch * self.rollouts),
+            num_generations=self.rollouts,
+            max_completion_length=self.max_new_tokens,
+        )
+        trained = setup.load()
+        # TRL loads the reference from where the policy says it came from.
+        trained.config._name_or_path = str(setup.reference)
+        return setup.trainer(_Trainer, args, trained, reward_funcs=setup.steps.reward)
 
 
 class _Trainer(InSegment, RLOOTrainer):  # type: ignore[misc]
-    """`RLOOTrainer` with its prompts replaced."""
+    """`RLOOTrainer` with its prompts, and in several processes its rollouts, replaced."""
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        prompts = self.steps.begin()
-        inputs = [{"prompt": prompt} for prompt in prompts for _ in range(self.num_generations)]
-        shard = self.steps.local_shard(inputs)
-        outputs: dict[str, Any] = super()._generate_and_score_completions(shard)
+        prompts = self.steps.begin(repeat=self.num_generations)
+        outputs: dict[str, Any] = super()._generate_and_score_completions(
+            [{"prompt": prompt} for prompt in prompts]
+        )
         return outputs
 
-
-class _SharedTrainer(_Trainer):
-    """The trainer of several processes, whose rollouts have random numbers of their own."""
-
-    steps: SharedSteps
-
     def _generate_single_turn(self, prompt_ids: Any, images: Any, multimodal_fields: Any) -> Any:
-        if self.use_vllm:
+        if self.use_vllm or not self.steps.own_draws:
             return super()._generate_single_turn(prompt_ids, images, multimodal_fields)
         return self.steps.sample(prompt_ids)
-
-
-def trainer(
-    load: Load,
-    reference: Path,
-    tokenizer: Any,
-    arguments: dict[str, Any],
-    hyper: OnlineHyperparameters,
-    steps: Steps,
-    place: OnlinePlacement,
-) -> Any:
-    """Return the trainer of one segment (see `harness.training.online.train_segment`).
-
-    Raises:
-        UserError: the devices or the micro-batch do not divide the rollouts of a step.
-    """
-    args = RLOOConfig(
-        **arguments,
-        **place.batches(hyper.minibatch * hyper.rollouts),
-        num_generations=hyper.rollouts,
-        max_completion_length=hyper.max_new_tokens,
-    )
-    model = load()
-    # TRL loads the reference from where the policy says it came from.
-    model.config._name_or_path = str(reference)
-    return (_SharedTrainer if place.shared else _Trainer)(
-        model=model,
-        reward_funcs=steps.reward,
-        args=args,
-        train_dataset=clock(hyper.minibatch),
-        processing_class=tokenizer,
-    )

@@ -31,7 +31,8 @@ from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
 
 from harness.training.dpo import precomputed
-from harness.training.offline import SIDES, Metrics, OfflineAlgorithm, Setup, TrainingError
+from harness.training.launch import Metrics
+from harness.training.offline import SIDES, OfflineAlgorithm, Setup, TrainingError
 
 Collator = Callable[[list[dict[str, Any]]], dict[str, Any]]
 

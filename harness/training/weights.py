@@ -3,8 +3,8 @@
 The trainers' own checkpoints are pickles, which are not to be read from anybody. What is written
 here is what every later stage loads, and it does not show how it was spread over processes:
 weights as a checkpoint like any other (adapters merged into it), the optimizer's state as one
-tensor for each parameter and moment, by the number of the parameter. So a segment may go on on
-other devices.
+tensor for each parameter and moment (AdamW's running means), by the number of the parameter. So a
+segment may go on on other devices.
 
 - *Whole in each process*: taken as it is.
 - *FSDP*: each tensor is a `DTensor`, gathered one by one.
@@ -25,8 +25,8 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
-from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback
+from safetensors.torch import save_file
+from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 from harness.errors import HarnessError
 from harness.models.loading import DTYPES, load_model
@@ -38,31 +38,32 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def save_policy(
-    trainer: Trainer,
+    trainer: Any,
     tokenizer: PreTrainedTokenizerBase,
     start: Path,
     folder: Path,
     place: Placement,
+    *,
+    to_go_on: bool = False,
 ) -> None:
-    """Write the trained policy; every process calls this, the first one writes.
+    """Write the policy that was trained from a checkpoint; every process calls this.
 
-    Args:
-        trainer: the trainer, when it has trained.
-        tokenizer: the policy's tokenizer.
-        start: checkpoint that the training started from.
-        folder: where to write.
-        place: how the training was laid on devices.
+    The first process writes. `to_go_on` writes float32 with all that was learned, whatever the
+    placement's number format.
     """
     accelerator = trainer.accelerator
-    weights = accelerator.get_state_dict(trainer.model_wrapped)
-    if accelerator.is_main_process:
+    if to_go_on and trainer.is_deepspeed_enabled:
+        weights = _master_weights(trainer)
+    else:
+        weights = accelerator.get_state_dict(trainer.model_wrapped)
+    if distributed.is_first():
         if place.lora is None:
             policy = whole_model(start, weights)
         else:
             with plain_loading():
-                policy = load_model(start, "causal")
+                policy = load_model(start)
             policy = _merged(policy, accelerator.unwrap_model(trainer.model), weights)
-        policy.to(DTYPES[place.dtype]).save_pretrained(folder)
+        policy.to(DTYPES["float32" if to_go_on else place.dtype]).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     accelerator.wait_for_everyone()
 
@@ -76,47 +77,12 @@ def _merged(policy: Any, adapted: Any, weights: dict[str, Any]) -> Any:
         return PeftModel.from_pretrained(policy, scratch).merge_and_unload()
 
 
-def write_optimizer(optimizer: Any, path: Path) -> None:
-    """Write an optimiser's state as safetensors, `<parameter>.<moment>` each."""
-    state = optimizer.state_dict()["state"]
-    save_file(
-        {f"{index}.{name}": value for index, kept in state.items() for name, value in kept.items()},
-        path,
-    )
-
-
-def read_optimizer(optimizer: Any, path: Path) -> None:
-    """Give a new optimiser over the same parameters a state that `write_optimizer` wrote."""
-    state: dict[int, dict[str, torch.Tensor]] = {}
-    for key, value in load_file(path).items():
-        index, _, name = key.partition(".")
-        state.setdefault(int(index), {})[name] = value
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
-
-
-def save_weights(
-    trainer: Any, tokenizer: PreTrainedTokenizerBase, start: Path, folder: Path
-) -> None:
-    """Write the trained policy in float32; every process calls this, the first one writes.
-
-    Args:
-        trainer: the trainer, when it has trained.
-        tokenizer: the policy's tokenizer.
-        start: checkpoint that the training started from.
-        folder: where to write.
-    """
-    if trainer.is_deepspeed_enabled:
-        weights = _master_weights(trainer)
-    else:
-        weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
-    if distributed.is_first():
-        whole_model(start, weights).save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-
-
 def save_optimizer(trainer: Any, path: Path) -> None:
-    """Write the optimiser's state; every process calls this, the first one writes."""
-    kept = {name: value for name, value in _moments(trainer) if value is not None}
+    """Write the optimizer's state as safetensors, `<parameter>.<name>` each.
+
+    Every process calls this, the first one writes.
+    """
+    kept = {name: value for name, value in _optimizer_state(trainer) if value is not None}
     if distributed.is_first():
         save_file(kept, path)
 
@@ -127,24 +93,24 @@ class GivenOptimizer(TrainerCallback):  # type: ignore[misc]
     Under ZeRO-3 also the weights in float32, of which the model took the nearest in bfloat16.
     """
 
-    def __init__(self, trainer: Any, policy: Path, moments: Path | None) -> None:
+    def __init__(self, trainer: Any, policy: Path, state: Path | None) -> None:
         self._trainer = trainer
         self._policy = policy
-        self._moments = moments
+        self._state = state
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Read the state; called in each process when weights and optimiser are in place."""
         if self._trainer.is_deepspeed_enabled:
             _set_master_weights(self._trainer, self._policy)
-        if self._moments is not None:
-            give_optimizer(self._trainer, self._moments)
+        if self._state is not None:
+            _give_optimizer(self._trainer, self._state)
 
 
-def give_optimizer(trainer: Any, path: Path) -> None:
+def _give_optimizer(trainer: Any, path: Path) -> None:
     """Set the optimiser's state to one that was written; every process calls this."""
     with safe_open(path, "pt") as file:
         if trainer.is_deepspeed_enabled:
-            _set_partitioned_moments(trainer, file)
+            _set_partitioned_state(trainer, file)
             return
         optimizer = trainer.optimizer
         parameters = _in_order(optimizer)
@@ -156,10 +122,10 @@ def give_optimizer(trainer: Any, path: Path) -> None:
         optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
-def _moments(trainer: Any) -> Iterator[tuple[str, torch.Tensor | None]]:
-    """Yield the whole moments one by one, on the processor; None in all processes but the first."""
+def _optimizer_state(trainer: Any) -> Iterator[tuple[str, torch.Tensor | None]]:
+    """Yield the whole state one by one, on the processor; None in all processes but the first."""
     if trainer.is_deepspeed_enabled:
-        yield from _partitioned_moments(trainer)
+        yield from _partitioned_state(trainer)
         return
     state = trainer.optimizer.state_dict()["state"]
     for index, kept in state.items():
@@ -176,7 +142,7 @@ def _on_first(value: torch.Tensor) -> torch.Tensor | None:
 
 
 def _laid_like(value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """Return a moment spread as its parameter is; a step's count is whole everywhere."""
+    """Return a part of the state spread as its parameter is; a step's count is whole everywhere."""
     from torch.distributed.tensor import DTensor, distribute_tensor
 
     if not isinstance(parameter, DTensor) or value.ndim == 0:
@@ -193,15 +159,12 @@ def _in_order(optimizer: Any) -> list[torch.Tensor]:
 def whole_model(start: Path, weights: Mapping[str, torch.Tensor]) -> Any:
     """Return the model of a checkpoint with other weights, on the processor, in float32.
 
-    Args:
-        start: checkpoint that a training started from.
-        weights: what it ended with, by name; a weight under two names may be given once.
-
     Raises:
-        HarnessError: a weight is not given, or there is no checkpoint at `start`.
+        HarnessError: a weight is not given, or there is no checkpoint at `start`. One under two
+            names may be given once.
     """
     with plain_loading():
-        model = load_model(start, "causal")
+        model = load_model(start)
     model.load_state_dict(weights, strict=False)
     missing = model.state_dict().keys() - weights.keys() - _second_names(model)
     if missing:
@@ -259,13 +222,13 @@ def _set_master_weights(trainer: Any, policy: Path) -> None:
     from deepspeed.utils import safe_set_full_fp32_param
 
     with plain_loading():
-        weights = dict(load_model(policy, "causal").named_parameters())
+        weights = dict(load_model(policy).named_parameters())
     for _, name, parameter in _numbered(trainer):
         value = weights[name].detach().to(parameter.device)
         safe_set_full_fp32_param(parameter, value)
 
 
-def _partitioned_moments(trainer: Any) -> Iterator[tuple[str, torch.Tensor | None]]:
+def _partitioned_state(trainer: Any) -> Iterator[tuple[str, torch.Tensor | None]]:
     from deepspeed.utils import safe_get_full_optimizer_state
 
     step = _steps_taken(trainer)
@@ -276,7 +239,7 @@ def _partitioned_moments(trainer: Any) -> Iterator[tuple[str, torch.Tensor | Non
         yield f"{index}.step", _on_first(torch.tensor(float(step)))
 
 
-def _set_partitioned_moments(trainer: Any, file: Any) -> None:
+def _set_partitioned_state(trainer: Any, file: Any) -> None:
     from deepspeed.utils import safe_set_full_optimizer_state
 
     step = float(file.get_tensor("0.step"))

@@ -83,7 +83,7 @@ def tracker(monkeypatch: pytest.MonkeyPatch) -> QuietTracker:
     """Compute toy stages, and track them nowhere."""
     quiet = QuietTracker()
     monkeypatch.setattr("harness.trainer.steps.FUNCTIONS", toy_world.FUNCTIONS)
-    monkeypatch.setattr("harness.trainer.execution.NEEDED_MODULES", {})
+    monkeypatch.setattr("harness.trainer.factory.needed_modules", lambda stages: [])
     monkeypatch.setattr("harness.selection.tracked.tracker_of", lambda store, warn: quiet)
     return quiet
 

@@ -34,7 +34,9 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Any:
 def tracked(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Collect the evaluations that would be written to MLflow."""
     files: list[Path] = []
-    monkeypatch.setattr("harness.benchmarking.live.track", lambda kept, warn: files.extend(kept))
+    monkeypatch.setattr(
+        "harness.tracking.EvaluationTracker.write", lambda self, kept: files.extend(kept)
+    )
     return files
 
 
@@ -316,7 +318,7 @@ def test_what_a_retired_judge_said_before_is_scored_again_for_nothing(
 ) -> None:
     """An endpoint of one's own serves it still; where it is the seller's, the replies are there."""
     with stand_in() as server:
-        monkeypatch.setattr("harness.benchmarking.live.OPENAI_URL", server.url)
+        monkeypatch.setattr("harness.evaluation.run.OPENAI_URL", server.url)
         first = call(*arguments(data, "--judge-base-url", server.url))
         assert server.requests == 2
     again = call(*arguments(data))
@@ -372,7 +374,7 @@ def test_a_judge_that_refuses_a_setting_says_how_to_ask_it(
         result = call(*arguments(data, "--judge-base-url", server.url, "--judge", "new-model"))
     assert result.exit_code == 2
     assert "does not take max_tokens" in result.stderr
-    assert "--judge-dialect" in result.stderr
+    assert "--judge-parameters" in result.stderr
 
 
 def test_the_paper_s_rows_come_out_of_the_published_files(
@@ -484,7 +486,7 @@ MISTAKES = {
     "mt-bench --data DATA --answers ANSWERS --judge gpt-6-sol --judge-key-env NO_SUCH_KEY": (
         "set NO_SUCH_KEY"
     ),
-    "mt-bench --data DATA --answers ANSWERS --judge-dialect odd": "`--judge-dialect odd`",
+    "mt-bench --data DATA --answers ANSWERS --judge-parameters odd": "`--judge-parameters odd`",
     "mt-bench --data DATA --answers ANSWERS --prices /absent": "/absent:1: cannot be read",
     "mt-bench --data DATA --answers ANSWERS --prices ANSWERS": "is no price list",
     "mt-bench --judgments /absent": "Cannot read /absent",

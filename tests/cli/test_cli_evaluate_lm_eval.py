@@ -17,7 +17,9 @@ STAND_IN = Path(__file__).resolve().parents[1] / "evaluation" / "lm_eval_stand_i
 def tracked(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Collect the evaluations that would be written to MLflow."""
     files: list[Path] = []
-    monkeypatch.setattr("harness.benchmarking.live.track", lambda kept, warn: files.extend(kept))
+    monkeypatch.setattr(
+        "harness.tracking.EvaluationTracker.write", lambda self, kept: files.extend(kept)
+    )
     return files
 
 

@@ -25,7 +25,7 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> None:
     import toy_sweep
 
     monkeypatch.setattr("harness.trainer.steps.FUNCTIONS", toy_sweep.FUNCTIONS)
-    monkeypatch.setattr("harness.trainer.execution.NEEDED_MODULES", {})
+    monkeypatch.setattr("harness.trainer.factory.needed_modules", lambda stages: [])
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:////dev/null/mlflow.db")
 
 

@@ -58,11 +58,11 @@ def main() -> None:
 
         client.FIRST_PAUSE_S, client.LONGEST_PAUSE_S = 0.001, 0.01
     if sys.argv[1:2] in (["run"], ["sweep"]):
-        import harness.trainer.execution
+        import harness.trainer.factory
         import harness.trainer.steps
 
         harness.trainer.steps.FUNCTIONS = toy_world.FUNCTIONS
-        harness.trainer.execution.NEEDED_MODULES = {}
+        harness.trainer.factory.needed_modules = lambda stages: []
     if sys.argv[1:2] == ["sweep"]:
         from harness.sweep import declaration
 

@@ -12,15 +12,14 @@ from __future__ import annotations
 import pytest
 
 from harness.cost.assumptions import Hardware, assumptions, known_shapes, shape_of
-from harness.cost.costing import Costing
-from harness.cost.gpu_time import GpuTime
+from harness.cost.costing import Costing, GpuTime
 from harness.cost.stages import BY_KIND, stage_cost
 from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe
 from harness.registry.training import Hardware as Trained
 from harness.runtime import Plan
 from harness.runtime.stage import Stage
-from harness.trainer.factory import VERSIONS
+from harness.trainer.factory import KINDS
 from harness.trainer.plan import Planner, Run
 from harness.worlds.real.scoring import topic_settings
 
@@ -252,4 +251,4 @@ def test_sorting_prompts_by_topic_asks_the_scorer_once_for_each(
 
 
 def test_every_kind_of_stage_but_the_embedded_worlds_own_has_a_cost() -> None:
-    assert set(VERSIONS) - set(BY_KIND) == {"reward_model", "held_out", "best_of_n"}
+    assert set(KINDS) - set(BY_KIND) == {"reward_model", "held_out", "best_of_n"}

@@ -104,19 +104,6 @@ def test_ids_stay_distinct_when_a_prompt_and_its_child_evolve_again_in_a_later_i
     assert both[-1].generation == 4
 
 
-def test_progress_counts_finished_chains() -> None:
-    seen: list[int] = []
-    evolve(
-        [Prompt("a", "a"), Prompt("b", "b")],
-        Appending(),
-        evolutions=1,
-        retries=0,
-        seed=0,
-        on_progress=seen.append,
-    )
-    assert seen == [1, 2]
-
-
 def test_bad_settings_and_repeated_ids_are_errors() -> None:
     with pytest.raises(UserError):
         run(Appending(), evolutions=0)

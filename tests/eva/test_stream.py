@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Prompt, Rewrite
-from harness.eva.minibatch import Fed, MiniBatch, StreamSettings
-from harness.eva.stream import PromptStream
+from harness.eva.stream import Fed, MiniBatch, PromptStream, StreamSettings
 
 
 class Writer:

@@ -126,7 +126,7 @@ def test_a_run_weighs_strong_verdicts_three_times_and_follows_up_unparsed_ones(
         }
     )
     with StandIn(judge) as server:
-        found = run(ArenaHard.load(data), ANSWERS, None, judge_of(server, tmp_path), 2, tmp_path)
+        found = run(ArenaHard.load(data), ANSWERS, judge_of(server, tmp_path), 2, tmp_path)
         followed = [b["messages"] for b in server.bodies if len(b["messages"]) > 2]
         assert server.requests == 6
     assert found.score.scores == pytest.approx({"win_rate": 70.0, "answer_tokens": 20.0})
@@ -155,7 +155,7 @@ def test_another_judge_fills_a_column_of_its_own(data: Path, tmp_path: Path) -> 
     for name in (OWN_JUDGE, "gpt-4o-mini"):
         with StandIn() as server:
             judge = judge_of(server, tmp_path / name, name)
-            columns[name] = run(ArenaHard.load(data), ANSWERS, None, judge, 2, tmp_path).columns
+            columns[name] = run(ArenaHard.load(data), ANSWERS, judge, 2, tmp_path).columns
     assert columns[OWN_JUDGE]["win_rate"] == "win_rate"
     assert columns["gpt-4o-mini"]["win_rate"] == "win_rate@gpt-4o-mini"
 
@@ -185,7 +185,7 @@ def test_published_judgments_are_made_again(shared_dir: Path, tmp_path: Path) ->
     )
     replies = {g["user_prompt"]: g["judgment"] for r in records for g in r["games"]}
     with StandIn(lambda body: completion(replies[body["messages"][1]["content"]])) as server:
-        found = run(bench, own, None, judge_of(server, tmp_path), 4, tmp_path)
+        found = run(bench, own, judge_of(server, tmp_path), 4, tmp_path)
     battles = battles_from_judgments(records, BASELINE)
     expected = score_battles(battles, BASELINE)["gemma-1.1-2b-it"]
     assert found.score.scores["win_rate"] == pytest.approx(expected.scores["win_rate"])
@@ -226,7 +226,7 @@ def test_a_baseline_that_lacks_an_answer_is_an_error(data: Path) -> None:
 def test_the_baseline_cannot_meet_itself(data: Path, tmp_path: Path) -> None:
     own = Answers(BASELINE, ANSWERS.by_prompt)
     with StandIn() as server, pytest.raises(UserError, match="cannot meet itself"):
-        run(ArenaHard.load(data), own, None, judge_of(server, tmp_path), 1, tmp_path)
+        run(ArenaHard.load(data), own, judge_of(server, tmp_path), 1, tmp_path)
 
 
 def test_lengths_in_the_answers_file_are_taken(tmp_path: Path) -> None:

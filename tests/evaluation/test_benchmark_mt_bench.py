@@ -18,10 +18,11 @@ from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import Price
 from harness.endpoint.request import Reply
 from harness.errors import HarnessError, UserError
+from harness.evaluation.answers import ServedModel
 from harness.evaluation.benchmark import Judge
 from harness.evaluation.benchmarks.mt_bench import MtBench
 from harness.evaluation.files import Answer, Answers, fill, read_answers, read_records
-from harness.evaluation.run import Answerer, estimates, run
+from harness.evaluation.run import estimates, run
 
 SPPO = "gemma-2-9b-it-sppo-iter-1"
 CATEGORIES = ("writing", "math")
@@ -119,7 +120,7 @@ def test_a_run_whose_judge_repeats_the_authors_replies_gives_the_paper_s_row(
         judge = Judge(client_of(server, tmp_path), "gpt-4")
         bench = MtBench.load(folder)
         answers = bench.read_answers(folder / f"answer_{SPPO}.jsonl", None)
-        found = run(bench, answers, None, judge, 8, tmp_path / "out")
+        found = run(bench, answers, judge, 8, tmp_path / "out")
         assert server.requests == 160
     assert found.score.model == SPPO
     assert found.score.scores == pytest.approx(
@@ -138,7 +139,7 @@ def test_a_reply_without_a_rating_is_counted_and_never_zero(data: Path, tmp_path
     texts = iter(["[[4]]", "no rating", "[[8]]", "[[6]]"])
     with StandIn(lambda body: completion(next(texts))) as server:
         judge = Judge(client_of(server, tmp_path), "other")
-        found = run(MtBench.load(data), ANSWERS, None, judge, 1, tmp_path / "out")
+        found = run(MtBench.load(data), ANSWERS, judge, 1, tmp_path / "out")
     assert found.score.scores == pytest.approx({"average": 6.0, "turn_1": 6.0, "turn_2": 6.0})
     assert found.score.n_missing == 1
     assert found.columns == {c: f"{c}@other" for c in ("average", "turn_1", "turn_2")}
@@ -161,8 +162,8 @@ def test_the_model_answers_two_turns_at_the_category_s_temperature(
 
     bench = MtBench.load(data)
     with StandIn(reply) as server:
-        answerer = Answerer(client_of(server, tmp_path), "m", bench.sampling)
-        answers = answerer.answer_all(bench.questions, 2)
+        model = ServedModel(client_of(server, tmp_path), "m")
+        answers = model.answer(bench, 2, lambda what, count, total: None)
         bodies = sorted(server.bodies, key=lambda b: (b["temperature"], len(b["messages"])))
     assert answers.by_prompt["2"] == Answer(("re: first 2", "re: second 2"))
     assert [b["temperature"] for b in bodies] == [0.0, 0.0, 0.7, 0.7]
@@ -174,8 +175,7 @@ def test_an_estimate_before_there_are_answers_sends_nothing(data: Path, tmp_path
     bench = MtBench.load(data)
     with StandIn() as server:
         client = client_of(server, tmp_path)
-        answerer = Answerer(client, "m", bench.sampling)
-        planned = estimates(bench, None, answerer, Judge(client, "j"))
+        planned = estimates(bench, ServedModel(client, "m"), Judge(client, "j"))
         assert server.requests == 0
     assert [(e.what, e.requests) for e in planned] == [("answers", 4), ("judgments", 4)]
     assert all(e.usd is not None and 0 < e.usd < (e.usd_at_most or 0) for e in planned)
@@ -188,16 +188,16 @@ def test_an_evaluation_that_was_stopped_and_disturbed_scores_like_an_undisturbed
     bench, calm = MtBench.load(data), tmp_path / "calm"
     with StandIn() as server:
         judge = Judge(client_of(server, calm), "j")
-        expected = run(bench, ANSWERS, None, judge, 2, calm)
+        expected = run(bench, ANSWERS, judge, 2, calm)
         first = server.bodies
     rough = tmp_path / "rough"
     with StandIn(failing=0.5) as server:
         for budget in (0.0, 0.0642):
             judge = Judge(client_of(server, rough, budget=budget), "j")
             with pytest.raises(HarnessError, match="budget"):
-                run(bench, ANSWERS, None, judge, 2, rough)
+                run(bench, ANSWERS, judge, 2, rough)
         judge = Judge(client_of(server, rough), "j")
-        found = run(bench, ANSWERS, None, judge, 2, rough)
+        found = run(bench, ANSWERS, judge, 2, rough)
         assert Counter(server.answered.values()) == {1: len(first)}
     assert found.summary == expected.summary
     files = [f / "mt-bench" / "m" / "j" / "judgments.jsonl" for f in (calm, rough)]

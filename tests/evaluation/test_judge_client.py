@@ -27,11 +27,11 @@ from harness.endpoint.request import (
     SILENCED,
     THINKING,
     TOKENS_PER_TEMPLATE,
+    ChatParameters,
     ChatRequest,
-    Dialect,
     Message,
     Reply,
-    dialect_of,
+    chat_parameters_of,
 )
 from harness.errors import HarnessError, UserError
 
@@ -387,7 +387,7 @@ def test_an_estimate_counts_what_is_not_in_the_cache_and_sends_nothing(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("model", "dialect"),
+    ("model", "parameters"),
     [
         ("gpt-4", PLAIN), ("gpt-4o-mini", PLAIN), ("gpt-4-1106-preview", PLAIN),
         ("gpt-5", THINKING), ("gpt-5.4-mini", THINKING), ("o1", THINKING), ("o3-mini", THINKING),
@@ -397,9 +397,9 @@ def test_an_estimate_counts_what_is_not_in_the_cache_and_sends_nothing(tmp_path:
         ("gpt-6-astra", THINKING), ("gpt-6-solo", THINKING),
     ],
 )  # fmt: skip
-def test_a_model_s_name_says_how_it_is_asked(model: str, dialect: Dialect) -> None:
-    assert dialect_of(model, "--judge-dialect") == dialect
-    assert dialect_of(model, "--judge-dialect", "thinking") == THINKING
+def test_a_model_s_name_says_how_it_is_asked(model: str, parameters: ChatParameters) -> None:
+    assert chat_parameters_of(model, "--judge-parameters") == parameters
+    assert chat_parameters_of(model, "--judge-parameters", "thinking") == THINKING
 
 
 def test_a_model_that_thinks_has_room_for_it_and_no_temperature() -> None:
@@ -414,10 +414,10 @@ def test_a_model_that_is_told_not_to_think_keeps_temperature_and_limit() -> None
     assert SILENCED.worded(settings) == {**worded, "reasoning_effort": "none"}
 
 
-def test_the_same_request_in_another_dialect_is_another_request(tmp_path: Path) -> None:
+def test_the_same_request_with_other_parameters_is_another_request(tmp_path: Path) -> None:
     with StandIn() as server:
         client_of(server, tmp_path).ask(ask_for("a"))
-        thinking = client_of(server, tmp_path, dialect=THINKING)
+        thinking = client_of(server, tmp_path, parameters=THINKING)
         assert thinking.known(ask_for("a")) is None
         found = estimate("judgments", "judge", [ask_for("a")], thinking, reply_tokens=5)
         thinking.ask(ask_for("a"))

@@ -45,9 +45,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "export": ("dpo-1 --output exported",),
     "engine check": ("",),
     "micro build": ("--output built",),
-    "micro gates": ("",),
-    "micro offline-gates": ("",),
-    "micro online-gates": ("",),
+    "micro over-optimise": ("",),
     "sweep list": ("",),
     "sweep run": ("offline-evolve",),
     "sweep show": ("offline-evolve",),
@@ -122,7 +120,7 @@ HEAVY = (
     "harness.evaluation.files.fetch",
     "harness.endpoint.client.Client.ask",
     "harness.evaluation.benchmarks.lm_eval.measure",
-    "harness.benchmarking.live.answer_locally",
+    "harness.evaluation.answers.LocalModel.answer",
     "os.execve",
 )
 """What verbs do that takes long, or reaches out."""
@@ -250,7 +248,7 @@ WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0/."), min_size
         (f"claims table4 --seeds {LONG}", "goes beyond the largest seed"),
         (f"run table4 --jobs {'9' * 20}", "give the number of processes, from 1 to 1024"),
         (f"plan table4 --jobs {HUGE}", "--jobs is too large: give the number of processes"),
-        ("micro gates --jobs -1", "--jobs is -1: give the number of processes"),
+        ("micro over-optimise --jobs -1", "--jobs is -1: give the number of processes"),
         (f"sweep run offline-evolve --jobs {'9' * 20}", "give the number of processes"),
         (f"sweep run offline-evolve --trials {'9' * 20}", "give the number of trials"),
         (f"plan table4 --profile paper --gpus {HUGE}", "`--gpus (too large)`"),
@@ -286,7 +284,9 @@ def test_what_was_a_traceback_or_never_ended_is_one_sentence(command: str, said:
     assert (sentence.count("\n"), len(sentence) < 500) == (1, True)
 
 
-@pytest.mark.parametrize("verb", ["run", "plan", "report", "sync", "sweep run", "micro gates"])
+@pytest.mark.parametrize(
+    "verb", ["run", "plan", "report", "sync", "sweep run", "micro over-optimise"]
+)
 @pytest.mark.parametrize(
     "folder", ["/proc/x", "file", "file/x", "loop", "x" * 300, "~nobody-there/x", "/dev/null"]
 )

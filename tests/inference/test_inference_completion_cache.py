@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.inference.completion_cache import KeptAnswers
-from harness.inference.request import Asked, Sample, Sampling
+from harness.inference.request import Request, Sample, Sampling
+from harness.inference.solver import CompletionCache
 
 SAMPLING = Sampling(0.7, 0.9, (1, 5))
-ASKED = [Asked(i, (2, 4, 8 + i), (10 * i, 10 * i + 1), 12) for i in range(3)]
+ASKED = [Request(i, (2, 4, 8 + i), (10 * i, 10 * i + 1), 12) for i in range(3)]
 FIRST = [Sample("a b", 2, (8, 9)), Sample("", 0)]
 SECOND = [Sample("c", 1, (10,), (-0.25,)), Sample("é\n", 1, (11,), (-1.5,))]
 
 
-def kept(path: Path, asked=ASKED, sampling: Sampling = SAMPLING) -> KeptAnswers:
-    return KeptAnswers(path, asked, sampling)
+def kept(path: Path, asked=ASKED, sampling: Sampling = SAMPLING) -> CompletionCache:
+    return CompletionCache(path, asked, sampling)
 
 
 def test_answers_are_read_back_as_they_were_given(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_file_cut_anywhere_keeps_its_whole_lines_and_can_be_added_to(
     ],
 )
 def test_answers_to_anything_else_are_forgotten(
-    tmp_path: Path, asked: list[Asked], sampling: Sampling
+    tmp_path: Path, asked: list[Request], sampling: Sampling
 ) -> None:
     file = tmp_path / "answers.jsonl"
     kept(file).add({0: FIRST})

@@ -67,7 +67,7 @@ def opened(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[O
 
 
 def test_answers_depend_on_their_seeds_alone(policy: Path, opened: Opened, tmp_path: Path) -> None:
-    """Asked twice, with other prompts beside them, and with kept answers taken up."""
+    """Request twice, with other prompts beside them, and with kept answers taken up."""
     with Solver(policy, opened, tmp_path) as solver:
         first = solver.answer(CONVERSATIONS, **SAMPLING)
         assert solver.answer(CONVERSATIONS, **SAMPLING, part="again") == first

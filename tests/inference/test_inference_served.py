@@ -16,7 +16,7 @@ import pytest
 
 from harness.errors import HarnessError, UserError
 from harness.inference.endpoint import CompletionsEngine
-from harness.inference.request import Answered, Asked, Sample, Sampling, seed_of
+from harness.inference.request import Answered, Request, Sample, Sampling, seed_of
 from harness.inference.solver import Place, Solver, opening
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "evaluation"))
@@ -313,6 +313,6 @@ def asked_at(url: str, log_probabilities: bool) -> Answered:
     """Have an endpoint answer one prompt once."""
     engine = CompletionsEngine(url, "m", Words(), concurrency=1, no_cut=0)  # type: ignore[arg-type]
     found: Answered = {}
-    asked = [Asked(0, (2, 3), (11,), room=4)]
+    asked = [Request(0, (2, 3), (11,), room=4)]
     engine.answer(asked, Sampling(0.0, 1.0, (1,), log_probabilities), found.update)
     return found

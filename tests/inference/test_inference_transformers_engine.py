@@ -60,7 +60,7 @@ def test_greedy_answers_are_those_of_transformers_generate(
 ) -> None:
     [[answer], *_] = answers(policy_path, tmp_path / "a", n=1, temperature=0.0)
     model, renderer = from_folder(AutoModelForCausalLM, policy_path), Renderer(policy_path)
-    [asked, *_] = renderer.asked(CONVERSATIONS, n=1, seed=0, max_new_tokens=12)
+    [asked, *_] = renderer.requests(CONVERSATIONS, n=1, seed=0, max_new_tokens=12)
     output = model.generate(
         torch.tensor([asked.tokens]), max_new_tokens=12, do_sample=False, eos_token_id=[1, 5]
     )[0, len(asked.tokens) :].tolist()
@@ -126,7 +126,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_answers(
 def test_log_probabilities_are_those_of_the_model_as_it_is(policy_path: Path) -> None:
     """Sampled at temperature 2 from a nucleus, yet told under the plain softmax."""
     solving, renderer = engine(policy_path, 6)
-    asked = renderer.asked(CONVERSATIONS, n=3, seed=1, max_new_tokens=12)
+    asked = renderer.requests(CONVERSATIONS, n=3, seed=1, max_new_tokens=12)
     answered: Answered = {}
     solving.answer(asked, Sampling(2.0, 0.9, renderer.stops, True), answered.update)
     assert sum(len(s.tokens) for own in answered.values() for s in own) > 50

@@ -42,7 +42,7 @@ def test_weights_that_were_cut_off_are_named(copied: Path) -> None:
     weights = copied / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
     with pytest.raises(UserError, match=r"the weights at .* cannot be read"):
-        load_model(copied, "causal")
+        load_model(copied)
 
 
 def test_weights_that_lack_a_tensor_are_not_filled_up_at_random(copied: Path) -> None:
@@ -51,4 +51,4 @@ def test_weights_that_lack_a_tensor_are_not_filled_up_at_random(copied: Path) ->
     del weights[name]
     save_file(weights, copied / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(UserError, match=f"lack {name}"):
-        load_model(copied, "causal")
+        load_model(copied)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tiny_gemma import build_tiny_gemma, tiny_tokenizer
 
 from harness.errors import HarnessError
+from harness.models import reward_model
 from harness.models.loading import FIRST_IS_BETTER, tokenize
 from harness.models.reader import Average, Comparison, Encoded, PairModel
 from harness.models.reward_model import load_reward_model, mean_win_probabilities, win_probabilities
@@ -158,17 +159,21 @@ def test_the_mean_counts_the_answer_itself() -> None:
     np.testing.assert_allclose(mean_win_probabilities(wins), [[2.2 / 3, 1.1 / 3, 1.2 / 3]])
 
 
-def test_an_order_of_two_answers_is_read_once(pair_path: Path) -> None:
+def test_an_order_of_two_answers_is_read_once(
+    pair_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a, b, a to the same prompt twice there are two distinct answers and so two orders."""
-    seen: list[tuple[int, int]] = []
-    win_probabilities(
-        pair_path,
-        [CONVERSATIONS[0], CONVERSATIONS[0]],
-        [["a", "b", "a"], ["b", "a", "b"]],
-        batch_size=1,
-        on_progress=lambda done, of: seen.append((done, of)),
-    )
-    assert seen == [(1, 2), (2, 2)]
+    read: list[int] = []
+    original = reward_model.read_all
+
+    def counted(reader: Any, sequences: Any, **batching: Any) -> Any:
+        read.append(len(sequences))
+        return original(reader, sequences, **batching)
+
+    monkeypatch.setattr(reward_model, "read_all", counted)
+    answers = [["a", "b", "a"], ["b", "a", "b"]]
+    win_probabilities(pair_path, [CONVERSATIONS[0], CONVERSATIONS[0]], answers, batch_size=1)
+    assert read == [2]
 
 
 def test_the_turns_before_the_answers_count(pair_path: Path) -> None:

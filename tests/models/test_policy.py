@@ -141,12 +141,6 @@ def test_padding_is_on_the_side_asked_for(policy_path: Path) -> None:
     assert right_mask.tolist() == [[1, 0], [1, 1]]
 
 
-def test_progress_ends_with_all_sequences(policy_path: Path) -> None:
-    seen: list[tuple[int, int]] = []
-    sample(policy_path, batch_size=6, on_progress=lambda done, of: seen.append((done, of)))
-    assert seen == [(6, 15), (12, 15), (15, 15)]
-
-
 def test_nothing_to_answer_gives_nothing(policy_path: Path) -> None:
     assert sample(policy_path, []) == []
 

@@ -22,7 +22,7 @@ from harness.runtime import Stage, Store
 from harness.runtime.stage import ProgressWriter
 from harness.trainer.runs import TableRuns
 
-STEPS = 125
+STEPS = 50
 DECLARATION: dict[str, Any] = {
     "id": "table91",
     "kind": "experiment",
@@ -63,10 +63,10 @@ def write_segment(store: Store, stage: Stage, **summary: Any) -> None:
     }  # fmt: skip
     if store.status(stage.inputs["prompts"].fingerprint) != "done":
         write_parquet(
-            store, stage.inputs["prompts"], "prompts.parquet", {"prompt": ["reverse it : 1 2"]}
+            store, stage.inputs["prompts"], "prompts.parquet", {"prompt": ["reverse-3 : 1 2"]}
         )
     with store.writing(stage, PROVENANCE) as output:
-        pq.write_table(pa.table({"prompt": ["flip it : 1 2"]}), output / "trained.parquet")
+        pq.write_table(pa.table({"prompt": ["reverse-4 : 1 2"]}), output / "trained.parquet")
         (output / "summary.json").write_text(json.dumps(said), encoding="utf-8")
         curve = ProgressWriter(output)
         for step in range(first, last + 1):
@@ -80,17 +80,17 @@ def write_run(store: Store, runs: TableRuns, run_id: str, **summary: Any) -> Non
 
 
 def test_costs_are_those_of_the_last_segment_and_shares_of_all(store: Store) -> None:
-    """Two segments of 125 steps: 250 x 6 rollouts; (10 + 10) of (100 + 100) rewrites dropped."""
+    """Two segments of 50 steps: 100 x 6 rollouts; (10 + 10) of (100 + 100) rewrites dropped."""
     runs = planned()
     write_run(store, runs, "eva-2x")
     found = {cost.row: cost for cost in online_costs(runs, store)}
     assert list(found) == ["rloo-1x", "eva-1x", "eva-2x"]
     two, one = found["eva-2x"], found["eva-1x"]
-    assert (two.state, two.rollouts, two.tokens) == ("ok", 1500.0, 7500.0)
-    assert (two.gradient_steps, two.creator_calls, two.buffer) == (250.0, 250.0, 320.0)
+    assert (two.state, two.rollouts, two.tokens) == ("ok", 600.0, 3000.0)
+    assert (two.gradient_steps, two.creator_calls, two.buffer) == (100.0, 100.0, 320.0)
     assert two.dropped == pytest.approx(0.1)
     assert two.evolved_share == pytest.approx(0.5)
-    assert (one.state, one.rollouts) == ("ok", 750.0)
+    assert (one.state, one.rollouts) == ("ok", 300.0)
     assert (found["rloo-1x"].state, found["rloo-1x"].rollouts) == ("not_run", None)
 
 
@@ -124,8 +124,10 @@ def test_curves_are_drawn_the_same_each_time(tmp_path: Path) -> None:
 
 
 def test_every_online_setting_is_listed_with_who_says_so() -> None:
+    """Passes and skipped prompts only where a row has some."""
     found = {item.name: item for item in online_settings(planned())}
-    assert set(found) == {f"online.{name}" for name in Online.model_fields}
+    listed = set(Online.model_fields) - {"passes", "skip"}
+    assert set(found) == {f"online.{name}" for name in listed}
     assert found["online.prompts"].value == "human, eva"
     assert found["online.child_score"].group == "ours"
     assert found["online.n_new"].group == "paper"
@@ -141,5 +143,5 @@ def test_an_online_table_has_a_block_of_costs_and_none_of_an_offline_creator(
     titles = [block.title for block in detail_blocks(report)]
     assert titles == ["Training prompts", "Online training"]
     rows = {row[0]: row[1:] for row in detail_blocks(report)[-1].rows}
-    assert rows["eva (2x)"] == ("1,500", "7,500", "250", "250", "50.0%", "10.0%", "320")
+    assert rows["eva (2x)"] == ("600", "3,000", "100", "100", "50.0%", "10.0%", "320")
     assert rows["RLOO"][0] == "not run"

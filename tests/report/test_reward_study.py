@@ -26,8 +26,8 @@ from harness.report.publish import check, publish
 from harness.report.render import as_markdown, as_text
 from harness.report.reward_study import study_blocks, study_of
 from harness.runtime import Stage, Store
+from harness.trainer.factory import plan_study
 from harness.trainer.plan import Planner
-from harness.trainer.rewards import plan_study
 from harness.trainer.runs import TableRuns
 
 ROLES = ("pointwise_brief_1", "pointwise_noisy_1", "pointwise", "pairwise", "pointwise_large")

@@ -26,7 +26,7 @@ from harness.worlds.embedded.language import CATEGORIES, OPERATIONS, Task, rende
 ITEMS = tuple("123abc")
 
 PROMPTS = {
-    f"h{i:02d}": render(Task(ITEMS[: 3 + i % 4], (operation.name,)), i % 4, (i % 3,))
+    f"h{i:02d}": render(Task(ITEMS[: 3 + i % 4], (operation.names[i % 3],)), i % 4)
     for i, operation in enumerate(itertools.islice(itertools.cycle(OPERATIONS), 30))
 }
 """Thirty prompts, each beginning with the next operation."""

@@ -16,11 +16,8 @@ from toy_sweep import SHARE, order_of, toy
 from harness.errors import UserError
 from harness.sweep.declaration import Sweep
 from harness.sweep.study import (
-    ATTEMPT,
-    DONE_AGAIN,
-    FAILURE,
-    RETRY_OF,
     Claims,
+    Note,
     counted,
     open_storage,
     point_of,
@@ -106,13 +103,13 @@ def test_the_trial_of_a_killed_process_is_done_again(work_dir: Path) -> None:
     assert claims.repair() == []
     killed, again = trials_of(claims.study)
     assert killed.state == TrialState.FAIL
-    assert DONE_AGAIN in killed.user_attrs
+    assert Note.DONE_AGAIN in killed.user_attrs
     with claims.working() as mark:
         trial = claims.take(mark, 4)
     assert trial is not None
     assert trial.number == again.number == 1
     assert point_of(trial) == point_of(killed)
-    assert trial.user_attrs[RETRY_OF] == 0
+    assert trial.user_attrs[Note.RETRY_OF] == 0
     assert counted(trials_of(claims.study)) == 1
 
 
@@ -133,10 +130,10 @@ def test_a_point_that_kills_twice_is_given_up(work_dir: Path) -> None:
     assert [died(claims, 4), claims.repair()] == [0, [0]]
     assert [died(claims, 4), claims.repair()] == [1, [1]]
     first, second = trials_of(claims.study)
-    assert DONE_AGAIN in first.user_attrs
-    assert DONE_AGAIN not in second.user_attrs
-    assert second.user_attrs[ATTEMPT] == 2
-    assert "2 times" in second.user_attrs[FAILURE]
+    assert Note.DONE_AGAIN in first.user_attrs
+    assert Note.DONE_AGAIN not in second.user_attrs
+    assert second.user_attrs[Note.ATTEMPT] == 2
+    assert "2 times" in second.user_attrs[Note.FAILURE]
     assert counted(trials_of(claims.study)) == 1
 
 

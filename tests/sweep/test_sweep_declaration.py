@@ -11,8 +11,10 @@ from toy_sweep import METRIC, OFFLINE, SHARE, micro, toy
 
 from harness.errors import UserError
 from harness.registry.documents import RegistryError
+from harness.registry.recipe import Recipe
 from harness.sweep.conduct import shared_stages
 from harness.sweep.declaration import Parameter, find_sweep, load_sweeps
+from harness.sweep.space import base_candidate, validation_runs
 
 SHARES = {"kind": "categorical", "choices": [0.2, 0.4]}
 
@@ -24,7 +26,8 @@ def test_the_shipped_sweeps_can_run_at_every_point_on_micro() -> None:
     only the prompts are.
     """
     sweeps = load_sweeps()
-    assert list(sweeps) == ["offline-evolve", "online-evolve"]
+    tuned = ["tune-dpo", "tune-oaif", "tune-orpo", "tune-rloo", "tune-simpo", "tune-sppo"]
+    assert list(sweeps) == ["offline-evolve", "online-evolve", *tuned]
     assert len(shared_stages(sweeps["offline-evolve"], micro())) == 2 * 8
     assert [s.kind for s in shared_stages(sweeps["online-evolve"], micro())] == ["prompts"]
 
@@ -39,6 +42,37 @@ def test_online_evolve_is_table_8_s_question_with_two_objectives_and_no_pruner()
     ]
     assert sweep.pruner is None
     assert sweep.grid_size == sweep.trials == 12
+
+
+def test_every_algorithm_is_tuned_alike_on_human_prompts_alone() -> None:
+    """As many trials for each, judged first on the score at the end; no row of eva."""
+    sweeps = load_sweeps()
+    for algorithm in micro().algorithms:
+        sweep = sweeps[f"tune-{algorithm}"]
+        recipe = Recipe.model_validate(sweep.recipe)
+        assert recipe.algorithm == algorithm
+        assert set(recipe.chain) <= {"human"}
+        assert recipe.online is None or recipe.online.prompts == "human"
+        assert sweep.trials == sweep.grid_size == 12
+        measured = [(objective.measure, objective.after) for objective in sweep.objectives]
+        assert measured == [
+            ("val_score", None),
+            ("val_exact", None),
+            ("val_score", 1),
+            ("val_exact", 1),
+        ]
+
+
+@pytest.mark.parametrize("name", ["tune-dpo", "tune-rloo"])
+def test_what_is_measured_earlier_is_the_beginning_of_the_same_training(name: str) -> None:
+    sweep = load_sweeps()[name]
+    found = base_candidate(sweep, micro())
+    for whole, early in zip(
+        validation_runs(sweep, found, "t"), validation_runs(sweep, found, "t", 1), strict=True
+    ):
+        assert len(early.training) == 1 < len(whole.training) == 3
+        assert early.training[0].fingerprint == whole.training[0].fingerprint
+        assert early.judged != whole.judged
 
 
 def test_the_paper_s_setting_is_a_point_of_offline_evolve() -> None:
@@ -81,6 +115,10 @@ def test_the_paper_s_setting_is_a_point_of_offline_evolve() -> None:
         ),
         ({"sampler": {"kind": "tpe"}}, "this key is missing"),
         ({"recipe": {"algorithm": "dpo"}}, "needs a `chain`"),
+        (
+            {"objectives": [{**OFFLINE["objectives"][0], "after": 9}]},
+            "`after` 9 of a training of 2",
+        ),
         ({"trials": 0}, "greater than or equal to 1"),
     ],
 )  # fmt: skip

@@ -12,7 +12,7 @@ from harness.report.sweep import SweepReport
 from harness.runtime import Interrupted, Store
 from harness.sweep.conduct import stored_report
 from harness.sweep.declaration import Sweep
-from harness.sweep.study import DONE_AGAIN, trials_of
+from harness.sweep.study import Note, trials_of
 from harness.sweep.work import Order, Worker
 
 SHARES = {SHARE: {"kind": "categorical", "choices": [0.2, 0.4, 0.6, 0.8]}}
@@ -129,7 +129,7 @@ def test_a_stopped_trial_is_given_back(work_dir: Path) -> None:
         worked(sweep, work_dir, Stopped(Store(work_dir / "store")))
     worked(sweep, work_dir)
     trials = trials_of(order_of(sweep, work_dir).claims().study)
-    assert DONE_AGAIN in trials[0].user_attrs
+    assert Note.DONE_AGAIN in trials[0].user_attrs
     report = found(sweep, work_dir)
     assert (report.counted, len(report.complete), report.failed) == (4, 4, [])
     assert {trial.params[SHARE] for trial in report.complete} == {0.2, 0.4, 0.6, 0.8}

@@ -24,10 +24,10 @@ from harness.runtime.stage import ProgressWriter
 from harness.sweep.declaration import Sweep
 from harness.sweep.study import study_name
 from harness.sweep.work import Order
-from harness.trainer.factory import VERSIONS
+from harness.trainer.factory import KINDS
 from harness.worlds.embedded import files
 
-FUNCTIONS = dict.fromkeys(VERSIONS, "toy_sweep:stage") | {
+FUNCTIONS = dict.fromkeys(KINDS, "toy_sweep:stage") | {
     kind: f"toy_sweep:{kind}_stage" for kind in ("prompts", "mix", "train", "answer", "judge")
 }
 

@@ -161,7 +161,7 @@ def test_what_fails_of_ours_while_tracking_is_a_warning(store: Store, tmp_path: 
     ("uri", "expected"),
     [
         ("http://host:5000/path", "http://host:5000/path"),
-        ("sqlite:////work/a@b/mlflow.db", "sqlite:////work/a@b/mlflow.db"),
+        ("sqlite:////data/a@b/mlflow.db", "sqlite:////data/a@b/mlflow.db"),
         ("/srv/a#b/c?d@e", "/srv/a#b/c?d@e"),
         ("http://user:secret@host/x", "http://***@host/x"),
         ("http://token@host", "http://***@host"),

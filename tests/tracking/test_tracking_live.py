@@ -13,7 +13,7 @@ from toy_table import SERVED, contents, losses, mark, stages, toy_cells, toy_run
 
 from harness.errors import UserError
 from harness.quiet import QUIET, worker_environment
-from harness.runtime import Stage, Store
+from harness.runtime import Stage, StageFailed, StageFinished, StageProgress, Store
 from harness.tracking import TableState, Tracker, TrackingError, ui_command
 from harness.tracking.connection import default_uri
 
@@ -31,10 +31,10 @@ def compute(tracker: Tracker, store: Store, stage: Stage, *, steps: int = 3) -> 
     if stage.kind == "train":
         for step, loss in enumerate(losses(stage)[:steps], start=1):
             values = {"loss": loss, "rewards/margins": step / 8, "grad norm %": 1.0}
-            tracker.progress(stage, step, values)
+            tracker.observe(StageProgress(stage, step, values))
     if steps == 3:
         write(store, stage)
-        tracker.stage_finished(stage)
+        tracker.observe(StageFinished(stage, 0.0))
 
 
 def synced(work_dir: Path, store: Store) -> dict[str, object]:
@@ -91,7 +91,7 @@ def test_curves_are_there_before_their_stage_is_finished(
     second.start([RUNS])
     compute(second, store, training, steps=1)
     store.record_failure(training, "killed", "")
-    second.stage_failed(training)
+    second.observe(StageFailed(training, "killed"))
     second.close(60)
     assert {run["info"][0] for run in contents(live).values()} == {"FAILED"}
 
@@ -138,7 +138,7 @@ def test_a_training_that_came_out_otherwise_is_written_anew(
     at = order.index(RUNS.runs["dpo-h1", 0].training[0])
     for stage in order[:at]:
         compute(lost, store, stage)
-    lost.progress(order[at], 1, {"loss": 0.125})
+    lost.observe(StageProgress(order[at], 1, {"loss": 0.125}))
     lost.close(60)
     assert {run["metrics"]["iter1/loss"][0][2] for run in contents(live).values()} == {"0.125"}
     tracker = Tracker(live, store, SERVED)

@@ -10,7 +10,7 @@ from toy_table import PROVENANCE, ToyWorld, contents, mark
 
 from harness.registry.load import load_tables
 from harness.registry.profile import load_profiles
-from harness.runtime import Stage, Store
+from harness.runtime import Stage, StageFinished, StageProgress, Store
 from harness.runtime.stage import ProgressWriter
 from harness.tracking import TableState, Tracker
 from harness.trainer.plan import Planner
@@ -98,10 +98,10 @@ def test_live_points_of_a_segment_that_was_killed_go_away_and_those_of_finished_
     tracker = Tracker(work_dir, store, SERVED, flush_s=0.0)
     tracker.start([RUNS])
     for step, metrics in points(FIRST):
-        tracker.progress(FIRST, step, metrics)
+        tracker.observe(StageProgress(FIRST, step, metrics))
     write(store, FIRST)
-    tracker.stage_finished(FIRST)
-    tracker.progress(SECOND, *points(SECOND)[0])
+    tracker.observe(StageFinished(FIRST, 0.0))
+    tracker.observe(StageProgress(SECOND, *points(SECOND)[0]))
     tracker.close(timeout_s=60)
     assert curve(work_dir) == [1, 2, 3, 126]
     tracker_of(work_dir, store).sync([state()])
@@ -116,9 +116,9 @@ def test_a_run_tracked_live_and_synced_equals_one_only_synced(
     tracker.start([RUNS])
     for stage in (FIRST, SECOND):
         for step, metrics in points(stage):
-            tracker.progress(stage, step, metrics)
+            tracker.observe(StageProgress(stage, step, metrics))
         write(store, stage)
-        tracker.stage_finished(stage)
+        tracker.observe(StageFinished(stage, 0.0))
     tracker.finish(lambda: [state()], timeout_s=60)
     tracker_of(after, store).sync([state()])
     assert contents(live) == contents(after)

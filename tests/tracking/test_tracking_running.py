@@ -14,7 +14,7 @@ import pytest
 from mlflow import MlflowClient
 from toy_table import SERVED, contents, filled, mark, stages, toy_cells, toy_runs, write
 
-from harness.runtime import Store
+from harness.runtime import StageProgress, Store
 from harness.tracking import TableState, Tracker, ui_command
 from harness.tracking.connection import default_uri
 from harness.tracking.marks import Marks
@@ -32,7 +32,7 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from toy_table import SERVED, stages, toy_runs, write
-from harness.runtime import Store
+from harness.runtime import StageFinished, Store
 from harness.tracking import Tracker
 work, runs = Path(sys.argv[2]), toy_runs((0,))
 store = Store(work / "store")
@@ -40,7 +40,7 @@ tracker = Tracker(work, store, SERVED, flush_s=0.0)
 tracker.start([runs])
 for stage in stages(runs):
     write(store, stage)
-    tracker.stage_finished(stage)
+    tracker.observe(StageFinished(stage, 0.0))
     if stage.kind == "train":
         break
 tracker._live._queue.put(None)
@@ -130,7 +130,7 @@ def test_a_run_that_is_stopped_is_not_running(tmp_path: Path, new_work_dir: NewW
     tracker.start([RUNS])
     write(store, stages(RUNS)[0])
     training = RUNS.runs["dpo-h1", 0].training[0]
-    tracker.progress(training, 1, {"loss": 0.5})
+    tracker.observe(StageProgress(training, 1, {"loss": 0.5}))
     tracker.close(60)
     assert statuses(work) == {FIRST: "KILLED", EVA: "KILLED"}
     assert contents(work)[FIRST]["tags"]["state"] == "unfinished"

@@ -147,7 +147,7 @@ def test_matching_the_steps_adds_one_stage_before_the_training(whole: TableRuns)
     assert matched.prompts == plain.prompts
     assert matched.pairs.kind == "repeat"
     assert matched.pairs.inputs == {"pairs": plain.pairs}
-    assert matched.pairs.settings == {"size": 1000, "seed": 0}
+    assert matched.pairs.settings == {"size": 400, "seed": 0}
     assert matched.policy.settings == plain.policy.settings
 
 
@@ -157,7 +157,7 @@ def shuffled_selection(folder: Path, seed: int, rewards: np.ndarray) -> Rows:
     for path in (*inputs.values(), folder / "output"):
         path.mkdir(parents=True)
     ids = [f"h{i:02d}" for i in range(len(rewards))]
-    prompts = [vars(Prompt(prompt_id=i, prompt="now reverse it")) for i in ids]
+    prompts = [vars(Prompt(prompt_id=i, prompt="now reverse-3")) for i in ids]
     scored = [
         {"prompt_id": i, "sample": sample, "reward": float(reward)}
         for i, row in zip(ids, rewards, strict=True)

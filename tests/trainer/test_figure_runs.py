@@ -80,8 +80,8 @@ def test_the_topic_of_a_prompt_is_the_category_of_its_first_operation(micro: Pro
     assert sorting is not None
     assert sorting.names == CATEGORIES
     topic_of = category_of_first_operation
-    assert topic_of("reverse it , then sort it : 3 1 2") == "coding"
-    assert topic_of("sort it , then reverse it : 3 1 2") == "reasoning"
+    assert topic_of("reverse-3 , then sort_up-8 : 3 1 2") == "coding"
+    assert topic_of("sort_up-8 , then reverse-3 : 3 1 2") == "reasoning"
     assert topic_of("write a poem") == NO_TOPIC
 
 

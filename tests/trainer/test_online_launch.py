@@ -19,12 +19,12 @@ from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Online, Recipe
 from harness.registry.training import Hardware
 from harness.runtime import Stage, StageContext
-from harness.trainer.execution import hardware_of
+from harness.trainer.factory import hardware_of
 from harness.trainer.online_steps import online_stage, train_here
 from harness.trainer.plan import Planner
 from harness.trainer.steps import prompts_stage
 from harness.training.online import OPTIMIZER
-from harness.training.placement import OnlinePlacement
+from harness.training.placement import Placement
 from harness.worlds.lookup import resolve, world_of
 from harness.worlds.stage_io import read_rows
 
@@ -113,7 +113,7 @@ def test_two_processes_train_as_one_does(algorithm: str, micro_batch: int, tmp_p
     The last steps draw from the buffer, so what is trained on depends on the rollouts before.
     """
     profile = profile_on(2, micro_batch)
-    one = OnlinePlacement(attention="eager", shared=True)
+    one = Placement(attention="eager", shared=True)
     expected = run_in(tmp_path / "one", profile, algorithm, lambda ctx: train_here(ctx, one))
     curves = run_in(tmp_path / "two", profile, algorithm, online_stage)
     assert not psutil.Process().children(recursive=True)
@@ -179,6 +179,6 @@ def test_a_segment_that_was_killed_starts_again(first: bool, tmp_path: Path) -> 
     online_stage(again)
     assert steps == [1, 2]
     whole = first_segment(tmp_path, profile, "whole")
-    train_here(whole, OnlinePlacement(attention="eager", shared=True))
+    train_here(whole, Placement(attention="eager", shared=True))
     for name in ("stream.json", "summary.json"):
         assert (again.output / name).read_text() == (whole.output / name).read_text()

@@ -20,17 +20,17 @@ from harness.registry.profile import unsupported as lacking
 from harness.registry.recipe import Online, Recipe
 from harness.report.assumptions import assumptions_of
 from harness.runtime import Json, Plan, StageContext
-from harness.trainer.factory import TRAINING
+from harness.trainer.factory import TRAINING, plan_study, reward_models_named
 from harness.trainer.model_steps import annotate_stage, assistant, user
 from harness.trainer.plan import Planner
-from harness.trainer.rewards import plan_study, reward_models_named
 from harness.trainer.runs import plan_table
 from harness.worlds.embedded import files
 from harness.worlds.embedded.reward import (
     REWARD_MODELS,
     best_of_n_stage,
-    held_out_accuracy,
+    held_out_pairs,
     held_out_stage,
+    in_order,
     reward_model_stage,
 )
 from harness.worlds.embedded.world import EmbeddedWorld
@@ -268,10 +268,10 @@ def test_accuracy_is_the_mean_of_what_is_written_for_each_pair(
     assert {row["column"] for row in rows} == {"rm_accuracy"}
     assert {row["value"] for row in rows} <= {0.0, 1.0}
     config = replace(REWARD_MODELS["pointwise"], held_out=70)
-    accuracy = held_out_accuracy(trained / "model", config)
-    assert np.mean([row["value"] for row in rows]) == pytest.approx(accuracy)
+    right = in_order(trained / "model", config, held_out_pairs(config))
+    assert [row["value"] for row in rows] == [float(one) for one in right]
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-    assert summary == {"pairs": 70, "right": round(70 * accuracy)}
+    assert summary == {"pairs": 70, "right": sum(right)}
 
 
 def test_a_shipped_reward_model_is_right_more_often_than_not(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_a_shipped_reward_model_is_right_more_often_than_not(tmp_path: Path) -> 
 
 
 COMPLETIONS = [
-    {"prompt_id": f"p{p}", "prompt": "reverse a b c", "sample": i, "completion": text}
+    {"prompt_id": f"p{p}", "prompt": "reverse-5 : a b c", "sample": i, "completion": text}
     for p, texts in enumerate((["c b a", "a b c"], ["b", "c b a"]))
     for i, text in enumerate(texts)
 ]
@@ -323,7 +323,7 @@ def test_the_best_of_n_is_the_answer_of_highest_reward(
     scores = (("0.2", "0.5", "0.8"), ("0.9", "0.0", "0.6"))
     given = ((1.0, 3.0, 2.0), (2.0, 2.0, 1.0))
     rows = [
-        {"prompt_id": f"p{p}", "prompt": "now reverse", "sample": i, "completion": scores[p][i]}
+        {"prompt_id": f"p{p}", "prompt": "now reverse-5", "sample": i, "completion": scores[p][i]}
         for p in (0, 1)
         for i in (0, 1, 2)
     ]

@@ -12,12 +12,11 @@ from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Online, Recipe
 from harness.registry.training import Hardware, configuration_file
 from harness.runtime import Plan, StageContext
-from harness.trainer.execution import hardware_of
+from harness.trainer.factory import hardware_of
 from harness.trainer.model_steps import train_stage
 from harness.trainer.online_steps import placed
 from harness.trainer.plan import Planner
-from harness.training.online import PLAIN
-from harness.training.placement import OnlinePlacement
+from harness.training.placement import PLAIN, Placement
 from harness.worlds.embedded.world import EmbeddedWorld
 
 DPO = Recipe(algorithm="dpo", chain=("human",))
@@ -146,7 +145,7 @@ def test_the_papers_online_steps_are_shared_by_its_gpus(paper: Profile) -> None:
     for algorithm, share in (("rloo", 6), ("oaif", 2)):
         rollouts = Online().minibatch * paper.training.of(algorithm).rollouts
         micro_batch = paper.hardware.micro_batch_of(algorithm)
-        place = OnlinePlacement(devices=paper.hardware.devices, micro_batch=micro_batch)
+        place = Placement(devices=paper.hardware.devices, micro_batch=micro_batch)
         assert place.share(rollouts) == share
         assert micro_batch is not None
         passes = place.batches(rollouts)["gradient_accumulation_steps"]

@@ -135,12 +135,12 @@ def _place(table: Table) -> tuple[Any, Any]:
     return table.row("eva-iter-3"), table.columns[0]
 
 
-def rated(tmp_path: Path, judge: str = "micro-2/rules") -> StageContext:
+def rated(tmp_path: Path, judge: str = "micro-3/rules") -> StageContext:
     prompts = tmp_path / "prompts"
     output = tmp_path / "output"
     prompts.mkdir()
     output.mkdir()
-    texts = ["reverse : 1 2 3", "reverse , then swap the ends : 1 2 3 4 5 6 7 8", "hello"]
+    texts = ["reverse-1 : 1 2 3", "reverse-1 , then swap-1 : 1 2 3 4 5 6", "hello"]
     rows: Rows = [{"prompt_id": f"p{i}", "prompt": text} for i, text in enumerate(texts)]
     write_rows(prompts / "pairs.parquet", rows)
     return StageContext({"judge": judge}, {"prompts": prompts}, output, 0)
@@ -156,12 +156,12 @@ def test_prompts_are_rated_one_by_one(tmp_path: Path) -> None:
     assert all(1.0 <= row["value"] <= 5.0 for row in rows)
     assert rows[2]["value"] == rows[5]["value"] == 1.0  # it cannot be read
     summary = json.loads((ctx.output / "summary.json").read_text(encoding="utf-8"))
-    assert summary == {"judge": "micro-2/rules", "n": 3}
+    assert summary == {"judge": "micro-3/rules", "n": 3}
 
 
 def test_a_judge_of_prompts_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(HarnessError, match="no judge of prompts `micro-2/oracle`; use `rules`"):
-        rate_stage(rated(tmp_path, "micro-2/oracle"))
+    with pytest.raises(HarnessError, match="no judge of prompts `micro-3/oracle`; use `rules`"):
+        rate_stage(rated(tmp_path, "micro-3/oracle"))
 
 
 # Downstream tasks.
@@ -196,7 +196,7 @@ def test_downstream_answers_are_right_or_wrong(
     """Of 55 sums the 28 at even places are left unanswered: 27 right."""
     answers, output = answered(tmp_path, monkeypatch), tmp_path / "judge"
     output.mkdir()
-    settings = {"benchmark": downstream.identity(), "judge": "micro-2/exact_match"}
+    settings = {"benchmark": downstream.identity(), "judge": "micro-3/exact_match"}
     judge_stage(StageContext(settings, {"answers": answers}, output, 0))
     values: dict[str, list[float]] = {}
     for row in read_rows(output / "scores.parquet"):
@@ -211,12 +211,12 @@ def test_downstream_answers_are_right_or_wrong(
 
 
 def test_another_judge_or_other_items_are_refused(tmp_path: Path) -> None:
-    settings = {"benchmark": downstream.identity(), "judge": "micro-2/oracle"}
-    with pytest.raises(HarnessError, match="`downstream` has no judge `micro-2/oracle`"):
+    settings = {"benchmark": downstream.identity(), "judge": "micro-3/oracle"}
+    with pytest.raises(HarnessError, match="`downstream` has no judge `micro-3/oracle`"):
         judge_stage(StageContext(settings, {}, tmp_path, 0))
     with pytest.raises(HarnessError, match="are not those of this code"):
-        runtime_of("micro-2/downstream@0123456789abcdef").questions(
-            "micro-2/downstream@0123456789abcdef"
+        runtime_of("micro-3/downstream@0123456789abcdef").questions(
+            "micro-3/downstream@0123456789abcdef"
         )
 
 
@@ -225,7 +225,7 @@ def test_the_items_are_in_the_fingerprints(
 ) -> None:
     row = ["dpo-1"]
     before = distinct(plan_table(tables["table9"], micro, (0,), row))
-    monkeypatch.setattr(downstream, "identity", lambda: "micro-2/downstream@other")
+    monkeypatch.setattr(downstream, "identity", lambda: "micro-3/downstream@other")
     after = distinct(plan_table(tables["table9"], micro, (0,), row))
     new = [after[name] for name in after.keys() - before.keys()]
     assert kinds(new) == {"answer": 2, "judge": 2}  # of the row and of its baseline, the base model

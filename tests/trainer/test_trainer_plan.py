@@ -19,12 +19,12 @@ from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Creator, Recipe
 from harness.registry.schema import Table
 from harness.runtime import Plan, Stage, StageContext
-from harness.trainer.factory import VERSIONS
+from harness.trainer.factory import KINDS
 from harness.trainer.plan import Planner, Run
 from harness.trainer.runs import TableRuns, cells_served, plan_table
 from harness.trainer.steps import FUNCTIONS, prompts_stage
 from harness.worlds.embedded import files
-from harness.worlds.embedded.texts import human_prompts, write_prompts
+from harness.worlds.embedded.texts import HUMAN, draw_prompts, write_prompts
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import read_rows
 
@@ -46,7 +46,7 @@ def fill(folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     for name, path in files.ASSETS.items():
         if name == "prompts":
-            write_prompts(human_prompts(0, 200), folder / path)
+            write_prompts(draw_prompts("human", HUMAN, 0, 200), folder / path)
         elif path.endswith(".parquet"):
             (folder / path).write_bytes(name.encode())
         else:
@@ -144,7 +144,7 @@ def test_table_4_over_three_seeds_takes_27_trainings_and_354_stages(planned: Tab
 
 
 def test_every_kind_of_stage_has_a_version_and_a_function() -> None:
-    assert set(VERSIONS) == set(FUNCTIONS)
+    assert set(KINDS) == set(FUNCTIONS)
 
 
 def test_one_dpo_training_is_the_beginning_of_all_eva_rows_of_a_seed(planned: TableRuns) -> None:
@@ -386,14 +386,14 @@ def test_identities_name_bytes_and_no_places(planned: TableRuns, small_world: Pa
     identities = {text for text in found if "/" in text}
     names = {text.partition("@")[0] for text in identities}
     assert names == {
-        "micro-2/theta0",
-        "micro-2/rm_pointwise",
-        "micro-2/prompts",
-        "micro-2/arena_hard",
-        "micro-2/alpaca_eval",
-        "micro-2/mt_bench",
-        "micro-2/evol_instruct",
-        "micro-2/oracle",
+        "micro-3/theta0",
+        "micro-3/rm_pointwise",
+        "micro-3/prompts",
+        "micro-3/arena_hard",
+        "micro-3/alpaca_eval",
+        "micro-3/mt_bench",
+        "micro-3/evol_instruct",
+        "micro-3/oracle",
     }
     assert not any(str(small_world) in text or "\\" in text for text in found)
 

@@ -90,7 +90,7 @@ def assert_equals_plain_loop(
 
 def assert_close(policy: Any, folder: Path, atol: float = 2e-5) -> None:
     """Check that a checkpoint holds a model's weights, up to rounding."""
-    saved = load_model(folder, "causal").state_dict()
+    saved = load_model(folder).state_dict()
     for name, weight in policy.state_dict().items():
         torch.testing.assert_close(saved[name], weight, atol=atol, rtol=0)
 

@@ -82,7 +82,7 @@ def test_the_first_loss_equals_a_hand_computation_against_the_given_reference(
     policy_path: Path, other_path: Path, tmp_path: Path
 ) -> None:
     """Two unrelated checkpoints, so that a reference taken from elsewhere would show."""
-    policy, reference = load_model(policy_path, "causal"), load_model(other_path, "causal")
+    policy, reference = load_model(policy_path), load_model(other_path)
     expected = dpo_loss(policy, reference, policy_path, beta=0.5).item()
     assert abs(expected - math.log(2)) > 0.1
     summary, _ = train(policy_path, other_path, tmp_path)
@@ -97,7 +97,7 @@ def test_a_whole_training_equals_a_plain_torch_loop(
     AdamW with betas 0.9 and 0.999, gradients clipped to norm 1, the reference evaluated anew in
     each update, where the trainer computes it once beforehand.
     """
-    policy, reference = load_model(policy_path, "causal"), load_model(other_path, "causal")
+    policy, reference = load_model(policy_path), load_model(other_path)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3, eps=1e-8, weight_decay=0.0)
     losses = []
     for _ in range(3):
@@ -109,7 +109,7 @@ def test_a_whole_training_equals_a_plain_torch_loop(
         losses.append(loss.item())
     _, logs = train(policy_path, other_path, tmp_path, epochs=3)
     assert [metrics["loss"] for _, metrics in logs] == pytest.approx(losses, abs=1e-4)
-    trained = load_model(tmp_path / "model", "causal").state_dict()
+    trained = load_model(tmp_path / "model").state_dict()
     for name, weight in policy.state_dict().items():
         torch.testing.assert_close(trained[name], weight, atol=2e-5, rtol=0)
 
@@ -157,8 +157,8 @@ def test_the_same_seed_gives_the_same_weights_to_the_last_bit(
 def test_accumulated_micro_batches_equal_one_batch(policy_path: Path, tmp_path: Path) -> None:
     train(policy_path, policy_path, tmp_path / "whole", epochs=3)
     train(policy_path, policy_path, tmp_path / "parts", epochs=3, micro_batch_size=1)
-    parts = load_model(tmp_path / "parts" / "model", "causal").state_dict()
-    for name, weight in load_model(tmp_path / "whole" / "model", "causal").state_dict().items():
+    parts = load_model(tmp_path / "parts" / "model").state_dict()
+    for name, weight in load_model(tmp_path / "whole" / "model").state_dict().items():
         torch.testing.assert_close(parts[name], weight, atol=2e-5, rtol=0)
 
 
@@ -198,7 +198,7 @@ def test_only_the_model_is_written_and_it_can_be_trained_again(
     assert [path.name for path in (tmp_path / "1").iterdir()] == ["model"]
     assert {path.suffix for path in first.iterdir()} == {".json", ".safetensors", ".jinja"}
     assert digest(policy_path) == before != digest(first)
-    assert load_model(first, "causal").config.use_cache
+    assert load_model(first).config.use_cache
     summary, _ = train(first, first, tmp_path / "2")
     assert summary["loss_first"] == pytest.approx(math.log(2), abs=1e-6)
 

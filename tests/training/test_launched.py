@@ -22,8 +22,14 @@ from test_placement import TEN, assert_same, trained
 from harness.errors import HarnessError, UserError
 from harness.registry.training import Hardware, configuration_file, shipped_configurations
 from harness.training import launch as launching
-from harness.training.checkpoints import last_checkpoint
-from harness.training.launch import FAILURE, LOG, _say_why, configuration, train_launched
+from harness.training.launch import (
+    FAILURE,
+    LOG,
+    _say_why,
+    configuration,
+    last_checkpoint,
+    train_launched,
+)
 
 LEARNING = {
     "learning_rate": 1e-3, "lr_scheduler": "linear", "warmup_ratio": 0.0, "epochs": 2,

@@ -14,7 +14,7 @@ from harness.models.loading import load_tokenizer
 from harness.registry.training import Training
 from harness.training.offline import (
     OfflineAlgorithm,
-    algorithm,
+    algorithm_of,
     read_pairs,
     short_enough,
     train,
@@ -47,7 +47,7 @@ def from_registry(name: str) -> OfflineAlgorithm:
     """Take the way of a profile: validated by the registry, then dumped into settings."""
     training = Training.model_validate({name: {**STATED, **OWN[name]}})
     settings = {"algorithm": name, "seed": 1, **training.of(name).model_dump()}
-    return algorithm(name, settings, micro_batch_size=2)
+    return algorithm_of(name, settings, micro_batch_size=2)
 
 
 @pytest.mark.parametrize("name", LOSSES.shipped)
@@ -82,12 +82,12 @@ def test_a_profiles_names_become_the_trainers() -> None:
 
 def test_a_whole_batch_goes_through_at_once_unless_told() -> None:
     settings = {**STATED, "beta": 0.5}
-    assert algorithm("dpo", settings).micro_batch_size == STATED["batch_size"]
+    assert algorithm_of("dpo", settings).micro_batch_size == STATED["batch_size"]
 
 
 def test_an_algorithm_that_does_not_train_on_pairs_is_the_users_error() -> None:
     with pytest.raises(UserError, match="dpo, sppo, simpo, orpo"):
-        algorithm("rloo", STATED)
+        algorithm_of("rloo", STATED)
 
 
 def test_a_prompt_that_is_too_long_leaves_its_pair_out(policy_path: Path) -> None:

@@ -15,14 +15,10 @@ from torch.nn import functional as F
 
 from harness.errors import UserError
 from harness.models.loading import load_model, load_tokenizer, tokenize
-from harness.training import oaif, rloo
+from harness.training.oaif import OAIF
 from harness.training.offline import TrainingError
-from harness.training.online import (
-    OPTIMIZER,
-    OnlineHyperparameters,
-    train_segment,
-)
-from harness.training.steps import Segment, Steps
+from harness.training.online import OPTIMIZER, OnlineAlgorithm, Segment, Steps, train_segment
+from harness.training.rloo import RLOO
 
 BETA = 0.5
 WORDS = "abcdefgh"
@@ -64,17 +60,17 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_tiny_gemma(tmp_path_factory.mktemp("reference"), seed=2)
 
 
-def hyper(**changes: Any) -> OnlineHyperparameters:
+def of_tests(kind: type[OnlineAlgorithm], **changes: Any) -> OnlineAlgorithm:
     base: dict[str, Any] = {
         "learning_rate": 1e-3, "schedule": "constant_with_warmup", "warmup_steps": 2,
-        "schedule_steps": 8, "minibatch": 2, "rollouts": 3, "beta": BETA,
+        "schedule_steps": 8, "minibatch": 2, "rollouts": 2 if kind is OAIF else 3, "beta": BETA,
         "temperature": 1.0, "top_p": 1.0, "max_new_tokens": 6, "max_length": 32,
     }  # fmt: skip
-    return OnlineHyperparameters(**base | changes)
+    return kind(**base | changes)
 
 
 def train(
-    algorithm: Any,
+    algorithm: type[OnlineAlgorithm],
     policy: Path,
     reference: Path,
     out: Path,
@@ -86,16 +82,14 @@ def train(
     out.mkdir(exist_ok=True)
     source, logs = Source(first - 1), []
     train_segment(
-        algorithm.trainer,
+        of_tests(algorithm, **changes),
         policy=policy,
         reference=reference,
         optimizer_state=optimizer_state,
         out_dir=out,
-        hyper=hyper(**({"rollouts": 2} if algorithm is oaif else {}) | changes),
         segment=Segment(first, last),
         source=source,
         seed=7,
-        blocks=algorithm.BLOCKS,
         on_log=lambda step, metrics: logs.append((step, metrics)),
     )
     return source, logs
@@ -136,8 +130,8 @@ def test_rloo_takes_the_gradient_of_its_equation(
 
     A_i = R_i - mean of the other two R_j, and R = r - beta log(pi/ref).
     """
-    source, [(_, logged)] = train(rloo, start, other, tmp_path)
-    policy, reference = load_model(start, "causal"), load_model(other, "causal")
+    source, [(_, logged)] = train(RLOO, start, other, tmp_path)
+    policy, reference = load_model(start), load_model(other)
     terms, kls = [], []
     for i, row in enumerate(source.seen[0]):
         logs, penalised = [], []
@@ -166,8 +160,8 @@ def test_oaif_has_the_loss_of_its_equation(
 
     The KL logged is the sum of all log-ratios over the number of tokens.
     """
-    source, [(_, logged)] = train(oaif, start, other, tmp_path)
-    policy, reference = load_model(start, "causal"), load_model(other, "causal")
+    source, [(_, logged)] = train(OAIF, start, other, tmp_path)
+    policy, reference = load_model(start), load_model(other)
     losses, kl = [], []
     for i, row in enumerate(source.seen[0]):
         ratios = []
@@ -187,9 +181,9 @@ def test_oaif_has_the_loss_of_its_equation(
     assert logged["loss"] == pytest.approx(float(np.mean(losses)), abs=2e-4)  # logged to 4 digits
 
 
-@pytest.mark.parametrize("algorithm", [rloo, oaif])
+@pytest.mark.parametrize("algorithm", [RLOO, OAIF])
 def test_prompts_born_in_a_step_are_trained_on_in_the_next(
-    algorithm: Any, start: Path, tmp_path: Path
+    algorithm: type[OnlineAlgorithm], start: Path, tmp_path: Path
 ) -> None:
     source, logs = train(algorithm, start, start, tmp_path, last=4)
     assert source.births == [0, 1, 2, 3, 4]
@@ -198,10 +192,10 @@ def test_prompts_born_in_a_step_are_trained_on_in_the_next(
     assert [(step, metrics["born"]) for step, metrics in logs] == [(i, i) for i in range(1, 5)]
 
 
-@pytest.mark.parametrize("algorithm", [rloo, oaif])
+@pytest.mark.parametrize("algorithm", [RLOO, OAIF])
 @pytest.mark.parametrize("cut", [1, 3])
 def test_where_a_run_is_cut_changes_nothing(
-    algorithm: Any, cut: int, start: Path, other: Path, tmp_path: Path
+    algorithm: type[OnlineAlgorithm], cut: int, start: Path, other: Path, tmp_path: Path
 ) -> None:
     """Weights, optimiser and curves of 4 steps, whole and in two segments, to the last bit."""
     _, whole = train(algorithm, start, other, tmp_path / "whole", last=4)
@@ -219,9 +213,9 @@ def test_where_a_run_is_cut_changes_nothing(
         assert digests[0] == digests[1]
 
 
-@pytest.mark.parametrize("algorithm", [rloo, oaif])
+@pytest.mark.parametrize("algorithm", [RLOO, OAIF])
 def test_the_learning_rate_belongs_to_the_runs_step(
-    algorithm: Any, start: Path, tmp_path: Path
+    algorithm: type[OnlineAlgorithm], start: Path, tmp_path: Path
 ) -> None:
     """Linear over 8 steps after 2 of warm-up: 0, 1/2, 1, 5/6, ... of the peak before each step."""
     train(algorithm, start, start, tmp_path / "a", last=2, schedule="linear")
@@ -234,14 +228,14 @@ def test_the_learning_rate_belongs_to_the_runs_step(
 
 
 def test_another_seed_rolls_out_otherwise(start: Path, tmp_path: Path) -> None:
-    one, _ = train(rloo, start, start, tmp_path / "one", last=2)
-    again, _ = train(rloo, start, start, tmp_path / "again", last=2)
+    one, _ = train(RLOO, start, start, tmp_path / "one", last=2)
+    again, _ = train(RLOO, start, start, tmp_path / "again", last=2)
     assert one.seen == again.seen
     assert one.seen[0] != one.seen[1]
 
 
 def test_tokens_are_counted_up_to_the_end_of_the_turn(start: Path, tmp_path: Path) -> None:
-    for algorithm, rollouts in ((rloo, 3), (oaif, 2)):
+    for algorithm, rollouts in ((RLOO, 3), (OAIF, 2)):
         source, _ = train(algorithm, start, start, tmp_path / algorithm.__name__, last=3)
         for ended, tokens in source.told:
             assert ended.shape == (2, rollouts)
@@ -250,12 +244,12 @@ def test_tokens_are_counted_up_to_the_end_of_the_turn(start: Path, tmp_path: Pat
 
 def test_oaif_refuses_more_than_a_pair(start: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="compares 2 rollouts"):
-        train(oaif, start, start, tmp_path, rollouts=3)
+        train(OAIF, start, start, tmp_path, rollouts=3)
 
 
 def test_one_rollout_cannot_be_compared() -> None:
     with pytest.raises(UserError, match="1 rollouts"):
-        hyper(rollouts=1)
+        of_tests(RLOO, rollouts=1)
 
 
 def test_a_reward_that_is_not_finite_stops_the_training(start: Path, tmp_path: Path) -> None:
@@ -265,7 +259,7 @@ def test_a_reward_that_is_not_finite_stops_the_training(start: Path, tmp_path: P
 
     with pytest.raises(TrainingError, match="a reward at step 1 is not finite"):
         train_segment(
-            rloo.trainer, policy=start, reference=start, optimizer_state=None, out_dir=tmp_path,
-            hyper=hyper(), segment=Segment(1, 1), source=Broken(), seed=0, blocks=False,
+            of_tests(RLOO), policy=start, reference=start, optimizer_state=None, out_dir=tmp_path,
+            segment=Segment(1, 1), source=Broken(), seed=0,
             on_log=lambda step, metrics: None,
         )  # fmt: skip

@@ -47,7 +47,7 @@ def orpo_loss(policy: Any, path: Path, weight: float) -> torch.Tensor:
 
 
 def test_the_first_loss_equals_a_hand_computation(policy_path: Path, tmp_path: Path) -> None:
-    policy = load_model(policy_path, "causal")
+    policy = load_model(policy_path)
     with torch.no_grad():
         expected = orpo_loss(policy, policy_path, weight=0.5).item()
         means = [both_sides(policy, policy_path, pair)[0].mean() for pair in PAIRS]
@@ -57,7 +57,7 @@ def test_the_first_loss_equals_a_hand_computation(policy_path: Path, tmp_path: P
 
 
 def test_a_whole_training_equals_a_plain_torch_loop(policy_path: Path, tmp_path: Path) -> None:
-    policy = load_model(policy_path, "causal")
+    policy = load_model(policy_path)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3, eps=1e-8, weight_decay=0.0)
     _, logs = train(policy_path, tmp_path, epochs=3)
     assert_equals_plain_loop(
@@ -87,7 +87,7 @@ def test_accumulated_micro_batches_equal_one_batch(policy_path: Path, tmp_path: 
     """TRL's own likelihood term, a mean over the tokens of a micro-batch, breaks this law."""
     train(policy_path, tmp_path / "whole", epochs=3)
     train(policy_path, tmp_path / "parts", epochs=3, micro_batch_size=1)
-    assert_close(load_model(tmp_path / "whole" / "model", "causal"), tmp_path / "parts" / "model")
+    assert_close(load_model(tmp_path / "whole" / "model"), tmp_path / "parts" / "model")
 
 
 def test_pairs_that_are_too_long_are_left_out_whole_and_counted(

@@ -17,11 +17,12 @@ from safetensors.torch import load_file
 from harness.errors import UserError
 from harness.extensions import LOSSES
 from harness.models.loading import load_model
-from harness.training.checkpoints import last_checkpoint, read_curves
+from harness.registry.training import Lora
 from harness.training.dpo import DPO
+from harness.training.launch import last_checkpoint, read_curves
 from harness.training.offline import OfflineAlgorithm, train
 from harness.training.orpo import ORPO
-from harness.training.placement import Lora, Placement, accumulation, padded
+from harness.training.placement import Placement, accumulation, padded
 from harness.training.simpo import SimPO
 from harness.training.sppo import SPPO
 
@@ -209,7 +210,7 @@ def test_bfloat16_trains_float32_weights_and_saves_the_profiles_format(
     assert all(torch.isfinite(torch.tensor(metrics["loss"])) for _, metrics in logs)
     saved = weights(tmp_path)
     assert {weight.dtype for weight in saved.values()} == {torch.bfloat16}
-    assert load_model(tmp_path / "out" / "model", "causal").config.dtype == torch.float32
+    assert load_model(tmp_path / "out" / "model").config.dtype == torch.float32
     kept = load_file(tmp_path / "work" / "checkpoint-6" / "model.safetensors")
     start = load_file(policy_path / "model.safetensors")
     assert {weight.dtype for weight in kept.values()} == {torch.float32}
@@ -244,6 +245,8 @@ def test_adapters_without_peft_are_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "peft", None)
-    place = Placement(work=tmp_path, checkpoint_every=1, lora=Lora(rank=1, alpha=1))
+    place = Placement(
+        work=tmp_path, checkpoint_every=1, lora=Lora(rank=1, alpha=1, targets="all-linear")
+    )
     with pytest.raises(UserError, match=r"pip install -e '\.\[lora\]'"):
         place.adapters()

@@ -45,7 +45,7 @@ def test_the_first_loss_equals_a_hand_computation_with_an_absolute_gamma(
     policy_path: Path, tmp_path: Path
 ) -> None:
     """A gamma relative to beta would be 2 * 1.5 = 3 here, and the loss another."""
-    policy = load_model(policy_path, "causal")
+    policy = load_model(policy_path)
     with torch.no_grad():
         expected = simpo_loss(policy, policy_path, beta=2.0, gamma=1.5).item()
         relative = simpo_loss(policy, policy_path, beta=2.0, gamma=3.0).item()
@@ -61,7 +61,7 @@ def test_the_first_loss_equals_a_hand_computation_with_an_absolute_gamma(
 
 
 def test_a_whole_training_equals_a_plain_torch_loop(policy_path: Path, tmp_path: Path) -> None:
-    policy = load_model(policy_path, "causal")
+    policy = load_model(policy_path)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3, eps=1e-8, weight_decay=0.0)
     _, logs = train(policy_path, tmp_path, epochs=3)
     assert_equals_plain_loop(
@@ -90,7 +90,7 @@ def test_the_same_seed_gives_the_same_weights_to_the_last_bit(
 def test_accumulated_micro_batches_equal_one_batch(policy_path: Path, tmp_path: Path) -> None:
     train(policy_path, tmp_path / "whole", epochs=3)
     train(policy_path, tmp_path / "parts", epochs=3, micro_batch_size=1)
-    assert_close(load_model(tmp_path / "whole" / "model", "causal"), tmp_path / "parts" / "model")
+    assert_close(load_model(tmp_path / "whole" / "model"), tmp_path / "parts" / "model")
 
 
 def test_pairs_that_are_too_long_are_left_out_whole_and_the_loss_stays_finite(
@@ -118,4 +118,4 @@ def test_only_the_model_is_written_and_nothing_is_said(
     suffixes = {path.suffix for path in (tmp_path / "model").iterdir()}
     assert suffixes == {".json", ".safetensors", ".jinja"}
     assert digest(policy_path) == before != digest(tmp_path / "model")
-    assert load_model(tmp_path / "model", "causal").config.use_cache
+    assert load_model(tmp_path / "model").config.use_cache

@@ -72,7 +72,7 @@ def test_loss_and_rewards_equal_a_hand_computation_against_another_reference(
     policy_path: Path, other_path: Path, tmp_path: Path
 ) -> None:
     """Rewards are beta times the log-ratios, whatever the win probabilities."""
-    policy, reference = load_model(policy_path, "causal"), load_model(other_path, "causal")
+    policy, reference = load_model(policy_path), load_model(other_path)
     with torch.no_grad():
         expected = sppo_loss(policy, reference, policy_path, beta=0.1).item()
         ratios = torch.tensor(log_ratios(policy, reference, policy_path))
@@ -90,7 +90,7 @@ def test_a_whole_training_equals_a_plain_torch_loop_with_rmsprop(
     policy_path: Path, other_path: Path, tmp_path: Path
 ) -> None:
     """RMSprop with smoothing 0.99, no momentum; at this beta gradients are clipped to norm 1."""
-    policy, reference = load_model(policy_path, "causal"), load_model(other_path, "causal")
+    policy, reference = load_model(policy_path), load_model(other_path)
     optimizer = torch.optim.RMSprop(policy.parameters(), lr=1e-4, alpha=0.99, eps=1e-8)
     _, logs = train(policy_path, other_path, tmp_path, epochs=3, learning_rate=1e-4)
     assert_equals_plain_loop(

@@ -243,11 +243,6 @@ def evaluate_annotations(
 ) -> list[Evaluation]:
     """Score annotations in the benchmark's form, one evaluation for each model and annotator.
 
-    Args:
-        records: The annotations.
-        length_control: Gives the length-controlled win rate, or why there is none.
-        instructions: The benchmark's instructions in their order; None where they are not known.
-
     Raises:
         UserError: A model lacks an annotation, or has one too many.
     """
@@ -270,11 +265,7 @@ def evaluate_annotations(
 
 
 def read_inputs(data: Path, count: int | None = INSTRUCTIONS) -> Inputs:
-    """Read the reference outputs from a folder.
-
-    Args:
-        data: The folder.
-        count: How many instructions there must be; None takes any number.
+    """Read the reference outputs from a folder, `count` of them; None takes any number.
 
     Raises:
         UserError: The file is absent or does not hold that many instructions once each.

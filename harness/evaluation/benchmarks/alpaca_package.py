@@ -64,12 +64,7 @@ def installed() -> bool:
 
 
 def prompts_of(rows: Sequence[Record], judge: str, annotator: str) -> dict[str, ChatRequest]:
-    """Return the annotator's prompts for some pairs of outputs, with the request of each.
-
-    Args:
-        rows: One record for each instruction, with both outputs.
-        judge: The model that is asked.
-        annotator: The annotator's name in the package.
+    """Return the annotator's prompts for pairs of outputs, one record each, with their requests.
 
     Raises:
         UserError: The package is not installed.
@@ -90,13 +85,7 @@ def prompts_of(rows: Sequence[Record], judge: str, annotator: str) -> dict[str, 
 def preferences_of(
     rows: Sequence[Record], annotator: str, replies: Mapping[str, Reply | None]
 ) -> dict[str, float | None]:
-    """Return what the annotator reads in replies: the preference of each instruction.
-
-    Args:
-        rows: As for `prompts_of`.
-        annotator: The annotator's name in the package.
-        replies: The reply to each prompt, None where there is none.
-    """
+    """Return the preference of each instruction, read in the replies to the annotator's prompts."""
 
     def known(prompts: Sequence[str], **settings: Any) -> dict[str, list[Any]]:
         choices = [_choice(replies[prompt]) for prompt in prompts]

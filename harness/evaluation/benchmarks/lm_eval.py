@@ -30,10 +30,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError, UserError
-from harness.evaluation.archive import write_lines
+from harness.evaluation.archive import folder_of, keep, write_lines
 from harness.evaluation.files import write_whole
+from harness.evaluation.options import LmEvalOptions
 from harness.evaluation.scores import NOT_AVAILABLE, BenchmarkScore, Evaluation
 from harness.foreign import read_json, read_plain
+from harness.project import evaluations_dir
 from harness.runtime.stage import Json, canonical_json, digest
 from harness.strict import Output, Strict
 
@@ -167,6 +169,54 @@ class Measurement:
         return {"model": self.model, "base_url": url, **self.arguments}
 
 
+def asked_for(options: LmEvalOptions, columns: Sequence[str] | None) -> Measurement:
+    """Return what options ask of lm-eval: the tasks of some columns, of all six for None.
+
+    Raises:
+        UserError: An option is wrong or missing.
+    """
+    options.check()
+    return Measurement(
+        model=options.model or "",
+        engine=options.engine,
+        base_url=options.model_base_url,
+        key_variable=options.model_key_env,
+        arguments=parse_arguments("--engine-args", options.engine_args),
+        batch_size=options.batch_size,
+        device=options.device,
+        limit=options.limit,
+        tasks=TASKS if columns is None else tasks_of(columns),
+    )
+
+
+def tasks_of(columns: Sequence[str]) -> Sequence[Task]:
+    """Return the tasks of some columns.
+
+    Raises:
+        UserError: Table 9 has no such column.
+    """
+    by_column = {task.column: task for task in TASKS}
+    unknown = [name for name in columns if name not in by_column]
+    if unknown:
+        raise UserError(f"Table 9 has no column `{unknown[0]}`; it has {', '.join(by_column)}")
+    return [by_column[name] for name in columns]
+
+
+def plan(asked: Measurement) -> TaskPlan:
+    """Return what would be run."""
+    tasks = (
+        PlannedTask(
+            column=task.column,
+            task=task.name,
+            metric=task.key,
+            documents=task.documents,
+            assumption=task.assumption or None,
+        )
+        for task in asked.tasks
+    )
+    return TaskPlan(benchmark=BENCHMARK, model=asked.model, tasks=tuple(tasks))
+
+
 def installed() -> bool:
     """Return whether the package is installed."""
     return importlib.util.find_spec("lm_eval") is not None
@@ -221,12 +271,22 @@ def measure(asked: Measurement) -> dict[str, Any]:
     return dict(results)
 
 
-def keep_results(results: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Write lm-eval's results and its samples, and return the results as they can be read again.
+def evaluate(asked: Measurement) -> tuple[Evaluation, Path]:
+    """Run the tasks, keep results, samples and scores in one folder, and return scores and folder.
 
-    Args:
-        results: What `measure` returned.
-        folder: Where to write `results.json` and a file of samples for each task.
+    Raises:
+        UserError: As `measure`.
+        HarnessError: As `measure`, or nothing can be kept.
+    """
+    found = measure(asked)
+    folder = folder_of(evaluations_dir(), BENCHMARK, asked.model, scorer(found))
+    evaluation = evaluate_results(keep_results(found, folder), asked.model, asked.tasks)
+    keep(folder, evaluation, {"kind": "measured", "data": asked.digest})
+    return evaluation, folder
+
+
+def keep_results(results: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Write lm-eval's results, and each task's samples; return the results as they are read again.
 
     Raises:
         HarnessError: They cannot be written.

@@ -1,9 +1,12 @@
 """The embedded creator: rewrites prompt text by the methods of an evolving scheme.
 
-It reads a prompt, changes the task, and writes it anew in its own words. It has habits: two
-operations it never adds, a frame and a phrasing it never uses, lists it hardly lengthens. And it
-fails now and then: it hands back the prompt unchanged, leaves a piece of its template in the
-text, or writes more than can be read. Such a rewrite is unusable, and says why.
+It reads a prompt, changes the task, and writes it anew. The names that the prompt has it keeps.
+Those that it adds it draws from its own vocabulary, which has 15 of each operation's 20 names (a
+quarter of what benchmarks use is out of its reach), and as one that has read what people write:
+common names more often than rare ones, but less markedly so than people, with weight rank^-0.5
+where theirs is 1 / rank. It never uses the benchmarks' frame and hardly lengthens lists. And it
+fails now and then: it hands back the prompt unchanged, leaves a piece of its template in the text,
+or writes more than can be read. Such a rewrite is unusable, and says why.
 
 The methods of four evolving schemes say what it does to a task:
 
@@ -15,7 +18,8 @@ The methods of four evolving schemes say what it does to a task:
   more of the same kind (depth), for something else (creativity), or give more to work on (details).
 - SelfInstruct: a new task, whatever the one before.
 
-All know the same operations; two of the language's they never add.
+All have the same vocabulary. It was fixed on these grounds before any policy was trained on evolved
+prompts.
 
 Source: paper section 3.3, appendix H.1 and table 12; distilabel's `EvolInstruct`, `EvolComplexity`,
 `EvolQuality` and `SelfInstruct`, which draw a method at random for each rewrite.
@@ -32,22 +36,35 @@ from harness.errors import HarnessError
 from harness.eva.evolving import Rewrite
 from harness.worlds.embedded.language import (
     BENCHMARK_FRAME,
-    BENCHMARK_PHRASE,
-    BY_NAME,
     ITEMS,
-    NAMES,
+    MEANING,
+    OPERATIONS,
+    Items,
+    Operation,
     Task,
     draw_items,
     parse,
     render,
 )
+from harness.worlds.embedded.texts import RANKED
 
 Method = Callable[[Task, random.Random], Task]
 
-NEVER_ADDED = ("swap", "every_other")
-"""Operations outside the creator's repertoire."""
+KNOWN_EACH = 15
+"""Names of each operation in the creator's vocabulary."""
 
-REPERTOIRE = tuple(name for name in NAMES if name not in NEVER_ADDED)
+
+def _vocabulary() -> tuple[str, ...]:
+    rng = random.Random("micro-3/creator")
+    known = {name for o in OPERATIONS for name in rng.sample(o.names, KNOWN_EACH)}
+    return tuple(name for name in RANKED if name in known)
+
+
+VOCABULARY = _vocabulary()
+"""Names that the creator adds, by rank."""
+
+WEIGHT: Mapping[str, float] = {name: rank**-0.5 for rank, name in enumerate(RANKED, start=1)}
+"""How often it adds each."""
 
 CONSTRAINTS = ("first_three", "keep_letters", "keep_digits", "drop_first")
 """Operations that restrict the answer."""
@@ -55,76 +72,76 @@ CONSTRAINTS = ("first_three", "keep_letters", "keep_digits", "drop_first")
 MORE_SPECIFIC = {"sort_up": "sort_down", "reverse": "rotate", "keep_letters": "keep_digits"}
 """What concretising turns an operation into, where it has something narrower to offer."""
 
-LONGEST_LIST = 7
+LONGEST_LIST = 6
 """Concretising may add an item up to this length."""
 
 
+def _name(rng: random.Random, among: Callable[[Operation], bool] = lambda _: True) -> str:
+    """Draw a name to add, of the operations that are wanted."""
+    names = [name for name in VOCABULARY if among(MEANING[name])]
+    return rng.choices(names, weights=[WEIGHT[name] for name in names])[0]
+
+
 def _constraints(task: Task, rng: random.Random) -> Task:
-    return Task(task.items, (*task.operations, rng.choice(CONSTRAINTS)))
+    return Task(task.items, (*task.names, _name(rng, lambda o: o.id in CONSTRAINTS)))
 
 
 def _deepening(task: Task, rng: random.Random) -> Task:
-    category = BY_NAME[task.operations[-1]].category
-    kin = [n for n in REPERTOIRE if BY_NAME[n].category == category]
-    return Task(task.items, (*task.operations, rng.choice(kin or REPERTOIRE)))
+    category = task.operations[-1].category
+    return Task(task.items, (*task.names, _name(rng, lambda o: o.category == category)))
 
 
 def _concretising(task: Task, rng: random.Random) -> Task:
-    operations = list(task.operations)
-    place = rng.randrange(len(operations))
-    operations[place] = MORE_SPECIFIC.get(operations[place], operations[place])
+    names = list(task.names)
+    place = rng.randrange(len(names))
+    narrower = MORE_SPECIFIC.get(task.operations[place].id)
+    if narrower is not None:
+        names[place] = _name(rng, lambda o: o.id == narrower)
+    return Task(_with_an_item_more(task, rng), tuple(names))
+
+
+def _with_an_item_more(task: Task, rng: random.Random) -> Items:
     items = task.items or ()
-    if len(items) < LONGEST_LIST:
-        items = (*items, rng.choice(ITEMS))
-    return Task(items, tuple(operations))
+    return (*items, rng.choice(ITEMS)) if len(items) < LONGEST_LIST else items
 
 
 def _reasoning(task: Task, rng: random.Random) -> Task:
-    place = rng.randrange(len(task.operations) + 1)
-    added = rng.choice(REPERTOIRE)
-    return Task(task.items, (*task.operations[:place], added, *task.operations[place:]))
+    place = rng.randrange(len(task.names) + 1)
+    return Task(task.items, (*task.names[:place], _name(rng), *task.names[place:]))
 
 
 def _breadth(task: Task, rng: random.Random) -> Task:
-    names = tuple(rng.choice(REPERTOIRE) for _ in task.operations)
-    return Task(draw_items(rng, 4, 6), names)
+    return Task(draw_items(rng, 4, 6), tuple(_name(rng) for _ in task.names))
 
 
 def _helpful(task: Task, rng: random.Random) -> Task:
     items, kept = task.items or (), []
-    for name in task.operations:
-        changed = BY_NAME[name].apply(items)
+    for name in task.names:
+        changed = MEANING[name].apply(items)
         if changed != items:
             kept.append(name)
         items = changed
-    return Task(task.items, tuple(kept) or task.operations)
+    return Task(task.items, tuple(kept) or task.names)
 
 
 def _relevant(task: Task, rng: random.Random) -> Task:
-    kept = [
-        name
-        for place, name in enumerate(task.operations)
-        if place == 0 or name != task.operations[place - 1]
-    ]
+    done = task.operations
+    kept = [n for place, n in enumerate(task.names) if place == 0 or done[place] != done[place - 1]]
     return Task(task.items, tuple(kept))
 
 
 def _creative(task: Task, rng: random.Random) -> Task:
-    operations = list(task.operations)
-    operations[rng.randrange(len(operations))] = rng.choice(REPERTOIRE)
-    return Task(task.items, tuple(operations))
+    names = list(task.names)
+    names[rng.randrange(len(names))] = _name(rng)
+    return Task(task.items, tuple(names))
 
 
 def _detailed(task: Task, rng: random.Random) -> Task:
-    items = task.items or ()
-    if len(items) < LONGEST_LIST:
-        items = (*items, rng.choice(ITEMS))
-    return Task(items, task.operations)
+    return Task(_with_an_item_more(task, rng), task.names)
 
 
 def _new(task: Task, rng: random.Random) -> Task:
-    depth = rng.randint(1, 3)
-    return Task(draw_items(rng, 4, 6), tuple(rng.choice(REPERTOIRE) for _ in range(depth)))
+    return Task(draw_items(rng, 4, 6), tuple(_name(rng) for _ in range(rng.randint(1, 3))))
 
 
 IN_DEPTH: Mapping[str, Method] = {
@@ -179,8 +196,7 @@ class EmbeddedCreator:
         if task is None or task.items is None or slip < UNCHANGED:
             return prompt
         changed = self._methods[method](task, rng)
-        phrases = tuple(rng.randrange(BENCHMARK_PHRASE) for _ in changed.operations)
-        text = render(changed, rng.randrange(BENCHMARK_FRAME), phrases)
+        text = render(changed, rng.randrange(BENCHMARK_FRAME))
         return f"{TEMPLATE_MARK} {text}" if slip < UNCHANGED + LEFTOVER else text
 
 

@@ -1,15 +1,18 @@
 """Six small question types outside the training prompts: the stand-ins for the paper's table 9.
 
-They share the language's items but none of its operations. The policy has seen them in its
+They share the language's items but none of its operations. The policy has met them in its
 demonstrations and no prompt source ever asks them, so they show what training elsewhere does to
 other abilities.
 
+Each has room above and below. Three ask about lists: two of them about longer ones than any that
+was demonstrated, the third to count up to nine items where at most six were. The other three are
+facts (sums, and which of two comes first), all of which were demonstrated, by a demonstrator that
+believes each with a probability of its own, evenly from 0.2 to 0.95, and has one wrong answer for
+it otherwise; what the policy says when it decides for one answer is right for about three in five
+of them.
+
 The benchmark is fixed questions of the six types, made from a seed when they are asked. Every text
-is asked once. Where a task has enough questions, none of its items is one that the base policy saw
-in its demonstrations: two tasks ask about longer lists than any demonstration, which also leaves
-them harder than what was demonstrated, and one leaves out lists so short that most of them were
-demonstrated. The sums and pairs of the other three are few, and all of them were demonstrated; two
-of these tasks ask every question there is.
+is asked once.
 
 An identity is `<version>/downstream@<digest>`, as of the world's files, with the digest taken over
 the items themselves: code that made other items would have another one.
@@ -38,7 +41,7 @@ class Question:
     answer: str
 
 
-def contains(rng: random.Random, shortest: int = 3, longest: int = 7) -> Question:
+def contains(rng: random.Random, shortest: int = 3, longest: int = 6) -> Question:
     """Ask whether an item is in a list, which it is about half the time."""
     items, probe = draw_items(rng, shortest, longest), rng.choice(ITEMS)
     if rng.random() < 0.5:
@@ -47,33 +50,45 @@ def contains(rng: random.Random, shortest: int = 3, longest: int = 7) -> Questio
     return Question(prompt, "yes" if probe in items else "no")
 
 
-def count(rng: random.Random, shortest: int = 2, longest: int = 8) -> Question:
+def count(rng: random.Random, shortest: int = 2, longest: int = 6) -> Question:
     """Ask how many items a list has; nine at most, because a number is one digit."""
     items = draw_items(rng, shortest, longest)
     return Question(f"how many items has {write_list(items)}", str(len(items)))
 
 
-def third(rng: random.Random, shortest: int = 3, longest: int = 7) -> Question:
+def third(rng: random.Random, shortest: int = 3, longest: int = 6) -> Question:
     """Ask for the third item of a list."""
     items = draw_items(rng, shortest, longest)
     return Question(f"which item is third in {write_list(items)}", items[2])
 
 
-def _larger(rng: random.Random) -> Question:
+def larger(rng: random.Random) -> Question:
+    """Ask which of two digits is the larger."""
     pair = rng.sample(DIGITS, 2)
     return Question(f"which is larger : {pair[0]} or {pair[1]}", max(pair))
 
 
-def _sum(rng: random.Random) -> Question:
+def sum_of(rng: random.Random) -> Question:
+    """Ask for a sum of two digits that is one itself."""
     a = rng.randrange(10)
     b = rng.randrange(10 - a)
     return Question(f"how many make {a} plus {b}", str(a + b))
 
 
-def _before(rng: random.Random) -> Question:
+def before(rng: random.Random) -> Question:
+    """Ask which of two items comes first in the order of items."""
     pair = rng.sample(ITEMS, 2)
-    first = min(pair, key=ITEMS.index)
-    return Question(f"which comes earlier : {pair[0]} or {pair[1]}", first)
+    return Question(f"which comes earlier : {pair[0]} or {pair[1]}", min(pair, key=ITEMS.index))
+
+
+def told(question: Question, rng: random.Random) -> Question:
+    """Return a fact as the demonstrator tells it: with one wrong answer of its own now and then."""
+    belief = random.Random(f"{files.VERSION}/belief/{question.prompt}")
+    right = belief.uniform(0.2, 0.95)
+    said = question.prompt.partition(" : ")[2].split(" or ")
+    others = said if len(said) == 2 else DIGITS
+    wrong = belief.choice([answer for answer in others if answer != question.answer])
+    return question if rng.random() < right else Question(question.prompt, wrong)
 
 
 Draw = Callable[[random.Random], Question]
@@ -82,11 +97,22 @@ TASKS: dict[str, Draw] = {
     "musr_ta": contains,
     "tqa_gen": count,
     "wmdp": third,
-    "gsm8k": _sum,
-    "gsm_plus": _larger,
-    "mmlu_pro": _before,
+    "gsm8k": sum_of,
+    "gsm_plus": larger,
+    "mmlu_pro": before,
 }
 """One generator for each column of table 9 that it stands for."""
+
+FACTS = ("gsm8k", "gsm_plus", "mmlu_pro")
+"""Those that are facts."""
+
+
+def demonstrated(rng: random.Random) -> Question:
+    """Draw a question as the demonstrator answers it."""
+    task = rng.choice(tuple(TASKS))
+    question = TASKS[task](rng)
+    return told(question, rng) if task in FACTS else question
+
 
 NAME = "downstream"
 """The benchmark's name in profiles."""
@@ -104,11 +130,12 @@ ITEMS_OF_TASKS = {
 }
 """Items of each task; there are 55 sums of two digits up to 9 and 90 ordered pairs of digits."""
 
-LONG = (8, 14)
-"""Shortest and longest list of the two tasks with long lists; demonstrations have at most 7."""
+LONG = (7, 12)
+"""Shortest and longest list that is asked about; demonstrations have at most six items."""
 
-COUNTED = (4, 8)
-"""The same where items are counted; demonstrations have 2 to 8."""
+COUNTED = (5, 9)
+"""The same where items are counted, of which there are nine at most: five and six were
+demonstrated, on other lists."""
 
 DRAWS: dict[str, Draw] = {
     **TASKS,

@@ -18,8 +18,9 @@ from typing import Any
 
 from harness.errors import HarnessError
 from harness.project import PACKAGE
+from harness.runtime.files import sha256_of
 
-VERSION = "micro-2"
+VERSION = "micro-3"
 """Version of the world; a change of any file or of the language is a new one (an added file is
 not: no stage that ran before can have read it)."""
 
@@ -36,6 +37,7 @@ ASSETS = {
     "rm_pairwise": "rm_pairwise",
     "rm_pairwise_large": "rm_pairwise_large",
     "prompts": "prompts.parquet",
+    "matched": "matched.parquet",
     "arena_hard": "arena_hard.parquet",
     "alpaca_eval": "alpaca_eval.parquet",
     "mt_bench": "mt_bench.parquet",
@@ -75,7 +77,7 @@ def folder() -> Path:
 def digest(path: Path) -> str:
     """Return the sha256 of a file, or of a folder's weights, configuration and tokenizer."""
     if path.is_file():
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return sha256_of(path)
     total = hashlib.sha256()
     for file in sorted(path.rglob("*")):
         if file.suffix in {".safetensors", ".json", ".jinja"}:
@@ -151,13 +153,6 @@ def write_card(target: Path, notes: dict[str, Any], names: Iterable[str] = tuple
     (target / "card.json").write_text(text + "\n", encoding="utf-8")
     _read_card.cache_clear()
     return Card(VERSION, assets, notes)
-
-
-def note_measured(name: str, found: Any) -> None:
-    """Write what was measured, as JSON data under a name, into the card of the world in use."""
-    where = folder()
-    known = read_card(where)
-    write_card(where, {**known.notes, name: found}, known.assets)
 
 
 @functools.cache

@@ -33,7 +33,7 @@ from harness.evaluation.benchmarks.alpaca_eval import Preference, score_preferen
 from harness.evaluation.benchmarks.arena_hard import Battle, battle, parse_verdict, score_battles
 from harness.evaluation.benchmarks.mt_bench import Rating, parse_rating, score_ratings
 from harness.evaluation.scores import BenchmarkScore
-from harness.worlds.embedded.language import compute, parse, score
+from harness.worlds.embedded.language import parse, score
 from harness.worlds.protocol import Item
 
 JUDGE = "oracle"
@@ -216,7 +216,7 @@ def judge_downstream(items: Sequence[Item], answers: Answers) -> list[Judgment]:
 RULES = "rules"
 """The judge's name in profiles."""
 
-LONG_LIST = 7
+LONG_LIST = 6
 """Items from which on a list makes a task more complex."""
 
 
@@ -234,12 +234,12 @@ def quality(prompt: str) -> float:
     if task is None or task.items is None:
         return 1.0
     steps = [task.items]
-    for name in task.operations:
-        steps.append(compute((name,), steps[-1]))
+    for operation in task.operations:
+        steps.append(operation.apply(steps[-1]))
     return 2.0 + sum(
         (
             all(before != after for before, after in pairwise(steps)),
-            all(first != second for first, second in pairwise(task.operations)),
+            all(first is not second for first, second in pairwise(task.operations)),
             bool(steps[-1]) and steps[-1] != task.items,
         )
     )

@@ -1,12 +1,13 @@
 """The language of the embedded world: its skills, how they are put into words, and what is right.
 
-*Skills.* Twelve operations on a list of letters and digits. Each is a total function on tuples of
-items, belongs to one of MT-Bench's eight categories (which it stands for), and has four phrasings.
-The first two are everyday wordings, the third is one the creator adds to them, and the fourth
-occurs in benchmarks only.
+*Skills.* Twelve operations on a list of letters and digits, each a total function on tuples of
+items that belongs to one of MT-Bench's eight categories (which it stands for). An operation has
+twenty names (`reverse-1` to `reverse-20`), one token each, so that a model sees in a name nothing
+of what it means. To know what a name means is a skill of its own: there are 240 of them, and what
+is learnt of one says nothing of another.
 
 *Sentences.* A task is a list of items and one to four operations on it. `render` writes it as a
-sentence in one of five frames, `parse` reads any such sentence. A follow-up ("now reverse it") has
+sentence in one of five frames, `parse` reads any such sentence. A follow-up ("now reverse-7") has
 operations and no list of its own. Parsing is what lets the creator rewrite *text* and lets the
 oracle mark answers to prompts that nobody stored a solution for.
 
@@ -49,8 +50,8 @@ CATEGORIES = (
 )
 """The eight categories of MT-Bench, in its order."""
 
-BENCHMARK_PHRASE = 3
-"""Index of the phrasing that only benchmarks (and demonstrations) use: the last."""
+NAMES_EACH = 20
+"""Names of each operation."""
 
 _RANK = {item: rank for rank, item in enumerate(ITEMS)}
 _NEXT = {
@@ -63,12 +64,16 @@ Items = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Operation:
-    """One skill: what it does to a list and how it is asked for."""
+    """What can be done to a list, and the category it belongs to."""
 
-    name: str
+    id: str
     category: str
     apply: Callable[[Items], Items]
-    phrases: tuple[str, str, str, str]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The words that ask for it."""
+        return tuple(f"{self.id}-{number}" for number in range(1, NAMES_EACH + 1))
 
 
 def _swap_ends(items: Items) -> Items:
@@ -76,93 +81,24 @@ def _swap_ends(items: Items) -> Items:
 
 
 OPERATIONS: tuple[Operation, ...] = (
+    Operation("double_last", "writing", lambda s: s + s[-1:]),
+    Operation("swap", "roleplay", _swap_ends),
+    Operation("keep_letters", "extraction", lambda s: tuple(i for i in s if i in LETTERS)),
+    Operation("keep_digits", "extraction", lambda s: tuple(i for i in s if i in DIGITS)),
+    Operation("sort_up", "reasoning", lambda s: tuple(sorted(s, key=_RANK.__getitem__))),
     Operation(
-        "double_last",
-        "writing",
-        lambda s: s + s[-1:],
-        ("repeat the last item", "double the ending", "echo the tail", "say the end twice"),
+        "sort_down", "reasoning", lambda s: tuple(sorted(s, key=_RANK.__getitem__, reverse=True))
     ),
-    Operation(
-        "swap",
-        "roleplay",
-        _swap_ends,
-        ("swap the ends", "exchange both ends", "switch the outer items", "trade first and last"),
-    ),
-    Operation(
-        "keep_letters",
-        "extraction",
-        lambda s: tuple(i for i in s if i in LETTERS),
-        ("keep the letters", "drop the digits", "retain only letters", "let letters remain"),
-    ),
-    Operation(
-        "keep_digits",
-        "extraction",
-        lambda s: tuple(i for i in s if i in DIGITS),
-        ("keep the digits", "drop the letters", "retain only digits", "let digits remain"),
-    ),
-    Operation(
-        "sort_up",
-        "reasoning",
-        lambda s: tuple(sorted(s, key=_RANK.__getitem__)),
-        ("sort it", "put it in order", "arrange it ascending", "rank it upwards"),
-    ),
-    Operation(
-        "sort_down",
-        "reasoning",
-        lambda s: tuple(sorted(s, key=_RANK.__getitem__, reverse=True)),
-        ("sort it backwards", "put it in falling order", "arrange it descending", "rank it down"),
-    ),
-    Operation(
-        "successor",
-        "math",
-        lambda s: tuple(_NEXT[i] for i in s),
-        ("advance each item", "add one to each", "replace each by its successor", "bump it all"),
-    ),
-    Operation(
-        "reverse",
-        "coding",
-        lambda s: s[::-1],
-        ("reverse it", "flip it", "turn it around", "mirror the order"),
-    ),
-    Operation(
-        "rotate",
-        "coding",
-        lambda s: s[1:] + s[:1],
-        ("rotate it", "move the first item last", "cycle it once", "shift it left"),
-    ),
-    Operation(
-        "every_other",
-        "stem",
-        lambda s: s[::2],
-        ("take every other item", "keep odd places", "skip alternate items", "thin it out"),
-    ),
-    Operation(
-        "drop_first",
-        "humanities",
-        lambda s: s[1:],
-        ("drop the first item", "remove the head", "cut the front", "lose the start"),
-    ),
-    Operation(
-        "first_three",
-        "humanities",
-        lambda s: s[:3],
-        ("keep the first three", "take three items", "shorten it to three", "cap it at three"),
-    ),
+    Operation("successor", "math", lambda s: tuple(_NEXT[i] for i in s)),
+    Operation("reverse", "coding", lambda s: s[::-1]),
+    Operation("rotate", "coding", lambda s: s[1:] + s[:1]),
+    Operation("every_other", "stem", lambda s: s[::2]),
+    Operation("drop_first", "humanities", lambda s: s[1:]),
+    Operation("first_three", "humanities", lambda s: s[:3]),
 )
 
-BY_NAME = {operation.name: operation for operation in OPERATIONS}
-NAMES = tuple(BY_NAME)
-
-
-def compute(names: tuple[str, ...], items: Items) -> Items:
-    """Apply the named operations to `items`, first to last.
-
-    Raises:
-        KeyError: if a name is not an operation.
-    """
-    for name in names:
-        items = BY_NAME[name].apply(items)
-    return items
+MEANING: dict[str, Operation] = {name: o for o in OPERATIONS for name in o.names}
+"""Which operation each name asks for."""
 
 
 MAX_DEPTH = 4
@@ -196,29 +132,24 @@ _FILLERS = frozenset(
 
 @dataclass(frozen=True)
 class Task:
-    """What a prompt asks for: `operations` (by name, in order) on `items` (None in a follow-up)."""
+    """What a prompt asks for: operations, by `names` in order, on `items` (None in a follow-up)."""
 
     items: Items | None
-    operations: tuple[str, ...]
+    names: tuple[str, ...]
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """What its names mean."""
+        return tuple(MEANING[name] for name in self.names)
 
     def answer(self, previous: Items = ()) -> Items:
         """Return the correct list; a follow-up works on `previous`, the answer before it."""
-        return compute(self.operations, self.items if self.items is not None else previous)
+        items = self.items if self.items is not None else previous
+        for operation in self.operations:
+            items = operation.apply(items)
+        return items
 
 
-def _phrase_table() -> dict[tuple[str, ...], str]:
-    table: dict[tuple[str, ...], str] = {}
-    for operation in OPERATIONS:
-        for phrase in operation.phrases:
-            words = tuple(phrase.split())
-            if words in table:
-                raise ValueError(f"phrase {phrase!r} names two operations")
-            table[words] = operation.name
-    return table
-
-
-_PHRASES = _phrase_table()
-_LONGEST = max(map(len, _PHRASES))
 _ITEM_SET = frozenset(ITEMS)
 
 
@@ -235,51 +166,38 @@ def read_list(text: str) -> Items | None:
     return words if words and all(word in _ITEM_SET for word in words) else None
 
 
-def render(task: Task, frame: int, phrases: tuple[int, ...]) -> str:
-    """Write a task as a sentence.
+def render(task: Task, frame: int) -> str:
+    """Write a task as a sentence; without items it is a follow-up.
 
     Args:
-        task: the task; without items it is written as a follow-up.
+        task: what it asks for.
         frame: index into `FRAMES` (or, for a follow-up, `FOLLOW_UPS`).
-        phrases: for each operation, which of its four phrasings.
     """
-    by_name = {operation.name: operation for operation in OPERATIONS}
-    worded = [by_name[n].phrases[p] for n, p in zip(task.operations, phrases, strict=True)]
     if task.items is None:
-        return FOLLOW_UPS[frame].format(ops=" , then ".join(worded))
+        return FOLLOW_UPS[frame].format(ops=" , then ".join(task.names))
     template, joint = FRAMES[frame]
-    return template.format(items=write_list(task.items), ops=joint.join(worded))
+    return template.format(items=write_list(task.items), ops=joint.join(task.names))
 
 
 def parse(prompt: str, max_depth: int = MAX_DEPTH) -> Task | None:
     """Read a prompt back into a task, or None when it is not a sentence of the language."""
-    words = prompt.split()
     items: list[str] = []
-    operations: list[str] = []
+    names: list[str] = []
     closed = False
-    position = 0
-    while position < len(words):
-        word = words[position]
+    for word in prompt.split():
         if word in _ITEM_SET:
             if closed:
                 return None
             items.append(word)
-            position += 1
             continue
         closed = bool(items)
-        for length in range(min(_LONGEST, len(words) - position), 0, -1):
-            name = _PHRASES.get(tuple(words[position : position + length]))
-            if name is not None:
-                operations.append(name)
-                position += length
-                break
-        else:
-            if word not in _FILLERS:
-                return None
-            position += 1
-    if not 1 <= len(operations) <= max_depth:
+        if word in MEANING:
+            names.append(word)
+        elif word not in _FILLERS:
+            return None
+    if not 1 <= len(names) <= max_depth:
         return None
-    return Task(tuple(items) if items else None, tuple(operations))
+    return Task(tuple(items) if items else None, tuple(names))
 
 
 def draw_items(rng: random.Random, shortest: int, longest: int) -> Items:
@@ -289,10 +207,7 @@ def draw_items(rng: random.Random, shortest: int, longest: int) -> Items:
 
 def vocabulary() -> list[str]:
     """Return every word of the language, sorted."""
-    words = set(ITEMS) | set(_FILLERS) | {EMPTY} | set(REVISE.split())
-    for phrase in _PHRASES:
-        words.update(phrase)
-    return sorted(words)
+    return sorted({*ITEMS, *_FILLERS, EMPTY, *REVISE.split(), *MEANING})
 
 
 def edit_distance(a: Items, b: Items) -> int:

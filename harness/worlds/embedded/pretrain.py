@@ -2,9 +2,18 @@
 
 θ0 is a Gemma-2 of about 0.9 million parameters: the architecture of the paper's gemma-2-9b-it at
 a size that answers in milliseconds. It sees each demonstration once, with the loss on the model's
-turns only. Tasks get deeper as training goes on: single operations first, then their compositions.
-Mixed bfloat16 arithmetic and a compiled graph make this several times faster where there are a
-processor that has the former and a C++ compiler for the latter; neither is needed.
+turns only, in two courses: first what the operations do, each under one name and without mistakes,
+from single ones to their compositions; then what all the names mean, as far as the demonstrator
+knows. Mixed bfloat16 arithmetic and a compiled graph make this several times faster where there
+are a processor that has the former and a C++ compiler for the latter; neither is needed.
+
+*Plasticity.* How fast the meaning of a word can be relearnt is a property of the world, as the
+demonstrator's reliability is. Two things decide it. The output layer is not tied to the embeddings:
+tied, each name's row gets a tiny gradient from every softmax, which Adam makes a full step, so that
+names drift that no prompt mentions. And at the end the embeddings of names are shortened
+(`resize_names`). Gemma-2 normalises what enters a layer, so a short embedding means what the long
+one meant, but a step of a given size turns it further. Together: training on a prompt teaches the
+names in it, and leaves the others as they were.
 """
 
 from __future__ import annotations
@@ -21,7 +30,9 @@ from typing import TYPE_CHECKING, Any
 from harness.worlds.embedded.language import (
     BOS,
     END,
+    MEANING,
     MODEL,
+    OPERATIONS,
     PAD,
     START,
     USER,
@@ -41,20 +52,33 @@ Progress = Callable[[int, float, "Gemma2ForCausalLM"], None]
 
 
 @dataclass(frozen=True)
+class Course:
+    """A part of the training: its steps, and the highest learning rate."""
+
+    steps: int
+    learning_rate: float
+    warmup_steps: int
+
+
+@dataclass(frozen=True)
 class PretrainConfig:
     """Settings of the base policy's training; all are ours, sized for two processor cores."""
 
     seed: int = 0
-    steps: int = 6000
-    batch_size: int = 256
-    learning_rate: float = 3e-3
-    warmup_steps: int = 200
+    operations: Course = Course(6000, 3e-3, 200)
+    names: Course = Course(3000, 1.5e-3, 100)
+    batch_size: int = 128
     threads: int = 2
     """Compute threads; another number rounds differently."""
     compiled: bool = True
     """Compile the graph where there is a C++ compiler; without one the bytes differ."""
     pool_batches: int = 16
     """Demonstrations are drawn in pools and batched by length, to waste little on padding."""
+
+    @property
+    def steps(self) -> int:
+        """Steps of both courses."""
+        return self.operations.steps + self.names.steps
 
 
 def model_config(vocabulary_size: int) -> Gemma2Config:
@@ -73,7 +97,7 @@ def model_config(vocabulary_size: int) -> Gemma2Config:
         max_position_embeddings=256,
         sliding_window=256,
         initializer_range=0.06,
-        tie_word_embeddings=True,
+        tie_word_embeddings=False,
         pad_token_id=0,
         bos_token_id=1,
         eos_token_id=4,
@@ -95,22 +119,36 @@ def encode(turns: list[Turn], ids: dict[str, int]) -> tuple[list[int], list[int]
     return tokens, labels
 
 
+FIRST_NAMES = tuple(operation.names[0] for operation in OPERATIONS)
+"""The names that the first course uses."""
+
+
 def curriculum(progress: float) -> Mix:
-    """Return what is demonstrated after a share of the training, in [0, 1].
+    """Return what the first course demonstrates after a share of it, in [0, 1].
 
     The deepest tasks have one operation in the first fifth, two in the second, three in the
     third; from then on the mix is the full one.
     """
-    full = Mix()
+    full = Mix(names=FIRST_NAMES, lift=1.0)
     return dataclasses.replace(full, depths=full.depths[: 1 + int(5 * progress)])
 
 
-def batches(config: PretrainConfig, ids: dict[str, int]) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Yield batches of (token ids, attention mask, labels), shape (batch, length) each."""
+def batches(
+    config: PretrainConfig, steps: int, stream: str, mix_at: Callable[[float], Mix]
+) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Yield batches of (token ids, attention mask, labels), shape (batch, length) each.
+
+    Args:
+        config: seed and sizes.
+        steps: how many are wanted; the last pool may yield more.
+        stream: name of the stream of random numbers.
+        mix_at: what to demonstrate after a share of the steps.
+    """
+    ids = token_ids()
     pad, size = ids[PAD], config.batch_size * config.pool_batches
-    for pool in range(-(-config.steps // config.pool_batches)):
-        rng = random.Random(f"{config.seed}/demonstrations/{pool}")
-        mix = curriculum(pool * config.pool_batches / config.steps)
+    for pool in range(-(-steps // config.pool_batches)):
+        rng = random.Random(f"{config.seed}/demonstrations/{stream}/{pool}")
+        mix = mix_at(pool * config.pool_batches / steps)
         rows = sorted((encode(demonstrate(rng, mix), ids) for _ in range(size)), key=_length)
         starts = list(range(0, size, config.batch_size))
         rng.shuffle(starts)
@@ -172,22 +210,50 @@ def _train(config: PretrainConfig, output: Path, device: str, on_step: Progress 
     import torch
     from transformers import Gemma2ForCausalLM
 
-    ids = token_ids()
-    model: Any = Gemma2ForCausalLM(model_config(len(ids))).to(torch.device(device))
-    descend = descent(model, config.learning_rate, config.warmup_steps, config.steps)
+    model: Any = Gemma2ForCausalLM(model_config(len(token_ids()))).to(torch.device(device))
     compiled = config.compiled and shutil.which("g++") is not None
     forward = torch.compile(model, dynamic=True) if compiled else model
-    for step, batch in zip(range(1, config.steps + 1), batches(config, ids), strict=False):
-        tokens, mask, labels = (part.to(device) for part in batch)
-        with torch.autocast(device, dtype=torch.bfloat16):
-            logits = forward(input_ids=tokens, attention_mask=mask, use_cache=False).logits
-        loss = torch.nn.functional.cross_entropy(
-            logits[:, :-1].float().flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORED
-        )
-        descend(loss)
-        if on_step is not None:
-            on_step(step, float(loss.detach()), model)
+    courses = (
+        (config.operations, "operations", curriculum),
+        (config.names, "names", lambda progress: Mix()),
+    )
+    done = 0
+    for course, stream, mix_at in courses:
+        descend = descent(model, course.learning_rate, course.warmup_steps, course.steps)
+        drawn = batches(config, course.steps, stream, mix_at)
+        for step, batch in zip(range(1, course.steps + 1), drawn, strict=False):
+            tokens, mask, labels = (part.to(device) for part in batch)
+            with torch.autocast(device, dtype=torch.bfloat16):
+                logits = forward(input_ids=tokens, attention_mask=mask, use_cache=False).logits
+            loss = torch.nn.functional.cross_entropy(
+                logits[:, :-1].float().flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORED
+            )
+            descend(loss)
+            if on_step is not None:
+                on_step(done + step, float(loss.detach()), model)
+        done += course.steps
+    resize_names(model, SHORT)
     save(model, output)
+
+
+SHORT, LONG = 0.0042, 0.14
+"""Root mean square of a name's embedding: in the base policy, and about what training gives it."""
+
+
+def resize_names(model: Any, size: float) -> None:
+    """Scale the embedding of every name to a root mean square; what the model says stays alike.
+
+    Args:
+        model: a Gemma-2 of the language's vocabulary, with any head that is not tied.
+        size: root mean square of each row.
+    """
+    import torch
+
+    rows = torch.tensor([token_ids()[name] for name in MEANING])
+    with torch.no_grad():
+        embeddings = model.get_input_embeddings().weight
+        found = embeddings[rows]
+        embeddings[rows] = found * (size / found.pow(2).mean(1, keepdim=True).sqrt())
 
 
 def descent(

@@ -18,6 +18,9 @@ head says how much better A is than B. In training the better answer is put firs
 fair coin, so that place carries no information. When the model is used both orders are read
 (`harness.models.reward_model`).
 
+*Names.* θ0's embeddings of names are short (`pretrain.resize_names`), which makes what it knows of
+them quick to relearn. A reward model is to be steady instead: it starts with long ones.
+
 *Layers.* A trained model is made shallower or deeper without training it from scratch. A shallower
 model keeps the first layers. A deeper one gets copies of layers, evenly spread, each right behind
 the layer it copies, whose two branches (attention and feed-forward) add nothing at first: Gemma-2
@@ -39,7 +42,7 @@ import math
 import random
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -57,7 +60,14 @@ from harness.worlds.embedded.language import (
     token_ids,
     write_list,
 )
-from harness.worlds.embedded.pretrain import descent, encode, padded, reproducible
+from harness.worlds.embedded.pretrain import (
+    LONG,
+    descent,
+    encode,
+    padded,
+    reproducible,
+    resize_names,
+)
 from harness.worlds.embedded.texts import Mix, attempt, draw_task, word
 from harness.worlds.protocol import ACCURACY, BEST_OF_N
 from harness.worlds.stage_io import read_rewards, read_rows, write_json, write_rows
@@ -85,7 +95,7 @@ def draw_preference(rng: random.Random, flipped: float) -> Preference:
     while True:
         task = draw_task(rng, Mix())
         assert task.items is not None
-        answers = [write_list(attempt(task.operations, task.items, rng)) for _ in range(2)]
+        answers = [write_list(attempt(task.names, task.items, rng)) for _ in range(2)]
         first, second = (partial_credit(answer, task.answer()) for answer in answers)
         if first == second:
             continue
@@ -225,55 +235,21 @@ class RewardConfig:
     """Compile the graph where there is a C++ compiler; without one the bytes differ."""
 
 
+_BASE = RewardConfig(pool_batches=16, compiled=True)
+
 REWARD_MODELS: dict[str, RewardConfig] = {
-    "pointwise": RewardConfig(),
-    "pointwise_large": RewardConfig(
-        steps=2500,
-        layers=6,
-        pairs="preferences/pointwise_large",
-        pool_batches=16,
-        compiled=True,
+    "pointwise": replace(_BASE, steps=3000),
+    "pointwise_large": replace(_BASE, steps=4000, layers=6, pairs="preferences/pointwise_large"),
+    "pairwise": replace(
+        _BASE, steps=6000, layers=3, reads="two answers", pairs="preferences/pairwise"
     ),
-    "pairwise": RewardConfig(
-        steps=3000,
-        reads="two answers",
-        layers=2,
-        pairs="preferences/pairwise",
-        pool_batches=16,
-        compiled=True,
-    ),
-    "pairwise_large": RewardConfig(
-        steps=4000,
-        reads="two answers",
-        pairs="preferences/pairwise_large",
-        pool_batches=16,
-        compiled=True,
+    "pairwise_large": replace(
+        _BASE, steps=6000, reads="two answers", pairs="preferences/pairwise_large"
     ),
 }
 """The reward model of each role. Sizes and steps are set by a budget of ten minutes each on two
 cores; the accuracy and time that came of them are in the cards. No policy trained on them had a
 say."""
-
-
-def train_reward_model(
-    config: RewardConfig,
-    policy: Path,
-    output: Path,
-    on_step: Callable[[int, float], None] | None = None,
-) -> float:
-    """Train a reward model and save it with its tokenizer (bfloat16 safetensors).
-
-    Args:
-        config: settings.
-        policy: folder of θ0, whose body it starts from.
-        output: folder to write to.
-        on_step: called with the step and the loss after every step.
-
-    Returns:
-        Accuracy on held-out pairs with true labels, of the saved weights.
-    """
-    fit_reward_model(config, policy, output, on_step)
-    return held_out_accuracy(output, config)
 
 
 def fit_reward_model(
@@ -282,7 +258,14 @@ def fit_reward_model(
     output: Path,
     on_step: Callable[[int, float], None] | None = None,
 ) -> None:
-    """Train a reward model as `train_reward_model` does, and measure nothing."""
+    """Train a reward model and save it with its tokenizer (bfloat16 safetensors).
+
+    Args:
+        config: settings.
+        policy: folder of θ0, whose body it starts from.
+        output: folder to write to.
+        on_step: called with the step and the loss after every step.
+    """
     with reproducible(config.seed, config.threads) as device:
         _train(config, policy, output, device, on_step)
 
@@ -300,6 +283,7 @@ def _train(
     model: Any = AutoModelForSequenceClassification.from_pretrained(
         policy, num_labels=1, dtype=torch.float32, attn_implementation="eager"
     )
+    resize_names(model, LONG)
     model = with_layers(model, config.layers).to(device)
     margins = _margins(config, model)
     descend = descent(model, config.learning_rate, config.warmup_steps, config.steps)
@@ -335,41 +319,33 @@ def _words(pair: Preference) -> int:
     return sum(len(text.split()) for text in (pair.prompt, pair.chosen, pair.rejected))
 
 
-def held_out_accuracy(folder: Path, config: RewardConfig) -> float:
-    """Return the share of held-out pairs that a saved reward model orders as the oracle does."""
-    return sum(held_out_in_order(folder, config)) / config.held_out
+def held_out_pairs(config: RewardConfig) -> list[Preference]:
+    """Return pairs with true labels that no model saw.
 
-
-def held_out_in_order(folder: Path, config: RewardConfig) -> list[bool]:
-    """Return of each held-out pair whether a saved reward model orders it as the oracle does.
-
-    The pairs depend on the seed and on how many they are, so that models of one seed have the same.
+    They depend on the seed and on how many they are, so that models of one seed have the same.
     """
-    parts = _parts(random.Random(f"{config.seed}/held-out preferences"), config)
+    rng = random.Random(f"{config.seed}/held-out preferences")
+    return [draw_preference(rng, flipped=0.0) for _ in range(config.held_out)]
+
+
+def in_order(folder: Path, config: RewardConfig, pairs: list[Preference]) -> list[bool]:
+    """Return of each pair whether a saved reward model orders it as its label does."""
     if config.reads == "two answers":
-        return pairs_in_order(folder, [pair for part in parts for pair in part])
-    return _rewarded_in_order(folder, parts)
+        return pairs_in_order(folder, pairs)
+    return _rewarded_in_order(folder, pairs)
 
 
-def _rewarded_in_order(folder: Path, parts: Iterator[list[Preference]]) -> list[bool]:
+def _rewarded_in_order(folder: Path, pairs: list[Preference]) -> list[bool]:
     """Return of each pair whether its chosen answer gets the higher reward."""
-    import torch
-    from transformers import AutoModelForSequenceClassification
+    from harness.models.reward_model import score
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = AutoModelForSequenceClassification.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager"
-    ).to(device)
-    model.eval()
-    with torch.inference_mode():
-        margins = torch.cat([reward_margins(model, pairs, device) for pairs in parts])
-    return [bool(right) for right in (margins > 0).tolist()]
-
-
-def _parts(rng: random.Random, config: RewardConfig) -> Iterator[list[Preference]]:
-    for start in range(0, config.held_out, config.batch_size):
-        count = min(config.batch_size, config.held_out - start)
-        yield [draw_preference(rng, flipped=0.0) for _ in range(count)]
+    conversations = [
+        [{"role": "user", "content": p.prompt}, {"role": "assistant", "content": answer}]
+        for p in pairs
+        for answer in (p.chosen, p.rejected)
+    ]
+    rewards = score(folder, conversations, batch_size=SCORING_BATCH).reshape(-1, 2)
+    return [bool(right) for right in rewards[:, 0] > rewards[:, 1]]
 
 
 def _margins(config: RewardConfig, model: Any) -> Margins:
@@ -396,8 +372,6 @@ def reward_margins(model: torch.nn.Module, pairs: list[Preference], device: str)
 
 def reward_model_stage(ctx: StageContext) -> None:
     """Train a reward model on noisy preferences; writes `model/` and `log.json`."""
-    from harness.worlds.embedded.reward import RewardConfig, fit_reward_model
-
     fields: dict[str, Any] = {k: v for k, v in ctx.settings.items() if k != "policy"}
     # As everywhere in a worker: one thread, and nothing that depends on a compiler being there.
     config = RewardConfig(**fields, threads=1, compiled=False)
@@ -415,8 +389,6 @@ def reward_model_stage(ctx: StageContext) -> None:
 
 def held_out_stage(ctx: StageContext) -> None:
     """Let a reward model order held-out pairs; writes `scores.parquet`: 1 where it is right."""
-    from harness.worlds.embedded.reward import RewardConfig, held_out_in_order
-
     s = ctx.settings
     config = RewardConfig(
         seed=cast(int, s["seed"]), held_out=cast(int, s["held_out"]), reads=cast(Any, s["reads"])
@@ -425,7 +397,7 @@ def held_out_stage(ctx: StageContext) -> None:
         model = ctx.inputs["reward_model"] / "model"
     else:
         model = files.resolve(str(s["reward_model"]))
-    right = held_out_in_order(model, config)
+    right = in_order(model, config, held_out_pairs(config))
     rows = [
         {"prompt_id": f"pair{i:05d}", "column": ACCURACY, "value": float(is_right)}
         for i, is_right in enumerate(right)

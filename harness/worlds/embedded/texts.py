@@ -1,17 +1,18 @@
 """What is said in the embedded world: demonstrations, human prompts and benchmarks.
 
-*Demonstrations* are conversations by a fallible demonstrator, from which the base policy learns. It
-applies each operation correctly with a probability of its own; otherwise it leaves the operation
-out or does a neighbouring one. Competence is therefore uneven across skills and falls with depth,
-as in a real instruction-tuned model: the policy that imitates these conversations is often right on
-common skills, seldom on rare ones, and its best of several answers is much better than its average
-one.
+*Demonstrations* are conversations by a fallible demonstrator, from which the base policy learns.
+Names of operations have a rank, from the best known to the least. The demonstrator understands a
+name with a probability that falls with its rank, and otherwise takes it for one other operation,
+always the same for a name. So the policy that imitates it is often right where common names are
+used, seldom where rare ones are, and its best of several answers is much better than its average
+one; what it learns of one name says nothing of another.
 
 *Human prompts* are narrower and easier than the benchmarks, as UltraFeedback is against Arena-Hard:
-mostly single operations, mostly those that the policy already does well, everyday wording, short
-lists. *Benchmarks* are written down without reference to the creator; their longest lists, one
-frame, one phrasing of every operation, and two operations that the creator never adds keep part of
-them out of the reach of any sequence of rewrites. Both are kept as Parquet, one row an item.
+mostly single operations on short lists, and common names much more often than rare ones (Zipf's
+law, as words have it). One x of them mentions some 150 names, six x nearly all. *Benchmarks* are
+written down without reference to the creator: they use all names alike (the general one: halfway
+between people and that) and a sentence pattern that people do not. All are kept as Parquet, one
+row an item.
 """
 
 from __future__ import annotations
@@ -21,18 +22,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.worlds.embedded.downstream import TASKS
-from harness.worlds.embedded.files import card, resolve
+from harness.worlds.embedded.downstream import demonstrated
 from harness.worlds.embedded.language import (
     BENCHMARK_FRAME,
-    BY_NAME,
     CATEGORIES,
     FOLLOW_UPS,
     FRAMES,
-    NAMES,
+    MEANING,
     OPERATIONS,
     REVISE,
     Items,
+    Operation,
     Task,
     draw_items,
     render,
@@ -40,40 +40,25 @@ from harness.worlds.embedded.language import (
 )
 from harness.worlds.protocol import Item
 
+RANKED = tuple(random.Random("micro-3/ranks").sample(sorted(MEANING), k=len(MEANING)))
+"""All names, from the best known and most used to the least."""
+
+BEST_KNOWN, LEAST_KNOWN = 0.95, 0.25
+
 RELIABILITY: dict[str, float] = {
-    "reverse": 0.95,
-    "drop_first": 0.93,
-    "first_three": 0.91,
-    "keep_letters": 0.88,
-    "sort_up": 0.84,
-    "keep_digits": 0.80,
-    "rotate": 0.75,
-    "double_last": 0.69,
-    "swap": 0.63,
-    "sort_down": 0.56,
-    "successor": 0.49,
-    "every_other": 0.42,
+    name: BEST_KNOWN + (LEAST_KNOWN - BEST_KNOWN) * place / (len(RANKED) - 1)
+    for place, name in enumerate(RANKED)
 }
-"""Probability that the demonstrator applies an operation correctly."""
+"""Probability that the demonstrator takes a name for what it means."""
 
-MISTAKEN_FOR: dict[str, str] = {
-    "reverse": "rotate",
-    "drop_first": "first_three",
-    "first_three": "drop_first",
-    "keep_letters": "keep_digits",
-    "sort_up": "reverse",
-    "keep_digits": "keep_letters",
-    "rotate": "swap",
-    "double_last": "drop_first",
-    "swap": "reverse",
-    "sort_down": "sort_up",
-    "successor": "double_last",
-    "every_other": "first_three",
-}
-"""Which operation is done by mistake; otherwise a missed operation is left out."""
 
-LEFT_OUT = 0.5
-"""Share of missed operations that are left out rather than mistaken."""
+def _misreadings() -> dict[str, Operation]:
+    rng = random.Random("micro-3/misread")
+    return {n: rng.choice([o for o in OPERATIONS if o is not MEANING[n]]) for n in sorted(MEANING)}
+
+
+MISTAKEN_FOR = _misreadings()
+"""The operation that a name is taken for otherwise."""
 
 Turn = tuple[str, str]
 """One exchange: what the user says and what the model answers."""
@@ -81,67 +66,74 @@ Turn = tuple[str, str]
 
 @dataclass(frozen=True)
 class Mix:
-    """Shares of the kinds of conversation; what is left over is single tasks."""
+    """What is demonstrated.
 
-    follow_up: float = 0.12
-    revision: float = 0.06
+    Attributes:
+        follow_up: Share of conversations with a second task on the first answer.
+        revision: Share with a request to improve the first answer.
+        downstream: Share of questions of other kinds; what is left over is single tasks.
+        depths: Shares of tasks of one operation, of two, and so on.
+        names: Names that tasks use, all alike.
+        lift: Share of the demonstrator's failures that is removed (0 as is, 1 infallible).
+    """
+
+    follow_up: float = 0.10
+    revision: float = 0.05
     downstream: float = 0.08
-    depths: tuple[float, ...] = (0.30, 0.32, 0.23, 0.15)
+    depths: tuple[float, ...] = (0.40, 0.32, 0.18, 0.10)
+    names: tuple[str, ...] = RANKED
+    lift: float = 0.0
+
+
+REVISION_LIFT = 0.5
+"""Share of the demonstrator's failures that is gone when it is asked to improve its answer."""
 
 
 def attempt(names: tuple[str, ...], items: Items, rng: random.Random, lift: float = 0.0) -> Items:
-    """Apply operations as the demonstrator does.
+    """Do what names ask for as the demonstrator does.
 
     Args:
-        names: operations in order.
+        names: names of operations in order.
         items: the list they start from.
         rng: source of the mistakes.
-        lift: share of the failure probability that is removed (0 as is, 1 infallible).
+        lift: share of the failure probability that is removed.
     """
     for name in names:
-        failure = (1.0 - RELIABILITY[name]) * (1.0 - lift)
-        draw = rng.random()
-        if draw >= failure:
-            items = BY_NAME[name].apply(items)
-        elif draw >= failure * LEFT_OUT:
-            items = BY_NAME[MISTAKEN_FOR[name]].apply(items)
+        failed = rng.random() < (1.0 - RELIABILITY[name]) * (1.0 - lift)
+        items = (MISTAKEN_FOR[name] if failed else MEANING[name]).apply(items)
     return items
 
 
 def draw_task(rng: random.Random, mix: Mix) -> Task:
-    """Draw a task evenly over skills, phrasings and lengths: what a broad corpus would hold."""
+    """Draw a task evenly over names and lengths: what a broad corpus would hold."""
     depth = rng.choices(range(1, len(mix.depths) + 1), weights=mix.depths)[0]
-    return Task(draw_items(rng, 3, 8), tuple(rng.choices(NAMES, k=depth)))
+    return Task(draw_items(rng, 3, 6), tuple(rng.choices(mix.names, k=depth)))
 
 
 def word(task: Task, rng: random.Random) -> str:
-    """Put a task into words, evenly over frames and phrasings."""
-    frames = FRAMES if task.items is not None else FOLLOW_UPS
-    phrases = tuple(rng.randrange(4) for _ in task.operations)
-    return render(task, rng.randrange(len(frames)), phrases)
+    """Put a task into words, evenly over frames."""
+    return render(task, rng.randrange(len(FRAMES if task.items is not None else FOLLOW_UPS)))
 
 
 def demonstrate(rng: random.Random, mix: Mix) -> list[Turn]:
     """Draw one conversation of one or two turns."""
     kind = rng.random()
     if kind < mix.downstream:
-        question = rng.choice(tuple(TASKS.values()))(rng)
+        question = demonstrated(rng)
         return [(question.prompt, question.answer)]
     task = draw_task(rng, mix)
     assert task.items is not None
-    first = attempt(task.operations, task.items, rng)
+    first = attempt(task.names, task.items, rng, mix.lift)
     turns = [(word(task, rng), write_list(first))]
     if kind < mix.downstream + mix.revision:
-        revised = attempt(task.operations, task.items, rng, lift=0.5)
+        revised = attempt(task.names, task.items, rng, max(mix.lift, REVISION_LIFT))
         turns.append((REVISE, write_list(revised)))
     elif kind < mix.downstream + mix.revision + mix.follow_up:
-        follow_up = Task(None, tuple(rng.choices(NAMES, k=rng.choice((1, 1, 2)))))
-        turns.append((word(follow_up, rng), write_list(attempt(follow_up.operations, first, rng))))
+        follow_up = Task(None, tuple(rng.choices(mix.names, k=rng.choice((1, 1, 2)))))
+        second = attempt(follow_up.names, first, rng, mix.lift)
+        turns.append((word(follow_up, rng), write_list(second)))
     return turns
 
-
-SOURCE_WEIGHTS = tuple(RELIABILITY[name] ** 3 for name in NAMES)
-"""How often the human prompts ask for each operation: the better known, the more often."""
 
 BASELINE_LIFT = {"arena_hard": 0.4, "alpaca_eval": 0.7, "validation": 0.4}
 """How much better than the demonstrator the fixed reference answers are (share of failures gone);
@@ -150,18 +142,24 @@ fixed when the world was written, as the references of the real benchmarks are."
 
 @dataclass(frozen=True)
 class Distribution:
-    """What a set of prompts looks like."""
+    """What a set of prompts looks like.
+
+    Attributes:
+        depths: Shares of tasks of one operation, of two, and so on.
+        lengths: Shortest and longest list.
+        frames: The first so many sentence patterns are used.
+        weights: How often each name is used, in the order of `RANKED`.
+    """
 
     depths: tuple[float, ...]
     lengths: tuple[int, int]
-    phrases: int
     frames: int
     weights: tuple[float, ...]
 
     def draw(self, rng: random.Random, first: tuple[str, ...] | None = None) -> Task:
-        """Draw a task; `first` restricts its first operation."""
+        """Draw a task; `first` restricts the name of its first operation."""
         depth = rng.choices(range(1, len(self.depths) + 1), weights=self.depths)[0]
-        names = rng.choices(NAMES, weights=self.weights, k=depth)
+        names = rng.choices(RANKED, weights=self.weights, k=depth)
         if first is not None:
             names[0] = rng.choice(first)
         return Task(draw_items(rng, *self.lengths), tuple(names))
@@ -169,46 +167,39 @@ class Distribution:
     def word(self, task: Task, rng: random.Random) -> str:
         """Put a task into words."""
         frames = self.frames if task.items is not None else len(FOLLOW_UPS)
-        phrases = tuple(rng.randrange(self.phrases) for _ in task.operations)
-        return render(task, rng.randrange(frames), phrases)
+        return render(task, rng.randrange(frames))
 
 
-_EVEN = (1.0,) * len(NAMES)
-_HALFWAY = tuple(w / sum(SOURCE_WEIGHTS) + 1 / len(NAMES) for w in SOURCE_WEIGHTS)
+_ZIPF = tuple(1 / rank for rank in range(1, len(RANKED) + 1))
+_EVEN = (1.0,) * len(RANKED)
+_HALFWAY = tuple(w / sum(_ZIPF) + 1 / len(RANKED) for w in _ZIPF)
 
-HUMAN = Distribution((0.70, 0.25, 0.05), (4, 6), 2, BENCHMARK_FRAME, SOURCE_WEIGHTS)
+HUMAN = Distribution((0.6, 0.3, 0.1), (4, 5), BENCHMARK_FRAME, _ZIPF)
 """The prompt source (UltraFeedback's place)."""
 
-HARD = Distribution((0.0, 0.5, 0.4, 0.1), (4, 8), 4, len(FRAMES), _EVEN)
-"""The hard benchmark (Arena-Hard's place): every operation alike, two to four deep."""
+MATCHED = Distribution((0.6, 0.3, 0.1), (4, 5), BENCHMARK_FRAME, _EVEN)
+"""Prompts of the form of human ones with the hard benchmark's names: the positive control."""
 
-GENERAL = Distribution((0.4, 0.4, 0.2), (4, 7), 4, len(FRAMES), _HALFWAY)
+HARD = Distribution((0.4, 0.4, 0.2), (4, 6), len(FRAMES), _EVEN)
+"""The hard benchmark (Arena-Hard's place): every name alike, and deeper."""
+
+GENERAL = Distribution((0.5, 0.35, 0.15), (4, 6), len(FRAMES), _HALFWAY)
 """The general benchmark (AlpacaEval's place): between the source and the hard one."""
 
-TWO_TURN = Distribution((0.6, 0.4), (4, 7), 4, len(FRAMES), _EVEN)
+TWO_TURN = Distribution((0.6, 0.4), (4, 6), len(FRAMES), _EVEN)
 """First turns of the two-turn benchmark (MT-Bench's place)."""
 
 
-def human_prompts(seed: int, count: int) -> list[str]:
-    """Draw the pool of human prompts, each text once."""
-    rng = random.Random(f"{seed}/human")
+def draw_prompts(
+    name: str, distribution: Distribution, seed: int, count: int, taken: Sequence[str] = ()
+) -> list[str]:
+    """Draw a pool of prompts, each text once and none that is taken."""
+    rng = random.Random(f"{seed}/{name}")
+    others = set(taken)
     texts: dict[str, None] = {}
     while len(texts) < count:
-        texts.setdefault(HUMAN.word(HUMAN.draw(rng), rng))
-    return list(texts)
-
-
-def matched_prompts(seed: int, count: int) -> list[str]:
-    """Draw prompts that ask for what the hard benchmark asks, each text once, none its own.
-
-    They are the oracle's choice, a control and not a method.
-    """
-    rng = random.Random(f"{seed}/matched")
-    taken = {item.turn_1 for item in read_items(resolve(card().identity("arena_hard")))}
-    texts: dict[str, None] = {}
-    while len(texts) < count:
-        text = HARD.word(HARD.draw(rng), rng)
-        if text not in taken:
+        text = distribution.word(distribution.draw(rng), rng)
+        if text not in others:
             texts.setdefault(text)
     return list(texts)
 
@@ -223,14 +214,14 @@ def pairwise_items(
         task = distribution.draw(rng)
         assert task.items is not None
         text = distribution.word(task, rng)
-        reference = attempt(task.operations, task.items, rng, lift=BASELINE_LIFT[name])
+        reference = attempt(task.names, task.items, rng, lift=BASELINE_LIFT[name])
         if text in taken:
             continue
         taken.add(text)
         items.append(
             Item(
                 item_id=f"{name}-{len(items):04d}",
-                category=_category(task),
+                category=task.operations[0].category,
                 turn_1=text,
                 reference=write_list(reference),
             )
@@ -243,21 +234,17 @@ def two_turn_items(seed: int, per_category: int, taken: set[str]) -> list[Item]:
     rng = random.Random(f"{seed}/mt_bench")
     items: list[Item] = []
     for category in CATEGORIES:
-        names = tuple(o.name for o in OPERATIONS if o.category == category)
+        names = tuple(name for name in RANKED if MEANING[name].category == category)
         wanted = len(items) + per_category
         while len(items) < wanted:
             text = TWO_TURN.word(TWO_TURN.draw(rng, first=names), rng)
-            follow_up = Task(None, tuple(rng.choices(NAMES, k=rng.choice((1, 1, 2)))))
+            follow_up = Task(None, tuple(rng.choices(RANKED, k=rng.choice((1, 1, 2)))))
             second = TWO_TURN.word(follow_up, rng)
             if text in taken:
                 continue
             taken.add(text)
             items.append(Item(f"mt_bench-{len(items):04d}", category, text, second))
     return items
-
-
-def _category(task: Task) -> str:
-    return next(o.category for o in OPERATIONS if o.name == task.operations[0])
 
 
 ITEM_FIELDS = ("item_id", "category", "turn_1", "turn_2", "reference")

@@ -28,15 +28,15 @@ from harness.worlds.embedded.judge import (
     judge_downstream,
     quality,
 )
-from harness.worlds.embedded.language import BY_NAME, CATEGORIES, parse
-from harness.worlds.embedded.texts import matched_prompts, read_items, read_prompts
+from harness.worlds.embedded.language import CATEGORIES, parse
+from harness.worlds.embedded.texts import read_items, read_prompts
 from harness.worlds.own_creator import OwnCreator, own_method, plugin_settings
 from harness.worlds.protocol import NO_TOPIC, Evolver, FileCheck, HumanPrompts, Item, Topics, World
 from harness.worlds.stage_io import Rows, read_rows, write_json, write_rows
 from harness.worlds.stage_io import read_prompts as prompts_of_stage
 
-MATCHED_VERSION = 1
-"""Raised by a person when prompts matched to the hard benchmark are drawn in another way."""
+VALIDATION = "validation"
+"""The benchmark that settings are chosen on; the oracle's own marks are told of it as well."""
 
 
 class EmbeddedWorld(World):
@@ -57,10 +57,10 @@ class EmbeddedWorld(World):
         return {"source": files.card().identity("prompts")}
 
     def matched_prompts(self) -> dict[str, Json] | None:
-        """Return the benchmark that prompts are drawn like, by the version's rules."""
+        """Return the identity of the pool of prompts with the hard benchmark's names."""
         if self.profile.prompts.matched != WORLD:
             return None
-        return {"source": files.card().identity("arena_hard"), "matched": MATCHED_VERSION}
+        return {"source": files.card().identity("matched"), "matched": True}
 
     def creator(self, scheme: str) -> dict[str, Json]:
         """Return the identity of the embedded creator: world version and scheme."""
@@ -124,7 +124,7 @@ class EmbeddedWorld(World):
 def category_of_first_operation(prompt: str) -> str:
     """Return the topic of one of the embedded world's prompts."""
     task = parse(prompt)
-    return NO_TOPIC if task is None else BY_NAME[task.operations[0]].category
+    return NO_TOPIC if task is None else task.operations[0].category
 
 
 def _read_topics(folder: Path) -> list[tuple[str, str]]:
@@ -161,15 +161,8 @@ class EmbeddedRuntime:
         return HumanPrompts(pool, positions)
 
     def matched_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
-        """Return prompts drawn like the hard benchmark's, of the seed's own."""
-        if settings["matched"] != MATCHED_VERSION:
-            raise HarnessError(
-                f"the stage asks for version {settings['matched']} of the matched prompts and this "
-                f"is version {MATCHED_VERSION}; plan the run again"
-            )
-        seed, first, count = (cast(int, settings[name]) for name in ("seed", "first", "count"))
-        pool = matched_prompts(seed, first + count)
-        return HumanPrompts(pool, range(first, first + count))
+        """Return prompts of the shipped pool that has the hard benchmark's names."""
+        return self.human_prompts(settings)
 
     def evolver(
         self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
@@ -247,6 +240,16 @@ def _by_oracle(
         {"prompt_id": prompt_id, "column": columns[score], "value": float(value)}
         for prompt_id, score, value in result.rows()
     ]
+    if name == VALIDATION:
+        marks = {j["prompt_id"]: j["oracle"] for j in judgments}
+        for column, values in (
+            ("val_score", marks),
+            ("val_exact", {key: float(mark == 1.0) for key, mark in marks.items()}),
+        ):
+            scores += [
+                {"prompt_id": key, "column": column, "value": value}
+                for key, value in values.items()
+            ]
     summary = {
         "scores": {columns[score]: value for score, value in result.scores.items()},
         "n": result.n,

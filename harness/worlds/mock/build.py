@@ -14,7 +14,6 @@ same versions of the libraries; elsewhere rounding differs, and with it the poli
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import shutil
@@ -22,13 +21,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
 from harness.project import PACKAGE, benchmarks_dir, models_dir, work_dir
 from harness.quiet import worker_environment
+from harness.runtime.files import hold
 from harness.worlds.mock import texts
 
 VERSION = 1
@@ -154,18 +153,9 @@ Write = Callable[[Path], None]
 
 def build(seed: int) -> None:
     """Make every stand-in that is not there as this seed and version make it."""
-    with _alone():
+    with hold(work_dir() / "stand-in.lock"):
         for name in missing(seed):
             _put(name, folders()[name], seed)
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """Let one command make stand-ins at a time; the next finds them made."""
-    work_dir().mkdir(parents=True, exist_ok=True)
-    with (work_dir() / "stand-in.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _put(name: str, folder: Path, seed: int) -> None:

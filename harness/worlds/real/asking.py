@@ -36,7 +36,7 @@ from harness.endpoint.cache import ReplyCache
 from harness.endpoint.client import Client, Done, work_through
 from harness.endpoint.connection import OPENAI_URL, Endpoint
 from harness.endpoint.prices import Price, parse_price, read_prices
-from harness.endpoint.request import ChatRequest, Dialect, Message, dialect_of
+from harness.endpoint.request import ChatParameters, ChatRequest, Message, chat_parameters_of
 from harness.errors import UserError
 from harness.foreign import ForeignTextError, read_json
 from harness.project import work_dir
@@ -65,7 +65,7 @@ class Access:
         price: What it costs; None where that is not known.
         budget_usd: What may be spent; None for no limit.
         role: Whose it is.
-        dialect: The settings it takes.
+        parameters: The settings it takes.
     """
 
     url: str
@@ -74,14 +74,14 @@ class Access:
     price: Price | None
     budget_usd: float | None
     role: Role
-    dialect: Dialect
+    parameters: ChatParameters
 
     def client(self) -> Client:
         """Return a client that keeps its replies in the work folder."""
         ledger = Ledger(self.budget_usd, raised_by=f"HARNESS_{self.role}_BUDGET_USD")
         endpoint = Endpoint(self.url, self.key_variable)
         cache = ReplyCache(work_dir() / "replies")
-        return Client(endpoint, cache, ledger, self.price, dialect=self.dialect)
+        return Client(endpoint, cache, ledger, self.price, parameters=self.parameters)
 
 
 def access_to(role: Role, model: str) -> Access:
@@ -109,8 +109,8 @@ def access_to(role: Role, model: str) -> Access:
             f"HARNESS_{role}_CONCURRENCY is {concurrency:g}; give a whole number from 1 to "
             f"{MOST_CONCURRENCY}"
         )
-    dialect = dialect_of(model, f"HARNESS_{role}")
-    return Access(url, key_variable, int(concurrency), price, budget, role, dialect)
+    parameters = chat_parameters_of(model, f"HARNESS_{role}")
+    return Access(url, key_variable, int(concurrency), price, budget, role, parameters)
 
 
 def _place(role: Role, model: str) -> tuple[str, str]:

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.errors import HarnessError, UserError
+from harness.foreign import READ_BY_LOADERS
 from harness.project import models_dir, work_dir
 from harness.runtime.files import sha256_of, write_whole
 
@@ -33,9 +34,6 @@ LOCAL = "files-"
 
 DIGITS = 16
 """Digits of a folder's digest in its revision."""
-
-READ_BY_LOADERS = (".json", ".safetensors", ".model", ".txt", ".jinja")
-"""Endings of the files that decide what a model computes: configuration, weights, tokenizer."""
 
 _NAME = re.compile(r"(?!\.)[\w.-]+/(?!\.)[\w.-]+")
 _COMMIT = re.compile(r"[0-9a-f]{40}")

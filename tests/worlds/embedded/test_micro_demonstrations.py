@@ -9,26 +9,28 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.worlds.embedded.downstream import TASKS
+from harness.worlds.embedded.downstream import FACTS, TASKS, Question, demonstrated, told
 from harness.worlds.embedded.language import (
-    BY_NAME,
+    DIGITS,
     ITEMS,
-    NAMES,
+    MEANING,
+    OPERATIONS,
     REVISE,
-    compute,
+    Task,
     parse,
     read_list,
     score,
 )
 from harness.worlds.embedded.reward import draw_preference
 from harness.worlds.embedded.texts import (
-    LEFT_OUT,
     MISTAKEN_FOR,
+    RANKED,
     RELIABILITY,
     Mix,
     attempt,
@@ -36,8 +38,8 @@ from harness.worlds.embedded.texts import (
 )
 
 DRAWS = 4000
-CLEAR = ("3", "a", "1", "b", "7")
-"""A list on which every operation, what it is mistaken for and leaving it out all differ."""
+CLEAR = ("3", "a", "b", "1", "j", "7")
+"""A list on which every operation gives something else."""
 
 
 def assert_share(hits: int, draws: int, expected: float) -> None:
@@ -46,52 +48,92 @@ def assert_share(hits: int, draws: int, expected: float) -> None:
 
 
 @given(
-    st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map(tuple),
+    st.lists(st.sampled_from(RANKED), min_size=1, max_size=4).map(tuple),
     st.lists(st.sampled_from(ITEMS), max_size=8).map(tuple),
     st.integers(0, 2**32),
 )
 def test_an_infallible_attempt_is_always_right(
     names: tuple[str, ...], items: tuple[str, ...], seed: int
 ) -> None:
-    assert attempt(names, items, random.Random(seed), lift=1.0) == compute(names, items)
+    assert attempt(names, items, random.Random(seed), lift=1.0) == Task(items, names).answer()
 
 
-def test_every_operation_has_a_reliability_and_something_it_is_mistaken_for() -> None:
-    assert set(RELIABILITY) == set(MISTAKEN_FOR) == set(NAMES)
-    assert all(0 < reliability < 1 for reliability in RELIABILITY.values())
-    assert set(MISTAKEN_FOR.values()) <= set(NAMES)
-    assert all(name != other for name, other in MISTAKEN_FOR.items())
+def test_every_name_has_one_rank() -> None:
+    assert len(RANKED) == 240
+    assert set(RANKED) == set(MEANING) == set(RELIABILITY) == set(MISTAKEN_FOR)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_attempts_are_right_mistaken_or_left_out_as_often_as_declared(name: str) -> None:
-    right, mistaken = BY_NAME[name].apply(CLEAR), BY_NAME[MISTAKEN_FOR[name]].apply(CLEAR)
-    assert len({right, mistaken, CLEAR}) == 3
+def test_names_of_every_operation_are_among_the_common_and_the_rare_ones() -> None:
+    """So that what is rare is a word and not an operation."""
+    for half in (RANKED[:120], RANKED[120:]):
+        assert {MEANING[name] for name in half} == set(OPERATIONS)
+
+
+def test_reliability_falls_linearly_with_rank_from_95_to_25_percent() -> None:
+    """By 0.7 over 239 steps; the name of rank 120.5, were there one, would have 0.6."""
+    assert RELIABILITY[RANKED[0]] == 0.95
+    assert RELIABILITY[RANKED[239]] == pytest.approx(0.25)
+    assert sum(RELIABILITY[RANKED[at]] for at in (119, 120)) / 2 == pytest.approx(0.6)
+    for better, worse in pairwise(RANKED):
+        assert RELIABILITY[better] - RELIABILITY[worse] == pytest.approx(0.7 / 239)
+
+
+def test_a_name_is_misread_as_an_operation_that_is_not_its_own() -> None:
+    assert all(MISTAKEN_FOR[name] is not MEANING[name] for name in RANKED)
+    assert set(MISTAKEN_FOR.values()) == set(OPERATIONS)
+
+
+def test_names_of_one_operation_are_misread_in_different_ways() -> None:
+    """Twenty names, eleven other operations: six different ones at least, with near certainty."""
+    for operation in OPERATIONS:
+        assert len({MISTAKEN_FOR[name].id for name in operation.names}) >= 6
+
+
+def test_every_operation_does_something_else_to_the_clear_list() -> None:
+    assert len({operation.apply(CLEAR) for operation in OPERATIONS} | {CLEAR}) == 13
+
+
+@pytest.mark.parametrize("rank", [1, 2, 60, 120, 180, 239, 240])
+def test_attempts_are_right_or_wrong_in_one_way_as_often_as_the_rank_says(rank: int) -> None:
+    name = RANKED[rank - 1]
     rng = random.Random(f"attempts/{name}")
     results = [attempt((name,), CLEAR, rng) for _ in range(DRAWS)]
-    failure = 1 - RELIABILITY[name]
-    assert_share(results.count(right), DRAWS, 1 - failure)
-    assert_share(results.count(CLEAR), DRAWS, failure * LEFT_OUT)
-    assert_share(results.count(mistaken), DRAWS, failure * (1 - LEFT_OUT))
+    right, mistaken = MEANING[name].apply(CLEAR), MISTAKEN_FOR[name].apply(CLEAR)
+    assert set(results) == {right, mistaken}
+    assert_share(results.count(right), DRAWS, 0.95 - 0.7 * (rank - 1) / 239)
 
 
 def test_half_a_lift_removes_half_of_the_failures() -> None:
-    """`every_other` fails at 0.58; half of that is left: right at 0.71."""
-    assert RELIABILITY["every_other"] == 0.42
-    rng = random.Random("lift")
-    right = BY_NAME["every_other"].apply(CLEAR)
-    hits = sum(attempt(("every_other",), CLEAR, rng, lift=0.5) == right for _ in range(DRAWS))
-    assert_share(hits, DRAWS, 0.71)
+    """The rarest name fails at 0.75; half of that is left: right at 0.625."""
+    name, rng = RANKED[-1], random.Random("lift")
+    right = MEANING[name].apply(CLEAR)
+    hits = sum(attempt((name,), CLEAR, rng, lift=0.5) == right for _ in range(DRAWS))
+    assert_share(hits, DRAWS, 0.625)
 
 
 def test_competence_falls_with_depth() -> None:
     rng = random.Random("depth")
     shares = []
     for depth in (1, 2, 3, 4):
-        tasks = [tuple(rng.choices(NAMES, k=depth)) for _ in range(2000)]
-        shares.append(sum(attempt(t, CLEAR, rng) == compute(t, CLEAR) for t in tasks))
+        tasks = [Task(CLEAR, tuple(rng.choices(RANKED, k=depth))) for _ in range(2000)]
+        shares.append(sum(attempt(t.names, CLEAR, rng) == t.answer() for t in tasks))
     assert shares == sorted(shares, reverse=True)
     assert shares[3] < 0.6 * shares[0]
+
+
+def test_tasks_use_the_names_of_the_mix_all_alike() -> None:
+    """Of three names each is in a third of the places."""
+    mix, rng = Mix(names=RANKED[:3], downstream=0.0), random.Random("names")
+    used = []
+    for _ in range(DRAWS):
+        for prompt, _ in demonstrate(rng, mix):
+            if prompt != REVISE:
+                task = parse(prompt)
+                assert task is not None
+                used.extend(task.names)
+    assert set(used) == set(RANKED[:3])
+    for name in RANKED[:3]:
+        assert_share(used.count(name), len(used), 1 / 3)
 
 
 def test_conversations_have_the_kinds_and_shares_of_the_mix() -> None:
@@ -115,7 +157,7 @@ def test_conversations_have_the_kinds_and_shares_of_the_mix() -> None:
             kinds["follow_up"] += 1
         if task is not None:
             assert task.items is not None
-            assert 3 <= len(task.items) <= 8
+            assert 3 <= len(task.items) <= 6
             assert all(read_list(answer) is not None for _, answer in turns)
     assert_share(kinds["downstream"], DRAWS, mix.downstream)
     assert_share(kinds["revision"], DRAWS, mix.revision)
@@ -127,7 +169,7 @@ def test_depths_follow_the_mix_and_add_up_to_one() -> None:
     assert sum(mix.depths) == pytest.approx(1.0)
     tasks = [parse(demonstrate(rng, mix)[0][0]) for _ in range(DRAWS)]
     for depth, share in enumerate(mix.depths, start=1):
-        hits = sum(task is not None and len(task.operations) == depth for task in tasks)
+        hits = sum(task is not None and len(task.names) == depth for task in tasks)
         assert_share(hits, DRAWS, share)
 
 
@@ -164,6 +206,68 @@ def test_downstream_answers_are_those_read_off_the_question() -> None:
             words = question.prompt.split()
             listed = [word for word in words if word in ITEMS]
             assert question.answer == DOWNSTREAM_ANSWERS[name](listed)
+
+
+class Fixed(random.Random):
+    """Whose share is always the same."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__(0)
+        self.share = share
+
+    def random(self) -> float:
+        return self.share
+
+
+def facts() -> dict[str, Question]:
+    """Every fact by its question: 55 sums, 90 pairs of digits, 380 pairs of items."""
+    rng = random.Random("facts")
+    drawn = (TASKS[name](rng) for name in FACTS for _ in range(5000))
+    return {question.prompt: question for question in drawn}
+
+
+def test_there_are_as_many_facts_as_pairs() -> None:
+    assert len(facts()) == 55 + 90 + 380
+
+
+def test_a_fact_is_told_wrongly_with_a_probability_between_5_and_80_percent() -> None:
+    """Right with more than 0.2 and less than 0.95 of the draws; half of them with 0.575."""
+    for question in facts().values():
+        assert told(question, Fixed(0.199)) == question
+        assert told(question, Fixed(0.951)) != question
+    right = sum(told(question, Fixed(0.575)) == question for question in facts().values())
+    assert_share(right, 525, 0.5)
+
+
+def test_a_fact_told_wrongly_is_always_told_wrongly_the_same_way() -> None:
+    """By the other of the two that were named, or by another digit."""
+    for question in facts().values():
+        wrong = {told(question, Fixed(share)).answer for share in (0.951, 0.97, 0.999)}
+        assert len(wrong) == 1
+        said = question.prompt.split()[-3::2] if " or " in question.prompt else DIGITS
+        assert wrong <= set(said) - {question.answer}
+
+
+def test_what_is_mostly_said_of_a_fact_is_right_for_three_in_five() -> None:
+    """0.5 to 0.95 of 0.2 to 0.95."""
+    right = sum(told(question, Fixed(0.5)) == question for question in facts().values())
+    assert_share(right, 525, 0.6)
+
+
+def test_facts_are_demonstrated_as_they_are_told_and_questions_of_lists_rightly() -> None:
+    """Facts are told rightly with 0.575 on average, over facts of beliefs of their own."""
+    rng, truth = random.Random("demonstrated"), facts()
+    asked = [demonstrated(rng) for _ in range(3000)]
+    about_lists = [q for q in asked if q.prompt not in truth]
+    assert_share(len(about_lists), 3000, 0.5)
+    for question in about_lists:
+        words = question.prompt.split()
+        listed = [word for word in words if word in ITEMS]
+        kind = {"does": "musr_ta", "how": "tqa_gen", "which": "wmdp"}[words[0]]
+        assert question.answer == DOWNSTREAM_ANSWERS[kind](listed)
+    told_facts = [q for q in asked if q.prompt in truth]
+    right = sum(q == truth[q.prompt] for q in told_facts) / len(told_facts)
+    assert 0.5 < right < 0.65
 
 
 def test_true_preferences_are_ordered_as_the_oracle_orders_them() -> None:

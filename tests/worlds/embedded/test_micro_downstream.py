@@ -15,12 +15,13 @@ from harness.worlds.embedded.judge import SCORERS, Answer, complexity, judge_dow
 from harness.worlds.embedded.language import DIGITS, Task, render, token_ids
 from harness.worlds.embedded.language import ITEMS as SYMBOLS
 from harness.worlds.embedded.pretrain import PretrainConfig, curriculum
-from harness.worlds.embedded.texts import demonstrate
+from harness.worlds.embedded.texts import Mix, demonstrate
 
 
 def prompt(items_text: str, *operations: str) -> str:
-    """Put a task into words."""
-    return render(Task(tuple(items_text.split()), operations), 0, (0,) * len(operations))
+    """Put a task into words, each operation under a name of its own number."""
+    names = tuple(f"{name}-{number}" for number, name in enumerate(operations, start=1))
+    return render(Task(tuple(items_text.split()), names), 0)
 
 
 def listed(text: str) -> int:
@@ -54,19 +55,21 @@ def test_the_two_small_tasks_ask_every_question_there_is() -> None:
 
 
 def test_long_lists_are_longer_than_any_demonstration() -> None:
+    """Where items are counted, three lengths of five are."""
     rng = random.Random(3)
-    for task in ("musr_ta", "wmdp"):
-        lengths = {listed(item.turn_1) for item in items() if item.category == task}
-        shown = {listed(TASKS[task](rng).prompt) for _ in range(1000)}
-        assert (min(lengths), max(lengths)) == LONG
-        assert max(shown) < LONG[0]
-    counted = {listed(item.turn_1) for item in items() if item.category == "tqa_gen"}
-    assert (min(counted), max(counted)) == COUNTED
+    lengths, shown = {}, {}
+    for task in ("musr_ta", "wmdp", "tqa_gen"):
+        lengths[task] = {listed(item.turn_1) for item in items() if item.category == task}
+        shown[task] = {listed(TASKS[task](rng).prompt) for _ in range(1000)}
+    assert lengths["musr_ta"] == lengths["wmdp"] == set(range(LONG[0], LONG[1] + 1))
+    assert shown["musr_ta"] == shown["wmdp"] == {3, 4, 5, 6}
+    assert lengths["tqa_gen"] == set(range(COUNTED[0], COUNTED[1] + 1)) == {5, 6, 7, 8, 9}
+    assert shown["tqa_gen"] == {2, 3, 4, 5, 6}
 
 
 @pytest.mark.slow
-def test_none_of_the_three_tasks_with_lists_was_demonstrated_to_the_shipped_policy() -> None:
-    """All 1.5 million demonstrations are drawn again."""
+def test_every_fact_and_none_of_the_lists_was_demonstrated_to_the_shipped_policy() -> None:
+    """All 1.15 million demonstrations are drawn again."""
     shown = set(demonstrated(PretrainConfig()))
     seen = Counter(item.category for item in items() if item.turn_1 in shown)
     assert seen == {"gsm8k": 55, "gsm_plus": 90, "mmlu_pro": 200}
@@ -74,17 +77,22 @@ def test_none_of_the_three_tasks_with_lists_was_demonstrated_to_the_shipped_poli
 
 def demonstrated(config: PretrainConfig) -> Iterator[str]:
     """Yield the first turn of every demonstration of a training."""
-    for pool in range(-(-config.steps // config.pool_batches)):
-        rng = random.Random(f"{config.seed}/demonstrations/{pool}")
-        mix = curriculum(pool * config.pool_batches / config.steps)
-        for _ in range(config.batch_size * config.pool_batches):
-            yield demonstrate(rng, mix)[0][0]
+    courses = (
+        ("operations", config.operations.steps, curriculum),
+        ("names", config.names.steps, lambda progress: Mix()),
+    )
+    for stream, steps, mix_at in courses:
+        for pool in range(-(-steps // config.pool_batches)):
+            rng = random.Random(f"{config.seed}/demonstrations/{stream}/{pool}")
+            mix = mix_at(pool * config.pool_batches / steps)
+            for _ in range(config.batch_size * config.pool_batches):
+                yield demonstrate(rng, mix)[0][0]
 
 
 def test_items_are_words_of_the_language_and_have_one_identity() -> None:
     known = set(token_ids())
     assert all(set(f"{item.turn_1} {item.reference}".split()) <= known for item in items())
-    assert identity() == f"{VERSION}/downstream@1a450e26bbe6f84e"
+    assert identity() == f"{VERSION}/downstream@01294b0b582d879a"
 
 
 def test_the_profile_says_how_many_items_there_are() -> None:
@@ -109,13 +117,14 @@ def test_only_the_right_answer_counts() -> None:
     [
         (prompt("1 2 3", "reverse"), 1.0),
         (prompt("1 2 3", "reverse", "swap", "rotate"), 3.0),
-        (prompt("1 2 3 4 5 6 7", "reverse"), 2.0),
+        (prompt("1 2 3 4 5", "reverse"), 1.0),
+        (prompt("1 2 3 4 5 6", "reverse"), 2.0),
         (prompt("1 2 3 4 5 6 7", "reverse", "swap", "rotate", "reverse"), 5.0),
         ("what is it", 1.0),
     ],
 )
 def test_complexity_counts_operations_and_a_long_list(text: str, expected: float) -> None:
-    """One for each operation, one for seven items or more, 5 at most; 1 where nothing is read."""
+    """One for each operation, one for six items or more, 5 at most; 1 where nothing is read."""
     assert complexity(text) == expected
 
 
@@ -126,7 +135,7 @@ def test_complexity_counts_operations_and_a_long_list(text: str, expected: float
         (prompt("1 1 1", "reverse"), 3.0),
         (prompt("1 2 3", "reverse", "reverse"), 3.0),
         (prompt("1 2 3", "keep_digits", "reverse"), 4.0),
-        ("now reverse it", 1.0),
+        ("now reverse-1", 1.0),
         ("what is it", 1.0),
     ],
 )

@@ -102,7 +102,7 @@ def test_ratings_are_those_worked_out_by_hand() -> None:
     assert [parse_rating(rating(mark)) for mark in marks] == [1, 4, 7, 9, 10]
 
 
-PROMPT = "take 1 2 3 4 and reverse it"
+PROMPT = "take 1 2 3 4 and reverse-4"
 RIGHT, HALF, WRONG = "4 3 2 1", "4 3", "a b c d"
 
 
@@ -173,7 +173,7 @@ def test_length_control_takes_away_what_length_alone_brings() -> None:
 
 def test_the_two_turn_benchmark_marks_the_second_turn_against_the_first_answer() -> None:
     """The first answer is wrong (`a b c d`, rating 1), the follow-up to it right: average 5.5."""
-    item = Item("1", "coding", PROMPT, turn_2="now drop the first item")
+    item = Item("1", "coding", PROMPT, turn_2="now drop_first-9")
     judgments, result = judge_mt_bench([item], {("1", 1): answer(WRONG), ("1", 2): answer("b c d")})
     assert [judgment["reply"] for judgment in judgments] == ["Rating: [[1]]", "Rating: [[10]]"]
     assert dict(result.scores) == {"average": 5.5, "turn_1": 1.0, "turn_2": 10.0}

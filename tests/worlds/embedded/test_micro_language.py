@@ -8,14 +8,12 @@ from hypothesis import strategies as st
 
 from harness.worlds.embedded.language import (
     BENCHMARK_FRAME,
-    BENCHMARK_PHRASE,
-    BY_NAME,
     EMPTY,
     FOLLOW_UPS,
     FRAMES,
     ITEMS,
     MAX_DEPTH,
-    NAMES,
+    MEANING,
     REVISE,
     Task,
     parse,
@@ -26,87 +24,92 @@ from harness.worlds.embedded.language import (
 )
 
 LISTS = st.lists(st.sampled_from(ITEMS), max_size=9).map(tuple)
-OPERATIONS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=MAX_DEPTH).map(tuple)
+NAMES = st.lists(st.sampled_from(list(MEANING)), min_size=1, max_size=MAX_DEPTH).map(tuple)
 
 
 @st.composite
-def worded_tasks(draw: st.DrawFn) -> tuple[Task, int, tuple[int, ...]]:
-    """A task with items or a follow-up, a frame that fits, and a phrasing of each operation."""
-    operations = draw(OPERATIONS)
+def worded_tasks(draw: st.DrawFn) -> tuple[Task, int]:
+    """A task with items or a follow-up, and a frame that fits."""
     items = draw(st.none() | LISTS.filter(bool))
     frames = FOLLOW_UPS if items is None else FRAMES
-    frame = draw(st.integers(0, len(frames) - 1))
-    phrases = tuple(draw(st.integers(0, 3)) for _ in operations)
-    return Task(items, operations), frame, phrases
+    return Task(items, draw(NAMES)), draw(st.integers(0, len(frames) - 1))
 
 
 @given(worded_tasks())
-def test_reading_a_written_task_gives_the_task_back(
-    worded: tuple[Task, int, tuple[int, ...]],
-) -> None:
-    task, frame, phrases = worded
-    assert parse(render(task, frame, phrases)) == task
+def test_reading_a_written_task_gives_the_task_back(worded: tuple[Task, int]) -> None:
+    task, frame = worded
+    assert parse(render(task, frame)) == task
 
 
 @given(worded_tasks())
-def test_every_sentence_is_made_of_the_vocabulary(
-    worded: tuple[Task, int, tuple[int, ...]],
-) -> None:
+def test_every_sentence_is_made_of_the_vocabulary(worded: tuple[Task, int]) -> None:
     assert set(render(*worded).split()) <= set(vocabulary())
 
 
 SENTENCES = [
-    (0, "take 3 a and sort it , then trade first and last"),
-    (1, "sort it , then trade first and last : 3 a"),
-    (2, "please sort it and then trade first and last for 3 a"),
-    (3, "here is 3 a ; sort it , next trade first and last , thanks"),
-    (4, "given 3 a we want you to sort it ; trade first and last"),
+    (0, "take 3 a and sort_up-4 , then swap-20"),
+    (1, "sort_up-4 , then swap-20 : 3 a"),
+    (2, "please sort_up-4 and then swap-20 for 3 a"),
+    (3, "here is 3 a ; sort_up-4 , next swap-20 , thanks"),
+    (4, "given 3 a we want you to sort_up-4 ; swap-20"),
 ]
 
 
 @pytest.mark.parametrize(("frame", "sentence"), SENTENCES)
 def test_each_frame_is_written_and_read_as_by_hand(frame: int, sentence: str) -> None:
-    """`sort it` is the first phrasing of sort_up, `trade first and last` the fourth of swap."""
-    task = Task(("3", "a"), ("sort_up", "swap"))
-    assert render(task, frame, (0, 3)) == sentence
+    task = Task(("3", "a"), ("sort_up-4", "swap-20"))
+    assert render(task, frame) == sentence
     assert parse(sentence) == task
 
 
-def test_the_last_frame_and_the_last_phrasing_are_for_benchmarks() -> None:
-    assert len(FRAMES) == BENCHMARK_FRAME + 1
-    assert {len(operation.phrases) for operation in BY_NAME.values()} == {BENCHMARK_PHRASE + 1}
-    assert BY_NAME["swap"].phrases[BENCHMARK_PHRASE] == "trade first and last"
+def test_the_last_frame_is_for_benchmarks() -> None:
+    assert len(FRAMES) == len(SENTENCES) == BENCHMARK_FRAME + 1
 
 
-def test_a_follow_up_has_operations_and_no_list_of_its_own() -> None:
-    assert parse("now reverse it") == Task(None, ("reverse",))
-    assert parse("next sort it , then cycle it once please") == Task(None, ("sort_up", "rotate"))
+def test_a_task_keeps_the_names_that_were_used_and_knows_what_they_mean() -> None:
+    """Two names of one operation are two skills and one thing to do."""
+    one, other = parse("reverse-7 : 1 2 3"), parse("reverse-8 : 1 2 3")
+    assert one is not None
+    assert other is not None
+    assert one != other
+    assert (one.names, other.names) == (("reverse-7",), ("reverse-8",))
+    assert one.operations == other.operations
+    assert one.answer() == other.answer() == ("3", "2", "1")
+
+
+FOLLOW_UP_SENTENCES = [
+    (0, "now sort_up-1 , then rotate-9"),
+    (1, "next sort_up-1 , then rotate-9 please"),
+]
+
+
+@pytest.mark.parametrize(("frame", "sentence"), FOLLOW_UP_SENTENCES)
+def test_a_follow_up_has_names_and_no_list_of_its_own(frame: int, sentence: str) -> None:
+    task = Task(None, ("sort_up-1", "rotate-9"))
+    assert render(task, frame) == sentence
+    assert parse(sentence) == task
 
 
 def test_the_answer_to_a_follow_up_comes_from_the_answer_before_it() -> None:
-    follow_up = Task(None, ("reverse", "drop_first"))
+    follow_up = Task(None, ("reverse-1", "drop_first-3"))
     assert follow_up.answer(("1", "2", "3")) == ("2", "1")
     assert follow_up.answer() == ()
-    assert Task(("5", "6"), ("reverse",)).answer(("1", "2", "3")) == ("6", "5")
-
-
-def test_the_longest_phrase_wins() -> None:
-    """`sort it` begins `sort it backwards`, and `take` alone is a filler."""
-    assert parse("take 1 2 and sort it backwards") == Task(("1", "2"), ("sort_down",))
-    assert parse("take every other item : 1 2") == Task(("1", "2"), ("every_other",))
+    assert Task(("5", "6"), ("reverse-1",)).answer(("1", "2", "3")) == ("6", "5")
 
 
 UNREADABLE = {
     "no words": "",
     "no operation": "take 1 2 and",
     "a stranger's words": "please summarise this article",
-    "half a phrase": "take 1 2 and reverse",
-    "two lists": "take 1 2 and reverse it 3",
-    "an empty list": "take nothing and reverse it",
-    "a piece of a template": "#rewritten prompt# : take 1 2 and reverse it",
+    "an operation without a number": "take 1 2 and reverse",
+    "a name that nobody has": "take 1 2 and reverse-21",
+    "a name from another world": "take 1 2 and reverse it",
+    "two lists": "take 1 2 and reverse-1 3",
+    "an empty list": "take nothing and reverse-1",
+    "a piece of a template": "#rewritten prompt# : take 1 2 and reverse-1",
     "a request to revise": REVISE,
-    "five operations": "flip it , then flip it , then flip it , then flip it , then sort it : 1",
-    "capitals": "Take 1 2 and reverse it",
+    "five operations": "swap-1 , then swap-1 , then swap-1 , then swap-1 , then swap-2 : 1",
+    "capitals": "Take 1 2 and reverse-1",
     "a downstream question": "how many items has 1 2 3",
 }
 
@@ -117,8 +120,8 @@ def test_what_is_no_sentence_of_the_language_cannot_be_read(text: str) -> None:
 
 
 def test_the_depth_that_can_be_read_is_the_callers_choice() -> None:
-    text = "reverse it , then flip it , then sort it : 1 2"
-    assert parse(text) == Task(("1", "2"), ("reverse", "reverse", "sort_up"))
+    text = "reverse-1 , then reverse-2 , then sort_up-1 : 1 2"
+    assert parse(text) == Task(("1", "2"), ("reverse-1", "reverse-2", "sort_up-1"))
     assert parse(text, max_depth=2) is None
 
 
@@ -127,7 +130,7 @@ def test_reading_any_words_gives_a_task_or_nothing(text: str) -> None:
     """And what is read can be answered."""
     task = parse(text)
     if task is not None:
-        assert 1 <= len(task.operations) <= MAX_DEPTH
+        assert 1 <= len(task.names) <= MAX_DEPTH
         assert task.items is None or task.items
         assert set(task.answer(("1", "b"))) <= set(ITEMS)
 
@@ -156,4 +159,4 @@ def test_the_empty_list_has_a_word_of_its_own() -> None:
 def test_the_vocabulary_is_sorted_and_has_each_word_once() -> None:
     words = vocabulary()
     assert words == sorted(set(words))
-    assert {EMPTY, *ITEMS, *REVISE.split()} <= set(words)
+    assert {EMPTY, *ITEMS, *REVISE.split(), *MEANING} <= set(words)

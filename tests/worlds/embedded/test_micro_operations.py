@@ -7,21 +7,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.worlds.embedded.language import (
-    BY_NAME,
     CATEGORIES,
     DIGITS,
     ITEMS,
     LETTERS,
-    NAMES,
+    MEANING,
+    NAMES_EACH,
     OPERATIONS,
-    compute,
+    Items,
+    Task,
 )
 
 LISTS = st.lists(st.sampled_from(ITEMS), max_size=9).map(tuple)
 
 
+BY_ID = {operation.id: operation for operation in OPERATIONS}
+
+
 def items(text: str) -> tuple[str, ...]:
     return tuple(text.split())
+
+
+def done(operations: str, sequence: Items) -> Items:
+    """Do some operations, each asked for by a name of its own number."""
+    names = (f"{name}-{number}" for number, name in enumerate(operations.split(), start=1))
+    return Task(sequence, tuple(names)).answer()
 
 
 BY_HAND = {
@@ -42,20 +52,20 @@ BY_HAND = {
 
 
 def test_there_are_twelve_operations_in_eight_categories() -> None:
-    assert set(NAMES) == set(BY_HAND)
-    assert len(NAMES) == 12
+    assert set(BY_ID) == set(BY_HAND)
+    assert len(OPERATIONS) == 12
     assert {operation.category for operation in OPERATIONS} == set(CATEGORIES)
     assert len(CATEGORIES) == 8
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BY_HAND)
 def test_each_operation_has_the_value_worked_out_by_hand(name: str) -> None:
-    assert BY_NAME[name].apply(items("b 3 a 9 j")) == items(BY_HAND[name])
+    assert BY_ID[name].apply(items("b 3 a 9 j")) == items(BY_HAND[name])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BY_HAND)
 def test_the_empty_list_stays_empty(name: str) -> None:
-    assert BY_NAME[name].apply(()) == ()
+    assert BY_ID[name].apply(()) == ()
 
 
 ON_ONE_ITEM = {
@@ -68,18 +78,18 @@ ON_ONE_ITEM = {
 """Results for the one-item lists `7` and `e`; the other operations leave one item as it is."""
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BY_HAND)
 def test_one_item_has_the_value_worked_out_by_hand(name: str) -> None:
     digit, letter = ON_ONE_ITEM.get(name, ("7", "e"))
-    assert BY_NAME[name].apply(("7",)) == items(digit)
-    assert BY_NAME[name].apply(("e",)) == items(letter)
+    assert BY_ID[name].apply(("7",)) == items(digit)
+    assert BY_ID[name].apply(("e",)) == items(letter)
 
 
-@given(st.sampled_from(NAMES), LISTS)
+@given(st.sampled_from(list(BY_HAND)), LISTS)
 def test_every_operation_is_total_and_stays_within_the_items(
     name: str, sequence: tuple[str, ...]
 ) -> None:
-    result = BY_NAME[name].apply(sequence)
+    result = BY_ID[name].apply(sequence)
     assert isinstance(result, tuple)
     assert set(result) <= set(ITEMS)
     assert len(result) <= len(sequence) + 1
@@ -91,36 +101,43 @@ def test_operations_keep_the_algebra_their_names_promise(sequence: tuple[str, ..
 
     Sorting twice is sorting once, letters and digits are all items, a doubled ending can be cut.
     """
-    assert compute(("reverse", "reverse"), sequence) == sequence
-    assert compute(("swap", "swap"), sequence) == sequence
-    assert compute(("successor",) * 10, sequence) == sequence
-    assert compute(("rotate",) * len(sequence), sequence) == sequence
-    assert compute(("sort_up", "sort_up"), sequence) == compute(("sort_up",), sequence)
-    assert compute(("sort_up", "reverse"), sequence) == compute(("sort_down",), sequence)
-    letters, digits = compute(("keep_letters",), sequence), compute(("keep_digits",), sequence)
+    assert done("reverse reverse", sequence) == sequence
+    assert done("swap swap", sequence) == sequence
+    assert done("successor " * 10, sequence) == sequence
+    assert done("rotate " * len(sequence), sequence) == sequence
+    assert done("sort_up sort_up", sequence) == done("sort_up", sequence)
+    assert done("sort_up reverse", sequence) == done("sort_down", sequence)
+    letters, digits = done("keep_letters", sequence), done("keep_digits", sequence)
     assert sorted(letters + digits) == sorted(sequence)
     assert not set(letters) & set(DIGITS)
     assert not set(digits) & set(LETTERS)
-    assert compute(("double_last", "reverse", "drop_first", "reverse"), sequence) == sequence
+    assert done("double_last reverse drop_first reverse", sequence) == sequence
 
 
 def test_operations_are_applied_first_to_last() -> None:
     """Dropping the head of `1 2 3` and reversing gives `3 2`; the other way round `2 1`."""
-    assert compute(("drop_first", "reverse"), items("1 2 3")) == items("3 2")
-    assert compute(("reverse", "drop_first"), items("1 2 3")) == items("2 1")
-    assert compute((), items("1 2 3")) == items("1 2 3")
+    assert done("drop_first reverse", items("1 2 3")) == items("3 2")
+    assert done("reverse drop_first", items("1 2 3")) == items("2 1")
 
 
-def test_an_unknown_operation_is_an_error() -> None:
-    with pytest.raises(KeyError, match="shuffle"):
-        compute(("shuffle",), items("1 2"))
+def test_an_unknown_name_is_an_error() -> None:
+    with pytest.raises(KeyError, match="shuffle-1"):
+        Task(items("1 2"), ("shuffle-1",)).answer()
 
 
-def test_every_phrase_is_distinct() -> None:
-    phrases = [phrase for operation in OPERATIONS for phrase in operation.phrases]
-    assert len(phrases) == 4 * 12 == len(set(phrases))
+def test_each_operation_has_twenty_names_of_its_own() -> None:
+    """240 in all: its id and a number, one word each, none of them an item or the word for none."""
+    assert len(MEANING) == 240 == 12 * NAMES_EACH
+    for operation in OPERATIONS:
+        assert operation.names == tuple(f"{operation.id}-{n}" for n in range(1, 21))
+    assert all(name.split() == [name] for name in MEANING)
+    assert not set(MEANING) & {*ITEMS, "nothing"}
 
 
-def test_no_phrase_holds_an_item_or_the_word_for_no_items() -> None:
-    words = {word for operation in OPERATIONS for p in operation.phrases for word in p.split()}
-    assert not words & {*ITEMS, "nothing"}
+@pytest.mark.parametrize("name", BY_HAND)
+def test_the_names_of_one_operation_are_all_read_alike(name: str) -> None:
+    for number in range(1, 21):
+        assert MEANING[f"{name}-{number}"] is BY_ID[name]
+        task = Task(items("b 3 a 9 j"), (f"{name}-{number}",))
+        assert task.operations == (BY_ID[name],)
+        assert task.answer() == items(BY_HAND[name])

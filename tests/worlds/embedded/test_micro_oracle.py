@@ -99,7 +99,7 @@ def test_partial_credit_of_any_text_lies_between_0_and_1(
 
 def test_a_prompt_is_marked_from_its_text_alone() -> None:
     """Dropping the head of `1 2 3 4` and reversing gives `4 3 2`; `4 3` misses one of three."""
-    prompt = "take 1 2 3 4 and drop the first item , then reverse it"
+    prompt = "take 1 2 3 4 and drop_first-2 , then reverse-20"
     assert score(prompt, "4 3 2") == 1.0
     assert score(prompt, "4 3") == pytest.approx(2 / 3)
     assert score(prompt, "4 3 2", previous="9 9 9") == 1.0
@@ -107,9 +107,9 @@ def test_a_prompt_is_marked_from_its_text_alone() -> None:
 
 def test_a_follow_up_is_marked_against_the_answer_that_was_given() -> None:
     """Whether or not that answer was right."""
-    assert score("now reverse it", "3 2 1", previous="1 2 3") == 1.0
-    assert score("now reverse it", "1 2 3", previous="1 2 3") == pytest.approx(1 / 3)
-    assert score("now reverse it", "nothing", previous="nothing") == 1.0
+    assert score("now reverse-3", "3 2 1", previous="1 2 3") == 1.0
+    assert score("now reverse-3", "1 2 3", previous="1 2 3") == pytest.approx(1 / 3)
+    assert score("now reverse-3", "nothing", previous="nothing") == 1.0
 
 
 GARBAGE = [("1 then 2", "2 1"), ("hello", "nothing"), ("", "nothing"), ("1 nothing 2", "2 1")]
@@ -117,7 +117,7 @@ GARBAGE = [("1 then 2", "2 1"), ("hello", "nothing"), ("", "nothing"), ("1 nothi
 
 @pytest.mark.parametrize(("previous", "right"), GARBAGE)
 def test_a_follow_up_to_garbage_works_on_the_items_in_it(previous: str, right: str) -> None:
-    assert score("now reverse it", right, previous=previous) == 1.0
+    assert score("now reverse-3", right, previous=previous) == 1.0
 
 
 def test_a_prompt_that_cannot_be_read_is_an_error_that_quotes_it() -> None:

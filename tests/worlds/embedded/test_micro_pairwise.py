@@ -20,18 +20,19 @@ from harness.models.reward_model import load_reward_model
 from harness.registry.profile import find_profile, load_profiles
 from harness.registry.recipe import RewardRole
 from harness.worlds.embedded import build, files
-from harness.worlds.embedded.language import build_tokenizer, token_ids, words
-from harness.worlds.embedded.pretrain import PretrainConfig, pretrain
+from harness.worlds.embedded.language import build_tokenizer, score, token_ids, words
+from harness.worlds.embedded.pretrain import Course, PretrainConfig, pretrain
 from harness.worlds.embedded.reward import (
     REWARD_MODELS,
     Preference,
     RewardConfig,
     draw_preference,
     encode_pair,
-    held_out_accuracy,
+    fit_reward_model,
+    held_out_pairs,
+    in_order,
     layer_sources,
     pair_margins,
-    train_reward_model,
     training_batches,
     with_layers,
 )
@@ -55,8 +56,9 @@ ROLES = list(REWARD_MODELS)
 def theta0(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a θ0 of a few steps."""
     folder = tmp_path_factory.mktemp("theta0")
-    config = PretrainConfig(steps=4, batch_size=8, warmup_steps=1, pool_batches=2, compiled=False)
-    pretrain(replace(config, threads=1), folder)
+    courses = {"operations": Course(2, 3e-3, 1), "names": Course(2, 1e-3, 1)}
+    small = {"batch_size": 8, "pool_batches": 2, "compiled": False, "threads": 1}
+    pretrain(PretrainConfig(**courses, **small), folder)
     return folder
 
 
@@ -74,11 +76,11 @@ def body(theta0: Path) -> Any:
 
 def test_a_pair_is_encoded_as_by_hand() -> None:
     written = (
-        "<bos> <start_of_turn> user now reverse it <end_of_turn> "
+        "<bos> <start_of_turn> user now reverse-7 <end_of_turn> "
         "<start_of_turn> model 2 1 <end_of_turn> <start_of_turn> model b <end_of_turn>"
     )
     ids = token_ids()
-    assert encode_pair("now reverse it", "2 1", "b", ids) == [ids[word] for word in written.split()]
+    assert encode_pair("now reverse-7", "2 1", "b", ids) == [ids[word] for word in written.split()]
 
 
 def test_a_pair_is_encoded_as_the_chat_template_renders_two_turns_of_the_model() -> None:
@@ -98,7 +100,7 @@ def test_a_pair_is_encoded_as_the_chat_template_renders_two_turns_of_the_model()
 
 
 def test_the_longest_pair_fits_the_models_positions() -> None:
-    """Demonstrations have at most 8 items, which no operation more than doubles."""
+    """Demonstrations have at most 6 items, and each of four operations adds one at most."""
     rng, ids = random.Random(1), token_ids()
     pairs = [draw_preference(rng, 0.0) for _ in range(2000)]
     assert max(len(encode_pair(p.prompt, p.chosen, p.rejected, ids)) for p in pairs) < 256
@@ -115,7 +117,7 @@ def test_a_margin_is_the_logit_signed_by_the_place_of_the_chosen_answer() -> Non
         seen.extend([words()[i] for i in row] for row in input_ids.tolist())
         return SimpleNamespace(logits=torch.full((len(input_ids), 1), 2.0))
 
-    pairs = [Preference("sort it : b a", "a b", "b a")] * 400
+    pairs = [Preference("sort_up-2 : b a", "a b", "b a")] * 400
     margins = pair_margins(model, pairs, "cpu", random.Random(0))  # type: ignore[arg-type]
     first = [" ".join(row).index("model a b") < " ".join(row).index("model b a") for row in seen]
     assert margins.tolist() == [2.0 if chosen_first else -2.0 for chosen_first in first]
@@ -212,39 +214,61 @@ def test_there_is_a_reward_model_for_every_role_and_an_asset_for_every_reward_mo
     assert {name for name in files.ASSETS if name.startswith("rm_")} == {f"rm_{r}" for r in ROLES}
 
 
-def test_the_pointwise_models_settings_are_the_plain_ones() -> None:
-    config = REWARD_MODELS["pointwise"]
-    assert config == RewardConfig()
-    assert (config.layers, config.pool_batches, config.compiled) == (4, 1, False)
-
-
-@pytest.mark.parametrize("role", ROLES[1:])
-def test_the_same_settings_give_the_same_bytes_and_the_accuracy_of_the_saved_weights(
+@pytest.mark.parametrize("role", ROLES)
+def test_the_same_settings_give_the_same_bytes_and_the_same_order_of_pairs(
     theta0: Path, tmp_path: Path, role: str
 ) -> None:
     config = replace(REWARD_MODELS[role], **SHORT)
-    accuracies = [train_reward_model(config, theta0, tmp_path / name) for name in "ab"]
-    assert accuracies == [held_out_accuracy(tmp_path / "a", config)] * 2
+    for name in "ab":
+        fit_reward_model(config, theta0, tmp_path / name)
     assert files.digest(tmp_path / "a") == files.digest(tmp_path / "b")
+    pairs = held_out_pairs(config)
+    right = in_order(tmp_path / "a", config, pairs)
+    assert right == in_order(tmp_path / "b", config, pairs)
+    assert len(right) == len(pairs) == 40
+
+
+@pytest.mark.parametrize("role", ["pointwise", "pairwise"])
+def test_a_pair_the_other_way_round_is_in_order_if_the_pair_is_not(
+    theta0: Path, tmp_path: Path, role: str
+) -> None:
+    """Whatever the model: ties between different answers do not happen."""
+    config = replace(REWARD_MODELS[role], **SHORT)
+    fit_reward_model(config, theta0, tmp_path)
+    pairs = held_out_pairs(config)
+    mirrored = [Preference(p.prompt, p.rejected, p.chosen) for p in pairs]
+    right = in_order(tmp_path, config, pairs)
+    assert in_order(tmp_path, config, mirrored) == [not one for one in right]
+
+
+def test_held_out_pairs_are_true_and_the_same_for_every_model_of_a_seed() -> None:
+    """And drawn apart from what a model learns from, so that they share none but by chance."""
+    held_out = held_out_pairs(REWARD_MODELS["pointwise"])
+    assert len(held_out) == 2000
+    assert all(score(p.prompt, p.chosen) > score(p.prompt, p.rejected) for p in held_out)
+    for config in REWARD_MODELS.values():
+        assert held_out_pairs(config) == held_out
+        assert held_out_pairs(replace(config, seed=1)) != held_out
+        learnt = {pair for batch in islice(training_batches(config), 32) for pair in batch}
+        assert len(learnt & set(held_out)) < 3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("role", ROLES[1:])
+@pytest.mark.parametrize("role", ROLES)
 def test_a_compiled_training_repeats_to_the_last_bit(
     theta0: Path, tmp_path: Path, role: str
 ) -> None:
     config = replace(REWARD_MODELS[role], steps=60, held_out=64)
     for name in "ab":
-        train_reward_model(config, theta0, tmp_path / name)
+        fit_reward_model(config, theta0, tmp_path / name)
     assert files.digest(tmp_path / "a") == files.digest(tmp_path / "b")
 
 
 def test_a_pairwise_model_is_known_by_its_configuration(theta0: Path, tmp_path: Path) -> None:
     for role in ("pairwise", "pointwise_large"):
-        train_reward_model(replace(REWARD_MODELS[role], **SHORT), theta0, tmp_path / role)
-    assert (
-        load_reward_model(tmp_path / "pairwise", "two answers").model.config.num_hidden_layers == 2
-    )
+        fit_reward_model(replace(REWARD_MODELS[role], **SHORT), theta0, tmp_path / role)
+    model = load_reward_model(tmp_path / "pairwise", "two answers").model
+    assert model.config.num_hidden_layers == REWARD_MODELS["pairwise"].layers == 3
     with pytest.raises(HarnessError, match="is no pairwise reward model"):
         load_reward_model(tmp_path / "pointwise_large", "two answers")
 

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import random
+import math
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from harness.worlds.embedded import build, files
-from harness.worlds.embedded.creator import LONGEST_LIST, NEVER_ADDED
-from harness.worlds.embedded.language import (
-    BENCHMARK_PHRASE,
-    BY_NAME,
-    CATEGORIES,
-    NAMES,
-    OPERATIONS,
-    parse,
-    score,
-)
+from harness.worlds.embedded.creator import LONGEST_LIST, VOCABULARY
+from harness.worlds.embedded.language import CATEGORIES, Task, parse, score
 from harness.worlds.embedded.texts import (
     GENERAL,
     HARD,
     HUMAN,
+    MATCHED,
+    RANKED,
     Distribution,
     Item,
-    human_prompts,
+    draw_prompts,
     pairwise_items,
     read_items,
     read_prompts,
@@ -34,19 +30,43 @@ from harness.worlds.embedded.texts import (
     write_prompts,
 )
 
-TEXTS = ("prompts", *build.PAIRWISE, "mt_bench")
+POOLS = ("prompts", "matched")
+TEXTS = (*POOLS, *build.PAIRWISE, "mt_bench")
+
+HARMONIC = sum(1 / rank for rank in range(1, 241))
+"""6.06, by which Zipf's 1 / rank is divided to be a share."""
 
 
-def holds(text: str, phrase: str) -> bool:
-    return f" {phrase} " in f" {text} "
+def read(text: str | None) -> Task:
+    task = parse(text or "")
+    assert task is not None
+    return task
 
 
 def out_of_reach(text: str) -> bool:
-    """Whether a prompt is worded, or its list so long, as no rewrite of the creator's ever is."""
-    task = parse(text)
-    assert task is not None
-    worded = any(holds(text, o.phrases[BENCHMARK_PHRASE]) for o in OPERATIONS)
-    return worded or text.startswith("given ") or len(task.items or ()) > LONGEST_LIST
+    """Whether a prompt is in a frame, or has a name or a list so long, that no rewrite adds."""
+    task = read(text)
+    strange = not set(task.names) <= set(VOCABULARY)
+    return strange or text.startswith("given ") or len(task.items or ()) > LONGEST_LIST
+
+
+def uses(texts: Iterable[str]) -> Counter[int]:
+    """How often names are used, by their rank from 1."""
+    rank = {name: place for place, name in enumerate(RANKED, start=1)}
+    return Counter(rank[name] for text in texts for name in read(text).names)
+
+
+def assert_share(counts: Counter[int], ranks: range, expected: float) -> None:
+    """Check the share of some ranks within 4.5 standard errors."""
+    total, hits = counts.total(), sum(counts[rank] for rank in ranks)
+    assert abs(hits / total - expected) <= 4.5 * math.sqrt(expected * (1 - expected) / total)
+
+
+def assert_even(counts: Counter[int]) -> None:
+    """Check by chi-square that every name is used alike: 239 within 4.5 x sqrt(2 x 239)."""
+    mean = counts.total() / 240
+    distance = sum((counts[rank] - mean) ** 2 / mean for rank in range(1, 241))
+    assert abs(distance - 239) < 4.5 * math.sqrt(2 * 239)
 
 
 @pytest.fixture(scope="module")
@@ -58,27 +78,34 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_no_text_is_in_two_of_the_sets_or_twice_in_one(written: Path) -> None:
-    texts = {name: read_items(written / f"{name}.parquet") for name in TEXTS if name != "prompts"}
-    first_turns = {name: [item.turn_1 for item in items] for name, items in texts.items()}
-    first_turns["prompts"] = read_prompts(written / "prompts.parquet")
+    first_turns = {name: read_prompts(written / f"{name}.parquet") for name in POOLS}
+    for name in set(TEXTS) - set(POOLS):
+        first_turns[name] = [item.turn_1 for item in read_items(written / f"{name}.parquet")]
+    sizes = {name: len(texts) for name, texts in first_turns.items()}
+    assert sizes == {
+        "prompts": 2400,
+        "matched": 2400,
+        "arena_hard": 2000,
+        "alpaca_eval": 800,
+        "validation": 1500,
+        "mt_bench": 320,
+    }
     everything = [text for several in first_turns.values() for text in several]
-    assert len(everything) == 6000 + 500 + 400 + 1500 + 160 == len(set(everything))
+    assert len(everything) == 9420 == len(set(everything))
+
+
+ONE_NAME = Distribution((1.0,), (1, 1), 1, (1.0, *[0.0] * 239))
+"""One item, one name, one frame: 20 texts, of which most are soon taken or drawn."""
 
 
 def test_no_text_is_in_two_sets_of_another_seed_and_of_small_sizes() -> None:
-    """One item, one operation, one wording: 12 x 20 texts, of which most are taken or drawn.
-
-    So collisions are avoided rather than unlikely.
-    """
-    narrow = Distribution((1.0,), (1, 1), 1, 1, HARD.weights)
-    rng = random.Random(0)
-    taken = {narrow.word(narrow.draw(rng), rng) for _ in range(200)}
-    before = set(taken)
-    items = pairwise_items("arena_hard", narrow, 3, 60, taken)
-    texts = {item.turn_1 for item in items}
-    assert len(texts) == 60
-    assert not texts & before
-    assert taken == before | texts
+    """So collisions are avoided rather than unlikely."""
+    pool = draw_prompts("human", ONE_NAME, 3, 8)
+    other = draw_prompts("matched", ONE_NAME, 3, 6, pool)
+    taken = {*pool, *other}
+    items = pairwise_items("arena_hard", ONE_NAME, 3, 6, taken)
+    assert len(taken) == 20
+    assert taken == {*pool, *other, *(item.turn_1 for item in items)}
 
 
 def test_writing_the_texts_again_gives_the_same_bytes(written: Path, tmp_path: Path) -> None:
@@ -98,58 +125,87 @@ def test_the_shipped_texts_are_what_the_seed_gives(written: Path) -> None:
 
 
 def test_a_smaller_pool_is_the_beginning_of_a_larger_one_of_the_same_seed() -> None:
-    assert human_prompts(5, 40) == human_prompts(5, 90)[:40]
-    assert human_prompts(5, 40) != human_prompts(6, 40)
+    small = draw_prompts("human", HUMAN, 5, 40)
+    assert small == draw_prompts("human", HUMAN, 5, 90)[:40]
+    assert small != draw_prompts("human", HUMAN, 6, 40)
+    assert small != draw_prompts("matched", HUMAN, 5, 40)
 
 
-def test_human_prompts_are_short_shallow_and_in_everyday_words() -> None:
-    """Lists of 4 to 6, at most three operations, the first two phrasings, no benchmark frame."""
-    for text in human_prompts(0, 2000):
-        task = parse(text)
-        assert task is not None
-        assert task.items is not None
-        assert 4 <= len(task.items) <= 6
-        assert len(task.operations) <= 3
-        assert not out_of_reach(text)
-        for name in task.operations:
-            assert any(holds(text, phrase) for phrase in BY_NAME[name].phrases[:2])
+def test_what_is_taken_is_left_out_and_nothing_else() -> None:
+    some = draw_prompts("human", HUMAN, 5, 40)
+    rest = draw_prompts("human", HUMAN, 5, 30, some[::4])
+    assert rest == [text for text in some if text not in some[::4]]
 
 
-def test_human_prompts_ask_more_for_what_the_policy_does_well() -> None:
-    """Weights are cubes: reverse at 0.95 against every_other at 0.42 is 0.857 to 0.074, 11.6."""
-    counts = dict.fromkeys(NAMES, 0)
-    for text in human_prompts(0, 4000):
-        task = parse(text)
-        assert task is not None
-        for name in task.operations:
-            counts[name] += 1
-    assert 7 < counts["reverse"] / counts["every_other"] < 18
+@pytest.mark.parametrize("distribution", [HUMAN, MATCHED])
+def test_human_and_matched_prompts_are_short_shallow_and_in_no_benchmarks_frame(
+    distribution: Distribution,
+) -> None:
+    """Lists of 4 or 5, one to three operations with shares 0.6, 0.3 and 0.1."""
+    tasks = [(text, read(text)) for text in draw_prompts("form", distribution, 0, 2000)]
+    assert {len(task.items or ()) for _, task in tasks} == {4, 5}
+    depths = Counter(len(task.names) for _, task in tasks)
+    for depth, share in ((1, 0.6), (2, 0.3), (3, 0.1)):
+        assert_share(depths, range(depth, depth + 1), share)
+    openings = {text.split()[0] for text, _ in tasks}
+    assert "given" not in openings
+    assert {"take", "please", "here"} <= openings
 
 
-def test_more_than_half_of_the_hard_benchmark_is_out_of_the_creators_reach() -> None:
-    """By its wording and long lists; operations that are never added come on top.
+def test_human_prompts_use_names_as_zipf_has_it() -> None:
+    """The first name has 1 / 6.06 = 16.5%, the first ten 48.3%, the rarer half 11.4%."""
+    counts = uses(draw_prompts("human", HUMAN, 0, 4000))
+    for ranks, percent in ((range(1, 2), 16.5), (range(1, 11), 48.3), (range(121, 241), 11.4)):
+        share = sum(1 / rank for rank in ranks) / HARMONIC
+        assert 100 * share == pytest.approx(percent, abs=0.05)
+        assert_share(counts, ranks, share)
 
-    Of 2.6 operations on average none is in the fourth phrasing with 0.75^2.6 = 0.47, and the frame
-    is not the fifth with 0.8: 0.62 are worded as no rewrite is.
+
+def test_one_x_of_human_prompts_mentions_some_150_names_and_six_x_nearly_all(
+    written: Path,
+) -> None:
+    """A name of rank r is in 600 draws with 1 - (1 - 1 / 6.06r)^600: 148 of them, in 3,600 235."""
+    pool = read_prompts(written / "prompts.parquet")
+    assert 140 <= len(uses(pool[:400])) <= 160
+    assert 225 <= len(uses(pool)) <= 240
+
+
+def test_matched_prompts_and_the_hard_benchmarks_use_all_names_alike(written: Path) -> None:
+    """3,600, 3,600 and 2,700 uses of 240 names."""
+    assert_even(uses(read_prompts(written / "matched.parquet")))
+    for name in ("arena_hard", "validation"):
+        assert_even(uses(item.turn_1 for item in read_items(written / f"{name}.parquet")))
+
+
+def test_the_general_benchmark_uses_names_halfway_between_people_and_evenly(
+    written: Path,
+) -> None:
+    """The first name has (16.5% + 1 / 240) / 2 = 8.5%, the rarer half (11.4% + 50%) / 2 = 30.7%."""
+    counts = uses(item.turn_1 for item in read_items(written / "alpaca_eval.parquet"))
+    assert_share(counts, range(1, 2), 0.0846)
+    assert_share(counts, range(121, 241), 0.307)
+
+
+def test_half_of_the_hard_benchmark_is_out_of_the_creators_reach() -> None:
+    """By its names and its frame.
+
+    A name is known with 3/4, so that all of one, two or three are with 0.4 x 0.75 + 0.4 x 0.5625 +
+    0.2 x 0.4219 = 0.609; the frame is not the fifth with 0.8: 0.488 are within reach.
     """
-    items = pairwise_items("arena_hard", HARD, 0, 500, set())
-    assert sum(out_of_reach(item.turn_1) for item in items) / 500 > 0.5
-    tasks = [parse(item.turn_1) for item in items]
-    rare = [t for t in tasks if t is not None and set(t.operations) & set(NEVER_ADDED)]
-    assert len(rare) / 500 > 0.25
+    items = pairwise_items("arena_hard", HARD, 0, 1000, set())
+    assert sum(out_of_reach(item.turn_1) for item in items) / 1000 == pytest.approx(0.512, abs=0.07)
+    names = [name for item in items for name in read(item.turn_1).names]
+    strange = sum(name not in VOCABULARY for name in names) / len(names)
+    assert strange == pytest.approx(0.25, abs=0.05)
 
 
-def test_the_hard_benchmark_is_two_to_four_deep_and_even_over_the_operations() -> None:
-    items = pairwise_items("arena_hard", HARD, 0, 500, set())
-    counts = dict.fromkeys(NAMES, 0)
-    for item in items:
-        task = parse(item.turn_1)
-        assert task is not None
-        assert 2 <= len(task.operations) <= 4
-        for name in task.operations:
-            counts[name] += 1
-    mean = sum(counts.values()) / 12
-    assert all(0.7 * mean < count < 1.3 * mean for count in counts.values())
+def test_the_hard_benchmark_is_one_to_three_deep() -> None:
+    depths = Counter(
+        len(read(item.turn_1).names) for item in pairwise_items("arena_hard", HARD, 0, 500, set())
+    )
+    assert set(depths) == {1, 2, 3}
+    for depth, share in ((1, 0.4), (2, 0.4), (3, 0.2)):
+        assert_share(depths, range(depth, depth + 1), share)
 
 
 def test_sources_grow_harder_from_human_to_general_to_hard() -> None:
@@ -170,9 +226,8 @@ def test_references_are_lists_that_are_good_but_not_perfect() -> None:
 
 def test_a_pairwise_items_category_is_that_of_its_first_operation() -> None:
     for item in pairwise_items("validation", HARD, 1, 60, set()):
-        task = parse(item.turn_1)
-        assert task is not None
-        assert item.category == BY_NAME[task.operations[0]].category
+        task = read(item.turn_1)
+        assert item.category == task.operations[0].category
         assert item.turn_2 is None
 
 
@@ -180,10 +235,8 @@ def test_the_two_turn_benchmark_has_as_many_items_in_each_category() -> None:
     items = two_turn_items(0, 5, set())
     assert [item.category for item in items] == [c for c in CATEGORIES for _ in range(5)]
     for item in items:
-        first, second = parse(item.turn_1), parse(item.turn_2 or "")
-        assert first is not None
-        assert second is not None
-        assert BY_NAME[first.operations[0]].category == item.category
+        first, second = read(item.turn_1), read(item.turn_2)
+        assert first.operations[0].category == item.category
         assert second.items is None
         assert item.reference is None
 
@@ -197,7 +250,7 @@ def test_item_ids_are_unique_and_name_their_benchmark() -> None:
 
 def test_items_and_prompts_survive_being_written_and_read(tmp_path: Path) -> None:
     items = [
-        Item("x-0", "math", "now reverse it"),
+        Item("x-0", "math", "now reverse-1"),
         Item("x-1", "stem", "a", turn_2="b", reference="1"),
     ]
     write_items(items, tmp_path / "items.parquet")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,16 +11,36 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from harness.models.loading import load_tokenizer, stop_token_ids
-from harness.worlds.embedded.language import END, MODEL, PAD, START, UNK, build_tokenizer, words
-from harness.worlds.embedded.pretrain import IGNORED, PretrainConfig, batches, curriculum, encode
+from harness.worlds.embedded.language import (
+    END,
+    MEANING,
+    MODEL,
+    OPERATIONS,
+    PAD,
+    START,
+    UNK,
+    build_tokenizer,
+    parse,
+    words,
+    write_list,
+)
+from harness.worlds.embedded.pretrain import (
+    FIRST_NAMES,
+    IGNORED,
+    PretrainConfig,
+    batches,
+    curriculum,
+    encode,
+)
 from harness.worlds.embedded.reward import draw_preference
 from harness.worlds.embedded.texts import (
     GENERAL,
     HARD,
+    HUMAN,
     Mix,
     Turn,
     demonstrate,
-    human_prompts,
+    draw_prompts,
     pairwise_items,
     two_turn_items,
 )
@@ -57,16 +78,16 @@ def as_messages(turns: list[Turn]) -> list[dict[str, str]]:
 
 def test_one_turn_is_encoded_as_by_hand() -> None:
     """The template's tokens around prompt and answer; the loss on the answer and its end."""
-    tokens, labels = encode([("now reverse it", "2 1")], IDS)
-    written = "<bos> <start_of_turn> user now reverse it <end_of_turn> <start_of_turn> model"
+    tokens, labels = encode([("now reverse-7", "2 1")], IDS)
+    written = "<bos> <start_of_turn> user now reverse-7 <end_of_turn> <start_of_turn> model"
     assert tokens == [IDS[word] for word in [*written.split(), "2", "1", END]]
-    assert labels == [IGNORED] * 9 + [IDS["2"], IDS["1"], IDS[END]]
+    assert labels == [IGNORED] * 8 + [IDS["2"], IDS["1"], IDS[END]]
 
 
 def test_two_turns_are_encoded_as_by_hand() -> None:
-    tokens, labels = encode([("sort it : b a", "a b"), ("now reverse it", "b a")], IDS)
-    first = "<bos> <start_of_turn> user sort it : b a <end_of_turn> <start_of_turn> model a b"
-    second = "<start_of_turn> user now reverse it <end_of_turn> <start_of_turn> model b a"
+    tokens, labels = encode([("sort_up-9 : b a", "a b"), ("now reverse-7", "b a")], IDS)
+    first = "<bos> <start_of_turn> user sort_up-9 : b a <end_of_turn> <start_of_turn> model a b"
+    second = "<start_of_turn> user now reverse-7 <end_of_turn> <start_of_turn> model b a"
     written = [*first.split(), END, *second.split(), END]
     assert tokens == [IDS[word] for word in written]
     labelled = [i for i, label in enumerate(labels) if label != IGNORED]
@@ -110,7 +131,7 @@ def test_labels_are_the_models_turns_and_nothing_else() -> None:
 
 def test_no_word_of_the_world_is_unknown(tokenizer: PreTrainedTokenizerBase) -> None:
     taken: set[str] = set()
-    texts = human_prompts(0, 2000)
+    texts = draw_prompts("human", HUMAN, 0, 2000)
     for name, distribution in (("arena_hard", HARD), ("alpaca_eval", GENERAL)):
         texts += [item.turn_1 for item in pairwise_items(name, distribution, 0, 300, taken)]
     texts += [f"{item.turn_1} {item.turn_2}" for item in two_turn_items(0, 10, taken)]
@@ -118,7 +139,9 @@ def test_no_word_of_the_world_is_unknown(tokenizer: PreTrainedTokenizerBase) -> 
     rng = random.Random(0)
     texts += [draw_preference(rng, 0.1).chosen for _ in range(200)]
     ids = tokenizer(texts, add_special_tokens=False)["input_ids"]
-    assert IDS[UNK] not in {token for row in ids for token in row}
+    used = {token for row in ids for token in row}
+    assert IDS[UNK] not in used
+    assert {IDS[name] for name in MEANING} < used
     assert [len(row) for row in ids] == [len(text.split()) for text in texts]
 
 
@@ -143,7 +166,7 @@ STAGES = [(0.0, 1), (0.199, 1), (0.2, 2), (0.4, 3), (0.599, 3), (0.6, 4), (0.99,
 
 
 @pytest.mark.parametrize(("progress", "deepest"), STAGES)
-def test_tasks_get_deeper_as_training_goes_on(progress: float, deepest: int) -> None:
+def test_tasks_get_deeper_as_the_first_course_goes_on(progress: float, deepest: int) -> None:
     mix, full = curriculum(progress), Mix()
     assert mix.depths == full.depths[:deepest]
     assert (mix.follow_up, mix.revision, mix.downstream) == (
@@ -153,10 +176,25 @@ def test_tasks_get_deeper_as_training_goes_on(progress: float, deepest: int) -> 
     )
 
 
+def test_the_first_course_has_one_name_of_each_operation_and_no_mistakes() -> None:
+    """The full mix has all names and the demonstrator as it is."""
+    assert tuple(f"{operation.id}-1" for operation in OPERATIONS) == FIRST_NAMES
+    mix, rng = curriculum(1.0), random.Random(0)
+    assert (mix.names, mix.lift) == (FIRST_NAMES, 1.0)
+    assert (set(Mix().names), Mix().lift) == (set(MEANING), 0.0)
+    for _ in range(1000):
+        prompt, answer = demonstrate(rng, mix)[0]
+        if (task := parse(prompt)) is not None:
+            assert answer == write_list(task.answer())
+            assert set(task.names) <= set(FIRST_NAMES)
+
+
+SMALL = PretrainConfig(batch_size=4, pool_batches=2)
+
+
 def test_batches_are_padded_rows_of_one_conversation_each() -> None:
     """Five steps in pools of two need three pools, six batches; the last one is not used."""
-    config = PretrainConfig(steps=5, batch_size=4, pool_batches=2)
-    made = list(batches(config, IDS))
+    made = list(batches(SMALL, 5, "names", lambda progress: Mix()))
     assert len(made) == 6
     for tokens, mask, labels in made:
         assert tokens.shape == mask.shape == labels.shape
@@ -169,13 +207,26 @@ def test_batches_are_padded_rows_of_one_conversation_each() -> None:
         assert bool((tokens[:, 0] == 1).all())
 
 
-def test_batches_repeat_with_the_seed() -> None:
+def test_batches_ask_what_to_demonstrate_once_a_pool() -> None:
+    """Eight steps in pools of two: after 0, 2, 4 and 6 of them."""
+    asked: list[float] = []
+
+    def mix_at(progress: float) -> Mix:
+        asked.append(progress)
+        return Mix()
+
+    assert len(list(batches(SMALL, 8, "names", mix_at))) == 8
+    assert asked == [0.0, 0.25, 0.5, 0.75]
+
+
+def test_batches_repeat_with_the_seed_and_differ_by_stream() -> None:
     drawn = [
-        next(batches(PretrainConfig(seed=seed, steps=2, batch_size=4, pool_batches=2), IDS))
-        for seed in (0, 0, 1)
+        next(batches(replace(SMALL, seed=seed), 2, stream, lambda progress: Mix()))[0]
+        for seed, stream in ((0, "names"), (0, "names"), (1, "names"), (0, "operations"))
     ]
-    assert torch.equal(drawn[0][0], drawn[1][0])
-    assert not torch.equal(drawn[0][0], drawn[2][0])
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+    assert not torch.equal(drawn[0], drawn[3])
 
 
 def test_the_tokenizer_on_disk_is_ordinary_files(tmp_path: Path) -> None:

@@ -4,15 +4,34 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
+from harness.worlds.embedded import pretrain as pretraining
 from harness.worlds.embedded.files import digest
-from harness.worlds.embedded.pretrain import PretrainConfig, pretrain, reproducible
-from harness.worlds.embedded.reward import RewardConfig, train_reward_model
+from harness.worlds.embedded.language import MEANING, token_ids
+from harness.worlds.embedded.pretrain import (
+    FIRST_NAMES,
+    SHORT,
+    Course,
+    PretrainConfig,
+    pretrain,
+    reproducible,
+)
+from harness.worlds.embedded.reward import RewardConfig, fit_reward_model
+from harness.worlds.embedded.texts import RANKED, Mix
 
-SHORT = PretrainConfig(steps=12, batch_size=16, warmup_steps=2, pool_batches=4, compiled=False)
+SMALL = PretrainConfig(
+    operations=Course(8, 3e-3, 2),
+    names=Course(4, 1e-3, 1),
+    batch_size=16,
+    pool_batches=4,
+    threads=1,
+    compiled=False,
+)
 
 
 def trained(config: PretrainConfig, folder: Path) -> str:
@@ -22,16 +41,61 @@ def trained(config: PretrainConfig, folder: Path) -> str:
 
 
 def test_the_same_settings_give_the_same_policy_and_another_seed_another(tmp_path: Path) -> None:
-    first = trained(SHORT, tmp_path / "a")
-    assert trained(SHORT, tmp_path / "b") == first
-    assert trained(replace(SHORT, seed=1), tmp_path / "c") != first
+    first = trained(SMALL, tmp_path / "a")
+    assert trained(SMALL, tmp_path / "b") == first
+    assert trained(replace(SMALL, seed=1), tmp_path / "c") != first
+
+
+def test_the_first_course_teaches_the_operations_and_the_second_the_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Single operations under one name each first; then everything the demonstrator says."""
+    drawn: list[tuple[str, int, Mix, Mix]] = []
+    rates: list[tuple[float, int, int]] = []
+    batches, descent = pretraining.batches, pretraining.descent
+
+    def noted_batches(config: Any, steps: int, stream: str, mix_at: Any) -> Any:
+        drawn.append((stream, steps, mix_at(0.0), mix_at(1.0)))
+        return batches(config, steps, stream, mix_at)
+
+    def noted_descent(model: Any, learning_rate: float, warmup_steps: int, steps: int) -> Any:
+        rates.append((learning_rate, warmup_steps, steps))
+        return descent(model, learning_rate, warmup_steps, steps)
+
+    monkeypatch.setattr(pretraining, "batches", noted_batches)
+    monkeypatch.setattr(pretraining, "descent", noted_descent)
+    done: list[int] = []
+    pretrain(SMALL, tmp_path, lambda step, loss, model: done.append(step))
+    assert done == list(range(1, 13))
+    assert SMALL.steps == 12
+    assert rates == [(3e-3, 2, 8), (1e-3, 1, 4)]
+    assert [(stream, steps) for stream, steps, _, _ in drawn] == [("operations", 8), ("names", 4)]
+    (_, _, first, last), (_, _, start, end) = drawn
+    assert (first.names, first.lift, len(first.depths)) == (FIRST_NAMES, 1.0, 1)
+    assert (last.names, last.lift, len(last.depths)) == (FIRST_NAMES, 1.0, 4)
+    assert start == end == Mix(names=RANKED, lift=0.0)
+
+
+def test_a_trained_policy_has_short_embeddings_of_names_and_a_head_of_its_own(
+    tmp_path: Path,
+) -> None:
+    """Each of the same length within the rounding of bfloat16, eight bits."""
+    pretrain(SMALL, tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    assert "lm_head.weight" in weights
+    sizes = weights["model.embed_tokens.weight"].float().pow(2).mean(1).sqrt()
+    ids = token_ids()
+    names = [ids[name] for name in MEANING]
+    assert sizes[names].tolist() == pytest.approx([SHORT] * 240, rel=2**-8)
+    others = [index for word, index in ids.items() if word not in MEANING and index > 0]
+    assert float(sizes[others].min()) > 5 * SHORT
 
 
 def test_the_same_settings_give_the_same_reward_model(tmp_path: Path) -> None:
-    pretrain(SHORT, tmp_path / "policy")
-    config = RewardConfig(steps=6, batch_size=8, warmup_steps=1, held_out=8)
-    accuracies = {train_reward_model(config, tmp_path / "policy", tmp_path / n) for n in "ab"}
-    assert len(accuracies) == 1
+    pretrain(SMALL, tmp_path / "policy")
+    config = RewardConfig(steps=6, batch_size=8, warmup_steps=1, held_out=8, threads=1)
+    for name in "ab":
+        fit_reward_model(config, tmp_path / "policy", tmp_path / name)
     assert digest(tmp_path / "a") == digest(tmp_path / "b")
 
 
@@ -46,5 +110,7 @@ def test_training_leaves_torchs_settings_as_they_were() -> None:
 @pytest.mark.slow
 def test_a_compiled_training_repeats_to_the_last_bit(tmp_path: Path) -> None:
     """Without deterministic kernels the losses part within 80 steps on two threads."""
-    config = replace(SHORT, steps=80, batch_size=256, pool_batches=16, compiled=True)
+    courses = {"operations": Course(40, 3e-3, 4), "names": Course(40, 1e-3, 4)}
+    big = {"batch_size": 256, "pool_batches": 16, "compiled": True, "threads": 2}
+    config = replace(SMALL, **courses, **big)
     assert trained(config, tmp_path / "a") == trained(config, tmp_path / "b")

@@ -2,10 +2,12 @@
 
 These models are the options of `harness evaluate` and `harness calibrate` and the keywords of
 `harness.evaluate`: a field's text is the option's help, and `Shown` the rest of what help says.
+Nothing is imported here that `--help` would have to wait for.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,19 +29,22 @@ MOST_CONCURRENCY = 256
 LONGEST_S = 86_400
 """Seconds that a reply may be waited for."""
 
+_FROZEN = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
 
 @dataclass(frozen=True)
 class Shown:
-    """How an option's value, and its default, are called in the help."""
+    """How an option's value, and its default, are called in the help; and the least number."""
 
     value: str
     default: str | None = None
+    least: int | None = None
 
 
 class JudgeOptions(BaseModel):
     """What is judged, by whom, and within which limits."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = _FROZEN
 
     data: Annotated[Path | None, Shown("DIR", "those fetched")] = None
     """The benchmark's own files."""
@@ -53,7 +58,7 @@ class JudgeOptions(BaseModel):
     """Its endpoint."""
     judge_key_env: Annotated[str, Shown("VAR")] = JUDGE_KEY
     """The variable with its key."""
-    judge_dialect: Annotated[str | None, Shown("NAME", "by its name")] = None
+    judge_parameters: Annotated[str | None, Shown("NAME", "by its name")] = None
     """How it is asked: `plain`, `thinking` without a temperature, or `silenced`."""
     price: Annotated[str | None, Shown("IN,OUT", "its list price")] = None
     """Dollars for a million tokens of the judge."""
@@ -142,7 +147,7 @@ class EvaluateOptions(JudgeOptions):
     """An endpoint that has the model answer."""
     model_key_env: Annotated[str, Shown("VAR")] = MODEL_KEY
     """The variable with its key."""
-    model_dialect: Annotated[str | None, Shown("NAME", "by its name")] = None
+    model_parameters: Annotated[str | None, Shown("NAME", "by its name")] = None
     """How the model is asked, likewise."""
     model_price: Annotated[str | None, Shown("IN,OUT", "nothing")] = None
     """Dollars for a million tokens of the model."""
@@ -213,3 +218,54 @@ OPTIONS: Mapping[str, type[EvaluateOptions]] = {
 def options_of(benchmark: str) -> type[EvaluateOptions]:
     """Return the options of a benchmark."""
     return OPTIONS.get(benchmark, EvaluateOptions)
+
+
+class LmEvalOptions(BaseModel):
+    """The options of lm-eval, which asks no judge."""
+
+    model_config = _FROZEN
+
+    model: Annotated[str | None, Shown("NAME")] = None
+    """A model's folder or name; its name in scores."""
+    results: Annotated[Path | None, Shown("FILE")] = None
+    """Results of lm-eval; nothing is run."""
+    engine: Annotated[str, Shown("NAME")] = "hf"
+    """What runs a local model: hf, vllm."""
+    engine_args: Annotated[str | None, Shown("N=V,..")] = None
+    """Further arguments of the engine."""
+    model_base_url: Annotated[str | None, Shown("URL")] = None
+    """An endpoint that completes text."""
+    model_key_env: Annotated[str, Shown("VAR")] = MODEL_KEY
+    """The variable with its key."""
+    tasks: Annotated[str | None, Shown("A,B", "all six")] = None
+    """Columns of table 9."""
+    batch_size: Annotated[str, Shown("N")] = "4"
+    """Prompts at once, or `auto`."""
+    device: Annotated[str | None, Shown("NAME", "lm-eval's")] = None
+    """As torch names it."""
+    limit: Annotated[int | None, Shown("N", least=1)] = None
+    """Only so many items of each task, to try."""
+    dry_run: bool = False
+    """Show the tasks, and run nothing."""
+    track: bool = True
+    """Write the scores to MLflow as well."""
+
+    def check(self) -> None:
+        """Refuse what contradicts itself.
+
+        Raises:
+            UserError: There is nothing to evaluate, or what has no use, or no number of prompts.
+        """
+        if self.results is not None:
+            if self.dry_run or self.model_base_url is not None:
+                raise UserError("`--results` is scored as it is; nothing is run")
+            return
+        if not re.fullmatch(r"auto|[1-9]\d{0,5}", self.batch_size, re.ASCII):
+            raise UserError(
+                f"`--batch-size {self.batch_size[:80]}` is no number of prompts; give one above 0, "
+                "or `auto`"
+            )
+        if self.model is None:
+            raise UserError(
+                "There is nothing to evaluate; give --model, or --results to score a file"
+            )

@@ -1,1 +1,0 @@
-"""The benchmarks of the paper on real models: answered, judged, or scored from published files."""

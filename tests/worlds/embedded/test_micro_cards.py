@@ -1,0 +1,206 @@
+"""Laws of what the cards say: accuracies by depth and rank, best of n, competence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.worlds.embedded import cards
+from harness.worlds.embedded.cards import accuracies, as_lines, best_of_n, measure
+from harness.worlds.embedded.language import MAX_DEPTH, parse, score, write_list
+from harness.worlds.embedded.reward import REWARD_MODELS, Preference, RewardConfig
+from harness.worlds.embedded.texts import HARD, RANKED, draw_prompts
+
+NOWHERE = Path("no model is read")
+CONFIG = RewardConfig()
+
+
+def right(prompt: str) -> str:
+    """Return the right answer."""
+    task = parse(prompt)
+    assert task is not None
+    return write_list(task.answer())
+
+
+# Accuracy.
+
+
+def pair(*ranks: int) -> Preference:
+    """Return a pair whose prompt uses the names of some ranks."""
+    return Preference(f"{' , then '.join(RANKED[rank - 1] for rank in ranks)} : 1 2", "1", "2")
+
+
+PAIRS = [
+    (pair(1), True),
+    (pair(2), True),
+    (pair(3, 5), True),
+    (pair(100), False),
+    (pair(1, 201), True),
+    (pair(120, 110), False),
+    (pair(240), True),
+    (pair(230, 240), False),
+    (pair(240, 240, 120, 220), False),
+]
+"""Mean ranks 1, 2, 4 | 100, 101, 115 | 240, 235, 205, and whether the model is right."""
+
+
+@pytest.fixture
+def graded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the held-out pairs be those above, ordered as they say."""
+    monkeypatch.setattr(cards, "held_out_pairs", lambda config: [p for p, _ in PAIRS])
+    monkeypatch.setattr(cards, "in_order", lambda folder, config, pairs: [ok for _, ok in PAIRS])
+
+
+@pytest.mark.usefixtures("graded")
+def test_accuracies_are_those_counted_by_hand() -> None:
+    """Five of nine right, se sqrt(5/9 x 4/9 / 9) = 0.1656; no pair has three operations."""
+    found = accuracies(NOWHERE, CONFIG)
+    assert found["all"] == {"all": {"pairs": 9, "accuracy": 0.5556, "standard_error": 0.1656}}
+    shares = {
+        kind: {label: (row["pairs"], row["accuracy"]) for label, row in found[kind].items()}
+        for kind in ("depth", "rank")
+    }
+    assert shares == {
+        "depth": {"1": (4, 0.75), "2": (4, 0.5), "4": (1, 0.0)},
+        "rank": {"common": (3, 1.0), "middle": (3, 0.3333), "rare": (3, 0.3333)},
+    }
+
+
+def test_every_depth_and_third_is_among_the_held_out_pairs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A model that is always right; each third of the ranks has a third of the pairs."""
+    monkeypatch.setattr(cards, "in_order", lambda folder, config, pairs: [True] * len(pairs))
+    found = accuracies(NOWHERE, replace(REWARD_MODELS["pointwise"], held_out=600))
+    assert set(found["depth"]) == {str(depth) for depth in range(1, MAX_DEPTH + 1)}
+    assert sum(row["pairs"] for row in found["depth"].values()) == 600
+    assert all(abs(row["pairs"] - 200) <= 10 for row in found["rank"].values())
+    assert {row["accuracy"] for kind in found.values() for row in kind.values()} == {1.0}
+
+
+# Best of n.
+
+
+def best_by(
+    reward: Any, answers: list[list[str]], monkeypatch: pytest.MonkeyPatch, best_of: Sequence[int]
+) -> dict[str, dict[str, float]]:
+    """Return best of n where each prompt has these kinds of answers, liked as `reward` says.
+
+    An answer is `right`, `half` (the right one and as many items more) or `wrong`.
+    """
+    prompts = draw_prompts("best of n", HARD, 0, len(answers))
+
+    def text(prompt: str, kind: str) -> str:
+        words = right(prompt)
+        if kind == "wrong":
+            return "no list"
+        count = len(words.split())
+        return words if kind == "right" else f"{words} {' '.join('9' * count)}"
+
+    given = {
+        prompt: [text(prompt, kind) for kind in kinds]
+        for prompt, kinds in zip(prompts, answers, strict=True)
+    }
+    monkeypatch.setattr(cards, "PROMPTS", len(answers))
+    monkeypatch.setattr(cards, "BEST_OF", tuple(best_of))
+    monkeypatch.setattr(
+        cards, "_answers", lambda policy, prompts, n, seed: [given[p][:n] for p in prompts]
+    )
+
+    def rewards(folder: Path, conversations: list[Any], batch_size: int) -> Any:
+        asked = [(turns[0]["content"], turns[1]["content"]) for turns in conversations]
+        return np.array([reward(score(prompt, answer)) for prompt, answer in asked])
+
+    monkeypatch.setattr("harness.models.reward_model.score", rewards)
+    return best_of_n(NOWHERE, NOWHERE, CONFIG, seed=0)
+
+
+KINDS = [["wrong", "half", "right", "wrong"], ["half", "wrong", "half", "right"]]
+
+
+def test_the_oracles_choice_is_the_best_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """First answers 0 and 0.5; the best of two 0.5 and 0.5, of four 1 and 1."""
+    assert best_by(lambda mark: mark, KINDS, monkeypatch, (1, 2, 4)) == {
+        "1": {"chosen": 0.25, "best": 0.25},
+        "2": {"chosen": 0.5, "best": 0.5},
+        "4": {"chosen": 1.0, "best": 1.0},
+    }
+
+
+def test_a_reward_that_is_upside_down_chooses_the_worst(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best stays the best."""
+    assert best_by(lambda mark: -mark, KINDS, monkeypatch, (1, 2, 4)) == {
+        "1": {"chosen": 0.25, "best": 0.25},
+        "2": {"chosen": 0.0, "best": 0.5},
+        "4": {"chosen": 0.0, "best": 1.0},
+    }
+
+
+def test_of_answers_liked_alike_the_first_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = best_by(lambda mark: 0.0, KINDS, monkeypatch, (1, 4))
+    assert found["4"] == {"chosen": 0.25, "best": 1.0}
+
+
+def test_a_pairwise_model_chooses_whom_most_of_the_others_lose_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Mean wins 0.6, 0.3, 0.6 would tie the first and the last; the last has 0.61 and is chosen."""
+    config = replace(REWARD_MODELS["pairwise"], held_out=4)
+    wins = np.array([[[0.5, 0.9, 0.4], [0.1, 0.5, 0.27], [0.6, 0.73, 0.5]]])
+    seen: list[Any] = []
+
+    def win_probabilities(folder: Path, asked: Any, answers: Any, batch_size: int) -> Any:
+        seen.append((asked, answers))
+        return wins[:, : len(answers[0]), : len(answers[0])]
+
+    monkeypatch.setattr("harness.models.reward_model.win_probabilities", win_probabilities)
+    monkeypatch.setattr(cards, "PROMPTS", 1)
+    monkeypatch.setattr(cards, "BEST_OF", (1, 2, 3))
+    prompt = draw_prompts("best of n", HARD, 0, 1)[0]
+    texts = ["no list", right(prompt), right(prompt)]
+    monkeypatch.setattr(cards, "_answers", lambda policy, prompts, n, seed: [texts[:n]])
+    found = best_of_n(NOWHERE, NOWHERE, config, seed=0)
+    assert {n: row["chosen"] for n, row in found.items()} == {"1": 0.0, "2": 0.0, "3": 1.0}
+    assert {n: row["best"] for n, row in found.items()} == {"1": 0.0, "2": 1.0, "3": 1.0}
+    assert [turns for asked, _ in seen for turns in asked] == [
+        [{"role": "user", "content": prompt}]
+    ] * len(seen)
+
+
+# Competence.
+
+
+def test_a_policy_that_is_right_every_third_time_has_the_competence_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two right answers of six, four that are no lists: 0.333, and the best of six is right."""
+    monkeypatch.setattr(cards, "PROMPTS", 3)
+    asked: list[str] = []
+
+    def answers(policy: Path, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
+        asked.extend(prompts)
+        return [[right(p), "no", "no", right(p), "no", "no"][:n] for p in prompts]
+
+    monkeypatch.setattr(cards, "_answers", answers)
+    found = measure(NOWHERE, seed=0)
+    eighths = [f"{first} to {first + 29}" for first in range(1, 240, 30)]
+    assert list(found["ranks"]) == eighths
+    assert list(found["depth"]) == ["1", "2", "3", "4"]
+    for row in (*found["ranks"].values(), *found["depth"].values()):
+        assert row == {"exact": 0.333, "score": 0.333, "best_of_6": 1.0}
+    names = [task.names for prompt in asked if (task := parse(prompt)) is not None]
+    assert [len(some) for some in names] == [1] * 24 + [1] * 3 + [2] * 3 + [3] * 3 + [4] * 3
+    for at, (name,) in enumerate(names[:24]):
+        assert name in RANKED[30 * (at // 3) : 30 * (at // 3) + 30]
+
+
+def test_figures_become_a_table_of_their_own_columns() -> None:
+    tables = {"depth": {"1": {"best_of_6": 0.5, "exact": 1.0}, "2": {"best_of_6": 1, "exact": 0}}}
+    assert as_lines(tables) == (
+        "| depth | best of 6 | exact |\n|---|---:|---:|\n| 1 | 0.5 | 1.0 |\n| 2 | 1 | 0 |\n"
+    )
