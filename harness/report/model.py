@@ -125,8 +125,8 @@ class Cell(Part):
     """Lower end of its 95% interval."""
     gain_ci_high: float | None = None
     """Upper end."""
-    gain_detectable: float | None = Field(default=None, exclude_if=lambda least: least is None)
-    """Least gain that is found with 80% probability at 5%; absent without a gain, and with one
+    gain_detectable: float | None = None
+    """Least gain that is found with 80% probability at 5%; null without a gain, and with one
     seed."""
     paper: float | None = None
     """The paper's value; null where it prints none."""
@@ -146,10 +146,10 @@ class Cell(Part):
     """The reward models that its runs annotate with."""
     creators: tuple[str, ...] = ()
     """What evolves the prompts of its runs; empty where nothing does."""
-    worth: HumanPrompts | None = Field(default=None, exclude_if=lambda worth: worth is None)
-    """What our mean is worth in human prompts; absent where the controls do not say it."""
-    paper_worth: HumanPrompts | None = Field(default=None, exclude_if=lambda worth: worth is None)
-    """What the paper's value is worth on the curve that it prints; absent where it prints none."""
+    worth: HumanPrompts | None = None
+    """What our mean is worth in human prompts; null where the controls do not say it."""
+    paper_worth: HumanPrompts | None = None
+    """What the paper's value is worth on the curve that it prints; null where it prints none."""
     reason: str | None = Field(default=None, exclude=True)
     """Why a cell failed or is not available, where a stage says so; not part of the JSON form."""
 

@@ -133,7 +133,7 @@ def test_a_finding_of_one_seed_concludes_nothing(store: Store) -> None:
     runs = toy_runs(seeds=[0], table=claimed())
     write_all(store, runs)
     said = said_of(runs, store)
-    assert said.startswith("Undecided (toy)")
+    assert said.startswith("Underpowered (toy)")
     assert "one seed: how much seeds differ is unknown" in said
     assert "nothing is concluded from the gain of 3 rows with one seed" in said
 

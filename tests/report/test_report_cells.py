@@ -33,8 +33,8 @@ T_1 = math.tan(math.pi * 0.475)
 
 JSON_KEYS = [
     "table", "row", "column", "profile", "scale", "seeds", "mean", "ci_low", "ci_high",
-    "baseline_row", "gain", "gain_ci_low", "gain_ci_high", "paper", "paper_printed", "paper_gain",
-    "state", "runs", "judge", "reward_models", "creators",
+    "baseline_row", "gain", "gain_ci_low", "gain_ci_high", "gain_detectable", "paper",
+    "paper_printed", "paper_gain", "state", "runs", "judge", "reward_models", "creators", "worth", "paper_worth",
 ]  # fmt: skip
 
 
