@@ -117,10 +117,9 @@ def test_the_shipped_policy_says_nearly_the_same_with_long_names() -> None:
 
     Over all of the model's words in 300 demonstrations.
     """
-    model: Any = load_model(files.resolve(files.card().identity("theta0")), "causal").eval()
+    model: Any = load_model(files.resolve(files.card().identity("theta0"))).eval()
     table = model.get_input_embeddings().weight
     assert sizes(table[NAMES].float()).tolist() == pytest.approx([SHORT] * 240, rel=2**-8)
-    before = table[NAMES].clone()
     rng = random.Random(0)
     rows = [encode(demonstrate(rng, Mix()), IDS) for _ in range(300)]
     tokens, mask = padded([tokens for tokens, _ in rows], 0)
@@ -133,7 +132,6 @@ def test_the_shipped_policy_says_nearly_the_same_with_long_names() -> None:
     short = says()
     resize_names(model, LONG)
     long = says()
-    table[NAMES] = before
     assert float((short - long).abs().sum(-1).mean()) / 2 < 0.1
     assert float((short.argmax(-1) == long.argmax(-1)).float().mean()) > 0.9
 
