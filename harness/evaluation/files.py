@@ -155,11 +155,7 @@ def read_questions(path: Path, turns: int) -> tuple[Question, ...]:
 
 
 def read_answers(path: Path, model: str | None = None) -> Answers:
-    """Read one model's answers.
-
-    Args:
-        path: The file.
-        model: Which model's, where the file has several; else only its name in the scores.
+    """Read one model's answers; where the file has those of several, `model` says whose.
 
     Raises:
         UserError: A record has another form, a question is answered twice, or the file has the

@@ -107,11 +107,9 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a judge's text says.
+    """What a judge's text says: one of the five labels, or none or several.
 
-    Attributes:
-        label: One of the five labels, or None where the text holds none or more than one.
-        retry: Whether asking the judge to finish may help: nothing looks like a verdict.
+    Where nothing looks like a verdict, asking the judge to finish may help.
     """
 
     label: str | None
@@ -120,14 +118,9 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Battle:
-    """One comparison of two models on one prompt.
+    """One comparison of two models on one prompt, by what the verdict calls them.
 
-    Attributes:
-        prompt_id: The question.
-        model_a: The model whose answer the verdict calls A.
-        model_b: The model whose answer the verdict calls B.
-        winner: The outcome, or None where the judge's verdict could not be read.
-        weight: How many times the outcome counts.
+    The winner is None where the verdict could not be read; an outcome may count several times.
     """
 
     prompt_id: str
@@ -404,14 +397,7 @@ def parse_verdict(text: str) -> Verdict:
 
 
 def battle(prompt_id: str, model_a: str, model_b: str, label: str | None) -> Battle:
-    """Turn a verdict label into a battle; the order shown is in who is A and who is B.
-
-    Args:
-        prompt_id: The question.
-        model_a: The model shown as assistant A.
-        model_b: The model shown as assistant B.
-        label: One of the five labels; anything else is an unread verdict.
-    """
+    """Turn a verdict label into a battle; the order shown is in who is A and who is B."""
     winner, weight = _LABELS.get(label or "", (None, 1.0))
     return Battle(prompt_id, model_a, model_b, winner, weight)
 
@@ -488,13 +474,6 @@ def bootstrap_interval(
     Against the baseline alone the Bradley-Terry win rate is the weighted share of wins, so each
     round is that share over the questions drawn. Questions without a readable verdict are not
     drawn.
-
-    Args:
-        battles: Battles, those of other models are passed over.
-        model: The model.
-        baseline: The baseline model.
-        seed: Seed of the resampling.
-        rounds: Number of resamples.
 
     Returns:
         Lower and upper end, in percent.

@@ -110,13 +110,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Rating:
-    """A judge's rating of one turn of one answer.
-
-    Attributes:
-        prompt_id: The question.
-        turn: 1 or 2.
-        rating: The rating, or None where the judge's reply holds none.
-    """
+    """A judge's rating of one turn of one answer; None where its reply holds none."""
 
     prompt_id: str
     turn: int
