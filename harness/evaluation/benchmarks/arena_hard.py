@@ -313,8 +313,8 @@ def questions_in(data: Path) -> tuple[Question, ...]:
     Raises:
         UserError: They are not there or have another form.
     """
-    names = [f"{folder}question.jsonl" for folder in _FOLDERS]
-    return read_questions(locate(data, "Arena-Hard's questions", names), turns=1)
+    path = locate(data, "Arena-Hard's questions", ["question.jsonl"], _FOLDERS)
+    return read_questions(path, turns=1)
 
 
 def read_inputs(data: Path) -> Inputs:
@@ -326,18 +326,16 @@ def read_inputs(data: Path) -> Inputs:
     questions = questions_in(data)
     names = (f"answer_{BASELINE}.jsonl", f"model_answer/{BASELINE}.jsonl")
     answers = read_answers(
-        locate(data, "the baseline's answers", [f + name for f in _FOLDERS for name in names]),
+        locate(data, "the baseline's answers", names, _FOLDERS),
         BASELINE,
     )
     answers.to(questions)
     path = locate(
         data,
         "Arena-Hard's judge settings",
-        [
-            *(f"{f}judge_config.yaml" for f in _FOLDERS),
-            "config/judge_config.yaml",
-            "../../config/judge_config.yaml",
-        ],
+        ["judge_config.yaml"],
+        _FOLDERS,
+        ["config/judge_config.yaml", "../../config/judge_config.yaml"],
     )
     return Inputs(questions, answers, **_settings(path))
 

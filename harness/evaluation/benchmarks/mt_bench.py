@@ -245,8 +245,8 @@ def questions_in(data: Path) -> tuple[Question, ...]:
     Raises:
         UserError: They are not there or have another form.
     """
-    names = [f"{folder}question.jsonl" for folder in _FOLDERS]
-    return read_questions(locate(data, "MT-Bench's questions", names), len(TURNS))
+    path = locate(data, "MT-Bench's questions", ["question.jsonl"], _FOLDERS)
+    return read_questions(path, len(TURNS))
 
 
 def read_inputs(data: Path) -> Inputs:
@@ -257,17 +257,13 @@ def read_inputs(data: Path) -> Inputs:
     """
     questions = questions_in(data)
     names = ("reference_answer_gpt-4.jsonl", "reference_answer/gpt-4.jsonl")
-    references = read_answers(
-        locate(data, "MT-Bench's references", [f + name for f in _FOLDERS for name in names])
-    ).by_prompt
+    references = read_answers(locate(data, "MT-Bench's references", names, _FOLDERS)).by_prompt
     path = locate(
         data,
         "MT-Bench's judge prompts",
-        [
-            *(f"{f}judge_prompts.jsonl" for f in _FOLDERS),
-            "data/judge_prompts.jsonl",
-            "../judge_prompts.jsonl",
-        ],
+        ["judge_prompts.jsonl"],
+        _FOLDERS,
+        ["data/judge_prompts.jsonl", "../judge_prompts.jsonl"],
     )
     prompts = {
         str(r.get("name")): (str(r.get("system_prompt")), str(r.get("prompt_template")))
