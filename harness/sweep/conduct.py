@@ -51,8 +51,7 @@ from harness.sweep.study import (
 )
 from harness.sweep.work import Order, Say, Worker, run_processes
 from harness.tracking import TrialTracker
-from harness.trainer.factory import EXPECTED_S, needed_modules
-from harness.trainer.steps import FUNCTIONS
+from harness.trainer import factory, steps
 
 
 def order_of(
@@ -75,9 +74,9 @@ def order_of(
         until=None if hours is None else time.time() + 3600 * hours,
         work_dir=work_dir(),
         store_dir=store_dir(),
-        functions=FUNCTIONS,
-        preload=tuple(needed_modules(stages)),
-        expected_s=EXPECTED_S,
+        functions=steps.FUNCTIONS,
+        preload=tuple(factory.needed_modules(stages)),
+        expected_s=factory.EXPECTED_S,
     )
 
 
