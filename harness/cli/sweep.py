@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +14,7 @@ from harness.cli.options import (
 )
 from harness.cli.output import console, grid, note, print_json, warn
 from harness.errors import UserError
-from harness.project import store_dir, work_dir
+from harness.project import store_dir
 from harness.selection.names import DEFAULT_PROFILE, publishing, workers_of
 from harness.words import counted
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from harness.report.sweep import SweepReport
     from harness.report.view import Block
     from harness.sweep.declaration import Sweep
-    from harness.sweep.work import Order
 
 group = typer.Typer(
     help="Searches over settings of recipes and profiles.",
@@ -105,12 +103,12 @@ def run(
 
     What is done is kept: after Ctrl-C, a kill or with more trials, the same command goes on.
     """
-    from harness.sweep.conduct import run_sweep, shared_stages
+    from harness.sweep.conduct import order_of, run_sweep, shared_stages
 
     sweep, scale = _found(name, profile)
     _check_numbers(trials, jobs)
     shared = shared_stages(sweep, scale)
-    order = _order(sweep, scale, trials, storage)
+    order = order_of(sweep, scale, trials, storage)
     out = console(stderr=as_json)
 
     def say(line: str) -> None:
@@ -140,11 +138,11 @@ def show(
     """Show what a sweep has found: best trials, importances, Pareto front, and the winner."""
     from harness.report.sweep import publish_sweep
     from harness.runtime import Store
-    from harness.sweep.conduct import stored_report
+    from harness.sweep.conduct import order_of, stored_report
 
     sweep, scale = _found(name, profile)
     to = publishing(publish, allow_fewer, [name], profile)
-    order = _order(sweep, scale, None, storage)
+    order = order_of(sweep, scale, storage=storage)
     report, others = stored_report(sweep, scale, order.study, order.storage, Store(store_dir()))
     if others:
         note(f"{counted(others, 'study')} of `{name}` under other settings is left out")
@@ -174,33 +172,6 @@ def _check_numbers(trials: int | None, jobs: int) -> None:
     if trials is not None and not 1 <= trials <= MOST_TRIALS:
         shown = trials if abs(trials) < 10**20 else "too large"
         raise UserError(f"--trials is {shown}: give the number of trials, from 1 to {MOST_TRIALS}")
-
-
-def _order(sweep: Sweep, profile: Profile, trials: int | None, storage: str | None) -> Order:
-    """Return what the processes of a sweep are to do."""
-    from harness.runtime import Plan
-    from harness.sweep.space import base_candidate, validation_runs
-    from harness.sweep.study import default_storage, study_name
-    from harness.sweep.work import Order
-    from harness.trainer.factory import EXPECTED_S, needed_modules
-    from harness.trainer.steps import FUNCTIONS
-
-    runs = validation_runs(sweep, base_candidate(sweep, profile), sweep.name)
-    stages = Plan(stage for run in runs for stage in run.targets).stages
-    hours = sweep.budget.hours if sweep.budget else None
-    return Order(
-        sweep=sweep,
-        profile=profile,
-        study=study_name(sweep, profile),
-        storage=storage or default_storage(work_dir(), sweep.name),
-        target=sweep.target(trials),
-        until=None if hours is None else time.time() + 3600 * hours,
-        work_dir=work_dir(),
-        store_dir=store_dir(),
-        functions=FUNCTIONS,
-        preload=tuple(needed_modules(stages)),
-        expected_s=EXPECTED_S,
-    )
 
 
 def _print(report: SweepReport) -> None:

@@ -76,15 +76,7 @@ def today() -> date:
 
 @dataclass(frozen=True)
 class PriceList:
-    """Prices by model.
-
-    Attributes:
-        as_of: When they were the seller's: a year, month or day.
-        source: Where they are from.
-        sha256: The digest of the file.
-        models: Model to price.
-        retirements: Model to its retirement, of those that have a day.
-    """
+    """Prices and retirements by model, with when and where they are from, and the file's digest."""
 
     as_of: str
     source: str

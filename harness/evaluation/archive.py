@@ -54,15 +54,9 @@ def keep(
     source: Mapping[str, str],
     cost: Mapping[str, float | None] | None = None,
 ) -> Path:
-    """Write an evaluation into its folder, and return the file.
+    """Write an evaluation into its folder with what was scored and what that cost; return the file.
 
     What says the same already keeps its time.
-
-    Args:
-        folder: The evaluation's folder.
-        evaluation: The scores.
-        source: What was scored: `kind` and the sha256 of each input by name.
-        cost: Tokens and dollars of the replies behind it; None where nobody was asked.
 
     Raises:
         HarnessError: It cannot be written.

@@ -120,17 +120,23 @@ def write_whole(path: Path, content: str | bytes) -> None:
         ) from error
 
 
-def locate(data: Path, what: str, candidates: Iterable[str]) -> Path:
-    """Return the first of some places in a folder where there is a file; `what` is for the error.
+def locate(
+    data: Path,
+    what: str,
+    names: Sequence[str],
+    folders: Sequence[str] = ("",),
+    elsewhere: Sequence[str] = (),
+) -> Path:
+    """Return the first of some names in some folders below `data` that is a file, else elsewhere.
 
     Raises:
-        UserError: None of them is there.
+        UserError: None of them is there; the sentence says `what` the file holds.
     """
-    names = list(candidates)
-    for name in names:
-        if (data / name).is_file():
-            return data / name
-    raise UserError(f"{data} does not hold {what}; it should be there as {names[0]}")
+    candidates = [*(folder + name for folder in folders for name in names), *elsewhere]
+    for candidate in candidates:
+        if (data / candidate).is_file():
+            return data / candidate
+    raise UserError(f"{data} does not hold {what}; it should be there as {candidates[0]}")
 
 
 def read_questions(path: Path, turns: int) -> tuple[Question, ...]:
@@ -155,11 +161,7 @@ def read_questions(path: Path, turns: int) -> tuple[Question, ...]:
 
 
 def read_answers(path: Path, model: str | None = None) -> Answers:
-    """Read one model's answers.
-
-    Args:
-        path: The file.
-        model: Which model's, where the file has several; else only its name in the scores.
+    """Read one model's answers; where the file has those of several, `model` says whose.
 
     Raises:
         UserError: A record has another form, a question is answered twice, or the file has the

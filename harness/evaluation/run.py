@@ -56,14 +56,7 @@ def _ignore(*_: object) -> None:
 
 @dataclass(frozen=True)
 class Voice:
-    """Who is told what while a benchmark runs; nobody, by default.
-
-    Attributes:
-        note: Takes a sentence.
-        warn: Takes a sentence about what may go wrong.
-        progress: Takes what is done, how many of it, and of how many.
-        plan: Takes what would be options, where only that is wanted.
-    """
+    """Who is told what while a benchmark runs; nobody, by default."""
 
     note: Callable[[str], None] = _ignore
     warn: Callable[[str], None] = _ignore

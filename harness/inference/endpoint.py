@@ -51,16 +51,9 @@ class _Choice(BaseModel):
 
 
 class CompletionsEngine:
-    """Answers prompts by a server that speaks OpenAI's completions.
+    """Answers prompts by a server that speaks OpenAI's completions; it may be a process of ours.
 
-    Args:
-        url: its address, as in `http://127.0.0.1:8000/v1`.
-        model: name that it serves the policy under.
-        renderer: the policy's.
-        concurrency: most requests at once.
-        no_cut: what `top_k` means all tokens there.
-        server: its process, if it is ours.
-        key_variable: name of the environment variable with its key.
+    `no_cut` is what `top_k` means all tokens there.
     """
 
     def __init__(

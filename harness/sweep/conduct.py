@@ -7,10 +7,13 @@ several, take trials until the study has enough.
 
 from __future__ import annotations
 
+import time
+
 import optuna
 from optuna.trial import TrialState
 
 from harness.errors import HarnessError, UserError
+from harness.project import store_dir, work_dir
 from harness.registry.profile import Profile, unsupported
 from harness.report.scores import Measured
 from harness.report.sweep import SweepReport
@@ -38,14 +41,43 @@ from harness.sweep.study import (
     Claims,
     Note,
     counted,
+    default_storage,
     find_study,
     is_there,
     open_storage,
     point_of,
+    study_name,
     trials_of,
 )
 from harness.sweep.work import Order, Say, Worker, run_processes
 from harness.tracking import TrialTracker
+from harness.trainer import factory, steps
+
+
+def order_of(
+    sweep: Sweep, profile: Profile, trials: int | None = None, storage: str | None = None
+) -> Order:
+    """Return what the processes of a sweep are to do, with another number of trials or storage.
+
+    Raises:
+        UserError: The profile cannot run the base recipe.
+    """
+    runs = validation_runs(sweep, base_candidate(sweep, profile), sweep.name)
+    stages = Plan(stage for run in runs for stage in run.targets).stages
+    hours = sweep.budget.hours if sweep.budget else None
+    return Order(
+        sweep=sweep,
+        profile=profile,
+        study=study_name(sweep, profile),
+        storage=storage or default_storage(work_dir(), sweep.name),
+        target=sweep.target(trials),
+        until=None if hours is None else time.time() + 3600 * hours,
+        work_dir=work_dir(),
+        store_dir=store_dir(),
+        functions=steps.FUNCTIONS,
+        preload=tuple(factory.needed_modules(stages)),
+        expected_s=factory.EXPECTED_S,
+    )
 
 
 def shared_stages(sweep: Sweep, profile: Profile) -> list[Stage]:

@@ -175,13 +175,7 @@ def _losses(sweep: Sweep, trial: FrozenTrial) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Final:
-    """The runs that decide what the winner is worth.
-
-    Attributes:
-        profiles: The profile of each run id.
-        runs: The runs of the winner and, where it is another, of the base recipe, on all
-            benchmarks.
-    """
+    """The runs that decide what the winner is worth, with those of another base recipe."""
 
     profiles: Mapping[str, Profile]
     runs: tuple[Run, ...]

@@ -93,13 +93,10 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Preference:
-    """A judge's preference between the baseline's answer and the model's.
+    """A judge's preference: 1 for the baseline's answer, 2 for the model's, 0 or 1.5 for a draw.
 
-    Attributes:
-        prompt_id: The instruction.
-        preference: 1 (baseline) to 2 (model), 0 or 1.5 a draw, None where there is none.
-        length_difference: Length of the model's answer minus the baseline's (characters in
-            AlpacaEval); needed for length control only.
+    None is no preference. The length difference is the model's answer less the baseline's, in
+    characters; length control alone needs it.
     """
 
     prompt_id: str
@@ -318,13 +315,7 @@ def read_outputs(path: Path, inputs: Inputs, model: str | None = None) -> Answer
 def in_order(
     annotations: Sequence[Record], model: str, instructions: Sequence[str] | None = None
 ) -> list[Record]:
-    """Return a model's annotations in the benchmark's order.
-
-    Args:
-        annotations: Its annotations.
-        model: Its name, for errors.
-        instructions: The benchmark's instructions in their order; None takes the annotations' own
-            order, since the files number nothing.
+    """Return a model's annotations in the benchmark's order; in their own where that is not known.
 
     Raises:
         UserError: One of the 805 is missing, is there twice, or is not the benchmark's.

@@ -107,11 +107,9 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a judge's text says.
+    """What a judge's text says: one of the five labels, or none or several.
 
-    Attributes:
-        label: One of the five labels, or None where the text holds none or more than one.
-        retry: Whether asking the judge to finish may help: nothing looks like a verdict.
+    Where nothing looks like a verdict, asking the judge to finish may help.
     """
 
     label: str | None
@@ -120,14 +118,9 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Battle:
-    """One comparison of two models on one prompt.
+    """One comparison of two models on one prompt, by what the verdict calls them.
 
-    Attributes:
-        prompt_id: The question.
-        model_a: The model whose answer the verdict calls A.
-        model_b: The model whose answer the verdict calls B.
-        winner: The outcome, or None where the judge's verdict could not be read.
-        weight: How many times the outcome counts.
+    The winner is None where the verdict could not be read; an outcome may count several times.
     """
 
     prompt_id: str
@@ -320,8 +313,8 @@ def questions_in(data: Path) -> tuple[Question, ...]:
     Raises:
         UserError: They are not there or have another form.
     """
-    names = [f"{folder}question.jsonl" for folder in _FOLDERS]
-    return read_questions(locate(data, "Arena-Hard's questions", names), turns=1)
+    path = locate(data, "Arena-Hard's questions", ["question.jsonl"], _FOLDERS)
+    return read_questions(path, turns=1)
 
 
 def read_inputs(data: Path) -> Inputs:
@@ -333,18 +326,16 @@ def read_inputs(data: Path) -> Inputs:
     questions = questions_in(data)
     names = (f"answer_{BASELINE}.jsonl", f"model_answer/{BASELINE}.jsonl")
     answers = read_answers(
-        locate(data, "the baseline's answers", [f + name for f in _FOLDERS for name in names]),
+        locate(data, "the baseline's answers", names, _FOLDERS),
         BASELINE,
     )
     answers.to(questions)
     path = locate(
         data,
         "Arena-Hard's judge settings",
-        [
-            *(f"{f}judge_config.yaml" for f in _FOLDERS),
-            "config/judge_config.yaml",
-            "../../config/judge_config.yaml",
-        ],
+        ["judge_config.yaml"],
+        _FOLDERS,
+        ["config/judge_config.yaml", "../../config/judge_config.yaml"],
     )
     return Inputs(questions, answers, **_settings(path))
 
@@ -404,14 +395,7 @@ def parse_verdict(text: str) -> Verdict:
 
 
 def battle(prompt_id: str, model_a: str, model_b: str, label: str | None) -> Battle:
-    """Turn a verdict label into a battle; the order shown is in who is A and who is B.
-
-    Args:
-        prompt_id: The question.
-        model_a: The model shown as assistant A.
-        model_b: The model shown as assistant B.
-        label: One of the five labels; anything else is an unread verdict.
-    """
+    """Turn a verdict label into a battle; the order shown is in who is A and who is B."""
     winner, weight = _LABELS.get(label or "", (None, 1.0))
     return Battle(prompt_id, model_a, model_b, winner, weight)
 
@@ -488,13 +472,6 @@ def bootstrap_interval(
     Against the baseline alone the Bradley-Terry win rate is the weighted share of wins, so each
     round is that share over the questions drawn. Questions without a readable verdict are not
     drawn.
-
-    Args:
-        battles: Battles, those of other models are passed over.
-        model: The model.
-        baseline: The baseline model.
-        seed: Seed of the resampling.
-        rounds: Number of resamples.
 
     Returns:
         Lower and upper end, in percent.

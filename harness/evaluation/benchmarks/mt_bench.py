@@ -110,13 +110,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Rating:
-    """A judge's rating of one turn of one answer.
-
-    Attributes:
-        prompt_id: The question.
-        turn: 1 or 2.
-        rating: The rating, or None where the judge's reply holds none.
-    """
+    """A judge's rating of one turn of one answer; None where its reply holds none."""
 
     prompt_id: str
     turn: int
@@ -251,8 +245,8 @@ def questions_in(data: Path) -> tuple[Question, ...]:
     Raises:
         UserError: They are not there or have another form.
     """
-    names = [f"{folder}question.jsonl" for folder in _FOLDERS]
-    return read_questions(locate(data, "MT-Bench's questions", names), len(TURNS))
+    path = locate(data, "MT-Bench's questions", ["question.jsonl"], _FOLDERS)
+    return read_questions(path, len(TURNS))
 
 
 def read_inputs(data: Path) -> Inputs:
@@ -263,17 +257,13 @@ def read_inputs(data: Path) -> Inputs:
     """
     questions = questions_in(data)
     names = ("reference_answer_gpt-4.jsonl", "reference_answer/gpt-4.jsonl")
-    references = read_answers(
-        locate(data, "MT-Bench's references", [f + name for f in _FOLDERS for name in names])
-    ).by_prompt
+    references = read_answers(locate(data, "MT-Bench's references", names, _FOLDERS)).by_prompt
     path = locate(
         data,
         "MT-Bench's judge prompts",
-        [
-            *(f"{f}judge_prompts.jsonl" for f in _FOLDERS),
-            "data/judge_prompts.jsonl",
-            "../judge_prompts.jsonl",
-        ],
+        ["judge_prompts.jsonl"],
+        _FOLDERS,
+        ["data/judge_prompts.jsonl", "../judge_prompts.jsonl"],
     )
     prompts = {
         str(r.get("name")): (str(r.get("system_prompt")), str(r.get("prompt_template")))
