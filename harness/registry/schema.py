@@ -288,9 +288,11 @@ class Table(Strict):
 
     def training_of(self, row: Row) -> TrainingKinds:
         """Return how a row's policies are trained: online, offline, or not at all."""
-        recipes = self.recipes(row).values()
-        kinds = ("online" if recipe.is_online else "offline" for recipe in recipes)
-        return tuple(dict.fromkeys(k for k, r in zip(kinds, recipes, strict=True) if r != BASE))
+        trained = [recipe for recipe in self.recipes(row).values() if recipe != BASE]
+        found: dict[TrainingKind, None] = {}
+        for recipe in trained:
+            found["online" if recipe.is_online else "offline"] = None
+        return tuple(found)
 
     @property
     def about_prompts(self) -> TrainingKinds:

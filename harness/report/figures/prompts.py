@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field
 from harness.registry.figures import RewardsFigure, SharesFigure, TopicsFigure
 from harness.report.cells import Failures
 from harness.report.figures.points import Found
-from harness.report.scores import Column, read_rows, write_columns
+from harness.report.scores import Values, read_rows, write_columns
 from harness.runtime import Stage, Store
 from harness.strict import Strict
 
@@ -283,5 +283,5 @@ def _rewards(store: Store, stage: Stage, topics: Topics | None) -> PromptRewards
 
 def _write(path: Path, columns: Mapping[str, type], rows: Sequence[tuple[Any, ...]]) -> None:
     """Write rows as Parquet; what a row has beyond the columns is left out."""
-    values: list[Column] = [[row[i] for row in rows] for i in range(len(columns))]
+    values: list[Values] = [[row[i] for row in rows] for i in range(len(columns))]
     write_columns(path, dict(zip(columns, zip(columns.values(), values, strict=True), strict=True)))
