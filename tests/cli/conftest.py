@@ -20,6 +20,7 @@ from harness.cli.main import app
 from harness.cli.output import json_schema
 from harness.registry import declared
 from harness.report.figures.report import FigureReport
+from harness.runtime import Event, StageFailed, StageFinished, StageProgress
 from harness.sweep.declaration import ListedSweep
 from harness.tracking import TableState
 
@@ -36,14 +37,14 @@ class QuietTracker:
     def start(self, tables: Any) -> None:
         self.calls.append("start")
 
-    def progress(self, stage: Any, step: int, metrics: Any) -> None:
-        self.calls.append("progress")
-
-    def stage_finished(self, stage: Any) -> None:
-        self.calls.append(f"finished {stage.kind}")
-
-    def stage_failed(self, stage: Any) -> None:
-        self.calls.append(f"failed {stage.kind}")
+    def observe(self, event: Event) -> None:
+        match event:
+            case StageProgress():
+                self.calls.append("progress")
+            case StageFinished(stage):
+                self.calls.append(f"finished {stage.kind}")
+            case StageFailed(stage):
+                self.calls.append(f"failed {stage.kind}")
 
     def close(self, timeout_s: float = 0.0) -> bool:
         self.calls.append("close")
