@@ -11,6 +11,7 @@ from typing import cast
 
 import numpy as np
 
+from harness.errors import HarnessError
 from harness.eva.evolving import Prompt, Shape, evolve
 from harness.eva.informativeness import informativeness, weights
 from harness.eva.mixing import evolved_count, mix, repeated
@@ -116,6 +117,9 @@ def evolve_stage(ctx: StageContext) -> None:
 
     Writes `prompts.parquet`, `attempts.parquet` (every call of the creator, with what was wrong)
     and `summary.json`.
+
+    Raises:
+        HarnessError: Not one rewrite can be used, so that nothing is left to train on.
     """
     chosen = [
         Prompt(**{name: row[name] for name in PROMPT_SCHEMA.names})
@@ -136,6 +140,12 @@ def evolve_stage(ctx: StageContext) -> None:
         over=evolver.over,
     )
     write_rows(ctx.output / "prompts.parquet", [vars(p) for p in result.prompts], PROMPT_SCHEMA)
+    if not result.prompts:
+        reasons = ", ".join(f"{n} {why}" for why, n in sorted(result.unusable.items()))
+        raise HarnessError(
+            f"none of {result.attempts} rewrites by {s['creator']} can be used ({reasons}): look "
+            "at the prompts it was given, or name another creator in the profile"
+        )
     attempts = [{**vars(a), "creator": s["creator"]} for a in result.tried]
     write_rows(ctx.output / "attempts.parquet", attempts, ATTEMPT_SCHEMA)
     summary = {

@@ -22,15 +22,16 @@ from harness.registry.documents import RegistryError
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Recipe
 from harness.runtime import LocalEngine, Outcome, Plan, Stage, Store
+from harness.runtime.stage import StageContext
 from harness.trainer.plan import Planner, Run
-from harness.trainer.steps import FUNCTIONS
+from harness.trainer.steps import FUNCTIONS, evolve_stage
 from harness.worlds.embedded import files
 from harness.worlds.embedded.creator import EmbeddedCreator
 from harness.worlds.embedded.texts import read_prompts
 from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.real.creator import Scheme, load_scheme
 from harness.worlds.real.world import RealRuntime
-from harness.worlds.stage_io import Rows, read_rows
+from harness.worlds.stage_io import SELECTED_SCHEMA, Rows, read_rows, write_rows
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "evaluation"))
 
@@ -339,3 +340,18 @@ def test_rules_of_another_version_are_refused(profile: Profile) -> None:
     assert isinstance(spelled, dict)
     with pytest.raises(HarnessError, match="plan the run again"):
         RealRuntime().evolver({**settings, "rewriting": {**spelled, "rules": 0}})
+
+
+def test_rewrites_of_which_none_can_be_used_are_one_sentence(tmp_path: Path) -> None:
+    """The embedded creator hands back what is no task: three tries for each of two prompts."""
+    chosen: Rows = [
+        {**dict.fromkeys(SELECTED_SCHEMA.names), "prompt_id": f"h{i}", "prompt": text,
+         "source": "human", "generation": 0}
+        for i, text in enumerate(("tell me a joke", "what is it"))
+    ]  # fmt: skip
+    write_rows(tmp_path / "selected.parquet", chosen, SELECTED_SCHEMA)
+    settings = {
+        "creator": f"{files.VERSION}/evol_instruct", "evolutions": 1, "retries": 2, "iteration": 1
+    }  # fmt: skip
+    with pytest.raises(HarnessError, match=r"none of 6 rewrites .* \(6 unchanged\): look at"):
+        evolve_stage(StageContext(settings, {"selected": tmp_path}, tmp_path, 0))
