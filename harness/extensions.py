@@ -27,8 +27,9 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
 from harness.errors import HarnessError, UserError
@@ -342,6 +343,18 @@ def _named(variable: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*lying, *(name for name in variable.split(",") if name)]))
 
 
+class _SourceLoader(SourceFileLoader):
+    """Compiles a plug-in anew each time.
+
+    Kept bytecode is taken for a file of the same size and second, which an edit can be; what runs
+    would then be another plug-in than the one whose version stands in a stage's identity.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return what the file says now."""
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _load(name: str) -> ModuleType:
     try:
         if not name.endswith(".py"):
@@ -349,7 +362,8 @@ def _load(name: str) -> ModuleType:
         path = Path(name)
         if not path.is_file():
             raise UserError(f"there is no plug-in `{name}`; correct `--plugin` or {VARIABLE}")
-        spec = importlib.util.spec_from_file_location(_module_name(path), path)
+        loader = _SourceLoader(_module_name(path), str(path))
+        spec = importlib.util.spec_from_file_location(loader.name, path, loader=loader)
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)

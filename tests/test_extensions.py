@@ -82,6 +82,7 @@ def python(code: str, folder: Path, *plugins: Path) -> str:
         "HARNESS_WORK": str(folder / "work"),
         "HARNESS_PLUGINS": ",".join(map(str, plugins)),
     }
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as a user has it
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
     )
@@ -90,8 +91,10 @@ def python(code: str, folder: Path, *plugins: Path) -> str:
 
 
 def plugin(folder: Path, text: str, name: str = "mine") -> Path:
+    """Write a plug-in; all are of one second, so that no bytecode may be kept by their times."""
     path = folder / f"{name}.py"
     path.write_text(text, encoding="utf-8")
+    os.utime(path, (1_700_000_000, 1_700_000_000))
     return path
 
 
@@ -146,6 +149,7 @@ def test_a_metric_of_ones_own_is_planned_with_its_version(tmp_path: Path) -> Non
     assert first["select"][0] == {"name": "mine", "version": "1"}
     assert newer["select"][0] == {"name": "mine", "version": "2"}
     assert newer["select"][1] != first["select"][1]
+    assert not (tmp_path / "__pycache__").exists()
     assert newer["generate"][0] is None
     assert {kind for kind in first if first[kind][0] is not None} == {"select"}
 
