@@ -17,7 +17,8 @@ import hashlib
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,8 +113,19 @@ def write_whole(path: Path, content: str | bytes) -> None:
     Raises:
         HarnessError: It cannot be written.
     """
-    try:
+    with writing(path):
         runtime_files.write_whole(path, content)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say in a sentence what to do where a file of the work folder cannot be written.
+
+    Raises:
+        HarnessError: It cannot be.
+    """
+    try:
+        yield
     except OSError as error:
         raise HarnessError(
             f"Cannot write {path}: {error.strerror or error}; make room or set HARNESS_WORK"

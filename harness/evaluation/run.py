@@ -21,7 +21,7 @@ from harness.endpoint.client import Client, Estimate, Server, estimate
 from harness.endpoint.connection import OPENAI_URL, Endpoint, FunctionEndpoint
 from harness.endpoint.prices import SHIPPED, Price, Retirement, parse_price, read_prices
 from harness.endpoint.request import PLAIN, ChatParameters, chat_parameters_of
-from harness.errors import HarnessError, UserError
+from harness.errors import UserError
 from harness.evaluation import archive
 from harness.evaluation.answers import LocalModel, Progress, ServedModel, Source
 from harness.evaluation.archive import folder_of
@@ -32,7 +32,7 @@ from harness.evaluation.benchmarks.alpaca_package import (
     PUBLISHED_SHA256,
     LengthControl,
 )
-from harness.evaluation.files import Answer, Answers, write_whole
+from harness.evaluation.files import Answer, Answers, write_whole, writing
 from harness.evaluation.options import (
     AlpacaEvalOptions,
     ArenaHardOptions,
@@ -266,17 +266,13 @@ def alone(benchmark: str, model: str, judge: str, voice: Voice) -> Iterator[None
     """
     path = Path(f"{folder_of(work_dir() / 'locks', benchmark, model, judge)}.lock")
     with ExitStack() as stack:
-        try:
+        with writing(path):
             if not stack.enter_context(hold(path, wait=False)):
                 voice.note(
                     f"another command evaluates {model} on {benchmark} with {judge}: waiting for "
                     "it to end, so that nothing is paid twice"
                 )
                 stack.enter_context(hold(path))
-        except OSError as error:
-            raise HarnessError(
-                f"Cannot write {path}: {error.strerror or error}; make room or set HARNESS_WORK"
-            ) from error
         yield
 
 

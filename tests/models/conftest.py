@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from tiny_gemma import build_tiny_gemma
+
+from harness.models import reward_model
 
 torch.set_num_threads(1)
 
@@ -21,3 +24,17 @@ def policy_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def reward_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a random reward model."""
     return build_tiny_gemma(tmp_path_factory.mktemp("reward"), seed=1, outputs=1)
+
+
+@pytest.fixture
+def sequences_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that receives how many sequences each call to a reward model reads."""
+    read: list[int] = []
+    original = reward_model.read_all
+
+    def counted(reader: Any, sequences: Any, **batching: Any) -> Any:
+        read.append(len(sequences))
+        return original(reader, sequences, **batching)
+
+    monkeypatch.setattr(reward_model, "read_all", counted)
+    return read

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from tiny_gemma import build_tiny_gemma, tiny_tokenizer
 
 from harness.errors import HarnessError
-from harness.models import reward_model
 from harness.models.loading import FIRST_IS_BETTER, tokenize
 from harness.models.reader import Average, Comparison, Encoded, PairModel
 from harness.models.reward_model import load_reward_model, mean_win_probabilities, win_probabilities
@@ -159,21 +158,11 @@ def test_the_mean_counts_the_answer_itself() -> None:
     np.testing.assert_allclose(mean_win_probabilities(wins), [[2.2 / 3, 1.1 / 3, 1.2 / 3]])
 
 
-def test_an_order_of_two_answers_is_read_once(
-    pair_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_order_of_two_answers_is_read_once(pair_path: Path, sequences_read: list[int]) -> None:
     """Of a, b, a to the same prompt twice there are two distinct answers and so two orders."""
-    read: list[int] = []
-    original = reward_model.read_all
-
-    def counted(reader: Any, sequences: Any, **batching: Any) -> Any:
-        read.append(len(sequences))
-        return original(reader, sequences, **batching)
-
-    monkeypatch.setattr(reward_model, "read_all", counted)
     answers = [["a", "b", "a"], ["b", "a", "b"]]
     win_probabilities(pair_path, [CONVERSATIONS[0], CONVERSATIONS[0]], answers, batch_size=1)
-    assert read == [2]
+    assert sequences_read == [2]
 
 
 def test_the_turns_before_the_answers_count(pair_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ import torch
 from tiny_gemma import build_tiny_gemma
 
 from harness.errors import HarnessError
-from harness.models import reward_model
 from harness.models.loading import FIRST_IS_BETTER, tokenize
 from harness.models.policy import load_policy
 from harness.models.reward_model import load_reward_model, score
@@ -61,19 +59,9 @@ def test_the_conversation_has_one_bos_and_ends_with_the_end_of_the_answer(
     assert tokenizer.convert_ids_to_tokens(ids) == words.split()
 
 
-def test_equal_conversations_are_read_once(
-    reward_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[int] = []
-    original = reward_model.read_all
-
-    def counted(reader: Any, sequences: Any, **batching: Any) -> Any:
-        read.append(len(sequences))
-        return original(reader, sequences, **batching)
-
-    monkeypatch.setattr(reward_model, "read_all", counted)
+def test_equal_conversations_are_read_once(reward_path: Path, sequences_read: list[int]) -> None:
     assert len(score(reward_path, CONVERSATIONS, batch_size=3)) == len(CONVERSATIONS) > 5
-    assert read == [5]
+    assert sequences_read == [5]
 
 
 def test_nothing_to_score_gives_nothing(reward_path: Path) -> None:
