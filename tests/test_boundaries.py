@@ -47,6 +47,7 @@ HOMES = {
     "optuna": {"sweep"},
     "vllm": {"inference"},
     "sglang": set(),
+    "ray": {"runtime"},
     "datasets": {"training", "worlds/real"},
     "torch": {"models", "inference", "training", "worlds/embedded", "worlds/mock"},
     "transformers": {"models", "inference", "training", "worlds/embedded", "worlds/mock"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +13,8 @@ import typer
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
+
+    from harness.runtime import EngineOptions
 
 TableArgument = Annotated[
     str, typer.Argument(metavar="TABLE", help="A table or figure; `harness list` names them.")
@@ -43,6 +46,27 @@ SeedsOption = Annotated[
 JobsOption = Annotated[
     int | None,
     typer.Option("--jobs", metavar="N", help="Worker processes.", show_default="one per core"),
+]
+
+
+class EngineName(StrEnum):
+    """Where stages are computed."""
+
+    local = "local"
+    ray = "ray"
+
+
+EngineOption = Annotated[
+    EngineName, typer.Option("--engine", help="What computes: this machine, or a cluster.")
+]
+RayAddressOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray-address",
+        metavar="HOST:PORT",
+        help="The Ray cluster, with `--engine ray`.",
+        show_default="Ray is started on this machine",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 MaxGpuHoursOption = Annotated[
@@ -81,6 +105,19 @@ AskedSeedsOption = Annotated[
         show_default="the most complete",
     ),
 ]
+
+
+def engine_options(engine: EngineName, ray_address: str | None) -> EngineOptions:
+    """Return what is asked about where stages are computed.
+
+    Raises:
+        UserError: An option is of another engine.
+    """
+    from harness.runtime import EngineOptions
+
+    asked = EngineOptions(engine=engine.value, ray_address=ray_address)
+    asked.check()
+    return asked
 
 
 def takes(options: type[BaseModel]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -11,14 +11,18 @@ import typer
 
 from harness.cli.options import (
     BudgetOption,
+    EngineName,
+    EngineOption,
     JobsOption,
     JsonOption,
     MaxGpuHoursOption,
     ProfileOption,
+    RayAddressOption,
     RowsOption,
     SeedsOption,
     SkipUnsupportedOption,
     TablesArgument,
+    engine_options,
 )
 from harness.cli.output import console, grid, note, print_json, warn
 from harness.errors import UserError
@@ -100,6 +104,8 @@ def run(
     rows: RowsOption = None,
     seeds: SeedsOption = DEFAULT_SEEDS,
     jobs: JobsOption = None,
+    engine: EngineOption = EngineName.local,
+    ray_address: RayAddressOption = None,
     fail_fast: FailFastOption = False,
     dry_run: DryRunOption = False,
     skip_unsupported: SkipUnsupportedOption = False,
@@ -117,6 +123,7 @@ def run(
     from harness.selection.planning import PriceOptions
     from harness.selection.selection import select
 
+    where = engine_options(engine, ray_address)
     chosen = select(table, profile, rows, seeds, skip_unsupported=skip_unsupported)
     limits = PriceOptions(max_gpu_hours=max_gpu_hours, budget_usd=budget_usd)
     planned = chosen.plan(jobs=jobs, price=limits)
@@ -129,6 +136,7 @@ def run(
     out.print(planned.headline, soft_wrap=True)
     _print_left_out(out, planned.summary)
     report = planned.run(
+        engine=where,
         fail_fast=fail_fast,
         watch=_progress(planned, stderr=as_json),
         on_warning=warn,

@@ -178,8 +178,18 @@ class RolloutServer(Strict):
     """Seconds that it may take to start."""
 
 
+class StageNeed(Strict):
+    """What a stage needs of one node."""
+
+    cpus: Count | None = None
+    """Processor cores; null for `threads` where a model runs, and else one."""
+    gpus: int | None = Field(default=None, ge=0)
+    """GPUs; an engine of its own, as vLLM, spreads a model over all of them. Null for one where a
+    model answers or scores, and for `devices` where one is trained."""
+
+
 class Hardware(Strict):
-    """What a profile's training runs on, and how."""
+    """What a profile's stages run on, and how large models are trained."""
 
     accelerate: str
     """A configuration of `accelerate`: one of those that are shipped (`one-gpu.yaml`, `fsdp.yaml`,
@@ -198,6 +208,10 @@ class Hardware(Strict):
     """Adapters; null trains all weights."""
     rollouts: RolloutServer | None = None
     """What generates online rollouts; null lets the trainer do it."""
+    stages: dict[str, StageNeed] = Field(default={})
+    """What stages need, by kind, where that is not the usual."""
+    asking: Count = 1
+    """Most stages at once that ask creator, scorer or judge, beside those that need GPUs."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Hardware:

@@ -3,7 +3,9 @@
 The store is content-addressed and the one source of truth for reports and tracking.
 """
 
-from harness.runtime.engine import LocalEngine
+from harness.runtime.crew import Need, Needs
+from harness.runtime.engine import Engine, LocalEngine
+from harness.runtime.engines import HERE, EngineOptions
 from harness.runtime.events import (
     Event,
     Interrupted,
@@ -33,6 +35,9 @@ from harness.runtime.store import STATES, State, Store
 
 __all__ = [
     "STATES",
+    "HERE",
+    "Engine",
+    "EngineOptions",
     "Event",
     "Failure",
     "FingerprintError",
@@ -40,6 +45,8 @@ __all__ = [
     "Json",
     "LocalEngine",
     "Manifest",
+    "Need",
+    "Needs",
     "Outcome",
     "Plan",
     "Point",

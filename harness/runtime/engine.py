@@ -1,24 +1,30 @@
-"""The local engine: runs the pending stages of a plan on worker processes of this machine.
+"""An engine runs the pending stages of a plan: on worker processes of this machine, or elsewhere.
 
-The parent decides and records, the workers compute and store. A stage goes to a worker when its
-inputs are done; its result is in the store before the parent hears of it. A failure costs the
-stage and what needs it, nothing else. A stage that another run computes is left to that run, and
-looked after while others are computed: its output is used, and if it ends without one the stage is
-computed here. How many workers there are changes when a stage runs, never
-its numbers: a stage sees its settings, its inputs and its seed, and one thread.
+The parent decides and records, a crew computes and stores. A stage goes to the crew when its
+inputs are done and there is room for what it needs; its result is in the store before the parent
+hears of it. A failure costs the stage and what needs it, nothing else; a stage whose node went away
+is tried again. A stage that another run computes is left to that run, and looked after while others
+are computed: its output is used, and if it ends without one the stage is computed here. Where and
+when a stage runs never changes its numbers: it sees its settings, its inputs and its seed, and a
+fixed number of threads.
+
+What is told of a run may be lost at any moment, the parent with it: the store is the only truth.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Self
 
 from harness.errors import HarnessError, UserError
 from harness.quiet import worker_environment
+from harness.runtime.crew import Crew, Message, Need, Needs
 from harness.runtime.events import (
     Event,
     Interrupted,
@@ -32,30 +38,40 @@ from harness.runtime.events import (
 )
 from harness.runtime.files import DiskFullError, StoreError, disk_full
 from harness.runtime.plan import Plan, Schedule
-from harness.runtime.pool import Pool, WorkerProcess
+from harness.runtime.pool import Pool
 from harness.runtime.provenance import Provenance, available_cores, collect_provenance
 from harness.runtime.stage import Json, Stage
 from harness.runtime.store import Store
 
+if TYPE_CHECKING:
+    from harness.runtime.worker import Setup
+
 _LOOK_S = 0.2
 """Seconds between two looks at the stages that other runs compute."""
 
+_ATTEMPTS = 3
+"""Most times that a stage is begun whose node goes away under it."""
 
-class LocalEngine:
+
+class Engine(ABC):
     """Runs plans into a store.
+
+    Entered as a context it keeps its crew from one run to the next, until the block is left: a
+    worker takes seconds to import what stages need.
 
     Args:
         store: Where outputs go.
         functions: `module:function` by stage kind; each takes a `StageContext`.
         log_dir: Folder of the workers' logs.
-        jobs: Greatest number of workers; one per available core where not given.
+        jobs: Greatest number of stages at once; the engine's own choice where not given.
         fail_fast: Stop everything at the first failure instead of going on with what can.
         on_event: Called in this process with every event. Idle workers have their next stage
             before it is called, so a slow callback delays them no more than it must.
         preload: Modules a worker imports as soon as it starts.
         fallback: Expected seconds by kind, used for the order while none of a kind is done.
         threads: Compute threads of a worker.
-        hardware: How stages are to use this machine, handed to them as it is.
+        hardware: How stages are to use a machine, handed to them as it is.
+        needs: What stages need of a machine, by kind.
 
     Raises:
         UserError: `jobs` is less than 1.
@@ -74,20 +90,24 @@ class LocalEngine:
         fallback: Mapping[str, float] | None = None,
         threads: int = 1,
         hardware: Mapping[str, Json] | None = None,
+        needs: Needs | None = None,
     ) -> None:
-        self.jobs = available_cores() if jobs is None else jobs
-        if self.jobs < 1:
-            raise UserError(f"--jobs is {self.jobs}: give the number of workers, 1 or more")
+        if jobs is not None and jobs < 1:
+            raise UserError(f"--jobs is {jobs}: give the number of workers, 1 or more")
+        self.jobs = jobs
         self.store = store
         self.functions = dict(functions)
         self.fail_fast = fail_fast
-        self._log_dir = log_dir
+        self.needs = needs or Needs(other=Need(threads))
+        self.log_dir = log_dir
         self._on_event = on_event
         self._provenance: Provenance | None = None
         self._preload = list(preload)
         self._fallback = dict(fallback or {})
-        self._threads = threads
+        self.threads = threads
         self._hardware = dict(hardware or {})
+        self._keeps = False
+        self._kept: Crew | None = None
 
     def run(self, plan: Plan) -> Outcome:
         """Compute the stages of a plan that are not done, trying again those that failed.
@@ -96,6 +116,7 @@ class LocalEngine:
 
         Raises:
             HarnessError: A stage is of a kind that has no function.
+            UserError: A stage needs more than there is, or the engine cannot be had.
             StoreError: The folder of the logs, or the store's, cannot be written.
             Interrupted: Ctrl-C; the workers are ended and what they were writing is removed.
         """
@@ -108,8 +129,9 @@ class LocalEngine:
         self.store.sweep()
         run = _Run(self, Schedule(plan, pending, plan.durations(self.store, self._fallback)))
         try:
-            with self.workers() as pool:
-                run.drive(pool, self._on_event)
+            with self._crew() as crew:
+                crew.check(pending)
+                run.drive(crew, self._on_event)
         except KeyboardInterrupt:
             raise Interrupted(
                 f"stopped with {len(run.finished)} of {len(pending)} stages computed: "
@@ -119,31 +141,68 @@ class LocalEngine:
             self.store.sweep()
         return Outcome(tuple(run.finished), run.failed, run.skipped)
 
-    def workers(self) -> AbstractContextManager[Pool]:
-        """Return the workers of one run, none of them started yet; they end with the context."""
+    @abstractmethod
+    def crew(self) -> Crew:
+        """Return who computes the stages of a run, none of them at work yet.
+
+        Raises:
+            UserError: The engine cannot be had here.
+        """
+
+    @property
+    def setup(self) -> Setup:
+        """What a worker is told before its first stage."""
         if self._provenance is None:
-            self._provenance = collect_provenance(self._threads)
+            self._provenance = collect_provenance(self.threads)
+        return {
+            "root": str(self.store.root),
+            "functions": self.functions,
+            "preload": self._preload,
+            "provenance": self._provenance,
+            "hardware": self._hardware,
+        }
+
+    def __enter__(self) -> Self:
+        self._keeps = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        kept, self._keeps, self._kept = self._kept, False, None
+        if kept is not None:
+            kept.stop()
+
+    def _crew(self) -> AbstractContextManager[Crew]:
+        if not self._keeps:
+            return self.crew()
+        if self._kept is None:
+            self._kept = self.crew()
+        return nullcontext(self._kept)
+
+
+class LocalEngine(Engine):
+    """Computes stages on worker processes of this machine, one per available core unless told."""
+
+    def crew(self) -> Pool:
+        """Return the workers of one run, none of them started yet."""
         return Pool(
-            self.jobs,
-            {
-                "root": str(self.store.root),
-                "functions": self.functions,
-                "preload": self._preload,
-                "provenance": self._provenance,
-                "hardware": self._hardware,
-            },
-            worker_environment(self._threads),
-            self._log_dir,
+            self.jobs or available_cores(),
+            self.setup,
+            worker_environment(self.threads),
+            self.log_dir,
+            self.needs,
         )
 
 
 class _Run:
     """One run of an engine: what has become of each stage so far."""
 
-    def __init__(self, engine: LocalEngine, schedule: Schedule) -> None:
+    def __init__(self, engine: Engine, schedule: Schedule) -> None:
         self._store = engine.store
         self._fail_fast = engine.fail_fast
+        self._log_dir = engine.log_dir
+        self._needs = engine.needs
         self._schedule = schedule
+        self._lost: Counter[Stage] = Counter()
         self._elsewhere: dict[str, Stage] = {}
         self._looked = -math.inf
         self._disk_full = False
@@ -151,32 +210,54 @@ class _Run:
         self.failed: dict[Stage, str] = {}
         self.skipped: dict[Stage, str] = {}
 
-    def drive(self, pool: Pool, on_event: Callable[[Event], None]) -> None:
+    def drive(self, crew: Crew, on_event: Callable[[Event], None]) -> None:
         """Hand out stages and take in answers until nothing is left."""
         events: list[Event] = []
         while True:
-            events += self._hand_out(pool)
+            events += self._hand_out(crew)
             for event in events:
                 on_event(event)
-            if not pool.busy and not self._elsewhere:
-                return
+            idle = not crew.at_work
+            if idle and not self._elsewhere:
+                if not (left := self._schedule.left):
+                    return
+                crew.check(left)  # there was no room: whoever is left may be too small
             events = []
-            for worker, message in pool.wait(_LOOK_S if self._elsewhere else None):
-                events += self._take_in(worker, message)
-            events += self._stop(pool)
+            for stage, message in crew.wait(_LOOK_S if self._elsewhere or idle else None):
+                events += self._take_in(stage, message)
+            events += self._stop(crew)
 
-    def _hand_out(self, pool: Pool) -> list[Event]:
-        """Give ready stages to idle workers, starting no more workers than there is work for."""
+    def _hand_out(self, crew: Crew) -> list[Event]:
+        """Give ready stages to the crew as long as it has room."""
         events = self._look_elsewhere()
-        while self._schedule.ready and pool.has_room:
-            stage = self._schedule.take()
+        while (stage := self._schedule.take(self._room(crew))) is not None:
             if self._store.status(stage.fingerprint) == "done":
                 events.append(self._adopt(stage))
             elif self._store.claimed(stage.fingerprint):
                 events += self._leave(stage)
             else:
-                pool.idle_worker().give(stage)
+                crew.give(stage)
         return events
+
+    def _room(self, crew: Crew) -> Callable[[str], bool]:
+        """Return what says whether there is room for a stage of a kind.
+
+        GPUs are kept for a more urgent stage that needs more of them than are free, or small
+        stages would keep it waiting for ever.
+        """
+        asking = sum(self._needs.of(stage.kind).asks for stage in crew.at_work)
+        kept = False
+
+        def room(kind: str) -> bool:
+            nonlocal kept
+            need = self._needs.of(kind)
+            if need.asks and self._needs.asking is not None and asking >= self._needs.asking:
+                return False
+            fits = not (kept and need.gpus) and crew.room(need)
+            kept = kept or (need.gpus > 0 and not fits)
+            return fits
+
+        return room
 
     def _look_elsewhere(self) -> list[Event]:
         """Take the outputs of stages that other runs computed; what they let go is ready again."""
@@ -196,57 +277,53 @@ class _Run:
         self._looked = time.monotonic()
         return events
 
-    def _stop(self, pool: Pool) -> list[Event]:
+    def _stop(self, crew: Crew) -> list[Event]:
         """Start nothing more where the disk is full or the first failure is to end the run."""
         if self._disk_full:
-            left = self._schedule.drop_all(but=pool.at_work)
+            left = self._schedule.drop_all(but=crew.at_work)
             self._elsewhere.clear()
             return self._skip(left, "not started, since the disk is full")
         if not (self._fail_fast and self.failed):
             return []
-        pool.stop()
+        crew.stop()
         self._elsewhere.clear()
         first = next(iter(self.failed)).title
         return self._skip(self._schedule.drop_all(), f"stopped when {first} failed")
 
-    def _take_in(self, worker: WorkerProcess, message: dict[str, Any] | None) -> list[Event]:
-        """Note what a worker says; return the events that follow from it."""
-        stage = worker.stage
-        if message is None:
-            return self._bury(worker)
-        if stage is None:
-            raise RuntimeError(f"an idle worker said {message}")
+    def _take_in(self, stage: Stage, message: Message) -> list[Event]:
+        """Note what is said of a stage; return the events that follow from it."""
         match message["event"]:
             case "started":
                 return [StageStarted(stage)]
             case "progress":
                 return [StageProgress(stage, message["step"], message["metrics"])]
             case "finished":
-                worker.stage = None
                 return [self._finish(stage, message["wall_s"])]
             case "elsewhere":
-                worker.stage = None
                 return self._leave(stage)
+            case "died":
+                return self._bury(stage, message)
             case _:
-                worker.stage = None
                 self._disk_full = self._disk_full or message["disk_full"]
                 return self._fail(stage, message["reason"], message["traceback"])
 
-    def _bury(self, worker: WorkerProcess) -> list[Event]:
-        """Settle the stage of a worker that died; it may have stored it with its last breath."""
-        reason, text = worker.obituary()
-        stage = worker.stage
-        if stage is None:
-            return []
+    def _bury(self, stage: Stage, message: Message) -> list[Event]:
+        """Settle a stage whose worker died; it may have stored it with its last breath."""
+        reason = message["reason"]
         if self._store.status(stage.fingerprint) == "done":
             return [self._adopt(stage)]
+        self._lost[stage] += bool(message.get("lost"))
+        again = message.get("lost") and self._lost[stage] < _ATTEMPTS
         if self._store.claimed(stage.fingerprint):
             return self._leave(stage)
-        for folder in (self._store.root, worker.log.parent):
+        for folder in (self._store.root, self._log_dir):
             if full := disk_full(f"computing {stage.title}", folder):
                 self._disk_full, reason = True, str(full)
         self._store.sweep()  # its half-written output, which may be what fills the disk
-        return self._fail(stage, reason, text)
+        if again and not self._disk_full:
+            self._schedule.put_back(stage)
+            return []
+        return self._fail(stage, reason, message["traceback"])
 
     def _leave(self, stage: Stage) -> list[Event]:
         """Leave a stage to the run that computes it."""

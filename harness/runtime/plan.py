@@ -5,15 +5,15 @@ a plan is that of a depth-first walk from the targets, inputs first; it depends 
 
 A schedule says which stage is next, and what a failure takes with it. A stage is ready when all its
 inputs are done. Of the ready stages the one that begins the longest remaining chain goes first, so
-that no worker is left alone with a long chain at the end; ties go by plan order. No number of a
-stage depends on it.
+that no worker is left alone with a long chain at the end; ties go by plan order. Where there is no
+room for it, the next one that fits goes first. No number of a stage depends on it.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from statistics import median
 
 from harness.runtime.stage import Stage
@@ -137,19 +137,26 @@ class Schedule:
             & self._unsettled.keys()
             for fingerprint, stage in self._unsettled.items()
         }
-        self._ready: list[tuple[tuple[float, int], str]] = []
+        self._ready: dict[str, list[tuple[tuple[float, int], str]]] = {}
         for fingerprint, waits_for in self._waits_for.items():
             if not waits_for:
                 self._make_ready(fingerprint)
 
     @property
-    def ready(self) -> int:
-        """How many stages could be started now."""
-        return len(self._ready)
+    def left(self) -> list[Stage]:
+        """The stages that are not settled, in plan order."""
+        return list(self._unsettled.values())
 
-    def take(self) -> Stage:
-        """Return the next ready stage; there must be one."""
-        return self._unsettled[heapq.heappop(self._ready)[1]]
+    def take(self, room: Callable[[str], bool] = lambda kind: True) -> Stage | None:
+        """Return the next ready stage of a kind that there is room for, None where there is none.
+
+        Room is asked for once for each kind, the kind of the most urgent stage first.
+        """
+        urgent = sorted((heap[0], kind) for kind, heap in self._ready.items() if heap)
+        for _, kind in urgent:
+            if room(kind):
+                return self._unsettled[heapq.heappop(self._ready[kind])[1]]
+        return None
 
     def finish(self, stage: Stage) -> None:
         """Settle a stage that is done; its dependants may become ready."""
@@ -184,4 +191,5 @@ class Schedule:
         return dropped
 
     def _make_ready(self, fingerprint: str) -> None:
-        heapq.heappush(self._ready, (self._rank[fingerprint], fingerprint))
+        heap = self._ready.setdefault(self._unsettled[fingerprint].kind, [])
+        heapq.heappush(heap, (self._rank[fingerprint], fingerprint))

@@ -1,20 +1,25 @@
 """The pool: worker processes that stay warm between stages, started when there is work for them.
 
 Each worker is a child (`harness.runtime.processes`) with the environment of `harness.quiet`. Its
-output goes to a log file. A worker's death is seen as the end of its socket.
+output goes to a log file. A worker's death is seen as the end of its socket. A stage that needs
+GPUs gets some that no other stage has, and a worker of its own, which ends with it: what a process
+keeps of a GPU's memory is free only then.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from itertools import count
 from multiprocessing import connection as sockets
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from harness.runtime.crew import LAST, Crew, Message, Need, Needs, refuse, visible_gpus
 from harness.runtime.files import explained, hold
 from harness.runtime.processes import Child
 from harness.runtime.stage import Stage
+from harness.words import counted
 
 if TYPE_CHECKING:
     from harness.runtime.worker import Setup
@@ -25,14 +30,21 @@ _LOG_TAIL = 4000
 class WorkerProcess:
     """The parent's end of one worker; `stage` is what it computes, None while it is idle.
 
-    The claim keeps other runs from its log; it is closed when the worker has ended.
+    The claim keeps other runs from its log; it is closed when the worker has ended. Attributes
+    `gpus` are those it was started on.
     """
 
     def __init__(
-        self, setup: Setup, environment: dict[str, str], log: Path, claim: ExitStack
+        self,
+        setup: Setup,
+        environment: Mapping[str, str],
+        log: Path,
+        claim: ExitStack,
+        gpus: tuple[str, ...] = (),
     ) -> None:
         self.stage: Stage | None = None
-        self.log = log
+        self.gpus = gpus
+        self._log = log
         self._claim = claim
         self._child = Child("harness.runtime.worker", setup, environment, log)
         self.connection = self._child.connection
@@ -43,13 +55,13 @@ class WorkerProcess:
         self.stage = stage
         self._child.send(stage.record.as_json())
 
-    def obituary(self) -> tuple[str, str]:
-        """Return why a dead worker died, in a sentence, and the end of what it printed."""
+    def obituary(self) -> Message:
+        """Return that a dead worker died and why, in a sentence, with the end of its log."""
         cause = self._child.cause()
         self.stop()
         hint = " (out of memory?)" if cause == "SIGKILL" else ""
-        text = self.log.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:]
-        return f"worker died: {cause}{hint}", text
+        text = self._log.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:]
+        return {"event": "died", "reason": f"worker died: {cause}{hint}", "traceback": text}
 
     def stop(self) -> None:
         """End the process and whatever it started; return when it has ended."""
@@ -57,57 +69,77 @@ class WorkerProcess:
         self._claim.close()
 
 
-class Pool:
-    """Up to `limit` workers, kept until the pool is left.
+class Pool(Crew):
+    """Up to `limit` workers of this machine, kept until the pool is left.
 
     Their logs are `worker-<n>.log` in a folder; where several runs share it, no two living workers
     have the same number.
+
+    Where the machine has no GPU at all, stages that need some share the processor, one at a time:
+    what fits a GPU may be tried so.
     """
 
     def __init__(
-        self, limit: int, setup: Setup, environment: dict[str, str], log_dir: Path
+        self,
+        limit: int,
+        setup: Setup,
+        environment: Mapping[str, str],
+        log_dir: Path,
+        needs: Needs | None = None,
     ) -> None:
         self._limit = limit
         self._setup = setup
         self._environment = environment
         self._log_dir = log_dir
+        self._needs = needs or Needs()
         self._workers: dict[int, WorkerProcess] = {}
+        wanted = any(need.gpus for need in self._needs.kinds.values())
+        self._gpus = visible_gpus() if wanted else []
 
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    def check(self, stages: Collection[Stage]) -> None:
+        """Refuse stages that need more GPUs than this machine has."""
+        for need, stage in self._needs.first_of(stages).items():
+            if self._gpus and need.gpus > len(self._gpus):
+                raise refuse(stage, need, f"this machine has {counted(len(self._gpus), 'GPU')}")
 
     @property
     def at_work(self) -> list[Stage]:
         """The stages that are computed now."""
         return [worker.stage for worker in self._workers.values() if worker.stage]
 
-    @property
-    def busy(self) -> bool:
-        """Whether any worker is computing."""
-        return bool(self.at_work)
+    def room(self, need: Need) -> bool:
+        """Return whether another stage can be given to a worker."""
+        at_work = self.at_work
+        if len(at_work) >= self._limit:
+            return False
+        if need.gpus and not self._gpus:
+            return not any(self._needs.of(stage.kind).gpus for stage in at_work)
+        return need.gpus <= len(self._free_gpus)
 
-    @property
-    def has_room(self) -> bool:
-        """Whether another stage can be given to a worker."""
-        return len(self.at_work) < self._limit
-
-    def idle_worker(self) -> WorkerProcess:
-        """Return a worker without work, started if need be; there must be room.
-
-        Raises:
-            StoreError: The disk is full, or the folder of the logs may not be written.
-        """
-        for worker in self._workers.values():
-            if worker.stage is None:
-                return worker
+    def give(self, stage: Stage) -> None:
+        """Give a stage to an idle worker, started if need be; there must be room."""
+        need = self._needs.of(stage.kind)
+        gpus = tuple(self._free_gpus[: need.gpus])
+        if not gpus:
+            for worker in self._workers.values():
+                if worker.stage is None:
+                    worker.give(stage)
+                    return
         with explained("starting a worker", self._log_dir):
             slot, claim = self._free_slot()
             log = self._log_dir / f"worker-{slot}.log"
-            self._workers[slot] = WorkerProcess(self._setup, self._environment, log, claim)
-        return self._workers[slot]
+            hardware = {**self._setup["hardware"], **({"gpus": len(gpus)} if gpus else {})}
+            setup: Setup = {**self._setup, "hardware": hardware}
+            environment = dict(self._environment)
+            if self._gpus:
+                environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+            self._workers[slot] = WorkerProcess(setup, environment, log, claim, gpus)
+        self._workers[slot].give(stage)
+
+    @property
+    def _free_gpus(self) -> list[str]:
+        taken = {gpu for worker in self._workers.values() for gpu in worker.gpus}
+        return [gpu for gpu in self._gpus if gpu not in taken]
 
     def _free_slot(self) -> tuple[int, ExitStack]:
         """Return a number that no living worker has, and what keeps it from other runs."""
@@ -119,19 +151,25 @@ class Pool:
         )
         return slot, claim
 
-    def wait(
-        self, timeout_s: float | None = None
-    ) -> list[tuple[WorkerProcess, dict[str, Any] | None]]:
-        """Wait until workers have something to say; return who says what, None for a death."""
+    def wait(self, timeout_s: float | None = None) -> list[tuple[Stage, Message]]:
+        """Wait until workers have something to say, or so long; the dead are buried."""
         listening = {worker.connection: slot for slot, worker in self._workers.items()}
         said = []
         for connection in sockets.wait(list(listening), timeout_s):
             slot = listening[connection]  # type: ignore[index]
             worker = self._workers[slot]
-            message = worker.receive()
+            stage, message = worker.stage, worker.receive()
             if message is None:
                 del self._workers[slot]
-            said.append((worker, message))
+                message = worker.obituary()
+            elif stage is None:
+                raise RuntimeError(f"an idle worker said {message}")
+            if message["event"] in LAST:
+                worker.stage = None
+                if worker.gpus and self._workers.pop(slot, None):
+                    worker.stop()
+            if stage is not None:
+                said.append((stage, message))
         return said
 
     def stop(self) -> None:

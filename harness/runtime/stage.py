@@ -113,6 +113,11 @@ class StageRecord:
         object.__setattr__(self, "fingerprint", digest(identity))
 
     @property
+    def record(self) -> StageRecord:
+        """The record itself, so that a worker can be given a stage or its record."""
+        return self
+
+    @property
     def title(self) -> str:
         """The label with the start of the fingerprint: enough to find the stage by."""
         return f"'{in_a_line(self.label or self.kind, 200)}' ({self.fingerprint[:12]})"

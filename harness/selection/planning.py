@@ -14,9 +14,10 @@ from harness.cost.pricing import Limits, Price, over_limits
 from harness.errors import HarnessError, UserError
 from harness.registry.profile import Profile
 from harness.runtime import (
+    HERE,
     STATES,
+    EngineOptions,
     Event,
-    LocalEngine,
     Plan,
     Stage,
     State,
@@ -163,7 +164,8 @@ class RunPlan:
         work: The runs.
         store: What has been computed.
         name: What a command takes for the selection.
-        jobs: Number of workers.
+        jobs: Number of workers that the estimate assumes.
+        asked_jobs: Most stages at once, where that is asked for.
         options: What is asked about the price.
         figures: Figures that are planned with a group.
         lacking: Why rows of such figures cannot run.
@@ -173,6 +175,7 @@ class RunPlan:
     store: Store
     name: str
     jobs: int
+    asked_jobs: int | None = None
     options: PriceOptions = PriceOptions()
     figures: tuple[FigureRuns, ...] = ()
     lacking: Mapping[str, str] = field(default_factory=dict)
@@ -315,6 +318,7 @@ class RunPlan:
     def run(
         self,
         *,
+        engine: EngineOptions = HERE,
         fail_fast: bool = False,
         watch: AbstractContextManager[Callable[[Event], None]] | None = None,
         on_warning: Callable[[str], None] | None = None,
@@ -326,6 +330,7 @@ class RunPlan:
         What is done is kept: after an interruption or a failure, the same plan goes on.
 
         Args:
+            engine: Where stages are computed.
             fail_fast: Stop at the first failure instead of going on with what can.
             watch: Entered while stages are computed, if any are; what it yields takes the engine's
                 events, as they happen.
@@ -346,6 +351,7 @@ class RunPlan:
         from harness.selection import tracked
         from harness.selection.reporting import report_of
 
+        engine.check()
         work, parts = self.work, parts_of(self.work)
         for asked in [work] if not isinstance(work, GroupRuns) else parts:
             remember(work_dir(), asked.id, asked.profile.name, asked.seeds)
@@ -353,7 +359,8 @@ class RunPlan:
         tracker, outcome = tracked.tracker_of(self.store, warn), None
         if self.stages.pending(self.store):
             self._check(warn, on_note or ignore)
-            outcome = self._execute(tracker, fail_fast, watch or nullcontext(ignore))
+            watched = watch or nullcontext(ignore)
+            outcome = self._execute(tracker, fail_fast, watched, engine)
         report = report_of(work, self.store)
         if outcome is not None:
             report = replace(report, outcome=outcome)
@@ -379,6 +386,7 @@ class RunPlan:
         tracker: Tracker,
         fail_fast: bool,
         watch: AbstractContextManager[Callable[[Event], None]],
+        engine: EngineOptions,
     ) -> Outcome:
         from harness.project import work_dir
         from harness.trainer import steps
@@ -393,21 +401,21 @@ class RunPlan:
                     observe(event)
                     tracker.observe(event)
 
-                engine = LocalEngine(
+                made = engine.make(
                     self.store,
-                    steps.FUNCTIONS,
+                    dict(steps.FUNCTIONS),
                     work_dir() / "logs",
-                    # Stages of large models use all devices at once.
-                    jobs=self.jobs if profile.hardware is None else 1,
+                    jobs=self.asked_jobs,
                     fail_fast=fail_fast,
                     on_event=on_event,
                     preload=factory.needed_modules(self.stages.pending(self.store)),
                     fallback=factory.EXPECTED_S,
                     threads=profile.threads,
                     hardware=factory.hardware_of(profile),
+                    needs=factory.needs_of(profile),
                 )
                 with world_of(profile).serving():
-                    return engine.run(self.stages)
+                    return made.run(self.stages)
         except BaseException:
             # What is stored is safe; the next run or sync writes what MLflow lacks.
             tracker.close(timeout_s=2.0)

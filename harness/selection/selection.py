@@ -24,7 +24,7 @@ from harness.registry import declared
 from harness.registry.figures import Figure, find_figure
 from harness.registry.profile import Profile
 from harness.registry.schema import Table
-from harness.runtime import Store
+from harness.runtime import HERE, EngineOptions, Store
 from harness.selection.names import (
     DEFAULT_PROFILE,
     DEFAULT_SEEDS,
@@ -151,6 +151,7 @@ class Selection:
             Store(store_dir()),
             self.name,
             workers_of(jobs),
+            jobs,
             price or PriceOptions(),
             tuple(figures),
             lacking or {},
@@ -172,6 +173,7 @@ class Selection:
         seeds: Seeds = None,
         jobs: int | None = None,
         *,
+        engine: EngineOptions = HERE,
         fail_fast: bool = False,
         on_event: Callable[[Event], None] | None = None,
     ) -> Report:
@@ -182,6 +184,7 @@ class Selection:
         Args:
             seeds: Root seeds; the selection's, else 0 to 2, by default.
             jobs: Number of workers; one per core by default.
+            engine: Where stages are computed; on this machine by default.
             fail_fast: Stop at the first failure instead of going on with what can.
             on_event: Takes the engine's events, as they happen.
 
@@ -189,7 +192,7 @@ class Selection:
             UserError: As `plan`; or a model, prompts or a benchmark is not on this machine.
         """
         watch = nullcontext(on_event) if on_event is not None else None
-        return self.plan(seeds, jobs).run(fail_fast=fail_fast, watch=watch)
+        return self.plan(seeds, jobs).run(engine=engine, fail_fast=fail_fast, watch=watch)
 
     def report(self, seeds: Seeds = None, on_note: Say | None = None) -> Report:
         """Return what the store holds, without computing anything.

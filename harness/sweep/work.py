@@ -17,11 +17,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Self
 
 import optuna
 from optuna.trial import TrialState
@@ -32,7 +31,6 @@ from harness.quiet import worker_environment
 from harness.registry.profile import Profile
 from harness.runtime import Interrupted, LocalEngine, Plan, Store
 from harness.runtime.manifest import utc_now
-from harness.runtime.pool import Pool
 from harness.runtime.processes import Child, Parent
 from harness.sweep.declaration import Sweep
 from harness.sweep.results import trial_line
@@ -50,30 +48,6 @@ from harness.tracking.connection import shown as shown_uri
 from harness.trainer.plan import Run
 
 Say = Callable[[str], None]
-
-
-class WarmEngine(LocalEngine):
-    """An engine whose workers live until its block is left, and not only for one run.
-
-    A trial is several short runs, one for each seed, and a worker takes seconds to import what
-    stages need.
-    """
-
-    _kept: Pool | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            kept.stop()
-
-    def workers(self) -> AbstractContextManager[Pool]:
-        """Return the one pool of workers, in a context that does not end it."""
-        if self._kept is None:
-            self._kept = super().workers().__enter__()
-        return nullcontext(self._kept)
 
 
 class Order(BaseModel):
@@ -107,9 +81,9 @@ class Order(BaseModel):
     preload: tuple[str, ...]
     expected_s: Mapping[str, float]
 
-    def engine(self, jobs: int, slot: str) -> WarmEngine:
+    def engine(self, jobs: int, slot: str) -> LocalEngine:
         """Return an engine for the order's stages; its workers' logs are in a folder `slot`."""
-        return WarmEngine(
+        return LocalEngine(
             Store(self.store_dir),
             self.functions,
             self.work_dir / "logs" / "sweeps" / slot,

@@ -24,6 +24,7 @@ from harness.errors import UserError
 from harness.registry.profile import Profile, RewardTraining
 from harness.registry.recipe import RewardRole, small
 from harness.registry.schema import Row, Table
+from harness.runtime import Need, Needs
 from harness.runtime.stage import Json, Stage
 from harness.worlds.protocol import World
 
@@ -93,6 +94,43 @@ HELD_OUT: Final = 2000
 def needed_modules(stages: Iterable[Stage]) -> list[str]:
     """Return the slow modules that some stages import, in a fixed order."""
     return sorted({name for stage in stages if (name := KINDS[stage.kind].imports) is not None})
+
+
+_ASKING = ("evolve", "rate", "judge", "topics")
+"""What asks creator, scorer or judge and runs no model."""
+
+_RUNNING = ("generate", "annotate", "answer", "rewrite", "reward_model", "held_out")
+"""What runs a model without training it, or trains a small one."""
+
+_TRAINING = ("train", "online")
+
+
+def needs_of(profile: Profile) -> Needs:
+    """Return what the stages of a profile need of a machine: no part of a number.
+
+    Raises:
+        UserError: The profile says it of a kind of stage that there is not.
+    """
+    hardware, threads = profile.hardware, profile.threads
+    if hardware is None:
+        return Needs(other=Need(threads))
+    on_gpus = profile.priced_for is not None
+    kinds = {kind: Need(asks=kind in _ASKING) for kind in KINDS}
+    for kind in (*_RUNNING, *_TRAINING):
+        gpus = hardware.devices if kind in _TRAINING else 1
+        if kind == "online" and hardware.rollouts is not None:
+            gpus += len(hardware.rollouts.devices)
+        kinds[kind] = Need(threads, gpus if on_gpus else 0)
+    for kind, said in hardware.stages.items():
+        if kind not in kinds:
+            raise UserError(
+                f"`hardware.stages` of the profile `{profile.name}` names `{kind}`, which is no "
+                f"kind of stage: use {', '.join(kinds)}"
+            )
+        usual = kinds[kind]
+        gpus = usual.gpus if said.gpus is None else said.gpus
+        kinds[kind] = Need(said.cpus or usual.cpus, gpus, usual.asks)
+    return Needs(kinds, Need(threads), hardware.asking)
 
 
 def hardware_of(profile: Profile) -> dict[str, Any]:

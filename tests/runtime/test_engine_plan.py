@@ -53,8 +53,7 @@ def test_a_schedule_starts_a_stage_only_after_its_inputs(
     schedule = Schedule(plan, plan.stages, {"draw": 1.0, "total": 2.0})
     settled: set[Stage] = set()
     failed: set[Stage] = set()
-    while schedule.ready:
-        stage = schedule.take()
+    while (stage := schedule.take()) is not None:
         assert stage not in settled
         assert all(needed in settled - failed for needed in stage.inputs.values())
         settled.add(stage)

@@ -1,0 +1,54 @@
+"""Which engine computes: what is asked for, as plain data, and what makes the engine of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from harness.errors import UserError
+from harness.runtime.engine import Engine, LocalEngine
+from harness.runtime.store import Store
+
+
+class EngineOptions(BaseModel):
+    """What is asked about where stages are computed.
+
+    Attributes:
+        engine: This machine, a Ray cluster, or Slurm.
+        ray_address: `host:port` of a Ray cluster, or `auto`; None starts Ray on this machine.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    engine: Literal["local", "ray"] = "local"
+    ray_address: str | None = None
+
+    def check(self) -> None:
+        """Refuse what does not go together.
+
+        Raises:
+            UserError: An option is of another engine.
+        """
+        if self.ray_address is not None and self.engine != "ray":
+            raise UserError(
+                f"--ray-address is for `--engine ray`, not `{self.engine}`: leave it out"
+            )
+
+    def make(self, store: Store, functions: dict[str, str], log_dir: Path, **more: Any) -> Engine:
+        """Return the engine; the arguments are those of `Engine`.
+
+        Raises:
+            UserError: As `check`; or a number is wrong.
+        """
+        self.check()
+        if self.engine == "ray":
+            from harness.runtime.ray_engine import RayEngine
+
+            return RayEngine(store, functions, log_dir, address=self.ray_address, **more)
+        return LocalEngine(store, functions, log_dir, **more)
+
+
+HERE = EngineOptions()
+"""This machine."""

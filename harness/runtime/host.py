@@ -1,0 +1,155 @@
+"""A host: computes a stage on a node, for an engine whose driver is somewhere else.
+
+It has a worker like those of the local engine, with the same environment, so that a stage computes
+the same bytes wherever it runs; what the worker says is handed on. An `Order` is what travels:
+plain data, without keys. What a judge or a creator is asked with must be in the environment of the
+node.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TypedDict, cast
+
+from harness.errors import HarnessError
+from harness.project import PACKAGE
+from harness.quiet import worker_environment
+from harness.runtime.crew import LAST, Message
+from harness.runtime.pool import Pool
+from harness.runtime.stage import Stage, StageRecord
+from harness.runtime.worker import Setup
+
+SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
+"""Ends of names of environment variables that never travel."""
+
+_CREDENTIALS = re.compile(r"://[^/\s]*@")
+
+
+class Order(TypedDict):
+    """How a host is to compute stages.
+
+    `code` is the driver's `code_digest` and `path` where it looks for modules, `threads` the
+    compute threads of a worker, `environment` what the driver's variables of the harness say,
+    `log_dir` the folder of the workers' logs.
+    """
+
+    code: str
+    path: list[str]
+    threads: int
+    environment: dict[str, str]
+    log_dir: str
+    setup: Setup
+
+
+def order(setup: Setup, threads: int, log_dir: Path) -> Order:
+    """Return the order of this process, the driver."""
+    return {
+        "code": code_digest(),
+        "path": [entry or os.getcwd() for entry in sys.path],
+        "threads": threads,
+        "environment": own_variables(os.environ),
+        "log_dir": str(log_dir),
+        "setup": setup,
+    }
+
+
+def own_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of the harness, without those that hold a secret."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith("HARNESS_")
+        and not name.endswith(SECRETS)
+        and not _CREDENTIALS.search(value)
+    }
+
+
+@cache
+def code_digest() -> str:
+    """Return a digest of the harness that runs here: of the text of all its modules."""
+    digest = hashlib.sha256()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        digest.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def fault(asked: Order) -> str | None:
+    """Return why this node cannot compute for a driver, in a sentence; None where it can."""
+    node = socket.gethostname()
+    if asked["code"] != code_digest():
+        return (
+            f"the harness on {node} ({code_digest()} in {PACKAGE}) is not the driver's "
+            f"({asked['code']}): install the same version on all nodes"
+        )
+    root = Path(asked["setup"]["root"])
+    if not root.is_dir():
+        return f"{node} has no folder {root}: the store must be on a disk that all nodes share"
+    if not os.access(root, os.W_OK):
+        return f"{node} may not write to {root}: the store must be writable from all nodes"
+    return None
+
+
+class Host:
+    """Computes one stage at a time; its worker stays warm between stages that need no GPU."""
+
+    def __init__(self) -> None:
+        self._pool: Pool | None = None
+        self._order: Order | None = None
+
+    def compute(self, asked: Order, record: StageRecord, gpus: int) -> Iterator[Message]:
+        """Yield what is said of a stage.
+
+        GPUs are those that whoever started this process has made visible to it.
+        """
+        if (why := fault(asked)) is not None:
+            yield failure(why)
+            return
+        try:
+            pool = self._warm(asked, gpus)
+            pool.give(cast("Stage", record))
+            said: Message = {}
+            while said.get("event") not in LAST:
+                for _, said in pool.wait():
+                    yield said
+        except HarnessError as error:
+            yield failure(str(error))
+        finally:
+            if gpus:
+                self.stop()
+
+    def stop(self) -> None:
+        """End the worker."""
+        if self._pool is not None:
+            self._pool.stop()
+        self._pool = None
+
+    def _warm(self, asked: Order, gpus: int) -> Pool:
+        """Return a pool of one worker for an order; that of another order is ended."""
+        if self._pool is None or self._order != asked or gpus:
+            self.stop()
+            # The node's own modules come first; a worker takes over this process's path.
+            sys.path += [entry for entry in asked["path"] if entry not in sys.path]
+            setup = asked["setup"]
+            if gpus:
+                hardware = {**setup["hardware"], "gpus": gpus}
+                setup = {**setup, "hardware": hardware}
+            environment = worker_environment(asked["threads"]) | asked["environment"]
+            if not gpus:
+                # Ray shows all GPUs to what asked for none.
+                environment["CUDA_VISIBLE_DEVICES"] = ""
+            log_dir = Path(asked["log_dir"]) / socket.gethostname()
+            self._pool = Pool(1, setup, environment, log_dir)
+            self._order = asked
+        return self._pool
+
+
+def failure(reason: str) -> Message:
+    """Return what is said of a stage that failed before anybody began it."""
+    return {"event": "failed", "reason": reason, "traceback": "", "disk_full": False}
