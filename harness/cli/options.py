@@ -54,6 +54,7 @@ class EngineName(StrEnum):
 
     local = "local"
     ray = "ray"
+    slurm = "slurm"
 
 
 EngineOption = Annotated[
@@ -66,6 +67,15 @@ RayAddressOption = Annotated[
         metavar="HOST:PORT",
         help="The Ray cluster, with `--engine ray`.",
         show_default="Ray is started on this machine",
+    ),
+]
+SbatchOption = Annotated[
+    str | None,
+    typer.Option(
+        "--sbatch",
+        metavar="ARGS",
+        help="More arguments of `sbatch`, with `--engine slurm`, as `--partition=gpu --time=9:00`.",
+        show_default="none",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
@@ -107,7 +117,9 @@ AskedSeedsOption = Annotated[
 ]
 
 
-def engine_options(engine: EngineName, ray_address: str | None) -> EngineOptions:
+def engine_options(
+    engine: EngineName, ray_address: str | None, sbatch: str | None
+) -> EngineOptions:
     """Return what is asked about where stages are computed.
 
     Raises:
@@ -115,7 +127,7 @@ def engine_options(engine: EngineName, ray_address: str | None) -> EngineOptions
     """
     from harness.runtime import EngineOptions
 
-    asked = EngineOptions(engine=engine.value, ray_address=ray_address)
+    asked = EngineOptions(engine=engine.value, ray_address=ray_address, sbatch=sbatch)
     asked.check()
     return asked
 

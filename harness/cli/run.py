@@ -19,6 +19,7 @@ from harness.cli.options import (
     ProfileOption,
     RayAddressOption,
     RowsOption,
+    SbatchOption,
     SeedsOption,
     SkipUnsupportedOption,
     TablesArgument,
@@ -52,7 +53,13 @@ FailFastOption = Annotated[
         "--fail-fast/--keep-going", help="Stop at the first failure, or go on with what can."
     ),
 ]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the plan, compute nothing.")]
+DryRunOption = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Show the plan, and with `--engine slurm` the batch scripts; compute nothing.",
+    ),
+]
 
 RowArgument = Annotated[
     str, typer.Argument(metavar="ROW", help="A row, as `table4/eva-a_min`, or with --table.")
@@ -106,6 +113,7 @@ def run(
     jobs: JobsOption = None,
     engine: EngineOption = EngineName.local,
     ray_address: RayAddressOption = None,
+    sbatch: SbatchOption = None,
     fail_fast: FailFastOption = False,
     dry_run: DryRunOption = False,
     skip_unsupported: SkipUnsupportedOption = False,
@@ -123,7 +131,7 @@ def run(
     from harness.selection.planning import PriceOptions
     from harness.selection.selection import select
 
-    where = engine_options(engine, ray_address)
+    where = engine_options(engine, ray_address, sbatch)
     chosen = select(table, profile, rows, seeds, skip_unsupported=skip_unsupported)
     limits = PriceOptions(max_gpu_hours=max_gpu_hours, budget_usd=budget_usd)
     planned = chosen.plan(jobs=jobs, price=limits)
@@ -131,6 +139,8 @@ def run(
         planned.refuse_over_limits()
     if dry_run:
         _show(planned, as_json)
+        for script in planned.batch_scripts(where) if not as_json else ():
+            console().print(f"\n{script}", soft_wrap=True, markup=False, highlight=False)
         return
     out = console(stderr=as_json)
     out.print(planned.headline, soft_wrap=True)

@@ -18,12 +18,14 @@ class EngineOptions(BaseModel):
     Attributes:
         engine: This machine, a Ray cluster, or Slurm.
         ray_address: `host:port` of a Ray cluster, or `auto`; None starts Ray on this machine.
+        sbatch: Further arguments of Slurm's `sbatch`, as on its command line.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    engine: Literal["local", "ray"] = "local"
+    engine: Literal["local", "ray", "slurm"] = "local"
     ray_address: str | None = None
+    sbatch: str | None = None
 
     def check(self) -> None:
         """Refuse what does not go together.
@@ -31,10 +33,14 @@ class EngineOptions(BaseModel):
         Raises:
             UserError: An option is of another engine.
         """
-        if self.ray_address is not None and self.engine != "ray":
-            raise UserError(
-                f"--ray-address is for `--engine ray`, not `{self.engine}`: leave it out"
-            )
+        for option, given, engine in (
+            ("--ray-address", self.ray_address, "ray"),
+            ("--sbatch", self.sbatch, "slurm"),
+        ):
+            if given is not None and self.engine != engine:
+                raise UserError(
+                    f"{option} is for `--engine {engine}`, not `{self.engine}`: leave it out"
+                )
 
     def make(self, store: Store, functions: dict[str, str], log_dir: Path, **more: Any) -> Engine:
         """Return the engine; the arguments are those of `Engine`.
@@ -47,6 +53,10 @@ class EngineOptions(BaseModel):
             from harness.runtime.ray_engine import RayEngine
 
             return RayEngine(store, functions, log_dir, address=self.ray_address, **more)
+        if self.engine == "slurm":
+            from harness.runtime.slurm_engine import SlurmEngine
+
+            return SlurmEngine(store, functions, log_dir, sbatch=self.sbatch or "", **more)
         return LocalEngine(store, functions, log_dir, **more)
 
 

@@ -9,9 +9,12 @@ node.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
+import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -24,6 +27,7 @@ from harness.quiet import worker_environment
 from harness.runtime.crew import LAST, Message
 from harness.runtime.pool import Pool
 from harness.runtime.stage import Stage, StageRecord
+from harness.runtime.store import Store
 from harness.runtime.worker import Setup
 
 SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
@@ -153,3 +157,61 @@ class Host:
 def failure(reason: str) -> Message:
     """Return what is said of a stage that failed before anybody began it."""
     return {"event": "failed", "reason": reason, "traceback": "", "disk_full": False}
+
+
+# As a job of Slurm: `python -m harness.runtime.host FOLDER FINGERPRINT`.
+
+ORDER, STAGES, SAID = "order.json", "stages", "said"
+"""Where a folder has the order, what hosts are told of a stage, and what they say of it."""
+
+TIME_UP_S = 90
+"""Seconds before a job's time is up at which its host is told."""
+
+_RESTARTS = 50
+
+
+class _TimeUp(Exception):
+    """The job's time is nearly up."""
+
+
+def main(folder: Path, fingerprint: str) -> int:
+    """Compute a stage as a job; what is said of it is added to a file. Return the exit code."""
+    asked: Order = json.loads((folder / ORDER).read_text(encoding="utf-8"))
+    told = json.loads((folder / STAGES / f"{fingerprint}.json").read_text(encoding="utf-8"))
+    record, host = StageRecord(**told["record"]), Host()
+    signal.signal(signal.SIGUSR1, _time_is_up)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    last: Message = {}
+    with (folder / SAID / f"{fingerprint}.jsonl").open("a", encoding="utf-8", buffering=1) as said:
+        try:
+            for last in host.compute(asked, record, told["gpus"]):
+                said.write(json.dumps(last) + "\n")
+        except _TimeUp:
+            host.stop()
+            store = Store(Path(asked["setup"]["root"]))
+            if not _again(store.unfinished(fingerprint)):
+                last = failure(
+                    "its job of Slurm had no time left: give it more by "
+                    "`--sbatch --time=HOURS:00:00`"
+                )
+                said.write(json.dumps(last) + "\n")
+        finally:
+            host.stop()
+    return 0 if last.get("event") in ("finished", "elsewhere") else 1
+
+
+def _time_is_up(*_: object) -> None:
+    raise _TimeUp
+
+
+def _again(unfinished: Path) -> bool:
+    """Put this job into the queue again if its stage can go on from where it is."""
+    restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+    if not unfinished.is_dir() or restarts >= _RESTARTS:
+        return False
+    job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
+    return subprocess.run(["scontrol", "requeue", job], check=False).returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))

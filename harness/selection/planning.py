@@ -16,6 +16,7 @@ from harness.registry.profile import Profile
 from harness.runtime import (
     HERE,
     STATES,
+    Engine,
     EngineOptions,
     Event,
     Plan,
@@ -388,11 +389,8 @@ class RunPlan:
         watch: AbstractContextManager[Callable[[Event], None]],
         engine: EngineOptions,
     ) -> Outcome:
-        from harness.project import work_dir
-        from harness.trainer import steps
         from harness.worlds.lookup import world_of
 
-        profile = self.work.profile
         tracker.start(parts_of(self.work))
         try:
             with watch as observe:
@@ -401,25 +399,38 @@ class RunPlan:
                     observe(event)
                     tracker.observe(event)
 
-                made = engine.make(
-                    self.store,
-                    dict(steps.FUNCTIONS),
-                    work_dir() / "logs",
-                    jobs=self.asked_jobs,
-                    fail_fast=fail_fast,
-                    on_event=on_event,
-                    preload=factory.needed_modules(self.stages.pending(self.store)),
-                    fallback=factory.EXPECTED_S,
-                    threads=profile.threads,
-                    hardware=factory.hardware_of(profile),
-                    needs=factory.needs_of(profile),
-                )
-                with world_of(profile).serving():
+                made = self._engine(engine, fail_fast=fail_fast, on_event=on_event)
+                with world_of(self.work.profile).serving():
                     return made.run(self.stages)
         except BaseException:
             # What is stored is safe; the next run or sync writes what MLflow lacks.
             tracker.close(timeout_s=2.0)
             raise
+
+    def batch_scripts(self, engine: EngineOptions) -> list[str]:
+        """Return the batch scripts of what could start now; none where it is not for Slurm."""
+        from harness.runtime.slurm_engine import SlurmEngine
+
+        made = self._engine(engine)
+        return made.rendered(self.stages) if isinstance(made, SlurmEngine) else []
+
+    def _engine(self, asked: EngineOptions, **more: Any) -> Engine:
+        from harness.project import work_dir
+        from harness.trainer import steps
+
+        profile = self.work.profile
+        return asked.make(
+            self.store,
+            dict(steps.FUNCTIONS),
+            work_dir() / "logs",
+            jobs=self.asked_jobs,
+            preload=factory.needed_modules(self.stages.pending(self.store)),
+            fallback=factory.EXPECTED_S,
+            threads=profile.threads,
+            hardware=factory.hardware_of(profile),
+            needs=factory.needs_of(profile),
+            **more,
+        )
 
     def __repr__(self) -> str:
         return f"<plan: {self.headline}>"

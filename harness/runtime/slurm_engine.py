@@ -1,0 +1,299 @@
+"""The engine on Slurm: stages that are ready are array jobs, and each runs a host on its node.
+
+A job is `python -m harness.runtime.host FOLDER FINGERPRINT`. The folder, below the one of the logs
+and so on a disk that all nodes share, has what the host is told and what it says, a file of JSON
+lines for each stage, which the driver follows. Whether a stage is done, the store says, and not
+Slurm. A job that Slurm preempts, or that loses its node, is put into the queue again by Slurm.
+
+When the driver dies its jobs go on, and the same command takes what they have stored and waits for
+what they compute; jobs that find nothing left to do end at once. Ctrl-C ends them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from harness.errors import HarnessError, UserError
+from harness.project import PACKAGE
+from harness.runtime.crew import LAST, Crew, Message, Need, Needs
+from harness.runtime.engine import Engine
+from harness.runtime.files import explained
+from harness.runtime.host import ORDER, SAID, STAGES, TIME_UP_S, Order, order
+from harness.runtime.manifest import utc_now
+from harness.runtime.plan import Plan
+from harness.runtime.stage import Stage
+
+_LOOK_S = 0.3
+"""Seconds between two looks at what hosts say."""
+
+_ASK_S = 3.0
+"""Seconds between two questions to Slurm."""
+
+_COMMAND_S = 60.0
+_END_S = 30.0
+
+_LARGEST_ARRAY = 1000
+"""Slurm takes 1001 unless it is told otherwise."""
+
+_LOST = ("NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "REQUEUED")
+"""Ends of jobs that say nothing of the stage."""
+
+
+class SlurmEngine(Engine):
+    """Computes stages as jobs of Slurm.
+
+    Args:
+        sbatch: further arguments of `sbatch`, as on its command line.
+        options: the same as any engine's.
+    """
+
+    def __init__(self, *args: Any, sbatch: str = "", **options: Any) -> None:
+        super().__init__(*args, **options)
+        try:
+            self._sbatch = shlex.split(sbatch)
+        except ValueError as error:
+            raise UserError(f"--sbatch is `{sbatch}`, which no shell reads ({error})") from None
+
+    def crew(self) -> SlurmCrew:
+        """Make the folder of a run.
+
+        Raises:
+            UserError: Slurm is not installed or not reachable.
+        """
+        for command in ("sbatch", "squeue", "scontrol", "scancel"):
+            if shutil.which(command) is None:
+                raise UserError(
+                    f"the engine `slurm` needs Slurm's command `{command}`, which is not on this "
+                    "machine: run on a login node of the cluster"
+                )
+        asked = _slurm("squeue", "--noheader", "--me")
+        if asked.returncode:
+            raise UserError(f"Slurm cannot be reached: {_sentence(asked)}")
+        return SlurmCrew(self._folder(), self._order, self.needs, self.jobs, self)
+
+    def rendered(self, plan: Plan) -> list[str]:
+        """Return the batch scripts of the stages that could start now, one for each need."""
+        pending = {stage.fingerprint: stage for stage in plan.pending(self.store)}
+        ready = [
+            stage
+            for stage in pending.values()
+            if not any(needed.fingerprint in pending for needed in stage.inputs.values())
+        ]
+        arrays = _by_need(ready, self.needs).items()
+        folder = self._folder()
+        return [
+            self.script(folder, f"array-{i}", need, len(stages))
+            for i, (need, stages) in enumerate(arrays)
+        ]
+
+    def script(self, folder: Path, name: str, need: Need, number: int) -> str:
+        """Return the batch script of an array of stages, whose fingerprints are in `name`.txt.
+
+        The user's own arguments come last, and win. No key is in it.
+        """
+        most = f"%{self.jobs}" if self.jobs else ""
+        options = [
+            "--job-name=harness",
+            f"--array=0-{number - 1}{most}",
+            "--nodes=1",
+            "--ntasks=1",
+            f"--cpus-per-task={need.cpus}",
+            *([f"--gpus-per-node={need.gpus}"] if need.gpus else []),
+            "--requeue",
+            "--open-mode=append",
+            f"--signal=B:USR1@{TIME_UP_S}",
+            f"--output={folder / '%A_%a.out'}",
+            *self._sbatch,
+        ]
+        path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH")]))
+        listed = shlex.quote(str(folder / f"{name}.txt"))
+        host = shlex.join([sys.executable, "-m", "harness.runtime.host", str(folder)])
+        return "\n".join(
+            [
+                "#!/bin/bash",
+                *(f"#SBATCH {option}" for option in options),
+                f"export PYTHONPATH={shlex.quote(path)}",
+                f'exec {host} "$(sed -n "$((SLURM_ARRAY_TASK_ID + 1))p" {listed})"',
+                "",
+            ]
+        )
+
+    def _folder(self) -> Path:
+        stamp = utc_now().replace(":", "").replace("-", "")
+        return self.log_dir / "slurm" / f"{stamp[:15]}-{os.getpid()}"
+
+    @property
+    def _order(self) -> Order:
+        return order(self.setup, self.threads, self.log_dir / "slurm")
+
+
+class SlurmCrew(Crew):
+    """The jobs of one run.
+
+    A job is known by its number and its place in the array: `17_3`.
+    """
+
+    def __init__(
+        self, folder: Path, asked: Order, needs: Needs, most: int | None, engine: SlurmEngine
+    ) -> None:
+        self._folder = folder
+        self._needs = needs
+        self._most = most
+        self._engine = engine
+        self._store = engine.store
+        self._new: list[Stage] = []
+        self._jobs: dict[str, Stage] = {}
+        self._heard: dict[str, int] = {}
+        self._missing: set[str] = set()
+        self._arrays = count()
+        self._asked_at = 0.0
+        with explained("writing what jobs of Slurm are told", folder):
+            for part in (STAGES, SAID):
+                (folder / part).mkdir(parents=True, exist_ok=True)
+            self._store.root.mkdir(parents=True, exist_ok=True)
+            (folder / ORDER).write_text(json.dumps(asked), encoding="utf-8")
+
+    def check(self, stages: Collection[Stage]) -> None:
+        """Have Slurm say whether it could ever run them."""
+        for need, stage in self._needs.first_of(stages).items():
+            script = self._engine.script(self._folder, "test", need, 1)
+            tried = _slurm("sbatch", "--test-only", text=script)
+            if tried.returncode:
+                raise UserError(
+                    f"Slurm refuses {stage.title}, which needs {need.words}: {_sentence(tried)}"
+                )
+
+    @property
+    def at_work(self) -> list[Stage]:
+        """The stages that are given and not ended, in the queue or running."""
+        return [*self._new, *self._jobs.values()]
+
+    def room(self, need: Need) -> bool:
+        """Return whether there may be another job; Slurm packs them."""
+        return self._most is None or len(self.at_work) < self._most
+
+    def give(self, stage: Stage) -> None:
+        """Take a stage into the next array."""
+        told = {"record": stage.record.as_json(), "gpus": self._needs.of(stage.kind).gpus}
+        path = self._folder / STAGES / f"{stage.fingerprint}.json"
+        with explained("writing what a job of Slurm is told", self._folder):
+            path.write_text(json.dumps(told), encoding="utf-8")
+        self._new.append(stage)
+
+    def wait(self, timeout_s: float | None = None) -> list[tuple[Stage, Message]]:
+        """Submit what is new; wait until a host says something, or a job ends without a word."""
+        self._submit()
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            said = [(s, m) for job, s in list(self._jobs.items()) for m in self._listen(job, s)]
+            if not said and time.monotonic() - self._asked_at > _ASK_S:
+                said = self._look()
+            if said or (end is not None and time.monotonic() >= end):
+                return said
+            time.sleep(_LOOK_S)
+
+    def stop(self) -> None:
+        """Cancel all jobs, and wait until none computes."""
+        stages, jobs = list(self._jobs.values()), {job.partition("_")[0] for job in self._jobs}
+        self._new, self._jobs = [], {}
+        if not jobs:
+            return
+        _slurm("scancel", *sorted(jobs))
+        end = time.monotonic() + _END_S
+        while time.monotonic() < end and any(self._store.claimed(s.fingerprint) for s in stages):
+            time.sleep(_LOOK_S)
+
+    def _submit(self) -> None:
+        new, self._new = self._new, []
+        for need, stages in _by_need(new, self._needs).items():
+            for first in range(0, len(stages), _LARGEST_ARRAY):
+                self._submit_array(need, stages[first : first + _LARGEST_ARRAY])
+
+    def _submit_array(self, need: Need, stages: Sequence[Stage]) -> None:
+        name = f"array-{next(self._arrays)}"
+        script = self._engine.script(self._folder, name, need, len(stages))
+        with explained("writing a batch script", self._folder):
+            listed = "".join(f"{stage.fingerprint}\n" for stage in stages)
+            (self._folder / f"{name}.txt").write_text(listed, encoding="utf-8")
+            (self._folder / f"{name}.sh").write_text(script, encoding="utf-8")
+        done = _slurm("sbatch", "--parsable", str(self._folder / f"{name}.sh"))
+        if done.returncode:
+            raise HarnessError(f"Slurm refuses {self._folder / name}.sh: {_sentence(done)}")
+        number = done.stdout.strip().partition(";")[0]
+        self._jobs.update({f"{number}_{i}": stage for i, stage in enumerate(stages)})
+        self._asked_at = time.monotonic()
+
+    def _listen(self, job: str, stage: Stage) -> list[Message]:
+        """Return what a host has said since; its job is over when it has said the last."""
+        path, messages = self._folder / SAID / f"{stage.fingerprint}.jsonl", []
+        with suppress(FileNotFoundError), path.open("rb") as file:
+            file.seek(self._heard.get(stage.fingerprint, 0))
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break  # the rest is on its way
+                self._heard[stage.fingerprint] = file.tell()
+                messages.append(json.loads(line))
+        if messages and messages[-1]["event"] in LAST:
+            del self._jobs[job]
+        return messages
+
+    def _look(self) -> list[tuple[Stage, Message]]:
+        """Return which jobs have ended without a last word: missing at two looks, disks lag."""
+        if not self._jobs:
+            return []
+        numbers = ",".join(sorted({job.partition("_")[0] for job in self._jobs}))
+        found = _slurm("squeue", "--noheader", "--array", "--format=%i", "--jobs", numbers)
+        self._asked_at = time.monotonic()
+        if found.returncode and "Invalid job id" not in found.stderr:
+            return []  # Slurm is being restarted, say; the jobs go on
+        gone = self._jobs.keys() - set(found.stdout.split())
+        ended = [(self._jobs.pop(job), _end(job)) for job in sorted(gone & self._missing)]
+        self._missing = gone
+        return ended
+
+
+def _by_need(stages: Iterable[Stage], needs: Needs) -> dict[Need, list[Stage]]:
+    found: dict[Need, list[Stage]] = {}
+    for stage in stages:
+        found.setdefault(needs.of(stage.kind), []).append(stage)
+    return found
+
+
+def _end(job: str) -> Message:
+    """Return how a job ended that said nothing of it."""
+    shown = _slurm("scontrol", "show", "job", "--oneliner", job).stdout
+    fields = dict(field.partition("=")[::2] for field in shown.split())
+    state = fields.get("JobState", "unknown")
+    return {
+        "event": "died",
+        "reason": f"its job {job} of Slurm ended: {state}",
+        "traceback": shown,
+        "lost": state in _LOST,
+    }
+
+
+def _slurm(*command: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    """Run one of Slurm's commands; one that does not answer has failed."""
+    try:
+        return subprocess.run(
+            command, input=text, capture_output=True, text=True, timeout=_COMMAND_S
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"{command[0]} does not answer")
+
+
+def _sentence(done: subprocess.CompletedProcess[str]) -> str:
+    """Return what a command complained of, in a line."""
+    lines = [line.partition(": ")[2] or line for line in done.stderr.strip().splitlines()]
+    return lines[-1] if lines else f"exit code {done.returncode}"
