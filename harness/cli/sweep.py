@@ -8,9 +8,14 @@ import typer
 
 from harness.cli.options import (
     AllowFewerOption,
+    EngineName,
+    EngineOption,
     JsonOption,
     ProfileOption,
     PublishOption,
+    RayAddressOption,
+    SbatchOption,
+    engine_options,
 )
 from harness.cli.output import console, grid, note, print_json, warn
 from harness.errors import UserError
@@ -97,6 +102,9 @@ def run(
     jobs: ProcessesOption = 1,
     profile: ProfileOption = DEFAULT_PROFILE,
     storage: StorageOption = None,
+    engine: EngineOption = EngineName.local,
+    ray_address: RayAddressOption = None,
+    sbatch: SbatchOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run the trials that a sweep lacks, then its winner on the benchmarks.
@@ -105,10 +113,11 @@ def run(
     """
     from harness.sweep.conduct import order_of, run_sweep, shared_stages
 
+    where = engine_options(engine, ray_address, sbatch)
     sweep, scale = _found(name, profile)
     _check_numbers(trials, jobs)
     shared = shared_stages(sweep, scale)
-    order = order_of(sweep, scale, trials, storage)
+    order = order_of(sweep, scale, trials, storage, where)
     out = console(stderr=as_json)
 
     def say(line: str) -> None:

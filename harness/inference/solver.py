@@ -248,10 +248,12 @@ def opening(
     batch_size: int,
     log: Path,
     place: Place | None = None,
+    gpus: int = 1,
 ) -> Opened:
     """Return what starts the engine of an identity on a policy.
 
-    An endpoint needs the place where it is; what a server prints goes to `log`.
+    An endpoint needs the place where it is; what a server prints goes to `log`. Engines of their
+    own spread the policy over all GPUs that there are for it.
 
     Raises:
         UserError: the engine is not installed, or in another version.
@@ -266,13 +268,19 @@ def opening(
     found = needed(engine, identity)
 
     def start(renderer: Renderer) -> AbstractContextManager[Engine]:
-        return _started(found, folder, renderer, dtype, batch_size, log)
+        return _started(found, folder, renderer, dtype, batch_size, log, gpus)
 
     return start
 
 
 def _started(
-    found: Installed, folder: Path, renderer: Renderer, dtype: str, batch_size: int, log: Path
+    found: Installed,
+    folder: Path,
+    renderer: Renderer,
+    dtype: str,
+    batch_size: int,
+    log: Path,
+    gpus: int,
 ) -> AbstractContextManager[Engine]:
     if found.name == "transformers":
         from harness.inference.transformers_engine import transformers_engine
@@ -281,10 +289,12 @@ def _started(
     if found.python is None:
         from harness.inference.vllm_sglang import vllm_engine
 
-        return vllm_engine(found, folder, renderer, dtype=dtype)
+        return vllm_engine(found, folder, renderer, dtype=dtype, gpus=gpus)
     from harness.inference.vllm_sglang import served_engine
 
-    return served_engine(found, folder, renderer, dtype=dtype, concurrency=batch_size, log=log)
+    return served_engine(
+        found, folder, renderer, dtype=dtype, concurrency=batch_size, log=log, gpus=gpus
+    )
 
 
 @contextmanager

@@ -40,8 +40,11 @@ def served_engine(
     dtype: str,
     concurrency: int,
     log: Path,
+    gpus: int = 1,
 ) -> Iterator[CompletionsEngine]:
     """Start an engine's server on a policy and yield the engine; the server ends with the block.
+
+    The policy is spread over the GPUs.
 
     Raises:
         HarnessError: the server died or was not ready in time.
@@ -53,6 +56,7 @@ def served_engine(
         *("-m", MODULES[installed.name]),
         *("--host", HOST, "--port", str(port)),
         *arguments,
+        *spread(installed, gpus),
         *installed.arguments,
     ]
     with running(f"the engine {installed.identity}", command, log, environment()) as server:
@@ -103,11 +107,27 @@ def environment() -> dict[str, str]:
     return {**QUIET, **ours, "SGLANG_RETURN_ORIGINAL_LOGPROB": "1"}
 
 
+def spread(installed: Installed, gpus: int) -> list[str]:
+    """Return the arguments that spread a model over GPUs, unless the user's own say how."""
+    own = {argument.partition("=")[0].replace("_", "-") for argument in installed.arguments}
+    names = SPREADING[installed.name]
+    return [names[0], str(gpus)] if gpus > 1 and not own & set(names) else []
+
+
+SPREADING = {
+    "vllm": ("--tensor-parallel-size", "-tp", "--data-parallel-size", "-dp"),
+    "sglang": ("--tensor-parallel-size", "--tp-size", "--tp", "--data-parallel-size", "--dp-size"),
+}
+"""Arguments that say how a model is laid on several GPUs; the first spreads each layer over all."""
+
+
 @contextmanager
 def vllm_engine(
-    installed: Installed, folder: Path, renderer: Renderer, *, dtype: str
+    installed: Installed, folder: Path, renderer: Renderer, *, dtype: str, gpus: int = 1
 ) -> Iterator[VllmEngine]:
-    """Load a policy into vLLM and yield the engine; its processes end with the block.
+    """Load a policy into vLLM, spread over GPUs, and yield the engine.
+
+    Its processes end with the block.
 
     Raises:
         HarnessError: vLLM could not start, or does not take the arguments in the environment.
@@ -116,7 +136,8 @@ def vllm_engine(
     from vllm.utils.argparse_utils import FlexibleArgumentParser
     from vllm.v1.engine.llm_engine import LLMEngine
 
-    arguments = vllm_arguments(folder, "policy", dtype, renderer.context) + installed.arguments
+    settled = vllm_arguments(folder, "policy", dtype, renderer.context)
+    arguments = [*settled, *spread(installed, gpus), *installed.arguments]
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser())
     try:
         chosen = EngineArgs.from_cli_args(parser.parse_args(arguments))

@@ -166,12 +166,12 @@ class Lora(Strict):
 class RolloutServer(Strict):
     """A vLLM server that generates online rollouts, on devices of its own."""
 
-    port: int = Field(ge=1, le=65535)
-    """Port on this machine."""
-    group_port: int = Field(ge=1, le=65535)
-    """Port over which the trainer sends the server its weights."""
+    port: int | None = Field(default=None, ge=1, le=65535)
+    """Port on this machine; null for any that is free."""
+    group_port: int | None = Field(default=None, ge=1, le=65535)
+    """Port over which the trainer sends the server its weights; null for any that is free."""
     devices: tuple[int, ...] = Field(min_length=1)
-    """Numbers of the GPUs it runs on; training must not use them."""
+    """Which of the stage's GPUs it runs on, counted from 0; the others train."""
     gpu_memory: float = Field(gt=0, le=1)
     """Share of their memory that it takes."""
     start_s: Count
@@ -215,7 +215,8 @@ class Hardware(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Hardware:
-        if self.rollouts and self.rollouts.port == self.rollouts.group_port:
+        ports = self.rollouts and (self.rollouts.port, self.rollouts.group_port)
+        if ports and ports[0] is not None and ports[0] == ports[1]:
             raise ValueError("`rollouts` uses one port twice; give `group_port` another")
         return self
 

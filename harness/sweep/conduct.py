@@ -17,7 +17,7 @@ from harness.project import store_dir, work_dir
 from harness.registry.profile import Profile, unsupported
 from harness.report.scores import Measured
 from harness.report.sweep import SweepReport
-from harness.runtime import Plan, Stage, Store
+from harness.runtime import HERE, EngineOptions, Plan, Stage, Store
 from harness.sweep.declaration import Sweep
 from harness.sweep.results import (
     Final,
@@ -55,7 +55,11 @@ from harness.trainer import factory, steps
 
 
 def order_of(
-    sweep: Sweep, profile: Profile, trials: int | None = None, storage: str | None = None
+    sweep: Sweep,
+    profile: Profile,
+    trials: int | None = None,
+    storage: str | None = None,
+    where: EngineOptions = HERE,
 ) -> Order:
     """Return what the processes of a sweep are to do, with another number of trials or storage.
 
@@ -74,6 +78,7 @@ def order_of(
         until=None if hours is None else time.time() + 3600 * hours,
         work_dir=work_dir(),
         store_dir=store_dir(),
+        where=where,
         functions=steps.FUNCTIONS,
         preload=tuple(factory.needed_modules(stages)),
         expected_s=factory.EXPECTED_S,
@@ -114,6 +119,11 @@ def run_sweep(order: Order, shared: list[Stage], jobs: int, say: Say, warn: Say)
         HarnessError: A stage that all need failed, a process died, or the winner failed.
         Interrupted: Ctrl-C.
     """
+    if jobs > 1 and order.where.engine == "ray" and order.where.ray_address is None:
+        raise UserError(
+            "several processes of a sweep share one Ray: start it by `ray start --head` and give "
+            "its address, as `--ray-address auto`, or leave `--jobs` out"
+        )
     claims = order.claims()
     tracker = order.tracker(warn)
     for number in claims.repair():

@@ -28,7 +28,7 @@ from harness.report.sweep import (
     winner_run,
     winner_scores,
 )
-from harness.runtime import LocalEngine, Plan, Store
+from harness.runtime import Engine, Plan, Store
 from harness.sweep.declaration import Point, Sweep
 from harness.sweep.space import base_candidate, candidate
 from harness.sweep.study import (
@@ -204,7 +204,7 @@ def final_runs(sweep: Sweep, profile: Profile, point: Point) -> Final:
     return Final(profiles, tuple(runs))
 
 
-def run_final(final: Final, engine: LocalEngine, say: Callable[[str], None]) -> None:
+def run_final(final: Final, engine: Engine, say: Callable[[str], None]) -> None:
     """Compute what is missing of the winner's runs.
 
     Raises:

@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict
 from harness.errors import HarnessError
 from harness.quiet import worker_environment
 from harness.registry.profile import Profile
-from harness.runtime import Interrupted, LocalEngine, Plan, Store
+from harness.runtime import HERE, Engine, EngineOptions, Interrupted, Plan, Store
 from harness.runtime.manifest import utc_now
 from harness.runtime.processes import Child, Parent
 from harness.sweep.declaration import Sweep
@@ -45,6 +45,7 @@ from harness.sweep.study import (
 )
 from harness.tracking import StudyName, TrialTracker
 from harness.tracking.connection import shown as shown_uri
+from harness.trainer.factory import hardware_of, needs_of
 from harness.trainer.plan import Run
 
 Say = Callable[[str], None]
@@ -62,6 +63,7 @@ class Order(BaseModel):
         until: Time (seconds since 1970) from which no trial is begun; None for no limit.
         work_dir: The folder that is written to.
         store_dir: Root of the stage store.
+        where: Where stages are computed.
         functions: `module:function` by stage kind.
         preload: Modules a stage worker imports at once.
         expected_s: Seconds of a stage by kind, before any was measured.
@@ -77,20 +79,26 @@ class Order(BaseModel):
     until: float | None
     work_dir: Path
     store_dir: Path
+    where: EngineOptions = HERE
     functions: Mapping[str, str]
     preload: tuple[str, ...]
     expected_s: Mapping[str, float]
 
-    def engine(self, jobs: int, slot: str) -> LocalEngine:
-        """Return an engine for the order's stages; its workers' logs are in a folder `slot`."""
-        return LocalEngine(
+    def engine(self, jobs: int, slot: str) -> Engine:
+        """Return an engine for the order's stages; its workers' logs are in a folder `slot`.
+
+        On this machine it has so many workers; a cluster packs stages itself.
+        """
+        return self.where.make(
             Store(self.store_dir),
-            self.functions,
+            dict(self.functions),
             self.work_dir / "logs" / "sweeps" / slot,
-            jobs=jobs,
+            jobs=jobs if self.where.engine == "local" else None,
             preload=self.preload,
             fallback=self.expected_s,
             threads=self.profile.threads,
+            hardware=hardware_of(self.profile),
+            needs=needs_of(self.profile),
         )
 
     @property
@@ -143,7 +151,7 @@ class Worker:
     """Works on trials until the study has enough; says a line when one begins and when it ends."""
 
     def __init__(
-        self, order: Order, engine: LocalEngine, claims: Claims, tracker: TrialTracker, say: Say
+        self, order: Order, engine: Engine, claims: Claims, tracker: TrialTracker, say: Say
     ) -> None:
         self._order = order
         self._engine = engine

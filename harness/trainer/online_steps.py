@@ -55,6 +55,8 @@ from harness.training.launch import (
     curves,
     launch,
     rollout_server,
+    split_gpus,
+    with_ports,
 )
 from harness.training.online import OPTIMIZER, OnlineAlgorithm, Segment, train_segment
 from harness.training.placement import PATIENCE_S, PLAIN, Placement, one_device
@@ -182,7 +184,9 @@ def placed(ctx: StageContext) -> Iterator[tuple[Placement, Path | None]]:
         yield PLAIN, None
         return
     hardware, unfinished = hardware_for_training(ctx)
-    shared, server = hardware.devices > 1, hardware.rollouts
+    shared, server, gpus = hardware.devices > 1, hardware.rollouts, ""
+    if server is not None:
+        server, gpus = with_ports(server), split_gpus(server)
     place = Placement(
         device="cuda" if shared else one_device(),
         devices=hardware.devices,
@@ -201,7 +205,8 @@ def placed(ctx: StageContext) -> Iterator[tuple[Placement, Path | None]]:
             yield place, work
             return
         longest = cast(dict[str, int], ctx.settings["training"])["max_length"]
-        with rollout_server(server, _policy(ctx), work, dtype=place.dtype, max_length=longest):
+        policy = _policy(ctx)
+        with rollout_server(server, policy, work, dtype=place.dtype, max_length=longest, gpus=gpus):
             yield place, work
 
 

@@ -40,7 +40,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
@@ -58,7 +58,7 @@ from harness.registry.training import (
 )
 from harness.registry.yaml_reader import read_yaml
 from harness.runtime.files import disk_full, held, write_whole
-from harness.runtime.processes import HOST, Program, running
+from harness.runtime.processes import HOST, Program, free_port, running
 from harness.runtime.stage import Point, ProgressWriter, line_of, point_of
 from harness.training.placement import FULL, Placement, accumulation
 
@@ -386,12 +386,18 @@ def curves(work: Path) -> ProgressWriter:
 
 @contextmanager
 def rollout_server(
-    server: RolloutServer, policy: Path, work: Path, *, dtype: str, max_length: int
+    server: RolloutServer,
+    policy: Path,
+    work: Path,
+    *,
+    dtype: str,
+    max_length: int,
+    gpus: str,
 ) -> Iterator[None]:
-    """Run a server while the block lasts; it answers by then.
+    """Run a server with ports on some GPUs while the block lasts; it answers by then.
 
-    It loads the policy, and the trainer sends newer weights. The working folder, held by this
-    process, receives the log.
+    The GPUs are named as `CUDA_VISIBLE_DEVICES` does. It loads the policy, and the trainer sends
+    newer weights. The working folder, held by this process, receives the log.
 
     Raises:
         UserError: vllm is not installed, or a port is taken.
@@ -400,7 +406,8 @@ def rollout_server(
     """
     check(server)
     command = serve(server, policy, dtype=dtype, max_length=max_length)
-    variables = os.environ | environment(server.devices)
+    assert server.port is not None, "a server is started with ports"
+    variables = os.environ | environment(gpus)
     with running("the vLLM server for rollouts", command, work / SERVER_LOG, variables) as program:
         hint = ", so raise `hardware.rollouts.start_s` where it only needs more time"
         program.wait_until_healthy(server.port, server.start_s, hint)
@@ -410,6 +417,35 @@ def rollout_server(
             if program.dies(_GRACE_S):  # it may just be ending
                 raise program.died("in the middle") from error
             raise
+
+
+def with_ports(server: RolloutServer) -> RolloutServer:
+    """Return a server with ports that are free, where it has none of its own."""
+    ports = {"port": server.port or free_port(), "group_port": server.group_port or free_port()}
+    return server.model_copy(update=ports)
+
+
+def split_gpus(server: RolloutServer) -> str:
+    """Take a server's GPUs from those of this process, before anything here has used one.
+
+    Whoever started this process says which GPUs it has, in `CUDA_VISIBLE_DEVICES`; where nobody
+    does, GPUs are numbered as the machine does, and the training finds its own.
+
+    Raises:
+        UserError: It has fewer.
+    """
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        return ",".join(map(str, server.devices))
+    there = [name for name in named.split(",") if name]
+    if max(server.devices) >= len(there):
+        raise UserError(
+            f"`hardware.rollouts.devices` names GPU {max(server.devices)}, and the stage has "
+            f"{len(there)}: count from 0, and give `hardware.stages.online.gpus` enough."
+        )
+    left = [name for number, name in enumerate(there) if number not in server.devices]
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(left)
+    return ",".join(there[number] for number in server.devices)
 
 
 def check(server: RolloutServer) -> None:
@@ -427,7 +463,7 @@ def check(server: RolloutServer) -> None:
     for name, port in (("port", server.port), ("group_port", server.group_port)):
         with socket.socket() as probe:
             try:
-                probe.bind((HOST, port))
+                probe.bind((HOST, port or 0))
             except OSError as error:
                 raise UserError(
                     f"port {port} of `hardware.rollouts.{name}` cannot be used ({error.strerror}): "
@@ -452,10 +488,10 @@ def serve(server: RolloutServer, policy: Path, *, dtype: str, max_length: int) -
     return command
 
 
-def environment(devices: Sequence[int]) -> dict[str, str]:
+def environment(gpus: str) -> dict[str, str]:
     """Return the variables of a server on some GPUs."""
     return {
-        "CUDA_VISIBLE_DEVICES": ",".join(map(str, devices)),
+        "CUDA_VISIBLE_DEVICES": gpus,
         "VLLM_SERVER_DEV_MODE": "1",  # opens the endpoints that take weights
     }
 

@@ -150,6 +150,7 @@ def _solver(ctx: StageContext, keep: Path) -> Solver:
         batch_size=cast(int, s["batch_size"]),
         log=keep / "engine.log",
         place=place_of(_served_as(ctx)) if s["engine"] == "endpoint" else None,
+        gpus=cast(int, ctx.hardware.get("gpus", 1)),
     )
     return Solver(policy, opened, keep)
 

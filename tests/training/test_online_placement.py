@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import socket
 import sys
 from pathlib import Path
@@ -150,10 +151,25 @@ def test_the_server_listens_here_only_and_takes_weights(tmp_path: Path) -> None:
     assert (given["--dtype"], given["--max-model-len"]) == ("bfloat16", "2048")
     assert json.loads(given["--weight-transfer-config"]) == {"backend": "nccl"}
     assert "--trust-remote-code" not in command
-    assert launch.environment(SERVER.devices) == {
+    assert launch.environment("1,2") == {
         "CUDA_VISIBLE_DEVICES": "1,2",
         "VLLM_SERVER_DEV_MODE": "1",
     }
+
+
+def test_a_server_has_some_of_the_gpus_that_the_stage_was_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,7")
+    assert launch.split_gpus(SERVER) == "5,7"
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "3"
+    with pytest.raises(UserError, match="names GPU 2, and the stage has 1"):
+        launch.split_gpus(SERVER)
+
+
+def test_a_server_without_ports_takes_free_ones() -> None:
+    free = launch.with_ports(SERVER.model_copy(update={"port": None}))
+    assert (free.port is not None, free.group_port) == (True, 18432)
 
 
 def test_a_server_without_vllm_is_the_users_error(
@@ -209,7 +225,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def serving(server: RolloutServer, policy: Path, work: Path) -> Any:
-    return launch.rollout_server(server, policy, work, dtype="float32", max_length=8)
+    return launch.rollout_server(server, policy, work, dtype="float32", max_length=8, gpus="1,2")
 
 
 def test_a_server_is_there_while_the_training_lasts(served: Any, tmp_path: Path) -> None:
