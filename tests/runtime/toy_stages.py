@@ -28,6 +28,7 @@ FUNCTIONS = {
         "counted",
         "awaits",
         "crams",
+        "places",
     )
 }
 
@@ -123,6 +124,12 @@ def crams(ctx: StageContext) -> None:
         if ctx.settings["dies"]:
             leaves(ctx)
         raise
+
+
+def places(ctx: StageContext) -> None:
+    """Write which GPUs the stage sees, and how many it was told to have."""
+    gpus = f"{os.environ['CUDA_VISIBLE_DEVICES']} of {ctx.hardware['gpus']}"
+    (ctx.output / "gpus.txt").write_text(gpus)
 
 
 def toy(kind: str, *inputs: Stage, label: str = "", **settings: Any) -> Stage:

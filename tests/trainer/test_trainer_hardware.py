@@ -10,9 +10,9 @@ import pytest
 from harness.errors import HarnessError, UserError
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Online, Recipe
-from harness.registry.training import Hardware, configuration_file
-from harness.runtime import Plan, StageContext
-from harness.trainer.factory import hardware_of
+from harness.registry.training import Hardware, StageNeed, configuration_file
+from harness.runtime import Need, Plan, StageContext
+from harness.trainer.factory import KINDS, hardware_of, needs_of
 from harness.trainer.model_steps import train_stage
 from harness.trainer.online_steps import placed
 from harness.trainer.plan import Planner
@@ -210,3 +210,30 @@ def test_an_online_stage_is_laid_as_the_profile_says(micro: Profile, tmp_path: P
 def test_a_plan_on_hardware_has_the_stages_it_had(micro: Profile) -> None:
     plain = Plan([training(micro)])
     assert [stage.kind for stage in Plan([training(on(micro))])] == [s.kind for s in plain]
+
+
+def test_a_profile_of_real_models_gives_each_kind_of_stage_what_it_needs(
+    paper: Profile,
+) -> None:
+    """At `paper`: one GPU answers or scores, eight train, and what asks needs none."""
+    needs = needs_of(paper)
+    assert {needs.of(kind).gpus for kind in ("generate", "annotate", "answer")} == {1}
+    assert {needs.of(kind).gpus for kind in ("train", "online")} == {8}
+    asking = [kind for kind in KINDS if needs.of(kind).asks]
+    assert set(asking) == {"evolve", "rate", "judge", "topics"}
+    assert {needs.of(kind).gpus for kind in asking} == {0}
+    assert needs.asking == 1
+
+
+def test_a_profile_may_say_otherwise_and_a_profile_of_small_models_needs_no_gpu(
+    micro: Profile, paper: Profile
+) -> None:
+    assert paper.hardware is not None
+    said = {"stages": {"generate": StageNeed(gpus=2), "judge": StageNeed(cpus=4)}}
+    other = paper.model_copy(update={"hardware": paper.hardware.model_copy(update=said)})
+    assert needs_of(other).of("generate") == Need(paper.threads, 2)
+    assert needs_of(other).of("judge") == Need(4, asks=True)
+    assert needs_of(micro).of("train") == Need(1)
+    wrong = paper.hardware.model_copy(update={"stages": {"generat": StageNeed()}})
+    with pytest.raises(UserError, match="names `generat`, which is no kind of stage: use prompts"):
+        needs_of(paper.model_copy(update={"hardware": wrong}))

@@ -1,0 +1,120 @@
+"""What stages need, and how engines pack by it; GPUs are names here, nothing runs on one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from toy_stages import FUNCTIONS, toy
+
+from harness.errors import UserError
+from harness.runtime import LocalEngine, Need, Needs, Plan, Stage, Store, crew
+from harness.runtime.crew import Crew, Message
+from harness.runtime.engine import Engine
+
+
+class Scripted(Crew):
+    """A crew of some GPUs that computes nothing: each stage ends when the next wait begins."""
+
+    def __init__(self, needs: Needs, gpus: int) -> None:
+        self._needs, self._gpus = needs, gpus
+        self._given: list[Stage] = []
+        self.shifts: list[list[str]] = []
+
+    @property
+    def at_work(self) -> list[Stage]:
+        return list(self._given)
+
+    def room(self, need: Need) -> bool:
+        taken = sum(self._needs.of(stage.kind).gpus for stage in self._given)
+        return taken + need.gpus <= self._gpus
+
+    def give(self, stage: Stage) -> None:
+        self._given.append(stage)
+
+    def wait(self, timeout_s: float | None = None) -> list[tuple[Stage, Message]]:
+        self.shifts.append(sorted(stage.label for stage in self._given))
+        ended, self._given = self._given[:1], self._given[1:]
+        return [(stage, {"event": "finished", "wall_s": 1.0}) for stage in ended]
+
+    def stop(self) -> None:
+        self._given.clear()
+
+
+class ScriptedEngine(Engine):
+    """An engine of a scripted crew."""
+
+    def crew(self) -> Scripted:
+        self.made = Scripted(self.needs, 2)
+        return self.made
+
+
+def shifts(work: Path, targets: list[Stage], needs: Needs) -> list[list[str]]:
+    """Return which stages are at work together, in order; the first of each ends then."""
+    engine = ScriptedEngine(Store(work / "store"), FUNCTIONS, work / "logs", needs=needs)
+    assert engine.run(Plan(targets)).ok
+    return engine.made.shifts
+
+
+def test_small_stages_share_the_gpus_and_none_passes_a_large_one_that_waits(
+    tmp_path: Path,
+) -> None:
+    """Large is the most urgent once it is ready: behind it is a chain."""
+    needs = Needs({"draw": Need(gpus=1), "counted": Need(gpus=2)})
+    first = toy("draw", number=0, label="first")
+    large = toy("counted", first, label="large")
+    chain = toy("total", toy("total", large, label="next"), label="last")
+    small = [toy("draw", number=n, label=f"small {n}") for n in (1, 2, 3)]
+    found = shifts(tmp_path, [chain, *small], needs)
+    assert found[:3] == [["first", "small 1"], ["small 1"], ["large"]]
+
+
+def test_only_so_many_stages_ask_at_once(tmp_path: Path) -> None:
+    needs = Needs({"curve": Need(asks=True)}, asking=1)
+    asking = [toy("curve", number=n, label=f"asks {n}") for n in (1, 2)]
+    found = shifts(tmp_path, [*asking, toy("draw", number=1, label="other")], needs)
+    assert found == [["asks 1", "other"], ["asks 2", "other"], ["other"]] or found == [
+        ["asks 1", "other"],
+        ["asks 2", "other"],
+        ["asks 2"],
+    ]
+
+
+def test_stages_get_gpus_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-b")
+    needs = Needs({"places": Need(gpus=1), "both": Need(gpus=2)})
+    functions = {**FUNCTIONS, "both": FUNCTIONS["places"]}
+    store = Store(tmp_path / "store")
+    stages = [*(toy("places", number=n) for n in (1, 2)), toy("both"), toy("places", number=3)]
+    engine = LocalEngine(store, functions, tmp_path / "logs", jobs=2, needs=needs)
+    none = toy("draw", number=1)
+    assert engine.run(Plan([*stages, none])).ok
+    seen = [(store.open(s.fingerprint) / "gpus.txt").read_text() for s in stages]
+    assert {seen[0], seen[1]} <= {"4 of 1", "GPU-b of 1"}
+    assert seen[2] == "4,GPU-b of 2"
+
+
+def test_more_gpus_than_there_are_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    needs = Needs({"draw": Need(gpus=2)})
+    engine = LocalEngine(Store(tmp_path), FUNCTIONS, tmp_path / "logs", needs=needs)
+    with pytest.raises(UserError, match=r"needs 1 core and 2 GPUs, and this machine has 1 GPU: "):
+        engine.run(Plan([toy("draw", number=1)]))
+
+
+def test_without_a_gpu_stages_that_need_some_run_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    needs = Needs({"draw": Need(gpus=8)})
+    engine = LocalEngine(Store(tmp_path), FUNCTIONS, tmp_path / "logs", jobs=2, needs=needs)
+    assert engine.run(Plan([toy("draw", number=n) for n in (1, 2)])).ok
+
+
+def test_gpus_are_those_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 1")
+    assert crew.visible_gpus() == ["3", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert crew.visible_gpus() == []
