@@ -151,7 +151,7 @@ class _Gpus(Strict):
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a plan is priced for: so many GPUs of a kind, all held by a stage while it runs."""
+    """So many GPUs of a kind: those a plan is priced for, or those a stage holds."""
 
     name: str
     gpu: Gpu

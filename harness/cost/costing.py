@@ -14,21 +14,24 @@ as much as three forward passes of the policy: one forward, one back to the acti
 weights. A fourth comes in where activations are computed again, and one goes where only adapters
 are trained.
 
-Work is split evenly over the GPUs; a model is whole on each of them, except in training, where
-sharding is part of the share reached.
+A stage holds the GPUs that the profile gives its kind, and its work is split evenly over them. A
+model is whole on each of them, except in training, where sharding is part of the share reached, and
+in engines of their own, which spread it.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 
 from harness.cost.assumptions import Assumptions, GpuUse, Hardware, Shape, shape_of
 from harness.cost.sizes import Prompts, Sizes, base_policy
 from harness.endpoint.prices import Price, parse_price, read_prices
 from harness.registry.profile import Profile
 from harness.runtime.stage import Stage
+from harness.trainer.factory import needs_of
 from harness.worlds.real.asking import Role
 
 
@@ -105,14 +108,18 @@ class StageCost:
 
 @dataclass(frozen=True)
 class GpuTime:
-    """The time of models' work on some hardware; numbers are so many bytes wide."""
+    """The time of models' work on some hardware; numbers are so many bytes wide.
+
+    An engine of its own, as vLLM, spreads a model over several GPUs; a training has it on each.
+    """
 
     hardware: Hardware
     use: GpuUse
     width: int = 2
+    spread: int = 1
 
     def fits(self, shape: Shape) -> bool:
-        """Return whether a model fits on one GPU with room for a sequence."""
+        """Return whether a model fits on its GPUs with room for a sequence."""
         return self._room(shape) > 0
 
     def generating(
@@ -121,7 +128,7 @@ class GpuTime:
         """Return the GPU seconds of answers, `at_once` of which there are at any time."""
         each = shape.cache_bytes(self.width) * (prompt + answer)
         most = max(1.0, self._room(shape) // each)
-        batch = min(self.use.sequences, most, max(1.0, at_once / self.hardware.count))
+        batch = min(self.use.sequences, most, max(1.0, at_once * self.spread / self.hardware.count))
         length = prompt + answer / 2
         read = shape.parameters * self.width + batch * shape.cache_bytes(self.width) * length
         gpu = self.hardware.gpu
@@ -142,12 +149,13 @@ class GpuTime:
         return operations / (self.hardware.gpu.flops * self.use.training)
 
     def starting(self) -> float:
-        """Return the GPU seconds until a stage's models are loaded; all GPUs wait."""
+        """Return the GPU seconds until a stage's models are loaded; all its GPUs wait."""
         return self.use.start_s * self.hardware.count
 
     def _room(self, shape: Shape) -> float:
-        """Return the bytes of a GPU that are left for keys and values."""
-        return self.hardware.gpu.memory * self.use.memory - shape.parameters * self.width
+        """Return the bytes of a model's GPUs that are left for keys and values."""
+        memory = self.hardware.gpu.memory * self.spread * self.use.memory
+        return memory - shape.parameters * self.width
 
 
 class UnknownTimeError(Exception):
@@ -163,6 +171,25 @@ class Costing:
         self.assumed = assumed
         self.sizes = Sizes()
         self._gpu = GpuTime(hardware, assumed.gpu) if hardware else None
+        self._needs = needs_of(profile)
+
+    def gpus_of(self, kind: str) -> int:
+        """Return how many GPUs a stage of a kind holds: as many as it needs, of those there are."""
+        if self._gpu is None:
+            return 0
+        there, needed = self._gpu.hardware.count, self._needs.of(kind).gpus
+        # A profile that says nothing of its stages gives each the whole machine.
+        return min(there, max(1, needed)) if self.profile.hardware else there
+
+    def holding(self, kind: str) -> Costing:
+        """Return what prices a stage of a kind, on the GPUs that it holds."""
+        if self._gpu is None:
+            return self
+        held = copy(self)
+        hardware = replace(self._gpu.hardware, count=self.gpus_of(kind))
+        spread = hardware.count if kind in ("generate", "answer") else 1
+        held._gpu = replace(self._gpu, hardware=hardware, spread=spread)
+        return held
 
     def prompt_tokens(self, prompts: Prompts) -> float:
         """Return the mean tokens of prompts, the chat template's included."""
@@ -229,7 +256,9 @@ class Costing:
         if shape is None:
             raise UnknownTimeError(f"the shape of {name} is not known")
         if self._gpu is not None and not self._gpu.fits(shape):
-            raise UnknownTimeError(f"{name} does not fit on one {self._gpu.hardware.name}")
+            spread = self._gpu.spread
+            on = str(spread) if spread > 1 else "one"
+            raise UnknownTimeError(f"{name} does not fit on {on} {self._gpu.hardware.name}")
         return shape
 
     def parameters(self, stage: Stage) -> float:

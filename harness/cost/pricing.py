@@ -34,7 +34,7 @@ class PricedHardware(Gpu):
     gpu: str
     """Its name."""
     gpus: int
-    """How many of them a stage holds."""
+    """How many of them there are."""
 
 
 class KindPrice(Strict):
@@ -59,7 +59,8 @@ class GpuHours(Strict):
     unknown: list[str]
     """Why that of some is not, each reason once."""
     wall_hours: float | None
-    """If one stage runs after the other, each on all GPUs; null without GPUs."""
+    """The least time on these GPUs: all of them always busy, or the longest chain of stages, each
+    on the GPUs it needs; null without GPUs."""
     by_kind: dict[str, KindPrice]
 
 
@@ -127,6 +128,8 @@ def price(
 ) -> Price:
     """Price the distinct stages of a plan that are left, given the fingerprints of those done.
 
+    A stage comes after its inputs.
+
     Raises:
         KeyError: a stage is of a kind that only the embedded world has.
         UserError: a price that the user gives cannot be read.
@@ -136,14 +139,19 @@ def price(
     left = list({s.fingerprint: s for s in stages if s.fingerprint not in finished}.values())
     costing = Costing(profile, hardware, assumed)
     costs: dict[str, list[StageCost]] = {}
+    ends: dict[str, float] = {}
     for stage in left:
-        costs.setdefault(stage.kind, []).append(stage_cost(costing, stage))
+        cost = stage_cost(costing, stage)
+        costs.setdefault(stage.kind, []).append(cost)
+        begins = max((ends.get(s.fingerprint, 0.0) for s in stage.inputs.values()), default=0.0)
+        ends[stage.fingerprint] = begins + (cost.gpu_s or 0.0) / max(1, costing.gpus_of(stage.kind))
+    chain_s = max(ends.values(), default=0.0)
     every = [cost for of_kind in costs.values() for cost in of_kind]
     return Price(
         hardware=None
         if hardware is None
         else PricedHardware(gpu=hardware.name, gpus=hardware.count, **hardware.gpu.model_dump()),
-        gpu_hours=_gpu_hours(costs, hardware),
+        gpu_hours=_gpu_hours(costs, hardware, chain_s),
         usd=_dollars(call for cost in every for call in cost.calls),
         disk_gb=_disk(every, _models(left, assumed)),
         uncertainty=assumed.uncertainty,
@@ -153,8 +161,10 @@ def price(
     )
 
 
-def _gpu_hours(costs: Mapping[str, Sequence[StageCost]], hardware: Hardware | None) -> GpuHours:
-    """Return the GPU hours of stages by their kind."""
+def _gpu_hours(
+    costs: Mapping[str, Sequence[StageCost]], hardware: Hardware | None, chain_s: float
+) -> GpuHours:
+    """Return the GPU hours of stages by their kind; their longest chain takes so many seconds."""
     by_kind = {}
     for kind, of_kind in costs.items():
         known = [cost.gpu_s for cost in of_kind if cost.gpu_s is not None]
@@ -171,7 +181,7 @@ def _gpu_hours(costs: Mapping[str, Sequence[StageCost]], hardware: Hardware | No
         known=total,
         complete=not unknown,
         unknown=unknown,
-        wall_hours=None if hardware is None else total / hardware.count,
+        wall_hours=None if hardware is None else max(total / hardware.count, chain_s / HOUR),
         by_kind=by_kind,
     )
 

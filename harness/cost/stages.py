@@ -262,4 +262,4 @@ def stage_cost(c: Costing, stage: Stage) -> StageCost:
     Raises:
         KeyError: it is of a kind that has no cost here.
     """
-    return BY_KIND[stage.kind](c, stage)
+    return BY_KIND[stage.kind](c.holding(stage.kind), stage)

@@ -98,6 +98,17 @@ def test_more_gpus_take_less_time_and_more_gpu_hours(planner: Planner, paper: Pr
     assert eight.gpu_hours.known > one.gpu_hours.known
 
 
+def test_the_least_time_is_that_of_the_longest_chain_or_of_gpus_that_are_always_busy(
+    planner: Planner, paper: Profile, h100s: Hardware
+) -> None:
+    """One run leaves GPUs idle while one GPU answers; of many runs, stages fill them."""
+    one, many = (price(stages(planner, range(n)), paper, h100s).gpu_hours for n in (1, 40))
+    assert one.wall_hours is not None
+    assert many.wall_hours is not None
+    assert one.wall_hours > one.known / 8
+    assert many.wall_hours == pytest.approx(many.known / 8)
+
+
 def test_a_faster_gpu_takes_fewer_hours(planner: Planner, paper: Profile) -> None:
     plan = stages(planner)
     a100, h100 = (
