@@ -358,7 +358,7 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
             reasons.append(f"{name} has no rewriter")
     if trains_on_matched(recipe) and profile.prompts.matched is None:
         reasons.append(f"{name} has no prompts matched to the hard benchmark")
-    human = _human_prompts(recipe)
+    human = human_prompts(recipe)
     if human > profile.prompts.available:
         reasons.append(
             f"{name} has {profile.prompts.available}x human prompts and {human}x are needed"
@@ -430,7 +430,7 @@ def _methods(recipe: Recipe, profile: Profile) -> list[str]:
     return [recipe.creator.method] if "eva" in recipe.chain and recipe.creator.method else []
 
 
-def _human_prompts(recipe: Recipe) -> int:
+def human_prompts(recipe: Recipe) -> int:
     """Return the human prompts a recipe consumes, in multiples of x."""
     online = recipe.online
     if online is not None:

@@ -5,8 +5,11 @@ written them. Before a sweep runs, so are the points it can suggest: all of them
 few, else the corners of the space and some between.
 
 A trial's run is planned like any other, with the validation prompts as its only benchmark: they
-are answered as the profile's hard benchmark is, and judged by the same judge. Costs are the
-totals an online run has counted by the end of its last training stage.
+are answered as the profile's hard benchmark is, and judged by the same judge. A world that has none
+holds human prompts back instead: the last multiple of x in the seed's order, which the recipe must
+not train on. They are answered as training prompts are, and scored by the pointwise reward model,
+against the answers of the base model: no judge is paid for a trial. Costs are the totals an online
+run has counted by the end of its last training stage.
 """
 
 from __future__ import annotations
@@ -16,14 +19,14 @@ import json
 import math
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from harness.errors import HarnessError, UserError
 from harness.registry.documents import nearest
-from harness.registry.profile import Profile, benchmark_of, unsupported
+from harness.registry.profile import Profile, benchmark_of, human_prompts, unsupported
 from harness.registry.recipe import Recipe, merge
 from harness.report.scores import read_rows
 from harness.runtime import Store
@@ -39,6 +42,12 @@ MOST_POINTS = 256
 
 VALIDATION = "validation"
 """The benchmark that trials are measured on; no table reports it."""
+
+BASE = "validation of the base model"
+"""Where no judge is asked: the base model's answers to the validation prompts, scored."""
+
+BY_REWARD = ("val_wr", "val_score", *COSTS)
+"""What can be measured where no judge is asked."""
 
 HARD = "ah_wr"
 """The score whose benchmark says how the validation prompts are answered and judged."""
@@ -88,11 +97,17 @@ def impossible(sweep: Sweep, point: Point, reason: Exception) -> str:
 
 
 def check_settings(sweep: Sweep, profile: Profile) -> None:
-    """Check that the profile has every setting of it that a sweep varies.
+    """Check that the profile has every setting of it that a sweep varies, and what it measures.
 
     Raises:
         UserError: It has not; the message names the nearest.
     """
+    for objective in sweep.objectives:
+        if objective.measure not in BY_REWARD and not world_of(profile).has_validation_prompts:
+            raise UserError(
+                f"the sweep `{sweep.name}` measures `{objective.measure}`, which only the embedded "
+                f"world has; on `{profile.name}` take one of {', '.join(BY_REWARD)}"
+            )
     known = [
         name
         for name in leaves(profile.model_dump(by_alias=True), "profile")
@@ -131,17 +146,13 @@ def grid(sweep: Sweep) -> list[dict[str, Scalar]]:
 
 
 def on_validation(profile: Profile) -> Profile:
-    """Return a profile with the validation prompts as its only benchmark.
+    """Return a profile with the validation prompts as its only benchmark, or without any.
 
     Raises:
-        UserError: The profile has no validation prompts, or no hard benchmark to take the settings
-            of.
+        UserError: The profile has no hard benchmark to take the settings of.
     """
     if not world_of(profile).has_validation_prompts:
-        raise UserError(
-            f"a sweep cannot run on the profile `{profile.name}`: only the embedded world has "
-            "validation prompts, which are in no benchmark; use `--profile micro`"
-        )
+        return profile.model_copy(update={"benchmarks": {}})
     name = benchmark_of(profile, HARD)
     if name is None:
         raise UserError(f"the profile `{profile.name}` has no benchmark that yields `{HARD}`")
@@ -167,7 +178,32 @@ def validation_runs(
     profile = on_validation(found.profile)
     planner = Planner(world_of(profile))
     recipe = found.recipe if after is None else _shortened(found.recipe, after)
-    return [planner.run(run_id, recipe, seed) for seed in sweep.seeds]
+    runs = [planner.run(run_id, recipe, seed) for seed in sweep.seeds]
+    if planner.world.has_validation_prompts:
+        return runs
+    return [_scored(planner, run) for run in runs]
+
+
+def _scored(planner: Planner, run: Run) -> Run:
+    """Return a run whose answers to prompts that were held back are scored by a reward model.
+
+    Raises:
+        UserError: The recipe trains on all human prompts.
+    """
+    prompts = planner.profile.prompts
+    if human_prompts(run.recipe) >= prompts.available:
+        raise UserError(
+            f"the recipe trains on all {prompts.available}x human prompts of the profile "
+            f"`{planner.profile.name}`, and a sweep holds one multiple of x back: take fewer"
+        )
+    settings = planner.new_prompts("human", run.seed, prompts.available - 1, 1)
+    label = f"seed {run.seed} · validation"
+    held_back = planner.stage("prompts", settings, {}, label)
+    policy = run.iterations[-1].policy if run.iterations else None
+    own = planner.rollouts(f"{label} · {run.run_id}", policy, held_back, "pointwise")
+    base = planner.rollouts(f"{label} · base", None, held_back, "pointwise")
+    scored = {VALIDATION: own[1], BASE: base[1]}
+    return replace(run, judges=scored, asked=tuple(scored))
 
 
 def _shortened(recipe: Recipe, after: int) -> Recipe:
@@ -186,12 +222,30 @@ def measured(measure: Measure, run: Run, store: Store) -> float:
     """
     if measure in COSTS:
         return _count(measure, run, store)
+    if BASE in run.judged:
+        return _by_reward(measure, run, store)
     folder = store.open(run.judged[VALIDATION].fingerprint)
     rows = read_rows(folder / "scores.parquet", "column", "value")
     values = [value for column, value in rows if column == measure]
     if not values:
         raise HarnessError(f"the judge of `{VALIDATION}` gave no scores `{measure}`")
     return math.fsum(values) / len(values)
+
+
+def _by_reward(measure: str, run: Run, store: Store) -> float:
+    """Return the mean reward, or on how many of 100 prompts the mean reward beats the base model's.
+
+    A tie counts half.
+    """
+    from harness.worlds.stage_io import read_rewards
+
+    own, base = (
+        read_rewards(store.open(run.judged[name].fingerprint))[1].mean(axis=1)
+        for name in (VALIDATION, BASE)
+    )
+    if measure == "val_score":
+        return float(own.mean())
+    return float(100 * ((own > base) + 0.5 * (own == base)).mean())
 
 
 def nested(point: Point) -> dict[str, Any]:

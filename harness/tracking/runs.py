@@ -134,7 +134,11 @@ class _RunState:
             return None
         status, end_ms = self._end()
         run = self.run
-        judges = [stage for stage in self.judged.values() if stage.fingerprint in self.done]
+        judges = [  # where a sweep asks no judge, rewards stand in for scores
+            stage
+            for stage in self.judged.values()
+            if SCORES in self.done.get(stage.fingerprint, {"files": {}})["files"]
+        ]
         return Record(
             experiment=f"runs/{run.profile}",
             note=NOTE.format(run.profile),

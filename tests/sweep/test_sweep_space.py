@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from toy_sweep import METRIC, SHARE, micro, toy
 
 from harness.errors import UserError
+from harness.registry.profile import load_profiles
+from harness.registry.recipe import Recipe
+from harness.runtime import Plan, Stage, Store
 from harness.sweep.conduct import shared_stages
-from harness.sweep.space import MOST_POINTS, candidate, grid, points, shown
+from harness.sweep.space import (
+    BASE,
+    MOST_POINTS,
+    VALIDATION,
+    base_candidate,
+    candidate,
+    grid,
+    measured,
+    points,
+    shown,
+    validation_runs,
+)
+from harness.trainer.plan import Run
 
 ONLINE = {"algorithm": "rloo", "online": {"prompts": "eva"}}
 RATIO = "recipe.online.ratio_evol"
@@ -93,3 +111,44 @@ def test_a_grid_has_every_point_once_in_an_order_of_its_seed() -> None:
 
 def test_a_point_is_shown_by_the_last_parts_of_its_paths() -> None:
     assert shown({SHARE: 0.4, METRIC: "var"}) == "evolved_share 0.4, metric var"
+
+
+def test_real_models_are_searched_by_reward_on_prompts_that_are_held_back() -> None:
+    """Of six multiples of x at `paper` a trial trains on the first and is measured on the last."""
+    paper = load_profiles()["paper"]
+    sweep = toy()
+    found = base_candidate(sweep, paper)
+    run, *_ = validation_runs(sweep, found, "trial")
+    assert {stage.kind for stage in run.judged.values()} == {"annotate"}
+    assert not any(stage.kind == "judge" for stage in Plan(run.targets))
+    drawn = {
+        (stage.settings["first"], stage.settings["count"])
+        for stage in Plan(run.targets)
+        if stage.kind == "prompts"
+    }
+    assert drawn == {(0, paper.x), (5 * paper.x, paper.x)}
+
+
+def test_what_only_the_embedded_world_measures_is_refused_elsewhere() -> None:
+    paper = load_profiles()["paper"]
+    exact = {"name": "exact", "measure": "val_exact", "direction": "maximize"}
+    with pytest.raises(UserError, match="measures `val_exact`, which only the embedded world has"):
+        shared_stages(toy(objectives=[exact]), paper)
+
+
+def test_a_win_rate_by_reward_counts_prompts_and_half_of_ties(tmp_path: Path) -> None:
+    """Means of 2, 1 and 3 against 1, 1 and 4: a win, a tie and a loss are 50 of 100."""
+    rewards = {"own": [[2.0, 2.0], [0.0, 2.0], [3.0, 3.0]], "base": [[1.0], [1.0], [4.0]]}
+    own, base = (Stage("annotate", 1, {"of": name}, {}) for name in rewards)
+    run = Run("t", Recipe(), "p", 0, (), {VALIDATION: own, BASE: base}, (VALIDATION, BASE))
+    store = Store(tmp_path)
+    for stage, rows in zip((own, base), rewards.values(), strict=True):
+        with store.writing(stage) as folder:
+            table = [
+                {"prompt_id": f"p{i}", "sample": j, "reward": value}
+                for i, row in enumerate(rows)
+                for j, value in enumerate(row)
+            ]
+            pq.write_table(pa.Table.from_pylist(table), folder / "rewards.parquet")
+    assert measured("val_wr", run, store) == 50.0
+    assert measured("val_score", run, store) == 2.0
