@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _START_S = 60.0
+_END_S = 10.0
 
 _CONF = """\
 ClusterName=harness
@@ -106,6 +107,7 @@ def running(folder: Path) -> Iterator[Path]:
         _await(lambda: _idle(environment), "slurmd", folder)
         yield conf
     finally:
+        _cancel_all(environment)
         for daemon in reversed(daemons):
             daemon.terminate()
             try:
@@ -113,6 +115,18 @@ def running(folder: Path) -> Iterator[Path]:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
+
+
+def _cancel_all(environment: dict[str, str]) -> None:
+    """End all jobs; what looks after one would otherwise outlive the daemons."""
+    told = {"env": environment, "capture_output": True, "text": True, "check": False}
+    subprocess.run(["scancel", "--user=root"], **told)  # type: ignore[call-overload]
+    end = time.monotonic() + _END_S
+    while time.monotonic() < end:
+        left = subprocess.run(["squeue", "--noheader"], **told)  # type: ignore[call-overload]
+        if not left.stdout.strip():
+            return
+        time.sleep(0.2)
 
 
 def _idle(environment: dict[str, str]) -> bool:
