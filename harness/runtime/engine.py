@@ -202,7 +202,7 @@ class _Run:
         self._log_dir = engine.log_dir
         self._needs = engine.needs
         self._schedule = schedule
-        self._lost: Counter[Stage] = Counter()
+        self._attempts: Counter[Stage] = Counter()
         self._elsewhere: dict[str, Stage] = {}
         self._looked = -math.inf
         self._disk_full = False
@@ -312,8 +312,9 @@ class _Run:
         reason = message["reason"]
         if self._store.status(stage.fingerprint) == "done":
             return [self._adopt(stage)]
-        self._lost[stage] += bool(message.get("lost"))
-        again = message.get("lost") and self._lost[stage] < _ATTEMPTS
+        gone = bool(message.get("lost"))
+        self._attempts[stage] += gone
+        again = gone and self._attempts[stage] < _ATTEMPTS
         if self._store.claimed(stage.fingerprint):
             return self._leave(stage)
         for folder in (self._store.root, self._log_dir):

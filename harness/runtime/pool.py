@@ -166,8 +166,8 @@ class Pool(Crew):
                 raise RuntimeError(f"an idle worker said {message}")
             if message["event"] in LAST:
                 worker.stage = None
-                if worker.gpus and self._workers.pop(slot, None):
-                    worker.stop()
+                if worker.gpus and slot in self._workers:
+                    self._workers.pop(slot).stop()
             if stage is not None:
                 said.append((stage, message))
         return said

@@ -33,6 +33,7 @@ from harness.runtime.host import ORDER, SAID, STAGES, TIME_UP_S, Order, order
 from harness.runtime.manifest import utc_now
 from harness.runtime.plan import Plan
 from harness.runtime.stage import Stage
+from harness.runtime.worker import Setup
 
 _LOOK_S = 0.3
 """Seconds between two looks at what hosts say."""
@@ -135,7 +136,9 @@ class SlurmEngine(Engine):
 
     @property
     def _order(self) -> Order:
-        return order(self.setup, self.threads, self.log_dir / "slurm")
+        # A host computes one stage, and so imports no more than that one needs.
+        setup: Setup = {**self.setup, "preload": []}
+        return order(setup, self.threads, self.log_dir / "slurm")
 
 
 class SlurmCrew(Crew):
