@@ -45,7 +45,7 @@ def calibrate(
     from harness.registry.declared import named_profile
 
     scale = named_profile(profile)
-    if not calibration.is_judged(scale):
+    if not calibration.judged_benchmarks(scale):
         raise UserError(
             f"The profile `{profile}` is judged by the embedded world, which needs no calibration"
         )

@@ -20,16 +20,14 @@ sharding is part of the share reached.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from harness.cost.assumptions import Assumptions, GpuUse, Hardware, Shape, shape_of
 from harness.cost.sizes import Prompts, Sizes, base_policy
-from harness.endpoint.prices import Price, parse_price, read_prices
 from harness.registry.profile import Profile
 from harness.runtime.stage import Stage
-from harness.worlds.real.asking import Role
+from harness.worlds.real.asking import Role, price_of
 
 
 @dataclass(frozen=True)
@@ -71,17 +69,6 @@ class Calls:
 def calls(role: Role, model: str, requests: float, prompt: float, reply: float) -> Calls:
     """Return requests with a mean length of prompt and reply, in tokens."""
     return Calls(role, model, requests, requests * prompt, requests * reply)
-
-
-def price_of(role: Role, model: str) -> Price | None:
-    """Return the price of a role's model: the user's, else the list's; None if neither has one.
-
-    Raises:
-        UserError: the user's price cannot be read.
-    """
-    variable = f"HARNESS_{role}_PRICE"
-    text = os.environ.get(variable)
-    return parse_price(variable, text) if text else read_prices().of(model)
 
 
 @dataclass(frozen=True)

@@ -250,7 +250,7 @@ def run(
     write_whole(folder / archive.REPLIES, _addresses(asked))
     sha256 = hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
     data = {"kind": "judged", "data": benchmark.digest, "answers": sha256}
-    archive.keep(folder, found.evaluation, data, _cost(asked))
+    archive.keep(folder, found.evaluation, data, archive.cost_of(asked))
     return found.evaluation
 
 
@@ -413,15 +413,3 @@ def _addresses(clients: Sequence[Client]) -> str:
         for client in clients
     ]
     return json.dumps(found, indent=1) + "\n"
-
-
-def _cost(clients: Sequence[Client]) -> dict[str, float | None]:
-    """Return tokens and dollars of the replies behind an evaluation, whenever they were paid."""
-    receipts = [client.receipt for client in clients]
-    known = [receipt.usd for receipt in receipts]
-    return {
-        "replies": sum(len(receipt.addresses) for receipt in receipts),
-        "prompt_tokens": sum(receipt.prompt_tokens for receipt in receipts),
-        "completion_tokens": sum(receipt.completion_tokens for receipt in receipts),
-        "usd": None if None in known else sum(usd for usd in known if usd is not None),
-    }

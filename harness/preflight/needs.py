@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from harness.errors import HarnessError
 from harness.preflight.machine import Machine, Need, State, disk, inspect_machine, package
 from harness.registry.declared import all_profiles, all_tables
-from harness.registry.profile import Profile, table_unsupported
+from harness.registry.profile import Profile, benchmark_named, table_unsupported
 from harness.strict import Output, Strict
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def endpoints_of(profile: Profile) -> list[tuple[Role, str, bool]]:
     A profile's scorer beside its judge of prompts sorts them by topic and reads the candidates of
     best-of-n trees; figures ask for the one and no table of the paper for the other.
     """
-    from harness.worlds.real.benchmarks import DOWNSTREAM
+    from harness.worlds.real.tasks import DOWNSTREAM
 
     found: dict[tuple[Role, str], bool] = {("CREATOR", profile.creator.source): True}
     for name, benchmark in profile.benchmarks.items():
@@ -210,7 +210,7 @@ def endpoints_of(profile: Profile) -> list[tuple[Role, str, bool]]:
 
 def _extras(profile: Profile) -> Iterator[Need]:
     """Yield the packages that only some profiles need."""
-    from harness.worlds.real.benchmarks import DOWNSTREAM
+    from harness.worlds.real.tasks import DOWNSTREAM
 
     if "alpaca_eval" in profile.benchmarks:
         yield package("alpaca-eval", "by the benchmark alpaca_eval", "alpaca")
@@ -288,12 +288,13 @@ def _cached(source: str, revision: str) -> bool:
 
 
 def _benchmarks(profile: Profile) -> Iterator[Need]:
-    from harness.worlds.real.benchmarks import KINDS, benchmark_identity, fetch_line, folder_of
+    from harness.worlds.real.benchmarks import benchmark_identity, fetch_line, folder_of
 
     for name, benchmark in profile.benchmarks.items():
-        if name not in KINDS:
+        known = benchmark_named(name)
+        if known is None:
             continue
-        place = benchmark.files or KINDS[name].name
+        place = benchmark.files or known
         folder = folder_of(place)
         what = f"benchmark {name}"
         if not folder.is_dir():
@@ -315,14 +316,16 @@ def _endpoint(role: Role, model: str, *, required: bool) -> Need:
     what = f"{role.lower()} {model}"
     try:
         access = access_to(role, model)
-        endpoint = Endpoint(access.url, access.key_variable)
     except HarnessError as error:
         return Need(what, "missing" if required else "advised", *two_parts(str(error)))
-    key = "with" if os.environ.get(access.key_variable) else "without"
+    server = access.server
+    if not isinstance(server, Endpoint):
+        return Need(what, "met", server.address)
+    key = "with" if os.environ.get(str(server.key_variable)) else "without"
     price = "price unknown"
     if access.price is not None:
         price = f"${access.price.prompt:g} and ${access.price.completion:g} a million tokens"
-    return Need(what, "met", f"{endpoint.address}, {key} a key in {access.key_variable}; {price}")
+    return Need(what, "met", f"{server.address}, {key} a key in {server.key_variable}; {price}")
 
 
 def retirements(profile: Profile) -> Iterator[Need]:
@@ -423,13 +426,14 @@ def _at_its_endpoint(role: Role, model: str, *, required: bool) -> Need:
     what = f"endpoint of the {role.lower()} {model}"
     lacking: State = "missing" if required else "advised"
     try:
-        access = access_to(role, model)
-        endpoint = Endpoint(access.url, access.key_variable, TIMEOUT_S)
-        there = endpoint.models()
+        server = access_to(role, model, TIMEOUT_S).server
+        if not isinstance(server, Endpoint):
+            return Need(what, "met", server.address)
+        there = server.models()
     except HarnessError as error:
         return Need(what, lacking, *two_parts(str(error)))
     # Some sellers list a model as `models/NAME`.
     if model in {name.removeprefix("models/") for name in there}:
-        return Need(what, "met", f"{endpoint.host} has it")
+        return Need(what, "met", f"{server.host} has it")
     do = f"serve it there, or name another endpoint in HARNESS_{role}_URL"
-    return Need(what, lacking, f"{endpoint.host} does not have it", do)
+    return Need(what, lacking, f"{server.host} does not have it", do)

@@ -168,8 +168,9 @@ def place_of(model: str) -> Place:
             "HARNESS_SOLVER_BUDGET_USD is set, and what the policy's answers cost is not counted: "
             "unset it, or use an engine on this machine"
         )
-    endpoint = Endpoint(access.url, access.key_variable)
-    return Place(endpoint.address, access.key_variable, access.concurrency, model)
+    server = access.server
+    assert isinstance(server, Endpoint)
+    return Place(server.address, str(server.key_variable), access.concurrency, model)
 
 
 def _served_as(ctx: StageContext) -> str:

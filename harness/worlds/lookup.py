@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from harness.registry.profile import WORLD, Profile
 from harness.registry.recipe import Online
-from harness.runtime.stage import Json, Stage
+from harness.runtime.stage import Json
 from harness.worlds.embedded import files
 from harness.worlds.embedded.world import EmbeddedWorld
 from harness.worlds.mock.world import MockWorld
 from harness.worlds.protocol import Runtime, Topics, World
-from harness.worlds.real.world import RealWorld, read_pools
+from harness.worlds.real.world import RealWorld
 
 STAGES = {
     "topics": "harness.worlds.real.scoring:topics_stage",
@@ -90,8 +89,3 @@ class EmbeddedPolicyWorld(EmbeddedWorld):
     def tree_scorer(self, online: Online) -> dict[str, Json]:
         """Return the settings that identify the model that scores prompts of best-of-n trees."""
         return self._creator.tree_scorer(online)
-
-    def preflight(self, stages: Iterable[Stage]) -> list[str]:
-        """Read the human prompts once, as a stage would do first."""
-        read_pools(stages)
-        return []

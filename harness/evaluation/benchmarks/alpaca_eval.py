@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -28,7 +28,7 @@ import numpy as np
 
 from harness.endpoint.request import Reply
 from harness.errors import HarnessError, UserError
-from harness.evaluation.benchmark import Benchmark, Item, Judge
+from harness.evaluation.benchmark import NOT_INSTALLED, Benchmark, Item, Judge
 from harness.evaluation.benchmarks.alpaca_package import (
     FILE_NAME,
     INSTRUCTIONS,
@@ -57,6 +57,7 @@ from harness.evaluation.scores import (
     ratio_values,
 )
 from harness.evaluation.statistics import control_length
+from harness.runtime.files import sha256_of
 from harness.runtime.stage import Json
 
 if TYPE_CHECKING:
@@ -70,6 +71,9 @@ ANSWER_TOKENS = 2048
 ANSWER_TEMPERATURE = 0.7
 ANSWER_TOP_P = 0.9
 LENGTH_CONTROLLED = "length_controlled_win_rate"
+
+DIGITS = 16
+"""Digits of a digest in a stage's settings."""
 
 _DRAW = 1.5
 _ALPACA = (
@@ -111,6 +115,7 @@ class AlpacaEval(Benchmark):
     own_judge = OWN_JUDGE
     against = "gpt-4-1106-preview"
     columns: ClassVar[Mapping[str, str]] = {"win_rate": "ae_wr", LENGTH_CONTROLLED: "ae_lc"}
+    package = "alpaca-eval"
     compared = ("win_rate", 5.0)
     reply_tokens = 40  # a ranking of two, as JSON
     homes = (
@@ -132,11 +137,41 @@ class AlpacaEval(Benchmark):
     @classmethod
     def load(cls, data: Path) -> Self:
         """Read the benchmark's files from a folder."""
-        found = cls()
-        found.inputs = read_inputs(data)
+        found = super().load(data)
         file = data / FILE_NAME
         found.length_control = LengthControl(file if file.is_file() else None)
         return found
+
+    @classmethod
+    def read_files(cls, data: Path) -> Inputs:
+        """Read the reference outputs."""
+        return read_inputs(data)
+
+    @classmethod
+    def scored_with(cls, data: Path) -> dict[str, Json]:
+        """Return the package's version, and the digest of the length control's data if any."""
+        file = data / FILE_NAME
+        digest = sha256_of(file)[:DIGITS] if file.is_file() else None
+        return {**super().scored_with(data), "length_control": digest}
+
+    @classmethod
+    def gaps(cls, scored_with: Mapping[str, Json]) -> Iterator[str]:
+        """Yield that the package is absent, or the data of its length control."""
+        if scored_with.get("package") == NOT_INSTALLED:
+            yield "AlpacaEval will not be available: install the extra `alpaca`"
+        elif scored_with.get("length_control", "") is None:
+            yield (
+                "AlpacaEval's length-controlled win rate will not be available: its data "
+                f"{FILE_NAME} are not beside the benchmark's files; type `harness evaluate fetch "
+                "alpaca-eval`"
+            )
+
+    @classmethod
+    def why_unscored(cls, scored_with: Mapping[str, Json]) -> str | None:
+        """Return that the package has the judge's prompts."""
+        if scored_with.get("package") != NOT_INSTALLED:
+            return None
+        return "the package alpaca-eval (extra `alpaca`), which has the judge's prompts, was absent"
 
     @classmethod
     def filed_judge(cls, model: str, annotator: str | None = None) -> str:
@@ -195,6 +230,14 @@ class AlpacaEval(Benchmark):
         filed = self.filed_judge(judge.model, judge.annotator)
         return [
             {**row, "annotator": filed, "preference": found.get(row["instruction"])} for row in rows
+        ]
+
+    def judgments(self, records: Sequence[Record]) -> list[tuple[str, int, str, object]]:
+        """Return the preferences; there is no reply to keep, because the judge calls a function."""
+        ids = {question.turns[0]: question.prompt_id for question in self.questions}
+        return [
+            (ids[r["instruction"]], 1, f"preference {r['preference']}", r["preference"])
+            for r in records
         ]
 
     def score(self, records: Sequence[Record], answers: Answers) -> Evaluation:

@@ -19,16 +19,16 @@ Source: Arena-Hard-Auto v0.1, `gen_judgment.py` (requests, verdicts), `config/ju
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import HarnessError, UserError
-from harness.evaluation.benchmark import Benchmark, Item, Judge, Judged
+from harness.evaluation.benchmark import NOT_INSTALLED, Benchmark, Item, Judge, Judged
 from harness.evaluation.files import (
     Answers,
     HomeFile,
@@ -138,6 +138,8 @@ class ArenaHard(Benchmark):
     against = BASELINE
     columns: ClassVar[Mapping[str, str]] = {"win_rate": "ah_wr", "answer_tokens": "ah_len"}
     compared = ("win_rate", 5.0)
+    package = "tiktoken"
+    verdicts = GAMES_PER_PROMPT
     reply_tokens = 700  # the judge answers the question itself first
     homes = (
         HomeFile(
@@ -162,15 +164,29 @@ class ArenaHard(Benchmark):
     inputs: Inputs
 
     @classmethod
-    def load(cls, data: Path) -> Self:
-        """Read the benchmark's files from a folder.
+    def read_files(cls, data: Path) -> Inputs:
+        """Read the benchmark's files, in which the baseline must have answered all questions."""
+        questions = questions_in(data)
+        names = (f"answer_{BASELINE}.jsonl", f"model_answer/{BASELINE}.jsonl")
+        answers = read_answers(locate(data, "the baseline's answers", names, _FOLDERS), BASELINE)
+        answers.to(questions)
+        path = locate(
+            data,
+            "Arena-Hard's judge settings",
+            ["judge_config.yaml"],
+            _FOLDERS,
+            ["config/judge_config.yaml", "../../config/judge_config.yaml"],
+        )
+        return Inputs(questions, answers, **_settings(path))
 
-        Raises:
-            UserError: A file is absent or has another form, or the baseline did not answer all.
-        """
-        found = cls()
-        found.inputs = read_inputs(data)
-        return found
+    @classmethod
+    def gaps(cls, scored_with: Mapping[str, Json]) -> Iterator[str]:
+        """Yield that lengths need the benchmark's tokenizer."""
+        if scored_with.get("package") == NOT_INSTALLED:
+            yield (
+                "Arena-Hard's lengths in tokens will not be available: its tokenizer needs the "
+                "package `tiktoken`"
+            )
 
     @property
     def references(self) -> dict[str, str]:
@@ -241,6 +257,14 @@ class ArenaHard(Benchmark):
         return [
             {"question_id": prompt, "model": answers.model, "judge": judge.model, "games": played}
             for prompt, played in games.items()
+        ]
+
+    def judgments(self, records: Sequence[Record]) -> list[tuple[str, int, str, object]]:
+        """Return both games of each question."""
+        return [
+            (str(record["question_id"]), number, game["judgment"], game["score"])
+            for record in records
+            for number, game in enumerate(record["games"], start=1)
         ]
 
     def score(self, records: Sequence[Record], answers: Answers) -> Evaluation:
@@ -315,29 +339,6 @@ def questions_in(data: Path) -> tuple[Question, ...]:
     """
     path = locate(data, "Arena-Hard's questions", ["question.jsonl"], _FOLDERS)
     return read_questions(path, turns=1)
-
-
-def read_inputs(data: Path) -> Inputs:
-    """Read the benchmark's files from a folder.
-
-    Raises:
-        UserError: A file is absent or has another form, or the baseline did not answer all.
-    """
-    questions = questions_in(data)
-    names = (f"answer_{BASELINE}.jsonl", f"model_answer/{BASELINE}.jsonl")
-    answers = read_answers(
-        locate(data, "the baseline's answers", names, _FOLDERS),
-        BASELINE,
-    )
-    answers.to(questions)
-    path = locate(
-        data,
-        "Arena-Hard's judge settings",
-        ["judge_config.yaml"],
-        _FOLDERS,
-        ["config/judge_config.yaml", "../../config/judge_config.yaml"],
-    )
-    return Inputs(questions, answers, **_settings(path))
 
 
 def battles_from_battles(records: Iterable[Record]) -> list[Battle]:

@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -128,6 +128,7 @@ class MtBench(Benchmark):
         "turn_2": "mt_t2",
     }
     compared = ("average", 0.3)
+    turns = verdicts = len(TURNS)
     reply_tokens = 200  # about what gpt-4's replies have
     homes = (
         HomeFile(
@@ -149,15 +150,28 @@ class MtBench(Benchmark):
     inputs: Inputs
 
     @classmethod
-    def load(cls, data: Path) -> Self:
-        """Read the benchmark's files from a folder.
-
-        Raises:
-            UserError: A file is absent or has another form, or a question lacks its reference.
-        """
-        found = cls()
-        found.inputs = read_inputs(data)
-        return found
+    def read_files(cls, data: Path) -> Inputs:
+        """Read the benchmark's files, in which no question may lack its reference."""
+        questions = questions_in(data)
+        names = ("reference_answer_gpt-4.jsonl", "reference_answer/gpt-4.jsonl")
+        references = read_answers(locate(data, "MT-Bench's references", names, _FOLDERS)).by_prompt
+        path = locate(
+            data,
+            "MT-Bench's judge prompts",
+            ["judge_prompts.jsonl"],
+            _FOLDERS,
+            ["data/judge_prompts.jsonl", "../judge_prompts.jsonl"],
+        )
+        prompts = {
+            str(r.get("name")): (str(r.get("system_prompt")), str(r.get("prompt_template")))
+            for r in read_records(path)
+        }
+        absent = [name for name in PROMPTS.values() if name not in prompts]
+        if absent:
+            raise UserError(f"{path} has no prompt {absent[0]}; use the benchmark's own file")
+        guided = [q for q in questions if q.category in REFERENCE_CATEGORIES]
+        Answers("the reference", references).to(guided)
+        return Inputs(questions, references, prompts)
 
     def sampling(self, question: Question) -> dict[str, Json]:
         """Return the temperature of the category."""
@@ -247,34 +261,6 @@ def questions_in(data: Path) -> tuple[Question, ...]:
     """
     path = locate(data, "MT-Bench's questions", ["question.jsonl"], _FOLDERS)
     return read_questions(path, len(TURNS))
-
-
-def read_inputs(data: Path) -> Inputs:
-    """Read the benchmark's files from a folder.
-
-    Raises:
-        UserError: A file is absent or has another form, or a question lacks its reference.
-    """
-    questions = questions_in(data)
-    names = ("reference_answer_gpt-4.jsonl", "reference_answer/gpt-4.jsonl")
-    references = read_answers(locate(data, "MT-Bench's references", names, _FOLDERS)).by_prompt
-    path = locate(
-        data,
-        "MT-Bench's judge prompts",
-        ["judge_prompts.jsonl"],
-        _FOLDERS,
-        ["data/judge_prompts.jsonl", "../judge_prompts.jsonl"],
-    )
-    prompts = {
-        str(r.get("name")): (str(r.get("system_prompt")), str(r.get("prompt_template")))
-        for r in read_records(path)
-    }
-    absent = [name for name in PROMPTS.values() if name not in prompts]
-    if absent:
-        raise UserError(f"{path} has no prompt {absent[0]}; use the benchmark's own file")
-    guided = [q for q in questions if q.category in REFERENCE_CATEGORIES]
-    Answers("the reference", references).to(guided)
-    return Inputs(questions, references, prompts)
 
 
 def ratings_from_judgments(records: Iterable[Record]) -> dict[str, list[Rating]]:

@@ -18,7 +18,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import UserError
@@ -107,12 +107,15 @@ class OwnAnnotator(AlpacaEval):
     inputs: OwnInputs
 
     @classmethod
-    def load(cls, data: Path) -> Self:
-        """Read the benchmark's files and the annotator's words from a folder."""
-        found, inputs = cls(), read_inputs(data, count=None)
-        annotator = read_annotator(data / FILE_NAME)
-        found.inputs = OwnInputs(inputs.questions, inputs.references, annotator)
-        return found
+    def read_files(cls, data: Path) -> OwnInputs:
+        """Read the benchmark's files and the annotator's words."""
+        inputs, annotator = read_inputs(data, count=None), read_annotator(data / FILE_NAME)
+        return OwnInputs(inputs.questions, inputs.references, annotator)
+
+    @classmethod
+    def scored_with(cls, data: Path) -> dict[str, Json]:
+        """Return nothing: neither the package nor its data are needed."""
+        return {}
 
     def requests(self, answers: Answers, judge: Judge) -> list[Item]:
         """Return one request for each instruction; an item says what is shown first."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
 from harness.errors import HarnessError
+from harness.extensions import BENCHMARKS
 from harness.inference.environment import identity
 from harness.registry.profile import WORLD
 from harness.registry.recipe import RewardRole
-from harness.runtime.stage import Json, StageContext
+from harness.runtime.stage import Json, Stage, StageContext
 from harness.worlds.embedded import downstream, files
 from harness.worlds.embedded.creator import embedded_creator, why_unusable
 from harness.worlds.embedded.judge import (
@@ -32,6 +33,8 @@ from harness.worlds.embedded.language import CATEGORIES, parse
 from harness.worlds.embedded.texts import read_items, read_prompts
 from harness.worlds.own_creator import OwnCreator, own_method, plugin_settings
 from harness.worlds.protocol import NO_TOPIC, Evolver, FileCheck, HumanPrompts, Item, Topics, World
+from harness.worlds.real import benchmarks
+from harness.worlds.real.world import preflight
 from harness.worlds.stage_io import Rows, read_rows, write_json, write_rows
 from harness.worlds.stage_io import read_prompts as prompts_of_stage
 
@@ -77,14 +80,27 @@ class EmbeddedWorld(World):
         return {}
 
     def benchmark(self, name: str) -> str:
-        """Return the identity of a benchmark's items: a file's, or those made anew."""
+        """Return the identity of a benchmark's items: a file's, those made anew, or a plug-in's."""
         if name == downstream.NAME:
             return downstream.identity()
+        if BENCHMARKS.added(name) is not None:
+            return benchmarks.benchmark_identity(name, self.profile.benchmarks[name])
         return files.card().identity(name)
 
     def judge(self, name: str) -> str:
         """Return the identity of the embedded judge."""
         return f"{files.card().version}/{name}"
+
+    def judging(self, name: str) -> dict[str, Json]:
+        """Return who judges: the embedded judge, or whom a plug-in's benchmark asks."""
+        if BENCHMARKS.added(name) is None:
+            return super().judging(name)
+        judge = self.profile.benchmarks[name].judge
+        return benchmarks.judging_settings(self.benchmark(name), judge)
+
+    def preflight(self, stages: Iterable[Stage]) -> list[str]:
+        """Look for what is not shipped: prompts from outside, and plug-ins' benchmarks."""
+        return preflight(stages)
 
     def topics(self) -> Topics | None:
         """Return what reads a prompt's topic from its text: its first operation's category."""

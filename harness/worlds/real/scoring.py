@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from harness.endpoint.client import UnansweredError
 from harness.errors import HarnessError
+from harness.evaluation.archive import cost_of
 from harness.registry.profile import Benchmark
 from harness.runtime import StageContext
 from harness.runtime.stage import Json
@@ -39,7 +40,6 @@ from harness.worlds.real.asking import (
     ask_about_all,
     only_field,
 )
-from harness.worlds.real.judging import cost_of
 from harness.worlds.stage_io import (
     SCORE_SCHEMA,
     progress_callback,
@@ -202,7 +202,7 @@ def rate_prompts(ctx: StageContext) -> None:
         said[column] = _counts(found)
     write_rows(ctx.output / "scores.parquet", rows, SCORE_SCHEMA)
     summary = {"judge": judge.model, "n": len(prompts), "missing": said}
-    write_json(ctx.output / "summary.json", {**summary, "cost": cost_of(client.receipt)})
+    write_json(ctx.output / "summary.json", {**summary, "cost": cost_of([client])})
 
 
 def topics_stage(ctx: StageContext) -> None:
@@ -221,7 +221,7 @@ def topics_stage(ctx: StageContext) -> None:
     ]
     write_rows(ctx.output / "topics.parquet", rows, TOPIC_SCHEMA)
     summary = {"judge": judge.model, "n": len(prompts), "missing": {"topic": _counts(found)}}
-    write_json(ctx.output / "summary.json", {**summary, "cost": cost_of(client.receipt)})
+    write_json(ctx.output / "summary.json", {**summary, "cost": cost_of([client])})
 
 
 def _judge(ctx: StageContext, questions: Mapping[str, Question[Any]]) -> tuple[Judge, Client]:
