@@ -1,7 +1,4 @@
-"""What this machine has: processor, memory, disk, GPU, engines, keys, and the world's files.
-
-A `Need` says of one thing whether it is there, and what to type if it is not.
-"""
+"""What this machine has: processor, memory, disk, GPU, engines, keys, and the world's files."""
 
 from __future__ import annotations
 
@@ -10,43 +7,18 @@ import platform
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
 
 from harness.errors import HarnessError
 from harness.project import work_dir
 from harness.runtime import available_cores
 from harness.strict import Strict
+from harness.worlds.protocol import Need
 
 ENGINES = ("torch", "transformers", "trl", "vllm", "sglang", "ray", "alpaca-eval", "lm-eval")
 KEYS = ("OPENAI_API_KEY", "GEMINI_API_KEY", "HF_TOKEN")
 _GB = 1e9
-
-State = Literal["met", "missing", "advised"]
-
-
-@dataclass(frozen=True)
-class Need:
-    """One thing that a profile needs.
-
-    Attributes:
-        what: What it is.
-        state: `met`; `missing`, so that the profile cannot run; or `advised`, so that it can.
-        found: What is there, or why it is not enough.
-        do: What to do about it; empty where it is met.
-    """
-
-    what: str
-    state: State
-    found: str
-    do: str = ""
-
-    @property
-    def line(self) -> str:
-        """What is there and what to do, in one line."""
-        return f"{self.what}: {self.found}" + (f"; {self.do}" if self.do else "")
 
 
 class Gpu(Strict):
@@ -154,18 +126,6 @@ def _world() -> WorldFiles:
     except HarnessError as error:
         problem = str(error)
     return WorldFiles(version=files.VERSION, problem=problem)
-
-
-def package(name: str, why: str, extra: str | None = None) -> Need:
-    """Return the need of a package, with the extra of this project that brings it."""
-    try:
-        return Need(f"package {name}", "met", metadata.version(name))
-    except metadata.PackageNotFoundError:
-        brings = f"-e '.[{extra}]'" if extra else "-e . -c constraints.txt"
-        return Need(
-            f"package {name}", "missing", f"not installed, and needed {why}",
-            f"type `python -m pip install {brings}`",
-        )  # fmt: skip
 
 
 def disk(machine: Machine, gb: float, more: str = "") -> Need:

@@ -23,11 +23,12 @@ A world is asked at two times, by two interfaces:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from harness.registry.profile import Profile
 from harness.registry.recipe import Online, RewardRole
@@ -104,21 +105,41 @@ class Topics:
     read: Callable[[Path], list[tuple[str, str]]]
 
 
+State = Literal["met", "missing", "advised"]
+
+
 @dataclass(frozen=True)
-class FileCheck:
-    """What became of a check of a world's own files.
+class Need:
+    """One thing that a profile needs.
 
     Attributes:
-        what: Which files.
-        ok: Whether they are as they should be, or will be made when first needed.
-        message: What is there, or what is wrong.
-        remedy: What to do about it.
+        what: What it is.
+        state: `met`; `missing`, so that the profile cannot run; or `advised`, so that it can.
+        found: What is there, or why it is not enough.
+        do: What to do about it; empty where it is met.
     """
 
     what: str
-    ok: bool
-    message: str
-    remedy: str = ""
+    state: State
+    found: str
+    do: str = ""
+
+    @property
+    def line(self) -> str:
+        """What is there and what to do, in one line."""
+        return f"{self.what}: {self.found}" + (f"; {self.do}" if self.do else "")
+
+
+def package(name: str, why: str, extra: str | None = None) -> Need:
+    """Return the need of a package, with the extra of this project that brings it."""
+    try:
+        return Need(f"package {name}", "met", metadata.version(name))
+    except metadata.PackageNotFoundError:
+        brings = f"-e '.[{extra}]'" if extra else "-e . -c constraints.txt"
+        return Need(
+            f"package {name}", "missing", f"not installed, and needed {why}",
+            f"type `python -m pip install {brings}`",
+        )  # fmt: skip
 
 
 OwnAnswering = Callable[[StageContext, Callable[[], Path]], None]
@@ -235,9 +256,21 @@ class World(ABC):
         """Return a word of a prompt as it counts for the distance between prompts."""
         return word
 
-    def check_files(self) -> FileCheck | None:
-        """Return the state of the world's own files; None where it has none."""
-        return None
+    def needs(self) -> Iterator[Need]:
+        """Yield what of this machine it needs, besides what runs models; nobody is asked."""
+        yield from ()
+
+    def lacking_models(self) -> list[str]:
+        """Return the models of the hub that a run would need and this machine does not have."""
+        return []
+
+    def online_needs(self) -> Iterator[Need]:
+        """Yield what the hub and the endpoints say of the models that it needs."""
+        yield from ()
+
+    def retirements(self) -> Iterator[Need]:
+        """Yield which of the models that it asks are retired by their sellers, or will be."""
+        yield from ()
 
     def preflight(self, stages: Iterable[Stage]) -> list[str]:
         """Look for what stages need, before any of them is computed.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,8 +32,9 @@ from harness.worlds.embedded.judge import (
 from harness.worlds.embedded.language import CATEGORIES, parse
 from harness.worlds.embedded.texts import read_items, read_prompts
 from harness.worlds.own_creator import OwnCreator, own_method, plugin_settings
-from harness.worlds.protocol import NO_TOPIC, Evolver, FileCheck, HumanPrompts, Item, Topics, World
+from harness.worlds.protocol import NO_TOPIC, Evolver, HumanPrompts, Item, Need, Topics, World
 from harness.worlds.real import benchmarks
+from harness.worlds.real.needs import benchmarks_of
 from harness.worlds.real.world import preflight
 from harness.worlds.stage_io import Rows, read_rows, write_json, write_rows
 from harness.worlds.stage_io import read_prompts as prompts_of_stage
@@ -127,14 +128,17 @@ class EmbeddedWorld(World):
 
         return mask_items(word)
 
-    def check_files(self) -> FileCheck:
-        """Check the digest of every file of the world."""
+    def needs(self) -> Iterator[Need]:
+        """Yield the world's files with their digests, and those of plug-ins' benchmarks."""
         what = "embedded world"
         try:
             files.check()
         except HarnessError as error:
-            return FileCheck(what, False, str(error), "type `harness micro build`")
-        return FileCheck(what, True, f"{files.VERSION}: all digests are right")
+            yield Need(what, "missing", str(error), "type `harness micro build`")
+        else:
+            yield Need(what, "met", f"{files.VERSION}: all digests are right")
+        added = [name for name in self.profile.benchmarks if BENCHMARKS.added(name) is not None]
+        yield from benchmarks_of(self.profile, added)
 
 
 def category_of_first_operation(prompt: str) -> str:

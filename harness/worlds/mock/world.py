@@ -5,11 +5,12 @@ Its models, benchmarks and prompts have identities once they are made (`MockWorl
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 from harness.errors import HarnessError
 from harness.worlds.mock import build
-from harness.worlds.protocol import FileCheck
+from harness.worlds.protocol import Need
 from harness.worlds.real.world import RealWorld
 
 
@@ -27,17 +28,27 @@ class MockWorld(RealWorld):
         """Make what is not there, and check what is."""
         build.make_ready(self._seed)
 
-    def check_files(self) -> FileCheck:
-        """Check what is there; the rest is made when it is first needed."""
+    def needs(self) -> Iterator[Need]:
+        """Yield whether what is there is right; the rest is made when it is first needed."""
         lacking = build.missing(self._seed)
         if lacking:
-            return FileCheck("stand-ins", True, f"{len(lacking)} are made when first needed")
+            yield Need("stand-ins", "met", f"{len(lacking)} are made when first needed")
+            return
         try:
             for name, folder in build.folders().items():
                 build.check(name, folder)
         except HarnessError as error:
-            return FileCheck("stand-ins", False, str(error), "delete it")
-        return FileCheck("stand-ins", True, "made, and all digests are right")
+            yield Need("stand-ins", "missing", str(error), "delete it")
+        else:
+            yield Need("stand-ins", "met", "made, and all digests are right")
+
+    def lacking_models(self) -> list[str]:
+        """Return none: they are made."""
+        return []
+
+    def online_needs(self) -> Iterator[Need]:
+        """Yield nothing: they are made."""
+        yield from ()
 
     def serving(self) -> AbstractContextManager[object]:
         """Serve creator, scorer and judge on loopback."""

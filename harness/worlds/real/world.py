@@ -34,11 +34,12 @@ from harness.worlds.protocol import (
     Evolver,
     HumanPrompts,
     Item,
+    Need,
     OwnAnswering,
     Topics,
     World,
 )
-from harness.worlds.real import benchmarks, tasks
+from harness.worlds.real import benchmarks, needs, tasks
 from harness.worlds.real.asking import Judge, access_to
 from harness.worlds.real.creator import (
     EndpointGenerator,
@@ -229,6 +230,22 @@ class RealWorld(World):
     def preflight(self, stages: Iterable[Stage]) -> list[str]:
         """Look for models, benchmarks and prompts, and for the packages that scores need."""
         return preflight(stages)
+
+    def needs(self) -> Iterator[Need]:
+        """Yield packages, models, prompts, benchmarks, endpoints and calibrations."""
+        return needs.needs_of(self.profile)
+
+    def lacking_models(self) -> list[str]:
+        """Return the models that are not on this machine."""
+        return needs.lacking_models(self.profile)
+
+    def online_needs(self) -> Iterator[Need]:
+        """Yield what the hub and the endpoints say."""
+        return needs.online_needs(self.profile)
+
+    def retirements(self) -> Iterator[Need]:
+        """Yield which models are retired, or will be."""
+        return needs.retirements(self.profile)
 
     def _model(self, model: str) -> str:
         self._refuse_embedded("reward_models", model)
