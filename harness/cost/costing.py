@@ -237,14 +237,8 @@ class Costing:
     ) -> float:
         """Return the GPU seconds of rewards.
 
-        Args:
-            gpu: the hardware.
-            identity: the reward model's.
-            answers: all answers.
-            n: answers to a prompt that are compared two by two, in both orders; 0 where each is
-                scored by itself.
-            prompt: tokens of a prompt.
-            answer: tokens of an answer.
+        `n` answers to a prompt are compared two by two, in both orders; 0 where each is
+        scored by itself.
         """
         shape = self.shape(identity)
         if n == 0:

@@ -192,10 +192,6 @@ def ratio_values(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
 def prompt_order(judged: Sequence[str], expected: Sequence[str] | None) -> tuple[str, ...]:
     """Return the prompt ids of a score, in order: the expected ones, else as first judged.
 
-    Args:
-        judged: Prompt ids of the judgments, repeats allowed.
-        expected: The benchmark's prompt ids, or None where they are not known.
-
     Raises:
         UserError: A judged prompt is not an expected one.
     """

@@ -270,9 +270,6 @@ class FigureClaims(Strict):
 def figure_claims(path: Path | None = None) -> FigureClaims:
     """Read the claims that belong to figures and to the text.
 
-    Args:
-        path: The file; the project's own by default.
-
     Raises:
         RegistryError: The file is not what it must be.
     """

@@ -81,9 +81,6 @@ class Deviations(Strict):
 def deviations(path: Path | None = None) -> Deviations:
     """Read and check the deviations.
 
-    Args:
-        path: The file; the project's own by default.
-
     Raises:
         RegistryError: The file is not what it must be, or names what there is not.
     """
@@ -97,9 +94,7 @@ def deviations(path: Path | None = None) -> Deviations:
 def value_in(profile: Profile, setting: str) -> tuple[str, Any]:
     """Return what a setting of a recipe or a profile is.
 
-    Args:
-        profile: The profile.
-        setting: A name as `Choice.settings` has it.
+    A setting is named as `Choice.settings` has it.
 
     Returns:
         `value` and the profile's; `default` and a recipe's default; or `absent` and None, where

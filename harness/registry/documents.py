@@ -120,10 +120,7 @@ def yaml_files(folder: Path) -> list[Path]:
 def at_least_one(files: list[Path], folders: Iterable[Path], what: str) -> list[Path]:
     """Return the files that were found in some folders.
 
-    Args:
-        files: The files.
-        folders: Where they were looked for.
-        what: What each of them declares: "table".
+    `what` says what each of them declares: "table".
 
     Raises:
         RegistryError: There is none.
@@ -156,11 +153,7 @@ def checked(
 ) -> Declared | None:
     """Return a document's data as what it declares; what is wrong is added to the problems.
 
-    Args:
-        document: The document; its own problems are added first.
-        model: What it declares.
-        problems: The problems so far.
-        what: The same in words, for an empty file: "a table".
+    The document's own come first. `what` says what it declares, for an empty file: "a table".
     """
     problems += document.problems
     if document.data is None:
@@ -179,11 +172,7 @@ def read_files(
 ) -> Iterator[tuple[Document, Declared]]:
     """Yield what each of some files declares, under the file's name; problems are added.
 
-    Args:
-        files: The files.
-        model: What each declares; its `id` or `name` must be that of the file.
-        problems: The problems so far.
-        what: The same in words: "a table".
+    The model's `id` or `name` must be that of the file.
     """
     for path in files:
         document = read_document(path)
@@ -241,12 +230,8 @@ def explain(
 ) -> list[Problem]:
     """Turn what pydantic complains of into problems with lines and nearest names.
 
-    Args:
-        error: What validating some data of the document against `model` raised.
-        model: That model.
-        document: Where the data was written.
-        prefixes: Where in the document the data may stand, the most specific first; a complaint
-            is placed at the first of them under which its own place was written.
+    A complaint is placed at the first of some prefixes, the most specific first, under which
+    its own place was written.
     """
     problems = []
     for item in error.errors(include_url=False)[: MOST_PROBLEMS + 1]:

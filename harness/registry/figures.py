@@ -298,9 +298,7 @@ def load_figures(
 ) -> dict[str, Figure]:
     """Read and check every figure declared in a folder.
 
-    Args:
-        tables: The declared tables; None checks each file alone, not what it refers to.
-        folder: The folder; the project's own by default.
+    Without tables, each file is checked alone, not what it refers to.
 
     Returns:
         The figures by id, in order of their numbers.

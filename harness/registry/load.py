@@ -49,9 +49,7 @@ Declared = tuple[Document, Table]
 def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) -> dict[str, Table]:
     """Read and check every table declared under some folders.
 
-    Args:
-        dirs: Folders to search at any depth; the project's own by default.
-        more: The file of one table more, which may be one of theirs.
+    `more` is the file of one table more, which may be one of theirs.
 
     Returns:
         The tables by id: the paper's in natural order (`table2` before `table10`), then ours.
@@ -80,11 +78,7 @@ def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) ->
 
 
 def table_files(dirs: Sequence[Path] | None = None) -> list[Path]:
-    """Return the files that declare tables: all but those that something else reads.
-
-    Args:
-        dirs: Folders to search at any depth; the project's own by default.
-    """
+    """Return the files that declare tables: all but those that something else reads."""
     folders = declaration_dirs() if dirs is None else dirs
     files = [(path, path.relative_to(folder)) for folder in folders for path in yaml_files(folder)]
     return [path for path, name in files if name not in _OTHERS and name.parts[0] != "figures"]

@@ -457,9 +457,6 @@ def trains_on_matched(recipe: Recipe) -> bool:
 def load_profiles(place: Path | None = None) -> dict[str, Profile]:
     """Read and check every profile in a folder, or that of one file.
 
-    Args:
-        place: The folder or file; the package's own folder by default.
-
     Raises:
         RegistryError: Anything is wrong in any file; it carries every problem found.
     """

@@ -336,9 +336,8 @@ class Runtime(Protocol):
     ) -> Evolver:
         """Return the creator that a stage's settings mean.
 
-        Args:
-            settings: Settings that `World.creator` returned, among others.
-            done: Told how many prompts are evolved, where they are many at once.
+        The settings are among others those of `World.creator`; `done` is told how many
+        prompts are evolved, where they are many at once.
 
         Raises:
             UserError: Nothing says where the model is served.

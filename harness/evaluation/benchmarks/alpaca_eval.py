@@ -421,12 +421,8 @@ def score_preferences(
 ) -> BenchmarkScore:
     """Score one model's preferences.
 
-    Args:
-        preferences: Its preferences, at most one of each prompt.
-        model: The judged model's name.
-        prompts: The benchmark's prompt ids; None takes those that were judged. A prompt that was
-            never judged counts as missing.
-        length_control: Whether to add the column `length_controlled_win_rate`.
+    There is at most one of each prompt. Of the benchmark's prompts, one that was never judged
+    counts as missing; without them, those that were judged are taken.
 
     Returns:
         Columns `win_rate` and, where asked for, `length_controlled_win_rate`, in percent. The

@@ -409,13 +409,9 @@ def score_battles(
 ) -> dict[str, BenchmarkScore]:
     """Score every model that met the baseline.
 
-    Args:
-        battles: All battles of all models, each against the baseline.
-        baseline: Name of the baseline model.
-        prompts: The benchmark's prompt ids; None takes those that were judged. A prompt absent
-            from the battles of a model counts as two missing judgments.
-        answer_tokens: Model to prompt id to the length of its answer in tokens; where given, its
-            mean is the column `answer_tokens`.
+    Of the benchmark's prompts, one absent from a model's battles counts as two missing
+    judgments; without them, those that were judged are taken. `answer_tokens` has model to
+    prompt id to the length of its answer.
 
     Returns:
         Model to score, columns `win_rate` (percent) and, where given, `answer_tokens`.

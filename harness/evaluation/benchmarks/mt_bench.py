@@ -306,12 +306,8 @@ def score_ratings(
 ) -> BenchmarkScore:
     """Score one model's ratings.
 
-    Args:
-        ratings: Its ratings. Several of the same turn all count, as in the benchmark.
-        model: The judged model's name.
-        prompts: The benchmark's prompt ids; None takes those that were judged.
-        categories: Prompt id to category; where given, `per_category` holds their means over
-            both turns.
+    Several ratings of one turn all count, as in the benchmark. Where categories are given by
+    prompt id, `per_category` holds their means over both turns.
 
     Returns:
         Columns `average`, `turn_1`, `turn_2`, on the judge's scale of 1 to 10. A turn without any

@@ -52,10 +52,7 @@ OnEvent = Callable[[str], None]
 def build(output: Path, seed: int = SEED, on_event: OnEvent = print) -> Card:
     """Build the world into a folder and write its card.
 
-    Args:
-        output: folder to write to, made if need be.
-        seed: seed of everything.
-        on_event: told in a line what is being done, every few seconds.
+    `on_event` is told in a line what is being done, every few seconds.
     """
     output.mkdir(parents=True, exist_ok=True)
     on_event("prompts and benchmarks")
@@ -72,11 +69,7 @@ def add_reward_models(
 ) -> Card:
     """Train reward models of a world that is there, and write its card anew.
 
-    Args:
-        folder: folder of the world, with θ0 and its card; no other file of it is changed.
-        roles: reward models to train; none named, those that its card does not have.
-        seed: seed of the trainings.
-        on_event: told in a line what is being done, every few seconds.
+    Without roles, those that its card does not have; no other file of the folder is changed.
 
     Raises:
         HarnessError: the folder has no card, or one of another version.

@@ -40,10 +40,6 @@ Competence = dict[str, dict[str, dict[str, float]]]
 def measure(policy: Path, seed: int) -> Competence:
     """Measure a policy.
 
-    Args:
-        policy: its folder.
-        seed: seed of the prompts and of the answers.
-
     Returns:
         `ranks` (single operations, by the rank of their names) and `depth` (1 to 4, names drawn
         evenly), each with `exact` (share of answers that are wholly right), `score` (mean oracle

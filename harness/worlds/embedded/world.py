@@ -9,9 +9,10 @@ from typing import Any, cast
 import numpy as np
 
 from harness.errors import HarnessError
+from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.extensions import BENCHMARKS
 from harness.inference.environment import identity
-from harness.registry.profile import WORLD
+from harness.registry.profile import WORLD, Profile
 from harness.registry.recipe import RewardRole
 from harness.runtime.stage import Json, Stage, StageContext
 from harness.worlds.embedded import downstream, files
@@ -31,11 +32,10 @@ from harness.worlds.embedded.judge import (
 )
 from harness.worlds.embedded.language import CATEGORIES, parse
 from harness.worlds.embedded.texts import read_items, read_prompts
-from harness.worlds.own_creator import OwnCreator, own_method, plugin_settings
 from harness.worlds.protocol import NO_TOPIC, Evolver, HumanPrompts, Item, Need, Topics, World
 from harness.worlds.real import benchmarks
 from harness.worlds.real.needs import benchmarks_of
-from harness.worlds.real.world import preflight
+from harness.worlds.real.world import RealWorld, preflight
 from harness.worlds.stage_io import Rows, read_rows, write_json, write_rows
 from harness.worlds.stage_io import read_prompts as prompts_of_stage
 
@@ -44,9 +44,23 @@ VALIDATION = "validation"
 
 
 class EmbeddedWorld(World):
-    """The embedded world's parts, each by version, name and digest."""
+    """The embedded world's parts, each by version, name and digest.
+
+    A profile may have it with human prompts, a creator or both from outside.
+    """
 
     has_validation_prompts = True
+
+    def __init__(self, profile: Profile) -> None:
+        """Serve a profile; who answers for its prompts and its creator follows from their names."""
+        super().__init__(profile)
+        real = RealWorld(profile)
+        if profile.prompts.source != WORLD:
+            for name in ("prompts", "matched_prompts", "topics", "prompt_pool", "shown_word"):
+                setattr(self, name, getattr(real, name))
+        if profile.creator.source != WORLD:
+            for name in ("creator", "tree_scorer"):
+                setattr(self, name, getattr(real, name))
 
     def policy(self) -> str:
         """Return θ0's identity."""

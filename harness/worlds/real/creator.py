@@ -50,7 +50,7 @@ from harness.endpoint.budget import tokens_of
 from harness.endpoint.client import PATIENCE, Client, UnansweredError, work_through
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import HarnessError, UserError
-from harness.eva.evolving import Evolution, Grow, Over, Prompt, Rewrite
+from harness.eva.evolving import Evolution, Grow, NoReplyError, Over, Prompt, Rewrite
 from harness.registry.documents import (
     Document,
     Problem,
@@ -62,7 +62,6 @@ from harness.registry.documents import (
 from harness.registry.yaml_reader import Loc
 from harness.runtime.stage import Json, canonical_json, digest
 from harness.strict import Strict
-from harness.worlds.own_creator import NoReplyError
 from harness.worlds.real.unusable import LIMITS, Limits, why_unusable
 
 if TYPE_CHECKING:
@@ -196,10 +195,6 @@ class Scheme(Strict):
 def load_scheme(name: str, path: Path | None = None) -> Scheme:
     """Return a scheme in the words of a file, or in this project's where the file lacks it.
 
-    Args:
-        name: The scheme.
-        path: A templates file; None for this project's own.
-
     Raises:
         UserError: There is no such scheme.
         RegistryError: Anything is wrong in the file; it carries every problem found.
@@ -295,10 +290,8 @@ class TextGenerator(Protocol):
     def write(self, messages: Sequence[Message], sample: int, label: str) -> Written:
         """Return what a model writes.
 
-        Args:
-            messages: The conversation so far.
-            sample: Another number draws another text for the same conversation.
-            label: What it is for, for people.
+        Another sample draws another text for the same conversation; `label` says for people
+        what it is for.
         """
         ...
 
@@ -455,10 +448,7 @@ def replied(generator: TextGenerator, message: str, rng: np.random.Generator) ->
 def at_once(client: Client, concurrency: int, done: Callable[[int], None] | None = None) -> Over:
     """Return a way to evolve many prompts at once, each asking a client.
 
-    Args:
-        client: The client that the creator asks.
-        concurrency: Most prompts at once, and with them requests under way.
-        done: Told, in the calling thread, how many prompts are evolved.
+    `done` is told, in the calling thread, how many prompts are evolved.
     """
 
     def over(grow: Grow, prompts: Sequence[Prompt]) -> list[Evolution]:

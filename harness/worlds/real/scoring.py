@@ -154,11 +154,7 @@ TOPIC = Question("topic", TOPIC_WORDING, read_topic)
 
 
 def rating_settings(benchmark: Benchmark) -> dict[str, Json]:
-    """Return the settings that identify how a model rates prompts.
-
-    Args:
-        benchmark: what a profile says of the judge of prompts.
-    """
+    """Return the settings that identify how a model rates prompts."""
     said = {
         "temperature": benchmark.temperature,
         "top_p": benchmark.top_p,

@@ -23,12 +23,12 @@ from typing import Any, cast
 import numpy as np
 
 from harness.errors import HarnessError, UserError
+from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.extensions import CREATORS
 from harness.inference.environment import identity as engine_identity
 from harness.registry.profile import WORLD, Profile, Prompts
 from harness.registry.recipe import Online
 from harness.runtime.stage import Json, Stage, StageContext
-from harness.worlds.own_creator import OwnCreator, own_method, plugin_settings
 from harness.worlds.protocol import (
     NO_TOPIC,
     Evolver,
