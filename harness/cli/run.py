@@ -16,6 +16,7 @@ from harness.cli.options import (
     MaxGpuHoursOption,
     ProfileOption,
     RowsOption,
+    SeedOption,
     SeedsOption,
     SkipUnsupportedOption,
     TablesArgument,
@@ -23,7 +24,7 @@ from harness.cli.options import (
 from harness.cli.output import console, grid, note, print_json, warn
 from harness.errors import UserError
 from harness.project import work_dir
-from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS, LARGEST_SEED, Format, again
+from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS, Format, again
 from harness.words import counted
 
 if TYPE_CHECKING:
@@ -55,9 +56,6 @@ RowArgument = Annotated[
 ]
 TableOption = Annotated[
     str | None, typer.Option("--table", metavar="TABLE", help="The table the row is in.")
-]
-SeedOption = Annotated[
-    int, typer.Option("--seed", metavar="ID", min=0, max=LARGEST_SEED, help="The seed.")
 ]
 
 app = typer.Typer(rich_markup_mode=None)

@@ -35,6 +35,7 @@ from harness.evaluation.benchmarks.alpaca_package import (
 from harness.evaluation.files import Answer, Answers, write_whole, writing
 from harness.evaluation.options import (
     AlpacaEvalOptions,
+    AnnotatorOptions,
     ArenaHardOptions,
     EvaluateOptions,
     JudgeOptions,
@@ -143,7 +144,7 @@ def checked_annotator(options: JudgeOptions) -> str | None:
     Raises:
         UserError: There is none of that name.
     """
-    annotator = getattr(options, "annotator", None)
+    annotator = options.annotator if isinstance(options, AnnotatorOptions) else None
     if annotator is not None and annotator not in ANNOTATORS:
         raise UserError(
             f"There is no annotator `{annotator}`; choose one of {', '.join(ANNOTATORS)}"

@@ -105,7 +105,7 @@ def _ratings(wins: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class LengthControl:
+class AtEqualLengths:
     """The preference at equal lengths.
 
     Attributes:
@@ -121,7 +121,7 @@ class LengthControl:
     state: State
 
 
-def control_length(preference: FloatArray, difference: FloatArray) -> LengthControl:
+def control_length(preference: FloatArray, difference: FloatArray) -> AtEqualLengths:
     """Fit the preference at equal lengths.
 
     The per-prompt value is the rate plus the prompt's influence on it, rate (1 - rate) times the
@@ -137,23 +137,23 @@ def control_length(preference: FloatArray, difference: FloatArray) -> LengthCont
     from scipy.special import expit
 
     if np.all(preference == preference[0]) and preference[0] in (0.0, 1.0):
-        return LengthControl(
+        return AtEqualLengths(
             float(preference[0]), preference.copy(), None, "one side always preferred"
         )
     if not difference.any():
-        return LengthControl(float(preference.mean()), preference.copy(), None, "equal lengths")
+        return AtEqualLengths(float(preference.mean()), preference.copy(), None, "equal lengths")
     if np.ptp(difference) == 0.0:
-        return LengthControl(None, None, None, "not identified")
+        return AtEqualLengths(None, None, None, "not identified")
     x = np.tanh(difference / difference.std(ddof=1))
     if np.ptp(x) < _NARROWEST or _separated(x, preference):
-        return LengthControl(None, None, None, "not identified")
+        return AtEqualLengths(None, None, None, "not identified")
     design, weight = np.column_stack([np.ones_like(x), x]), np.ones_like(x)
     theta, beta = fit_logistic(design, preference, weight)
     fitted = expit(design @ np.array([theta, beta]))
     rate = float(expit(theta))
     inverse = np.linalg.inv(information(design, fitted, weight))
     influence = len(x) * rate * (1.0 - rate) * (design @ inverse[0]) * (preference - fitted)
-    return LengthControl(rate, rate + influence, float(beta), "fitted")
+    return AtEqualLengths(rate, rate + influence, float(beta), "fitted")
 
 
 def _separated(x: FloatArray, preference: FloatArray) -> bool:

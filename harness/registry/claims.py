@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from harness.project import project_root
-from harness.registry.documents import Document, Problem, nearest, read_declared
+from harness.registry.documents import Document, Problem, read_declared
 from harness.strict import Strict
 
 Place = tuple[str, str]
@@ -282,33 +282,21 @@ def claim_problems(
 ) -> Iterator[Problem]:
     """Yield what is wrong with a table's claims: names that point nowhere, and no primary one."""
     for i, claim in enumerate(claims):
-        here = f"claims[{i}].test"
         if isinstance(claim.test, Qualitative):
             if claim.primary:
-                yield document.problem(
-                    ("claims", i, "primary"),
-                    f"claims[{i}].primary: `{claim.id}` cannot be tested; name another one",
-                )
+                text = f"`{claim.id}` cannot be tested; name another one"
+                yield document.wrong(("claims", i, "primary"), text)
             continue
-        for row in dict.fromkeys(row for row, _ in places(claim.test)):
-            if row not in rows:
-                yield document.problem(
-                    ("claims", i, "test"),
-                    f"{here}: there is no row `{row}`{nearest(row, rows)}",
-                )
-        for column in dict.fromkeys(column for _, column in places(claim.test)):
-            if column not in columns:
-                yield document.problem(
-                    ("claims", i, "test"),
-                    f"{here}: there is no column `{column}`{nearest(column, columns)}",
-                )
+        cells = places(claim.test)
+        for row in dict.fromkeys(row for row, _ in cells):
+            yield from document.unknown(("claims", i, "test"), "row", row, rows)
+        for column in dict.fromkeys(column for _, column in cells):
+            yield from document.unknown(("claims", i, "test"), "column", column, columns)
     testable = [claim for claim in claims if not isinstance(claim.test, Qualitative)]
     primary = [claim.id for claim in testable if claim.primary]
     if testable and len(primary) != 1:
         named = ", ".join(f"`{name}`" for name in primary) or "none"
-        yield document.problem(
-            ("claims",), f"claims: exactly one claim is `primary: true`, not {named}"
-        )
+        yield document.wrong(("claims",), f"exactly one claim is `primary: true`, not {named}")
 
 
 def places(test: Measurable) -> list[Place]:

@@ -124,20 +124,16 @@ def _problems(document: Document, found: Deviations) -> Iterator[Problem]:
         for i, entry in enumerate(entries):
             place: Loc = (group, i)
             if entry.number != i + 1:
-                yield document.problem(
-                    (*place, "number"),
-                    f"{group}[{i}].number: `{entry.number}` should be {i + 1}: they are counted",
-                )
+                text = f"`{entry.number}` should be {i + 1}: they are counted"
+                yield document.wrong((*place, "number"), text)
             for setting in entry.settings:
                 wrong = _unknown(setting)
                 if wrong is not None:
-                    yield document.problem((*place, "settings"), f"{group}[{i}].settings: {wrong}")
+                    yield document.wrong((*place, "settings"), wrong)
             for module in entry.modules:
                 # An installed package has code and declarations in two places.
                 if not any((top / module).is_file() for top in (project_root(), PACKAGE.parent)):
-                    yield document.problem(
-                        (*place, "modules"), f"{group}[{i}].modules: there is no file `{module}`"
-                    )
+                    yield document.wrong((*place, "modules"), f"there is no file `{module}`")
 
 
 def _unknown(setting: str) -> str | None:

@@ -13,7 +13,7 @@ import difflib
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -85,6 +85,15 @@ class Document:
     def problem(self, loc: Loc, message: str) -> Problem:
         """Return a problem at a place in the data."""
         return Problem(self.name, self.line(loc), message)
+
+    def wrong(self, loc: Loc, message: str) -> Problem:
+        """Return a problem at a place in the data that its message names first."""
+        return self.problem(loc, f"{_dotted(loc)}: {message}")
+
+    def unknown(self, loc: Loc, what: str, name: str, known: Collection[str]) -> Iterator[Problem]:
+        """Yield that there is nothing of a name that stands at a place, unless there is."""
+        if name not in known:
+            yield self.wrong(loc, f"there is no {what} `{name}`{nearest(name, known)}")
 
 
 def display_path(path: Path) -> str:
@@ -187,8 +196,7 @@ def misnamed(document: Document, key: str, found: BaseModel) -> list[Problem]:
     name = getattr(found, key)
     if name == document.path.stem:
         return []
-    text = f"{key}: `{name}` differs from the name of the file; rename one"
-    return [document.problem((key,), text)]
+    return [document.wrong((key,), f"`{name}` differs from the name of the file; rename one")]
 
 
 def read_declared(path: Path, model: type[Declared], what: str) -> tuple[Declared, Document]:
@@ -240,7 +248,7 @@ def explain(
         # A check on the whole, or a missing key, was written nowhere: it belongs to the first.
         written = [p for p in places if p in document.lines] if loc else []
         place = written[0] if written else places[0]
-        problems.append(document.problem(place, f"{_dotted(place)}: {_message(item, model, loc)}"))
+        problems.append(document.wrong(place, _message(item, model, loc)))
     return few(problems)
 
 
