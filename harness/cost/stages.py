@@ -9,8 +9,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from harness.cost.assumptions import Asked, Judged
-from harness.cost.costing import Calls, Costing, GpuTime, StageCost, calls
-from harness.cost.sizes import Prompts, Stretch, count_steps
+from harness.cost.costing import (
+    Calls,
+    Costing,
+    GpuTime,
+    Prompts,
+    StageCost,
+    Stretch,
+    calls,
+    count_steps,
+)
 from harness.evaluation.benchmark import Benchmark
 from harness.registry.profile import benchmark_named
 from harness.registry.recipe import Online

@@ -77,6 +77,10 @@ class Item:
     shown: str = ""
 
 
+Replied = Sequence[tuple[Item, "Outcome[list[Reply]]"]]
+"""What was to be judged, each with the judge's replies or why there are none."""
+
+
 @dataclass(frozen=True)
 class Judged:
     """The outcome of a run: the evaluation, and the judgments it was read from."""
@@ -220,13 +224,7 @@ class Benchmark(ABC):
         return [client.ask(item.request)]
 
     @abstractmethod
-    def records(
-        self,
-        answers: Answers,
-        judge: Judge,
-        items: Sequence[Item],
-        outcomes: Sequence[Outcome[list[Reply]]],
-    ) -> list[dict[str, Any]]:
+    def records(self, answers: Answers, judge: Judge, replied: Replied) -> list[dict[str, Any]]:
         """Return judgments in the benchmark's own form, unread ones among them."""
 
     def judgments(self, records: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, str, object]]:
@@ -259,7 +257,7 @@ class Benchmark(ABC):
         outcomes = work_through(
             items, lambda item: self.ask(judge.client, item), judge.client, concurrency, done
         )
-        records = self.records(answers, judge, items, outcomes)
+        records = self.records(answers, judge, list(zip(items, outcomes, strict=True)))
         return Judged(self.score(records, answers), records)
 
 
@@ -328,16 +326,10 @@ class RatedBenchmark(Benchmark):
             for question, answer in zip(self.questions, answers.to(self.questions), strict=True)
         ]
 
-    def records(
-        self,
-        answers: Answers,
-        judge: Judge,
-        items: Sequence[Item],
-        outcomes: Sequence[Outcome[list[Reply]]],
-    ) -> list[dict[str, Any]]:
+    def records(self, answers: Answers, judge: Judge, replied: Replied) -> list[dict[str, Any]]:
         """Return a record for each question, with a score of null where there is no rating."""
         records = []
-        for item, outcome in zip(items, outcomes, strict=True):
+        for item, outcome in replied:
             reply = "" if outcome.result is None else outcome.result[-1].text
             record = {
                 "question_id": item.prompt_id,

@@ -1,18 +1,147 @@
-"""What a profile needs of a machine, one thing each: whether it is there, and what to type if not.
+"""What this machine has, and what a profile needs of it, one thing each; and what to type if not.
 
 What runs models, GPUs and disk are looked for here; the profile's world looks for its own parts.
 """
 
 from __future__ import annotations
 
+import os
+import platform
+import re
+import shutil
+import subprocess
 from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
 
 from harness.errors import HarnessError
-from harness.preflight.machine import Machine, disk, inspect_machine
+from harness.project import work_dir
 from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import Profile, table_unsupported
+from harness.runtime import available_cores
 from harness.strict import Output, Strict
 from harness.worlds.protocol import Need, package
+
+ENGINES = ("torch", "transformers", "trl", "vllm", "sglang", "ray", "alpaca-eval", "lm-eval")
+KEYS = ("OPENAI_API_KEY", "GEMINI_API_KEY", "HF_TOKEN")
+GB = 1e9
+
+
+class Gpu(Strict):
+    """A GPU of this machine."""
+
+    name: str
+    memory_gb: int
+
+
+class WorldFiles(Strict):
+    """The embedded world's files."""
+
+    version: str
+    problem: str | None
+    """What is wrong with them, if anything is."""
+
+
+class Machine(Strict):
+    """What this machine has; sizes in GB of 10^9 bytes."""
+
+    python: str
+    platform: str
+    cores: int
+    memory_gb: float
+    memory_free_gb: float | None
+    """Memory free for new work; null where the system does not say."""
+    work_dir: str
+    disk_free_gb: float
+    gpus: list[Gpu]
+    engines: dict[str, str | None]
+    """Installed versions."""
+    keys: dict[str, bool]
+    """Whether each key is set; never its value."""
+    hub_offline: bool
+    world: WorldFiles
+    mlflow_uri: str
+    """The tracking address, without its credentials."""
+
+
+def inspect_machine() -> Machine:
+    """Return what this machine has."""
+    from harness.tracking.connection import chosen_uri, shown
+
+    total, free = _memory()
+    work = work_dir()
+    return Machine(
+        python=platform.python_version(),
+        platform=platform.platform(),
+        cores=available_cores(),
+        memory_gb=total,
+        memory_free_gb=free,
+        work_dir=str(work),
+        disk_free_gb=round(shutil.disk_usage(_existing(work)).free / GB, 1),
+        gpus=_gpus(),
+        engines={name: _version(name) for name in ENGINES},
+        keys={name: bool(os.environ.get(name)) for name in KEYS},
+        hub_offline=os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"),
+        world=_world(),
+        mlflow_uri=shown(chosen_uri(work)),
+    )
+
+
+def _memory() -> tuple[float, float | None]:
+    """Return all memory and the memory free for new work; None where the system does not say."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    info = Path("/proc/meminfo")
+    found = re.search(r"MemAvailable:\s+(\d+) kB", info.read_text()) if info.is_file() else None
+    free = None if found is None else round(int(found[1]) * 1024 / GB, 1)
+    return round(total / GB, 1), free
+
+
+def _existing(path: Path) -> Path:
+    """Return the nearest folder above a path that exists."""
+    return next(folder for folder in (path, *path.parents) if folder.exists())
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _gpus() -> list[Gpu]:
+    """Return the NVIDIA GPUs with their memory; none where the driver's tool does not answer."""
+    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    lines = (line.rpartition(",") for line in done.stdout.splitlines())
+    return [
+        Gpu(name=name, memory_gb=round(int(mebibytes) * 2**20 / GB))
+        for name, _, mebibytes in lines
+        if mebibytes.strip().isdigit()
+    ]
+
+
+def _world() -> WorldFiles:
+    from harness.worlds.embedded import files
+
+    problem = None
+    try:
+        files.check()
+    except HarnessError as error:
+        problem = str(error)
+    return WorldFiles(version=files.VERSION, problem=problem)
+
+
+def disk(machine: Machine, gb: float, more: str = "") -> Need:
+    """Return the need of free disk, in GB of 10^9 bytes."""
+    free = machine.disk_free_gb
+    found = f"{free:,.1f} GB free for {machine.work_dir}, {gb:,.0f} needed{more}"
+    if free >= gb:
+        return Need("disk", "met", found)
+    return Need("disk", "missing", found, "free some, or name another folder in HARNESS_WORK")
+
 
 CORE = ("torch", "transformers", "trl")
 """Packages that every profile needs."""
@@ -22,8 +151,6 @@ SELF_CONTAINED_DISK_GB = 1.0
 
 SHARE_OF_NOMINAL = 0.95
 """A GPU's tool reports a little less or more than the memory that its name says."""
-
-GB = 1e9
 
 
 class Readiness(Output):
@@ -99,7 +226,7 @@ def needs_of(profile: Profile, machine: Machine) -> list[Need]:
     world, needs = world_of(profile), list(_packages(profile))
     if world.self_contained:
         return [*needs, *world.needs(), disk(machine, SELF_CONTAINED_DISK_GB)]
-    needs = [*_gpus(profile, machine), *needs, *world.needs()]
+    needs = [*_gpus_for(profile, machine), *needs, *world.needs()]
     lacking = world.lacking_models()
     if lacking and machine.hub_offline:
         needs.append(Need("hub", "advised", "HF_HUB_OFFLINE is set", "unset it while you download"))
@@ -144,7 +271,7 @@ def _engine(engine: str) -> Need:
     return Need(what, "missing", "neither installed here nor named", do)
 
 
-def _gpus(profile: Profile, machine: Machine) -> Iterator[Need]:
+def _gpus_for(profile: Profile, machine: Machine) -> Iterator[Need]:
     """Yield the GPUs that a profile is meant for, by number and memory."""
     from harness.cost.assumptions import hardware_of
 

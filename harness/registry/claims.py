@@ -68,7 +68,21 @@ class Margin(Strict):
         return self
 
 
-class Compare(Strict):
+class Measured(Strict):
+    """A test that scores decide."""
+
+    @property
+    def shown(self) -> tuple[Sum, ...]:
+        """The margins that are shown."""
+        raise NotImplementedError
+
+    @property
+    def sign(self) -> int:
+        """Which sign of the shown margins the claim is about."""
+        return -1 if getattr(self, "op", None) in ("<", "decreasing") else 1
+
+
+class Compare(Measured):
     """One row against another: above it, below it, not below it, or alike."""
 
     kind: Literal["compare"]
@@ -101,13 +115,8 @@ class Compare(Strict):
         """The margins that are shown: left less right."""
         return (difference(self.left, self.right, self.column, self.right_column),)
 
-    @property
-    def sign(self) -> int:
-        """Which sign of the shown margins the claim is about."""
-        return -1 if self.op == "<" else 1
 
-
-class Trend(Strict):
+class Trend(Measured):
     """Every step along some rows goes one way."""
 
     kind: Literal["trend"]
@@ -125,13 +134,8 @@ class Trend(Strict):
         steps = zip(self.rows[1:], self.rows, strict=False)
         return tuple(difference(row, before, self.column) for row, before in steps)
 
-    @property
-    def sign(self) -> int:
-        """Which sign of the shown margins the claim is about."""
-        return 1 if self.op == "increasing" else -1
 
-
-class BestOf(Strict):
+class BestOf(Measured):
     """A row is above every other one of some rows."""
 
     kind: Literal["best_of"]
@@ -155,13 +159,8 @@ class BestOf(Strict):
         others = (other for other in self.among if other != self.row)
         return tuple(difference(self.row, other, self.column) for other in others)
 
-    @property
-    def sign(self) -> int:
-        """Which sign of the shown margins the claim is about."""
-        return 1
 
-
-class CompareGains(Strict):
+class CompareGains(Measured):
     """One gain against another: a difference of differences."""
 
     kind: Literal["compare_gains"]
@@ -180,11 +179,6 @@ class CompareGains(Strict):
         """The margin that is shown: the left gain less the right one."""
         left, right = (difference(*pair, self.column) for pair in (self.left, self.right))
         return (left.plus(right, -1.0),)
-
-    @property
-    def sign(self) -> int:
-        """Which sign of the shown margin the claim is about."""
-        return 1 if self.op == ">" else -1
 
 
 class Qualitative(Strict):

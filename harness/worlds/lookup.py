@@ -27,7 +27,7 @@ from harness.runtime.files import held
 from harness.runtime.stage import Json, StageContext
 from harness.worlds.embedded import files
 from harness.worlds.embedded.world import EmbeddedWorld
-from harness.worlds.mock.world import MockWorld
+from harness.worlds.mock.build import MockWorld
 from harness.worlds.protocol import Runtime, World
 from harness.worlds.real.asking import access_to
 from harness.worlds.real.world import RealWorld

@@ -22,13 +22,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from harness.endpoint.request import Reply
 from harness.errors import HarnessError, UserError
-from harness.evaluation.benchmark import NOT_INSTALLED, Benchmark, Item, Judge
+from harness.evaluation.benchmark import NOT_INSTALLED, Benchmark, Item, Judge, Replied
 from harness.evaluation.benchmarks.alpaca_package import (
     FILE_NAME,
     INSTRUCTIONS,
@@ -59,9 +58,6 @@ from harness.evaluation.scores import (
 from harness.evaluation.statistics import control_length
 from harness.runtime.files import sha256_of
 from harness.runtime.stage import Json
-
-if TYPE_CHECKING:
-    from harness.endpoint.client import Outcome
 
 BENCHMARK = "alpaca-eval"
 OWN_ANNOTATOR = "alpaca_eval_gpt4_turbo_fn"
@@ -213,17 +209,11 @@ class AlpacaEval(Benchmark):
         asked = prompts_of(self._rows(answers), judge.model, judge.annotator or OWN_ANNOTATOR)
         return [Item("", 1, request, shown=prompt) for prompt, request in asked.items()]
 
-    def records(
-        self,
-        answers: Answers,
-        judge: Judge,
-        items: Sequence[Item],
-        outcomes: Sequence[Outcome[list[Reply]]],
-    ) -> list[dict[str, Any]]:
+    def records(self, answers: Answers, judge: Judge, replied: Replied) -> list[dict[str, Any]]:
         """Return annotations in the benchmark's own form and order; null where unread."""
         replies = {
             item.shown: None if outcome.result is None else outcome.result[0]
-            for item, outcome in zip(items, outcomes, strict=True)
+            for item, outcome in replied
         }
         rows = self._rows(answers)
         found = preferences_of(rows, judge.annotator or OWN_ANNOTATOR, replies)

@@ -28,7 +28,7 @@ import numpy as np
 
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import HarnessError, UserError
-from harness.evaluation.benchmark import NOT_INSTALLED, Benchmark, Item, Judge, Judged
+from harness.evaluation.benchmark import NOT_INSTALLED, Benchmark, Item, Judge, Judged, Replied
 from harness.evaluation.files import (
     Answers,
     HomeFile,
@@ -56,7 +56,7 @@ from harness.registry.yaml_reader import read_yaml
 from harness.runtime.stage import Json
 
 if TYPE_CHECKING:
-    from harness.endpoint.client import Client, Done, Outcome
+    from harness.endpoint.client import Client, Done
 
 BENCHMARK = "arena-hard"
 OWN_JUDGE = "gpt-4-1106-preview"
@@ -236,16 +236,10 @@ class ArenaHard(Benchmark):
             replies.append(client.ask(request))
         return replies
 
-    def records(
-        self,
-        answers: Answers,
-        judge: Judge,
-        items: Sequence[Item],
-        outcomes: Sequence[Outcome[list[Reply]]],
-    ) -> list[dict[str, Any]]:
+    def records(self, answers: Answers, judge: Judge, replied: Replied) -> list[dict[str, Any]]:
         """Return judgments in the benchmark's own form; an unread game has the score null."""
         games: dict[str, list[dict[str, Any]]] = {}
-        for item, outcome in zip(items, outcomes, strict=True):
+        for item, outcome in replied:
             text = _text(outcome.result or [])
             game = {
                 "user_prompt": item.request.messages[-1].content,

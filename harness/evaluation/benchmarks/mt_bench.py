@@ -21,13 +21,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from harness.endpoint.request import ChatRequest, Message, Reply
+from harness.endpoint.request import ChatRequest, Message
 from harness.errors import UserError
-from harness.evaluation.benchmark import Benchmark, Item, Judge
+from harness.evaluation.benchmark import Benchmark, Item, Judge, Replied
 from harness.evaluation.files import (
     Answer,
     Answers,
@@ -52,9 +52,6 @@ from harness.evaluation.scores import (
     ratio_values,
 )
 from harness.runtime.stage import Json
-
-if TYPE_CHECKING:
-    from harness.endpoint.client import Outcome
 
 BENCHMARK = "mt-bench"
 OWN_JUDGE = "gpt-4"
@@ -199,16 +196,10 @@ class MtBench(Benchmark):
                 found.append(Item(question.prompt_id, turn, request, shown=name))
         return found
 
-    def records(
-        self,
-        answers: Answers,
-        judge: Judge,
-        items: Sequence[Item],
-        outcomes: Sequence[Outcome[list[Reply]]],
-    ) -> list[dict[str, Any]]:
+    def records(self, answers: Answers, judge: Judge, replied: Replied) -> list[dict[str, Any]]:
         """Return judgments in the benchmark's own form; one without a rating has the score -1."""
         records = []
-        for item, outcome in zip(items, outcomes, strict=True):
+        for item, outcome in replied:
             reply = "" if outcome.result is None else outcome.result[0].text
             rating = parse_rating(reply)
             record = {

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from harness.project import PACKAGE, benchmarks_dir, models_dir, work_dir
 from harness.quiet import worker_environment
 from harness.runtime.files import hold
 from harness.worlds.mock import texts
+from harness.worlds.protocol import Need
+from harness.worlds.real.world import RealWorld
 
 VERSION = 1
 """Raised by a person when the stand-ins are made in another way."""
@@ -198,3 +201,46 @@ def main() -> None:
 
     torch.set_num_threads(1)
     build(int(sys.argv[-1]))
+
+
+class MockWorld(RealWorld):
+    """Small models with random weights, made-up questions, and an endpoint of this command's."""
+
+    self_contained = True
+
+    @property
+    def _seed(self) -> int:
+        assert self.profile.stand_ins is not None
+        return self.profile.stand_ins.seed
+
+    def prepare(self) -> None:
+        """Make what is not there, and check what is."""
+        make_ready(self._seed)
+
+    def needs(self) -> Iterator[Need]:
+        """Yield whether what is there is right; the rest is made when it is first needed."""
+        lacking = missing(self._seed)
+        if lacking:
+            yield Need("stand-ins", "met", f"{len(lacking)} are made when first needed")
+            return
+        try:
+            for name, folder in folders().items():
+                check(name, folder)
+        except HarnessError as error:
+            yield Need("stand-ins", "missing", str(error), "delete it")
+        else:
+            yield Need("stand-ins", "met", "made, and all digests are right")
+
+    def lacking_models(self) -> list[str]:
+        """Return none: they are made."""
+        return []
+
+    def online_needs(self) -> Iterator[Need]:
+        """Yield nothing: they are made."""
+        yield from ()
+
+    def serving(self) -> AbstractContextManager[object]:
+        """Serve creator, scorer and judge on loopback."""
+        from harness.worlds.mock.server import endpoints
+
+        return endpoints()
