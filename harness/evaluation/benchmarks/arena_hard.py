@@ -8,7 +8,9 @@ benchmark's own files. The sentence of the follow-up is this project's own: the 
 sentence in code.
 
 A strong verdict counts three times, a tie half a win for each side, and the Bradley-Terry win rate
-against the baseline is the score, in percent. The interval resamples questions: the two games of a
+against the baseline is the score, in percent. Where models met the baseline alone, as here, its fit
+is the weighted share of wins (Bradley and Terry, 1952); ratings of base 10 and scale 400, as the
+benchmark has them, only change the unit. The interval resamples questions: the two games of a
 question, and the copies of a strong verdict, are not independent, and resampling battles as if they
 were gives an interval about half as wide as it should be.
 
@@ -51,7 +53,6 @@ from harness.evaluation.scores import (
     prompt_order,
     ratio_values,
 )
-from harness.evaluation.statistics import win_rates
 from harness.registry.yaml_reader import read_yaml
 from harness.runtime.stage import Json
 
@@ -414,27 +415,18 @@ def score_battles(
         UserError: A battle does not involve the baseline, or a prompt is not the benchmark's.
         HarnessError: A model has no readable verdict.
     """
-    by_model = _by_model(battles, baseline)
-    models = list(by_model)
-    wins = np.zeros((len(models) + 1, len(models) + 1))
-    outcomes: dict[str, tuple[tuple[str, ...], FloatArray, FloatArray]] = {}
-    for index, model in enumerate(models, start=1):
-        order = prompt_order([fight.prompt_id for fight in by_model[model]], prompts)
-        won, weight = _per_prompt(by_model[model], model, order)
-        outcomes[model] = (order, won, weight)
-        wins[index, 0], wins[0, index] = won.sum(), (weight - won).sum()
+    scores = {}
+    for model, fought in _by_model(battles, baseline).items():
+        order = prompt_order([fight.prompt_id for fight in fought], prompts)
+        won, weight = _per_prompt(fought, model, order)
         if not weight.any():
             raise HarnessError(
-                f"None of the {len(by_model[model])} verdicts on {model} could be read; look at "
-                "the judge's replies."
+                f"None of the {len(fought)} verdicts on {model} could be read; look at the judge's "
+                "replies."
             )
-    rates = 100.0 * win_rates(wins, baseline=0)
-    scores = {}
-    for model, rate in zip(models, rates[1:], strict=True):
-        order, won, weight = outcomes[model]
-        judged = {fight.prompt_id for fight in by_model[model]}
-        unread = sum(fight.winner is None for fight in by_model[model])
-        columns: dict[str, float | None] = {"win_rate": float(rate)}
+        judged = {fight.prompt_id for fight in fought}
+        unread = sum(fight.winner is None for fight in fought)
+        columns: dict[str, float | None] = {"win_rate": float(100.0 * won.sum() / weight.sum())}
         values = {"win_rate": 100.0 * ratio_values(won, weight)}
         if answer_tokens is not None and model in answer_tokens:
             lengths = _lengths(model, answer_tokens[model], order)
@@ -460,9 +452,8 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Return the 95% percentile bootstrap interval of a win rate, resampling questions.
 
-    Against the baseline alone the Bradley-Terry win rate is the weighted share of wins, so each
-    round is that share over the questions drawn. Questions without a readable verdict are not
-    drawn.
+    Each round is the weighted share of wins over the questions drawn. Questions without a readable
+    verdict are not drawn.
 
     Returns:
         Lower and upper end, in percent.

@@ -19,11 +19,9 @@ whatever the file was called. The schemes of table 12:
 And the one of online eva, `appendix_f`: five methods in breadth and five in depth, meant for trees
 of which the best is rewritten on.
 
-*Writing.* A `TextGenerator` is given a conversation and a sample number, and returns what was
-written. An endpoint's is here; an engine of this machine is another class with the same method. A
-generator may be called from many threads, and gives the same text for the same conversation and
-sample: an endpoint's replies are kept on disk for that, so a stage that was killed finds those it
-had.
+*Writing.* A generator is given a conversation and a sample number, and returns what was written. It
+may be called from many threads, and gives the same text for the same conversation and sample: an
+endpoint's replies are kept on disk for that, so a stage that was killed finds those it had.
 
 *Rewriting.* For each rewrite one of the scheme's methods is drawn, and a sample number; the model's
 reply is read and looked at (`unusable`). Both draws come from the chain's own generator, so the
@@ -42,7 +40,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import model_validator
 
@@ -67,22 +65,19 @@ from harness.worlds.real.unusable import LIMITS, Limits, why_unusable
 if TYPE_CHECKING:
     import numpy as np
 
-IN_DEPTH = ("constraints", "deepening", "concretizing", "reasoning")
+_IN_DEPTH = {
+    "constraints": "add a requirement",
+    "deepening": "ask further and wider",
+    "concretizing": "replace general notions by particular ones",
+    "reasoning": "ask for several steps of reasoning",
+}
 
 METHODS: Mapping[str, Mapping[str, str]] = {
     "evol_instruct": {
-        "constraints": "add a requirement",
-        "deepening": "ask further and wider",
-        "concretizing": "replace general notions by particular ones",
-        "reasoning": "ask for several steps of reasoning",
+        **_IN_DEPTH,
         "breadth": "another prompt of the same field, rarer than this one",
     },
-    "evol_complexity": {
-        "constraints": "add a requirement",
-        "deepening": "ask further and wider",
-        "concretizing": "replace general notions by particular ones",
-        "reasoning": "ask for several steps of reasoning",
-    },
+    "evol_complexity": _IN_DEPTH,
     "evol_quality": {
         "helpfulness": "say what the answer is for, so that it can be of more use",
         "relevance": "leave out what does not matter and say what does",
@@ -284,18 +279,6 @@ class Written:
     refused: bool = False
 
 
-class TextGenerator(Protocol):
-    """Writes text; may be called from many threads."""
-
-    def write(self, messages: Sequence[Message], sample: int, label: str) -> Written:
-        """Return what a model writes.
-
-        Another sample draws another text for the same conversation; `label` says for people
-        what it is for.
-        """
-        ...
-
-
 @dataclass
 class Tokens:
     """Tokens of all conversations and replies, as far as the endpoint counted them.
@@ -313,7 +296,7 @@ class Tokens:
 
 @dataclass
 class EndpointGenerator:
-    """Has a model at an OpenAI-compatible endpoint write (a `TextGenerator`).
+    """Has a model at an OpenAI-compatible endpoint write; may be called from many threads.
 
     Attributes:
         client: The client of the endpoint.
@@ -332,6 +315,9 @@ class EndpointGenerator:
 
     def write(self, messages: Sequence[Message], sample: int, label: str) -> Written:
         """Return what the model writes.
+
+        Another sample draws another text for the same conversation; `label` says for people what
+        it is for.
 
         Raises:
             HarnessError: The endpoint refuses everything, did not answer in all attempts, or the
@@ -395,7 +381,7 @@ class ModelCreator:
         limits: How long a rewrite may be.
     """
 
-    generator: TextGenerator
+    generator: EndpointGenerator
     scheme: Scheme
     limits: Limits = LIMITS
 
@@ -432,7 +418,7 @@ class ModelCreator:
         return why_unusable(text, parent, (told,), self.limits)
 
 
-def replied(generator: TextGenerator, message: str, rng: np.random.Generator) -> str:
+def replied(generator: EndpointGenerator, message: str, rng: np.random.Generator) -> str:
     """Return a model's reply to a message of an evolving method of the user's own.
 
     Raises:
