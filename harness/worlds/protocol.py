@@ -28,7 +28,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from harness.registry.profile import Profile
 from harness.registry.recipe import Online, RewardRole
@@ -289,25 +289,26 @@ class World(ABC):
         return nullcontext()
 
 
-class Runtime(Protocol):
+class Runtime(ABC):
     """What the settings of stages stand for, asked while stages run; see the module."""
 
+    @abstractmethod
     def resolve(self, identity: str) -> Path:
         """Return where the files of an identity lie, after checking their digest.
 
         Raises:
             HarnessError: They are missing, or are not the bytes the identity means.
         """
-        ...
 
+    @abstractmethod
     def reader_device(self) -> str:
         """Return the device that reward models run on."""
-        ...
 
+    @abstractmethod
     def weights(self, identity: str) -> str:
         """Return what is known of a reward model's weights: `embedded`, or whether verified."""
-        ...
 
+    @abstractmethod
     def human_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
         """Return the human prompts that a stage's settings ask for.
 
@@ -318,19 +319,19 @@ class Runtime(Protocol):
             UserError: They are not on this machine and cannot be fetched.
             HarnessError: They are not those that the settings mean.
         """
-        ...
 
     def matched_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
         """Return the prompts matched to the hard benchmark that a stage's settings ask for.
 
-        As for human prompts, pieces of one seed never overlap.
+        As for human prompts, pieces of one seed never overlap; they may be a pool of the same form.
 
         Raises:
             UserError: They are not on this machine, or too few.
             HarnessError: They are not those that the settings mean.
         """
-        ...
+        return self.human_prompts(settings)
 
+    @abstractmethod
     def evolver(
         self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
     ) -> Evolver:
@@ -343,8 +344,8 @@ class Runtime(Protocol):
             UserError: Nothing says where the model is served.
             HarnessError: The settings are not of this version.
         """
-        ...
 
+    @abstractmethod
     def tree_score(self, settings: Mapping[str, Json]) -> Callable[[str], float] | None:
         """Return what scores prompts for best-of-n trees; None where no tree grows.
 
@@ -352,27 +353,27 @@ class Runtime(Protocol):
             UserError: Nothing says where the model is served.
             HarnessError: The settings are not of this version.
         """
-        ...
 
     def prompt_metrics(self) -> Mapping[str, Callable[[str], float]]:
         """Return what is read from the text of prompts while a policy is trained, by name."""
-        ...
+        return {}
 
+    @abstractmethod
     def questions(self, identity: str) -> Sequence[Item]:
         """Return the items of a benchmark, after checking that they are those it means.
 
         Raises:
             HarnessError: They are missing, or are not those.
         """
-        ...
 
     def own_answering(self, identity: str) -> OwnAnswering | None:
         """Return what answers a benchmark whose package asks the questions; None for others.
 
         It writes what the stage writes.
         """
-        ...
+        return None
 
+    @abstractmethod
     def judge(self, ctx: StageContext) -> None:
         """Judge answers; writes `judgments.parquet`, `scores.parquet` and `summary.json`.
 
@@ -380,8 +381,8 @@ class Runtime(Protocol):
             UserError: Nothing says where the judge is served, or the benchmark's files are others.
             HarnessError: There is no such judge, it does not answer, or the budget is used up.
         """
-        ...
 
+    @abstractmethod
     def rate(self, ctx: StageContext) -> None:
         """Score prompts; writes `scores.parquet` and `summary.json`.
 
@@ -389,4 +390,3 @@ class Runtime(Protocol):
             UserError: Nothing says where the model is served.
             HarnessError: There is no such judge, or it does not answer.
         """
-        ...

@@ -32,7 +32,16 @@ from harness.worlds.embedded.judge import (
 )
 from harness.worlds.embedded.language import CATEGORIES, parse
 from harness.worlds.embedded.texts import read_items, read_prompts
-from harness.worlds.protocol import NO_TOPIC, Evolver, HumanPrompts, Item, Need, Topics, World
+from harness.worlds.protocol import (
+    NO_TOPIC,
+    Evolver,
+    HumanPrompts,
+    Item,
+    Need,
+    Runtime,
+    Topics,
+    World,
+)
 from harness.worlds.real import benchmarks
 from harness.worlds.real.needs import benchmarks_of
 from harness.worlds.real.world import RealWorld, preflight
@@ -169,8 +178,8 @@ def _read_topics(folder: Path) -> list[tuple[str, str]]:
     return [(row["prompt_id"], category_of_first_operation(row["prompt"])) for row in rows]
 
 
-class EmbeddedRuntime:
-    """Loads, rewrites and judges what is the embedded world's (a `Runtime`)."""
+class EmbeddedRuntime(Runtime):
+    """Loads, rewrites and judges what is the embedded world's."""
 
     def resolve(self, identity: str) -> Path:
         """Return where the files of an asset lie, after checking their digest."""
@@ -194,10 +203,6 @@ class EmbeddedRuntime:
             raise ValueError(f"prompts {first} to {first + count} of a pool of {len(pool)}")
         return HumanPrompts(pool, positions)
 
-    def matched_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
-        """Return prompts of the shipped pool that has the hard benchmark's names."""
-        return self.human_prompts(settings)
-
     def evolver(
         self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
     ) -> Evolver:
@@ -220,10 +225,6 @@ class EmbeddedRuntime:
         if files.name_of(identity) == downstream.NAME:
             return downstream.items_of(identity)
         return read_items(files.resolve(identity))
-
-    def own_answering(self, identity: str) -> None:
-        """Return nothing: every question is asked here."""
-        return
 
     def judge(self, ctx: StageContext) -> None:
         """Judge answers by the oracle, those to downstream questions by exact match."""

@@ -81,7 +81,8 @@ def benchmark_identity(name: str, declared: Declared) -> str:
         )
     if not folder_of(place).is_dir():
         return f"{place}@{NOT_DOWNLOADED}"
-    there, said = len(_read_at(place).questions), declared.items
+    benchmark, digest = _read_at(place)
+    there, said = len(benchmark.questions), declared.items
     if there != said:
         raise UserError(
             f"{folder_of(place)} has {there} questions and the profile says {said}; give the "
@@ -92,7 +93,7 @@ def benchmark_identity(name: str, declared: Declared) -> str:
             f"{known} compares with {kind.against or 'nobody'} and the profile says "
             f"{declared.against or 'nobody'}; correct `{setting}.against`"
         )
-    return f"{place}@{_digest(place)}"
+    return f"{place}@{digest}"
 
 
 def is_benchmark(identity: str) -> bool:
@@ -127,12 +128,13 @@ def benchmark_of_identity(identity: str) -> Benchmark:
             f"the files of {place} are not on this machine; type {fetch_line(place)}, and plan the "
             "run again"
         )
-    if _digest(place) != digest:
+    benchmark, found = _read_at(place)
+    if found != digest:
         raise UserError(
             f"the files in {folder_of(place)} are not those that this run was planned with; put "
             "them back, or plan the run again"
         )
-    return _read_at(place)
+    return benchmark
 
 
 def questions_of(identity: str) -> list[Item]:
@@ -175,33 +177,21 @@ def _name_in(identity: str) -> str:
     return identity.partition("@")[0].rpartition("/")[2]
 
 
-def _read_at(place: str) -> Benchmark:
-    return _read(place, folder_of(place), _stamp(folder_of(place)))
-
-
-def _digest(place: str) -> str:
-    return _digest_at(place, folder_of(place), _stamp(folder_of(place)))
-
-
-_Stamp = tuple[tuple[str, int, int], ...]
-
-
-def _stamp(folder: Path) -> _Stamp:
-    """Return names, sizes and times of change of a folder's files."""
+def _read_at(place: str) -> tuple[Benchmark, str]:
+    """Return the benchmark at a place and its digest; read again only if a file has changed."""
+    folder = folder_of(place)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files)
+    stamp = tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files)
+    return _read(place, folder, stamp)
 
 
 @lru_cache(maxsize=8)
-def _read(place: str, folder: Path, stamp: _Stamp) -> Benchmark:
-    """Read a benchmark's files; those read before are not read again unless they changed."""
+def _read(
+    place: str, folder: Path, stamp: tuple[tuple[str, int, int], ...]
+) -> tuple[Benchmark, str]:
     del stamp  # part of the key only
-    return class_of(place).load(folder)
-
-
-@lru_cache(maxsize=8)
-def _digest_at(place: str, folder: Path, stamp: _Stamp) -> str:
-    return _read(place, folder, stamp).digest[:DIGITS]
+    found = class_of(place).load(folder)
+    return found, found.digest[:DIGITS]
 
 
 def judging_settings(identity: str, judge: str) -> dict[str, Json]:

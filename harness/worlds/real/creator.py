@@ -60,7 +60,7 @@ from harness.registry.documents import (
 from harness.registry.yaml_reader import Loc
 from harness.runtime.stage import Json, canonical_json, digest
 from harness.strict import Strict
-from harness.worlds.real.unusable import LIMITS, Limits, why_unusable
+from harness.worlds.real.unusable import why_unusable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -378,12 +378,10 @@ class ModelCreator:
     Attributes:
         generator: What writes.
         scheme: What it is told.
-        limits: How long a rewrite may be.
     """
 
     generator: EndpointGenerator
     scheme: Scheme
-    limits: Limits = LIMITS
 
     def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
         """Return one rewrite of `prompt` by a method drawn uniformly, usable or not."""
@@ -415,7 +413,7 @@ class ModelCreator:
         if written.cut:
             return CUT
         told = self.scheme.messages[method].replace(PROMPT, "\n")
-        return why_unusable(text, parent, (told,), self.limits)
+        return why_unusable(text, parent, (told,))
 
 
 def replied(generator: EndpointGenerator, message: str, rng: np.random.Generator) -> str:

@@ -36,6 +36,7 @@ from harness.worlds.protocol import (
     Item,
     Need,
     OwnAnswering,
+    Runtime,
     Topics,
     World,
 )
@@ -312,8 +313,8 @@ def _read_topics(folder: Path) -> list[tuple[str, str]]:
     return [(row["prompt_id"], row["topic"] or NO_TOPIC) for row in rows]
 
 
-class RealRuntime:
-    """Loads models, and asks those behind endpoints (a `Runtime`)."""
+class RealRuntime(Runtime):
+    """Loads models, and asks those behind endpoints."""
 
     def resolve(self, identity: str) -> Path:
         """Return where the files of a model lie, after checking that they are those it means."""
@@ -392,10 +393,6 @@ class RealRuntime:
             )
         access = access_to("SCORER", model)
         return tree_score(Judge(access.client(), model, access.concurrency))
-
-    def prompt_metrics(self) -> Mapping[str, Callable[[str], float]]:
-        """Return nothing: no rule reads ordinary prompts."""
-        return {}
 
     def questions(self, identity: str) -> Sequence[Item]:
         """Return a benchmark's questions in its order, with the answers it compares with."""
