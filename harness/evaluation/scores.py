@@ -73,6 +73,16 @@ class BenchmarkScore:
             for prompt_id, value in self.by_prompt(column).items():
                 yield prompt_id, column, value
 
+    def under(self, columns: Mapping[str, str]) -> dict[str, Any]:
+        """Return scores, counts and notes as JSON data, under the columns that its scores are."""
+        return {
+            "scores": {columns[name]: value for name, value in self.scores.items()},
+            "n": self.n,
+            "n_missing": self.n_missing,
+            "per_category": dict(self.per_category),
+            "notes": {columns[name]: note for name, note in self.notes.items()},
+        }
+
     def standard_error(self, column: str) -> float:
         """Return the standard error of a column over its prompts, in the column's unit.
 

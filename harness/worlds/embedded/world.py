@@ -270,7 +270,7 @@ def _by_oracle(
 ) -> tuple[Rows, Rows, dict[str, Any]]:
     """Return judgments, per-prompt values and summary of a benchmark that the oracle judges."""
     judgments, result = JUDGES[name](items, answers)
-    columns = {score: COLUMNS[score][name] for score in result.scores}
+    columns = COLUMNS[name]
     scores = [
         {"prompt_id": prompt_id, "column": columns[score], "value": float(value)}
         for prompt_id, score, value in result.rows()
@@ -285,14 +285,7 @@ def _by_oracle(
                 {"prompt_id": key, "column": column, "value": value}
                 for key, value in values.items()
             ]
-    summary = {
-        "scores": {columns[score]: value for score, value in result.scores.items()},
-        "n": result.n,
-        "n_missing": result.n_missing,
-        "per_category": dict(result.per_category),
-        "notes": {columns[score]: note for score, note in result.notes.items()},
-    }
-    return judgments, scores, summary
+    return judgments, scores, result.under(columns)
 
 
 def _exactly(items: Sequence[Item], answers: Answers) -> tuple[Rows, Rows, dict[str, Any]]:

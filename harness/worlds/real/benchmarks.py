@@ -274,15 +274,10 @@ def _scores(benchmark: Benchmark, found: Evaluation) -> Rows:
 def _summary(found: Evaluation, columns: Mapping[str, str]) -> dict[str, Any]:
     from harness.evaluation.scores import NOT_AVAILABLE
 
-    score = found.score
-    notes = {columns[name]: note for name, note in score.notes.items()}
-    lacking = {column: note for column, note in notes.items() if note.startswith(NOT_AVAILABLE)}
+    said = found.score.under(columns)
+    lacking = {c: note for c, note in said["notes"].items() if note.startswith(NOT_AVAILABLE)}
     return {
         "filed_under": found.judge,
-        "scores": {columns[name]: value for name, value in score.scores.items()},
-        "n": score.n,
-        "n_missing": score.n_missing,
-        "per_category": dict(score.per_category),
-        "notes": notes,
+        **said,
         "not_available": {c: n.removeprefix(f"{NOT_AVAILABLE}: ") for c, n in lacking.items()},
     }
