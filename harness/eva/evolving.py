@@ -339,9 +339,5 @@ def own_method(settings: Mapping[str, Json]) -> str | None:
     if PLUGIN_SETTING not in settings:
         return None
     method = str(settings["creator"]).rpartition("/")[2]
-    if plugin_settings(method) != {PLUGIN_SETTING: settings[PLUGIN_SETTING]}:
-        raise HarnessError(
-            f"the stage rewrites by `{method}` of the plug-in {settings[PLUGIN_SETTING]}, which is "
-            "not loaded, or in another version; plan the run again"
-        )
+    CREATORS.check(method, settings[PLUGIN_SETTING])
     return method

@@ -14,7 +14,6 @@ same versions of the libraries; elsewhere rounding differs, and with it the poli
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import subprocess
@@ -28,7 +27,7 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.project import PACKAGE, benchmarks_dir, models_dir, work_dir
 from harness.quiet import worker_environment
-from harness.runtime.files import hold
+from harness.runtime.files import hold, sha256_of
 from harness.worlds.mock import texts
 from harness.worlds.protocol import Need
 from harness.worlds.real.world import RealWorld
@@ -88,7 +87,7 @@ def write_card(folder: Path, seed: int, said: str) -> None:
         "stand_in": said,
         "version": VERSION,
         "seed": seed,
-        "files": {str(path.relative_to(folder)): _sha256(path) for path in _files(folder)},
+        "files": {str(path.relative_to(folder)): sha256_of(path) for path in _files(folder)},
     }
     (folder / CARD).write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
 
@@ -100,7 +99,7 @@ def check(name: str, folder: Path) -> None:
         HarnessError: one was changed, added or taken away.
     """
     known = _card(folder).get("files")
-    found = {str(path.relative_to(folder)): _sha256(path) for path in _files(folder)}
+    found = {str(path.relative_to(folder)): sha256_of(path) for path in _files(folder)}
     if known != found:
         raise HarnessError(
             f"the files of the stand-in `{name}` in {folder} are not those that were made there: "
@@ -144,11 +143,6 @@ def _card(folder: Path) -> dict[str, Any]:
 
 def _files(folder: Path) -> Iterator[Path]:
     return (p for p in sorted(folder.rglob("*")) if p.is_file() and p.name != CARD)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 Write = Callable[[Path], None]

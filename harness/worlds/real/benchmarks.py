@@ -21,7 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.errors import HarnessError, UserError
+from harness.errors import UserError
 from harness.evaluation.archive import cost_of
 from harness.evaluation.benchmark import Benchmark, benchmark_class
 from harness.extensions import BENCHMARKS, JUDGES
@@ -216,11 +216,7 @@ def judge_answers(ctx: StageContext) -> None:
     if (reason := benchmark.why_unscored(ctx.settings)) is not None:
         write_nothing(ctx.output, said, dict.fromkeys(columns.values(), reason))
         return
-    if JUDGES.identity(model) != {k: v for k, v in ctx.settings.items() if k == "plugin"}:
-        raise HarnessError(
-            f"the stage is judged by `{model}` of a plug-in that is not loaded, or in another "
-            "version; plan the run again"
-        )
+    JUDGES.check(model, ctx.settings.get("plugin"))
     access = access_to("JUDGE", model)
     client = access.client()
     judged = benchmark.judge(
