@@ -83,21 +83,6 @@ class BenchmarkScore:
             "notes": {columns[name]: note for name, note in self.notes.items()},
         }
 
-    def standard_error(self, column: str) -> float:
-        """Return the standard error of a column over its prompts, in the column's unit.
-
-        For a plain mean this is the usual one; for a ratio or a fit it is the delta method's.
-
-        Raises:
-            HarnessError: There is one prompt only.
-        """
-        values = self.values[column]
-        if len(values) < 2:
-            raise HarnessError(
-                f"A standard error of {column} needs two prompts or more; judge more prompts."
-            )
-        return float(values.std(ddof=1) / np.sqrt(len(values)))
-
 
 class Summary(Output):
     """One model's scores under one judge, as `harness evaluate --json` prints them."""

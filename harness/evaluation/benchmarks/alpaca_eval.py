@@ -415,8 +415,7 @@ def score_preferences(
     counts as missing; without them, those that were judged are taken.
 
     Returns:
-        Columns `win_rate` and, where asked for, `length_controlled_win_rate`, in percent. The
-        standard error of `win_rate` is `BenchmarkScore.standard_error("win_rate")`.
+        Columns `win_rate` and, where asked for, `length_controlled_win_rate`, in percent.
 
     Raises:
         UserError: A prompt appears twice or is not the benchmark's, or a length is needed and
