@@ -42,7 +42,8 @@ from harness.evaluation.options import (
 from harness.evaluation.scores import Evaluation, Summary
 from harness.extensions import JUDGES
 from harness.project import benchmarks_dir, evaluations_dir, work_dir
-from harness.runtime.files import hold, sha256_of
+from harness.runtime.files import sha256_of
+from harness.runtime.leases import hold
 from harness.strict import Output
 from harness.words import counted
 

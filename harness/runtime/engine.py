@@ -145,6 +145,7 @@ class _Run:
         self._fail_fast = engine.fail_fast
         self._schedule = schedule
         self._elsewhere: dict[str, Stage] = {}
+        self._lost: set[str] = set()
         self._looked = -math.inf
         self._disk_full = False
         self.finished: list[Stage] = []
@@ -224,6 +225,9 @@ class _Run:
             case "finished":
                 worker.stage = None
                 return [self._finish(stage, message["wall_s"])]
+            case "lost":  # it ends now, and another machine has the stage
+                self._lost.add(stage.fingerprint)
+                return []
             case "elsewhere":
                 worker.stage = None
                 return self._leave(stage)
@@ -240,7 +244,7 @@ class _Run:
             return []
         if self._store.status(stage.fingerprint) == "done":
             return [self._adopt(stage)]
-        if self._store.claimed(stage.fingerprint):
+        if stage.fingerprint in self._lost or self._store.claimed(stage.fingerprint):
             return self._leave(stage)
         for folder in (self._store.root, worker.log.parent):
             if full := disk_full(f"computing {stage.title}", folder):

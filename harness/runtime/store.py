@@ -6,9 +6,13 @@
     <root>/unfinished/ab12.../    checkpoints of a stage that was killed, until it is finished
 
 An output is written in `tmp/`, digested, flushed and renamed: whoever looks sees all of it or
-none. Any number of processes may share a store: one of them claims a stage and computes it, the
-others wait for it. Should two finish the same stage all the same, the first wins and the second
-throws its copy away, which is the same bytes anyway.
+none. Any number of processes, on any number of machines, may share a store: one of them claims a
+stage and computes it (`harness.runtime.leases`), the others wait for it. Should two finish the same
+stage all the same, the first wins and the second throws its copy away, which is the same bytes
+anyway.
+
+A store's folder may be the cache of a bucket (`harness.runtime.remote`; its file `url` says so).
+Then an output is uploaded before it is renamed, fetched when somebody opens it, and claimed there.
 """
 
 from __future__ import annotations
@@ -28,13 +32,9 @@ from harness.runtime.files import (
     StoreError,
     explained,
     flush_folder,
-    hold,
-    is_held,
-    lock_of,
-    scratch,
     seal_files,
-    sweep,
 )
+from harness.runtime.leases import Post, hold, is_held, lock_of, scratch, sweep
 from harness.runtime.manifest import (
     MANIFEST,
     Failure,
@@ -47,6 +47,7 @@ from harness.runtime.manifest import (
     write_manifest,
 )
 from harness.runtime.provenance import Provenance, collect_provenance
+from harness.runtime.remote import Remote, url_of
 from harness.runtime.stage import Point, Stage, StageRecord, read_progress
 
 State: TypeAlias = Literal["done", "missing", "failed"]
@@ -65,6 +66,8 @@ class Store:
         self.root = root.resolve()
         self._manifests: dict[str, tuple[tuple[int, int, int], Manifest]] = {}
         self._digests = DigestCache()
+        url = url_of(self.root)
+        self._remote = Remote(url) if url else None
 
     def status(self, fingerprint: str) -> State:
         """Return whether a stage is done, has failed the last time, or is missing.
@@ -85,6 +88,7 @@ class Store:
             StoreError: The stage is not done, or its manifest is broken.
         """
         self.manifest(fingerprint)
+        self._fetch(fingerprint)
         return self._entry(fingerprint)
 
     def manifest(self, fingerprint: str) -> Manifest:
@@ -118,6 +122,7 @@ class Store:
         """
         manifest = self.manifest(fingerprint)
         title = record_of(manifest).title
+        self._fetch(fingerprint)
         with explained(f"reading {title}", self.root):
             fault = self._digests.fault(self._entry(fingerprint), manifest["files"], MANIFEST)
         if fault is not None:
@@ -129,7 +134,7 @@ class Store:
         Raises:
             StoreError: Something is not what was written; the message names all that is not.
         """
-        held = [entry.name for entry in self._entries()]
+        held = self.fingerprints()
         with explained("reading the store", self.root):
             failed = sorted(path.stem for path in self.root.glob("failures/*"))
         broken = []
@@ -160,21 +165,35 @@ class Store:
         Raises:
             StoreError: An entry is broken, or something else lies among the entries.
         """
-        for entry in self._entries():
-            yield self.manifest(entry.name)
+        for fingerprint in self.fingerprints():
+            yield self.manifest(fingerprint)
+
+    def fingerprints(self) -> list[str]:
+        """Return the fingerprints of all done stages, sorted.
+
+        Raises:
+            StoreError: Something else lies among the entries.
+        """
+        here = [entry.name for entry in self._entries()]
+        return sorted({*here, *self._remote.fingerprints()}) if self._remote else here
 
     def claim(self, fingerprint: str, *, wait: bool = False) -> AbstractContextManager[bool]:
         """Return a block in which no other process works on a stage; it yields whether that is so.
 
-        What this process has claimed it may claim again. A claim ends with its process. With `wait`
-        the block is entered when no other process works on the stage.
+        What this process has claimed it may claim again. A claim ends with its process, at once on
+        this machine, and after a minute and a half for others. With `wait` the block is entered
+        when no other process works on the stage.
         """
-        return hold(lock_of(self.unfinished(fingerprint)), wait=wait, again=True)
+        lock = lock_of(self.unfinished(fingerprint))
+        return hold(lock, wait=wait, again=True, post=self._post(fingerprint))
 
     def claimed(self, fingerprint: str) -> bool:
         """Return whether any process works on a stage."""
         with explained(f"looking who computes {fingerprint[:12]}", self.root):
-            return is_held(lock_of(self.unfinished(fingerprint)))
+            return is_held(lock_of(self.unfinished(fingerprint)), self._post(fingerprint))
+
+    def _post(self, fingerprint: str) -> Post | None:
+        return None if self._remote is None else self._remote.lease(fingerprint)
 
     @contextmanager
     def writing(
@@ -220,7 +239,8 @@ class Store:
             except ValueError as error:
                 raise StoreError(f"{record.title} cannot be stored: {MANIFEST} {error}") from error
             flush_folder(output)
-            self._publish(output, record.fingerprint)
+            if self._remote is None or self._remote.store(record.fingerprint, output):
+                self._publish(output, record.fingerprint)
             self.clear_failure(record.fingerprint)
             shutil.rmtree(self.unfinished(record.fingerprint), ignore_errors=True)
 
@@ -285,6 +305,8 @@ class Store:
             explained(f"removing stage {fingerprint[:12]}", self.root),
             self.claim(fingerprint, wait=True),
         ):
+            if self._remote is not None:
+                self._remote.remove(fingerprint)
             self._set_aside(self._entry(fingerprint))
             shutil.rmtree(self.unfinished(fingerprint), ignore_errors=True)
             self.clear_failure(fingerprint)
@@ -340,13 +362,50 @@ class Store:
                     known = self._manifests[fingerprint] = (version, read_manifest(entry))
             except (FileNotFoundError, NotADirectoryError) as error:
                 if not os.path.lexists(entry):
-                    return None
+                    return self._find_remote(fingerprint)
                 if os.path.lexists(entry / MANIFEST):  # someone has published it since we looked
                     return self._find(fingerprint)
                 raise self._broken(fingerprint, f"{MANIFEST} is missing") from error
             except ValueError as error:
                 raise self._broken(fingerprint, f"{MANIFEST} {error}") from error
         return known[1]
+
+    def _find_remote(self, fingerprint: str) -> Manifest | None:
+        """Return the manifest of an output that is in the bucket alone, None where there is none.
+
+        A copy is kept in `manifests/`, since reports read the manifests of all stages.
+        """
+        if self._remote is None or not self._remote.has(fingerprint):
+            return None
+        kept = self.root / "manifests" / fingerprint[:2] / fingerprint
+        with suppress(FileNotFoundError, ValueError):
+            return read_manifest(kept)
+        with scratch(self._tmp, f"manifest-{fingerprint[:12]}") as folder:
+            manifest = self._remote.fetch_manifest(fingerprint, folder / fingerprint)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(OSError):
+                os.rename(folder / fingerprint, kept)
+        return manifest
+
+    def _fetch(self, fingerprint: str) -> None:
+        """Bring an output that is in the bucket alone to this machine."""
+        if self._remote is None or os.path.lexists(self._entry(fingerprint)):
+            return
+        name = fingerprint[:12]
+        with (
+            explained(f"fetching stage {name}", self.root),
+            scratch(self._tmp, f"fetch-{name}") as folder,
+        ):
+            output = folder / fingerprint
+            self._remote.fetch(fingerprint, output)
+            manifest = read_manifest(output)
+            fault = DigestCache().fault(output, manifest["files"], MANIFEST)
+            if fault is not None:
+                raise BrokenEntry(
+                    f"the stage {record_of(manifest).title} in {self._remote.url} is broken, "
+                    f"{fault}: `harness store --verify` names all that is, and `--prune` removes it"
+                )
+            self._publish(output, fingerprint)
 
     def _is_whole(self, fingerprint: str) -> bool:
         """Return whether there is an entry that need not be written again."""

@@ -2,7 +2,8 @@
 
 First it is told how to work (`Setup`), then it gets one stage at a time and answers with `started`,
 any number of `progress`, and one `finished` or `failed`; or, where another process computes the
-stage, with `elsewhere` at once. When its parent closes the socket or is killed, the process ends at
+stage, with `elsewhere` at once. It says `lost`, and ends, where another machine has taken its lease
+of the stage. When its parent closes the socket or is killed, the process ends at
 once, even in the middle of a stage. What it was writing is then a leftover that the store sweeps.
 """
 
@@ -21,6 +22,7 @@ from typing import Any, TypedDict
 
 from harness.errors import HarnessError
 from harness.extensions import load_plugins
+from harness.runtime import leases
 from harness.runtime.files import DiskFullError, explained
 from harness.runtime.processes import Parent
 from harness.runtime.provenance import Provenance
@@ -47,6 +49,7 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whether to stop is the parent's decision
     faulthandler.enable()
     parent = Parent(descriptor, on_end=lambda: os._exit(0))
+    leases.on_lost.append(lambda: parent.send({"event": "lost"}))
     worker = Worker(parent.receive(), parent.send)
     worker.preload()
     while True:

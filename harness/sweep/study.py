@@ -54,7 +54,8 @@ from harness.errors import UserError
 from harness.foreign import read_plain
 from harness.registry.profile import Profile
 from harness.runtime import canonical_json
-from harness.runtime.files import explained, hold
+from harness.runtime.files import explained
+from harness.runtime.leases import hold
 from harness.runtime.manifest import utc_now
 from harness.sweep.declaration import Parameter, Point, Sampler, Scalar, Sweep
 from harness.sweep.space import base_candidate, grid, validation_runs
@@ -350,6 +351,8 @@ class Claims:
         """Return the marks of this machine that a process holds; remove the others."""
         held = set()
         for path in self._marks.glob("*"):
+            if path.suffix:  # the lease beside a mark
+                continue
             with hold(path, wait=False) as is_nobodys:
                 if is_nobodys:
                     path.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from harness.endpoint.connection import Endpoint
 from harness.errors import UserError
 from harness.runtime import Json, StageContext
-from harness.runtime.files import held
+from harness.runtime.leases import held
 from harness.worlds.lookup import resolve
 from harness.worlds.real.asking import access_to
 from harness.worlds.stage_io import progress_callback, write_json

@@ -27,7 +27,7 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.project import PACKAGE, benchmarks_dir, models_dir, work_dir
 from harness.quiet import worker_environment
-from harness.runtime.files import hold
+from harness.runtime.leases import hold
 from harness.worlds.mock import texts
 
 VERSION = 1
