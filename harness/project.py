@@ -103,6 +103,11 @@ def store_dir() -> Path:
     return cache
 
 
+def spending_dir() -> Path:
+    """Return the folder of the ledger that all commands of a work folder draw on."""
+    return work_dir() / "spending"
+
+
 def calibrations_dir() -> Path:
     """Return the folder of the judges' calibrations."""
     return work_dir() / "calibrations"

@@ -345,10 +345,8 @@ def is_held(path: Path, post: Post | None = None) -> bool:
     found = post.read()
     if found is None:
         return False
-    if _holder(found).get("host") != this_host():
+    if not path.exists() or not _is_of(found, path):
         return not _silent(post, found)
-    if not path.exists():
-        return False
     guard = _locked(path)
     if guard is None:
         return True
@@ -362,7 +360,7 @@ def _acquired(path: Path, post: Post, wait: bool) -> _Lease | None:
         guard = _locked(path)
         if guard is not None:
             try:
-                content = _taken(post)
+                content = _taken(post, path)
             except BaseException:
                 os.close(guard)
                 raise
@@ -375,15 +373,15 @@ def _acquired(path: Path, post: Post, wait: bool) -> _Lease | None:
         pause = min(2 * pause, post.pause_s)
 
 
-def _taken(post: Post) -> bytes | None:
+def _taken(post: Post, path: Path) -> bytes | None:
     """Take a lease that is free, or whose holder is gone; return what is written there."""
-    ours = _numbered(0) + _described()
+    ours = _numbered(0) + _described(path)
     while not post.create(ours):
         found = post.read()
         if found is None:
             continue
-        # We have this machine's lock, so a holder of this machine is no more.
-        if _holder(found).get("host") != this_host() and not _silent(post, found):
+        # We have the lock, so a holder that had this very one is no more.
+        if not _is_of(found, path) and not _silent(post, found):
             return None
         if not post.replace(found, ours):
             return None
@@ -414,10 +412,21 @@ def _numbered(count: int) -> bytes:
     return f"{count:0{_COUNT - 1}d}\n".encode()
 
 
-def _described() -> bytes:
-    """Return what a lease says of its holder; the time is for people."""
+def _lock(path: Path) -> str:
+    """Return what distinguishes the lock on a file from those on all machines' other files."""
+    found = path.stat()
+    return f"{this_host()}:{found.st_dev}:{found.st_ino}"
+
+
+def _is_of(content: bytes, path: Path) -> bool:
+    """Return whether the holder of a lease has, or had, the lock on this file."""
+    return _holder(content).get("lock") == _lock(path)
+
+
+def _described(path: Path) -> bytes:
+    """Return what a lease says of its holder, who has the lock; name and time are for people."""
     fields = {
-        "host": this_host(),
+        "lock": _lock(path),
         "name": platform.node(),
         "pid": os.getpid(),
         "token": uuid.uuid4().hex,

@@ -37,10 +37,10 @@ with leases.hold(Path(sys.argv[1])):
 class Elsewhere:
     """A machine that holds a lease."""
 
-    def __init__(self, lock: Path, **said: object) -> None:
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        self.file = lock.with_name(f"{lock.name}.lease")
-        self.said = {"host": "another", "name": "node-7", "pid": 1, "beat_s": 30.0, **said}
+    def __init__(self, lock_file: Path, **said: object) -> None:
+        lock_file.parent.mkdir(parents=True, exist_ok=True)
+        self.file = lock_file.with_name(f"{lock_file.name}.lease")
+        self.said = {"lock": "another:1:2", "name": "node-7", "pid": 1, "beat_s": 30.0, **said}
         self.beats = 0
         self.beat()
 
@@ -151,7 +151,7 @@ def test_a_holder_of_this_machine_that_was_killed_is_not_waited_for(tmp_path: Pa
     """Its lock went with it, whatever its heartbeat says."""
     lock = tmp_path / "work"
     lock.touch()
-    Elsewhere(lock, host=leases.this_host())
+    Elsewhere(lock, lock=leases._lock(lock))
     assert not is_held(lock)
     assert free(lock)
 
@@ -205,7 +205,7 @@ def test_whoever_finds_anothers_name_in_its_lease_ends_with_all_it_has_started(
     assert process.stdout is not None
     child = psutil.Process(int(process.stdout.readline()))
     draft = tmp_path / "draft"
-    draft.write_text(f"00000000000\n{json.dumps({'host': 'another'})}\n")
+    draft.write_text(f"00000000000\n{json.dumps({'lock': 'another:1:2'})}\n")
     os.replace(draft, tmp_path / "work.lease")
     assert process.wait(60) in (-9, leases.LOST)
     _, errors = process.communicate()
