@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
@@ -181,11 +181,18 @@ class DigestCache:
     def __init__(self) -> None:
         self._verified: dict[str, tuple[int, int, int, str]] = {}
 
-    def fault(self, folder: Path, files: Mapping[str, FileEntry], own: str) -> str | None:
+    def fault(
+        self,
+        folder: Path,
+        files: Mapping[str, FileEntry],
+        own: str,
+        dropped: Collection[str] = (),
+    ) -> str | None:
         """Return what is wrong with a folder, or None where it is what it was.
 
         What is in the folder is compared with the files that were written, by relative path, never
-        the other way round: a name that was made up leads nowhere. The file `own` is not looked at.
+        the other way round: a name that was made up leads nowhere. The file `own` is not looked at;
+        those that were dropped may be missing.
         """
         there = {
             name: found
@@ -193,6 +200,8 @@ class DigestCache:
             if name != own and not found.is_dir(follow_symlinks=False)
         }
         for name, file in files.items():
+            if name in dropped and name not in there:
+                continue
             fault = self._fault(there.pop(name), file) if name in there else "is missing"
             if fault is not None:
                 return f"{in_a_line(name, 80)} {fault}"

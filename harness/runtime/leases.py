@@ -126,8 +126,9 @@ class FilePost:
 
     def create(self, content: bytes) -> bool:
         """Write it where there is none, whole from the beginning; return whether that was so."""
-        draft = self._draft(content)
+        draft = self._draft()
         try:
+            draft.write_bytes(content)
             os.link(draft, self._path)
         except FileExistsError:
             return False
@@ -166,8 +167,9 @@ class FilePost:
                 file.flush()
                 os.fsync(file.fileno())
             return True
-        draft = self._draft(content)
+        draft = self._draft()
         try:
+            draft.write_bytes(content)
             os.replace(draft, self._path)
         finally:
             draft.unlink(missing_ok=True)
@@ -177,10 +179,8 @@ class FilePost:
         """Remove it."""
         self._path.unlink(missing_ok=True)
 
-    def _draft(self, content: bytes) -> Path:
-        draft = self._path.with_name(f"{self._path.name}.{uuid.uuid4().hex[:12]}")
-        draft.write_bytes(content)
-        return draft
+    def _draft(self) -> Path:
+        return self._path.with_name(f"{self._path.name}.{uuid.uuid4().hex[:12]}")
 
 
 def post_of(path: Path) -> FilePost:

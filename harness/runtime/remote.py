@@ -117,7 +117,7 @@ class Remote:
         try:
             return read_manifest(folder)
         except ValueError as error:
-            raise self._broken(fingerprint, f"its manifest {error}") from error
+            raise self.broken(fingerprint, f"its manifest {error}") from error
 
     def fetch(self, fingerprint: str, folder: Path) -> None:
         """Write a stage's output, with its manifest, to a folder named by its fingerprint.
@@ -135,7 +135,7 @@ class Remote:
                 for name in names:
                     self.files.get_file(f"{attempt}/{name}", str(folder / name))
             except FileNotFoundError as error:
-                raise self._broken(fingerprint, "a file is missing") from error
+                raise self.broken(fingerprint, "a file is missing") from error
 
     def store(self, fingerprint: str, folder: Path) -> bool:
         """Upload an output with its manifest; return whether it became the stage's.
@@ -220,11 +220,11 @@ class Remote:
                     "again"
                 ) from None
             except ValueError as error:
-                raise self._broken(fingerprint, "its object is not JSON") from error
+                raise self.broken(fingerprint, "its object is not JSON") from error
         attempt = found.get("attempt") if isinstance(found, dict) else None
         whole = isinstance(attempt, str) and attempt.isalnum()
         if not whole or not isinstance(found.get("manifest"), str):
-            raise self._broken(fingerprint, "its object has another form")
+            raise self.broken(fingerprint, "its object has another form")
         return found
 
     def _create(self, key: str, content: bytes) -> None:
@@ -245,7 +245,8 @@ class Remote:
     def _attempt(self, fingerprint: str, name: str) -> str:
         return f"{self._prefix}/attempts/{fingerprint}/{name}"
 
-    def _broken(self, fingerprint: str, fault: str) -> BrokenEntry:
+    def broken(self, fingerprint: str, fault: str) -> BrokenEntry:
+        """Return the error for an output that is not what was written."""
         return BrokenEntry(
             f"the stage {fingerprint[:12]} in {self.url} is broken, {fault}: delete "
             f"{SCHEME}{self._pointer(fingerprint)} and run the same command again"

@@ -4,6 +4,7 @@
     <root>/failures/ab12....json  why a stage failed the last time it ran
     <root>/tmp/                   outputs that are being written
     <root>/unfinished/ab12.../    checkpoints of a stage that was killed, until it is finished
+    <root>/released/ab12....json  files of a finished stage that were dropped, on demand
 
 An output is written in `tmp/`, digested, flushed and renamed: whoever looks sees all of it or
 none. Any number of processes, on any number of machines, may share a store: one of them claims a
@@ -18,10 +19,11 @@ Then an output is uploaded before it is renamed, fetched when somebody opens it,
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -33,6 +35,7 @@ from harness.runtime.files import (
     explained,
     flush_folder,
     seal_files,
+    write_whole,
 )
 from harness.runtime.leases import Post, hold, is_held, lock_of, scratch, sweep
 from harness.runtime.manifest import (
@@ -67,7 +70,12 @@ class Store:
         self._manifests: dict[str, tuple[tuple[int, int, int], Manifest]] = {}
         self._digests = DigestCache()
         url = url_of(self.root)
-        self._remote = Remote(url) if url else None
+        self.remote = Remote(url) if url else None
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people: its folder, or its URL."""
+        return str(self.root) if self.remote is None else self.remote.url
 
     def status(self, fingerprint: str) -> State:
         """Return whether a stage is done, has failed the last time, or is missing.
@@ -104,13 +112,20 @@ class Store:
             )
         return manifest
 
-    def open(self, fingerprint: str) -> Path:
+    def open(self, fingerprint: str, *, whole: bool = False) -> Path:
         """Return the folder of a done stage, its files verified.
+
+        With `whole` all of them must be there, else those need not be that were released.
 
         Raises:
             StoreError: The stage is not done, or a file is not what was written.
         """
         self.verify(fingerprint)
+        if whole and self.released(fingerprint):
+            raise StoreError(
+                f"the weights of {record_of(self.manifest(fingerprint)).title} were dropped by "
+                "`harness store --prune`: run the same command again, it computes them anew"
+            )
         return self._entry(fingerprint)
 
     def verify(self, fingerprint: str) -> None:
@@ -124,7 +139,10 @@ class Store:
         title = record_of(manifest).title
         self._fetch(fingerprint)
         with explained(f"reading {title}", self.root):
-            fault = self._digests.fault(self._entry(fingerprint), manifest["files"], MANIFEST)
+            released = self.released(fingerprint)
+            fault = self._digests.fault(
+                self._entry(fingerprint), manifest["files"], MANIFEST, released
+            )
         if fault is not None:
             raise self._broken(fingerprint, fault, title)
 
@@ -175,7 +193,7 @@ class Store:
             StoreError: Something else lies among the entries.
         """
         here = [entry.name for entry in self._entries()]
-        return sorted({*here, *self._remote.fingerprints()}) if self._remote else here
+        return sorted({*here, *self.remote.fingerprints()}) if self.remote else here
 
     def claim(self, fingerprint: str, *, wait: bool = False) -> AbstractContextManager[bool]:
         """Return a block in which no other process works on a stage; it yields whether that is so.
@@ -193,7 +211,7 @@ class Store:
             return is_held(lock_of(self.unfinished(fingerprint)), self._post(fingerprint))
 
     def _post(self, fingerprint: str) -> Post | None:
-        return None if self._remote is None else self._remote.lease(fingerprint)
+        return None if self.remote is None else self.remote.lease(fingerprint)
 
     @contextmanager
     def writing(
@@ -239,7 +257,7 @@ class Store:
             except ValueError as error:
                 raise StoreError(f"{record.title} cannot be stored: {MANIFEST} {error}") from error
             flush_folder(output)
-            if self._remote is None or self._remote.store(record.fingerprint, output):
+            if self.remote is None or self.remote.store(record.fingerprint, output):
                 self._publish(output, record.fingerprint)
             self.clear_failure(record.fingerprint)
             shutil.rmtree(self.unfinished(record.fingerprint), ignore_errors=True)
@@ -305,11 +323,47 @@ class Store:
             explained(f"removing stage {fingerprint[:12]}", self.root),
             self.claim(fingerprint, wait=True),
         ):
-            if self._remote is not None:
-                self._remote.remove(fingerprint)
+            if self.remote is not None:
+                self.remote.remove(fingerprint)
             self._set_aside(self._entry(fingerprint))
+            self._released_path(fingerprint).unlink(missing_ok=True)
             shutil.rmtree(self.unfinished(fingerprint), ignore_errors=True)
             self.clear_failure(fingerprint)
+
+    def released(self, fingerprint: str) -> frozenset[str]:
+        """Return the files of a done stage that were dropped, by their names in its manifest.
+
+        Raises:
+            StoreError: The record of it is broken.
+        """
+        path = self._released_path(fingerprint)
+        with explained("reading what was dropped", self.root):
+            try:
+                return frozenset(json.loads(path.read_text(encoding="utf-8"))["files"])
+            except FileNotFoundError:
+                return frozenset()
+            except (ValueError, KeyError, TypeError) as error:
+                raise BrokenEntry(
+                    f"{path} is broken: delete it with {self._entry(fingerprint)} and run the "
+                    "same command again"
+                ) from error
+
+    def release(self, fingerprint: str, names: Iterable[str]) -> None:
+        """Drop files of a done stage that nothing reads any more; the others stay as they are.
+
+        Raises:
+            StoreError: The stage is not done, or the store's folder may not be written.
+        """
+        kept = self.manifest(fingerprint)["files"]
+        dropped = sorted(self.released(fingerprint) | (set(names) & kept.keys()))
+        with (
+            explained(f"dropping files of stage {fingerprint[:12]}", self.root),
+            self.claim(fingerprint, wait=True),
+        ):
+            text = f"{json.dumps({'files': dropped})}\n"
+            write_whole(self._released_path(fingerprint), text)
+            for name in dropped:
+                (self._entry(fingerprint) / name).unlink(missing_ok=True)
 
     def unfinished(self, fingerprint: str) -> Path:
         """Return where a stage keeps what is to survive its death; the folder need not exist."""
@@ -326,6 +380,9 @@ class Store:
 
     def _entry(self, fingerprint: str) -> Path:
         return self.root / "stages" / fingerprint[:2] / fingerprint
+
+    def _released_path(self, fingerprint: str) -> Path:
+        return self.root / "released" / f"{fingerprint}.json"
 
     def _failure_path(self, fingerprint: str) -> Path:
         return self.root / "failures" / f"{fingerprint}.json"
@@ -350,17 +407,20 @@ class Store:
         Raises:
             StoreError: There is an entry, and its manifest is broken.
         """
-        entry = self._entry(fingerprint)
+        # Asked of every stage of a plan, several times: the path is a text while it can be one.
+        place = f"{self.root}/stages/{fingerprint[:2]}/{fingerprint}/{MANIFEST}"
         with explained(f"reading stage {fingerprint[:12]}", self.root):
             try:
-                found = (entry / MANIFEST).lstat()
+                found = os.lstat(place)
                 version = (found.st_mtime_ns, found.st_ctime_ns, found.st_size)
                 known = self._manifests.get(fingerprint)
                 if known is None or known[0] != version:
+                    entry = self._entry(fingerprint)
                     if entry.is_symlink():
                         raise self._broken(fingerprint, "it is a link")
                     known = self._manifests[fingerprint] = (version, read_manifest(entry))
             except (FileNotFoundError, NotADirectoryError) as error:
+                entry = self._entry(fingerprint)
                 if not os.path.lexists(entry):
                     return self._find_remote(fingerprint)
                 if os.path.lexists(entry / MANIFEST):  # someone has published it since we looked
@@ -375,13 +435,13 @@ class Store:
 
         A copy is kept in `manifests/`, since reports read the manifests of all stages.
         """
-        if self._remote is None or not self._remote.has(fingerprint):
+        if self.remote is None or not self.remote.has(fingerprint):
             return None
         kept = self.root / "manifests" / fingerprint[:2] / fingerprint
         with suppress(FileNotFoundError, ValueError):
             return read_manifest(kept)
         with scratch(self._tmp, f"manifest-{fingerprint[:12]}") as folder:
-            manifest = self._remote.fetch_manifest(fingerprint, folder / fingerprint)
+            manifest = self.remote.fetch_manifest(fingerprint, folder / fingerprint)
             kept.parent.mkdir(parents=True, exist_ok=True)
             with suppress(OSError):
                 os.rename(folder / fingerprint, kept)
@@ -389,7 +449,7 @@ class Store:
 
     def _fetch(self, fingerprint: str) -> None:
         """Bring an output that is in the bucket alone to this machine."""
-        if self._remote is None or os.path.lexists(self._entry(fingerprint)):
+        if self.remote is None or os.path.lexists(self._entry(fingerprint)):
             return
         name = fingerprint[:12]
         with (
@@ -397,14 +457,11 @@ class Store:
             scratch(self._tmp, f"fetch-{name}") as folder,
         ):
             output = folder / fingerprint
-            self._remote.fetch(fingerprint, output)
+            self.remote.fetch(fingerprint, output)
             manifest = read_manifest(output)
             fault = DigestCache().fault(output, manifest["files"], MANIFEST)
             if fault is not None:
-                raise BrokenEntry(
-                    f"the stage {record_of(manifest).title} in {self._remote.url} is broken, "
-                    f"{fault}: `harness store --verify` names all that is, and `--prune` removes it"
-                )
+                raise self.remote.broken(fingerprint, fault)
             self._publish(output, fingerprint)
 
     def _is_whole(self, fingerprint: str) -> bool:

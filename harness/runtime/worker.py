@@ -106,7 +106,9 @@ class Worker:
         """Run the stage's function and store its output."""
         module, _, name = self._setup["functions"][record.kind].partition(":")
         function = getattr(importlib.import_module(module), name)
-        inputs = {name: self._store.open(needed) for name, needed in record.inputs.items()}
+        inputs = {
+            name: self._store.open(needed, whole=True) for name, needed in record.inputs.items()
+        }
         with self._store.writing(record, self._setup["provenance"]) as output:
             curves = ProgressWriter(output)
 

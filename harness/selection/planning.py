@@ -353,6 +353,7 @@ class RunPlan:
         warn = on_warning or ignore
         tracker, outcome = tracked.tracker_of(self.store, warn), None
         if self.stages.pending(self.store):
+            self.stages.reclaim(self.store)
             self._check(warn, on_note or ignore)
             self._open_budget()
             outcome = self._execute(tracker, fail_fast, watch or nullcontext(ignore))

@@ -112,7 +112,7 @@ def test_what_one_machine_stores_another_reads_with_its_digests_checked(
     remote = Remote(bucket)
     (attempt,) = remote.files.glob(f"{bucket}/attempts/{FP}/*")
     remote.files.pipe_file(f"{attempt}/deep/model", b"while")
-    with pytest.raises(StoreError, match=r"deep/model has other content .* harness store --verify"):
+    with pytest.raises(StoreError, match=r"deep/model has other content .* delete s3://"):
         third.open(FP)
     assert remote.fault(FP) == "deep/model has other content than was written"
     remote.files.rm(f"{attempt}/deep/model")
@@ -139,16 +139,22 @@ def test_of_eight_that_store_one_stage_one_wins(tmp_path: Path, bucket: str) -> 
 
 
 @needs_moto
-@pytest.mark.parametrize("dies_at", ["put_file", "pipe_file"])
+@pytest.mark.parametrize("dies_at", ["upload", "manifest"])
 def test_a_client_that_dies_before_the_manifest_leaves_nothing_that_looks_finished(
     tmp_path: Path, bucket: str, dies_at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = cache(tmp_path / "one", bucket)
+    store, created = cache(tmp_path / "one", bucket), Remote._create
+
+    def create(remote: Remote, key: str, content: bytes) -> None:
+        if "/stages/" in key:
+            _dies()
+        created(remote, key, content)
+
     with monkeypatch.context() as patch:
-        patch.setattr(Remote, "_create" if dies_at == "pipe_file" else "store", _dies)
+        patch.setattr(Remote, *(("store", _dies) if dies_at == "upload" else ("_create", create)))
         with pytest.raises(StoreError, match="dies"):
             write(store)
-    if dies_at == "put_file":
+    if dies_at == "upload":
         Remote(bucket).files.pipe_file(f"{bucket}/attempts/{FP}/abc/deep/model", b"ha")
     other = cache(tmp_path / "other", bucket)
     assert other.status(FP) == "missing"
