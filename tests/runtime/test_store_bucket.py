@@ -29,7 +29,7 @@ KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_
 
 needs_moto = pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ("moto", "s3fs", "flask"))),
-    reason="the extra s3 or moto's server is not installed (pip install -e '.[s3,s3-test]')",
+    reason="the extra s3-test is not installed: pip install -e '.[s3-test]' -c constraints.txt",
 )
 
 
