@@ -29,9 +29,10 @@ COMMANDS = {
     "plan": ["plan", "table4", "--seeds"],
     "report": ["report", "table4", "--seeds"],
     "list": ["list"],
-    "verify": ["verify", "--store"],
+    "verify": ["verify"],
     "sync": ["sync"],
     "store": ["store"],
+    "store --verify": ["store", "--verify"],
 }
 RUNS = """
 import sys

@@ -94,7 +94,7 @@ class Remote:
             return False
         self._asked[fingerprint] = now
         with self._reached():
-            if not self.files.exists(self._pointer(fingerprint), refresh=True):
+            if not self.files.exists(self._pointer(fingerprint)):
                 return False
         self._there[fingerprint] = now
         return True

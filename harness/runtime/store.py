@@ -87,7 +87,8 @@ class Store:
         """
         if self._find(fingerprint) is not None:
             return "done"
-        return "failed" if self._failure_path(fingerprint).exists() else "missing"
+        failed = os.path.exists(f"{self.root}/failures/{fingerprint}.json")
+        return "failed" if failed else "missing"
 
     def path(self, fingerprint: str) -> Path:
         """Return the folder of a done stage without verifying its files.
@@ -408,22 +409,20 @@ class Store:
             StoreError: There is an entry, and its manifest is broken.
         """
         # Asked of every stage of a plan, several times: the path is a text while it can be one.
-        place = f"{self.root}/stages/{fingerprint[:2]}/{fingerprint}/{MANIFEST}"
+        entry = f"{self.root}/stages/{fingerprint[:2]}/{fingerprint}"
         with explained(f"reading stage {fingerprint[:12]}", self.root):
             try:
-                found = os.lstat(place)
+                found = os.lstat(f"{entry}/{MANIFEST}")
                 version = (found.st_mtime_ns, found.st_ctime_ns, found.st_size)
                 known = self._manifests.get(fingerprint)
                 if known is None or known[0] != version:
-                    entry = self._entry(fingerprint)
-                    if entry.is_symlink():
+                    if os.path.islink(entry):
                         raise self._broken(fingerprint, "it is a link")
-                    known = self._manifests[fingerprint] = (version, read_manifest(entry))
+                    known = self._manifests[fingerprint] = (version, read_manifest(Path(entry)))
             except (FileNotFoundError, NotADirectoryError) as error:
-                entry = self._entry(fingerprint)
                 if not os.path.lexists(entry):
                     return self._find_remote(fingerprint)
-                if os.path.lexists(entry / MANIFEST):  # someone has published it since we looked
+                if os.path.lexists(f"{entry}/{MANIFEST}"):  # published since we looked
                     return self._find(fingerprint)
                 raise self._broken(fingerprint, f"{MANIFEST} is missing") from error
             except ValueError as error:
