@@ -338,11 +338,11 @@ class Store:
             StoreError: The record of it is broken.
         """
         path = self._released_path(fingerprint)
+        if not os.path.exists(path):
+            return frozenset()
         with explained("reading what was dropped", self.root):
             try:
                 return frozenset(json.loads(path.read_text(encoding="utf-8"))["files"])
-            except FileNotFoundError:
-                return frozenset()
             except (ValueError, KeyError, TypeError) as error:
                 raise BrokenEntry(
                     f"{path} is broken: delete it with {self._entry(fingerprint)} and run the "
