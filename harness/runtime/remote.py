@@ -225,7 +225,7 @@ class Remote:
         whole = isinstance(attempt, str) and attempt.isalnum()
         if not whole or not isinstance(found.get("manifest"), str):
             raise self.broken(fingerprint, "its object has another form")
-        return found
+        return {"attempt": str(attempt), "manifest": found["manifest"]}
 
     def _create(self, key: str, content: bytes) -> None:
         """Write an object where there is none.
