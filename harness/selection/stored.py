@@ -18,7 +18,7 @@ from harness.registry.declared import all_figures, all_profiles, all_tables
 from harness.registry.profile import supported_rows
 from harness.report.asked import ever_asked
 from harness.runtime import Plan, Stage, Store
-from harness.runtime.files import BrokenEntry
+from harness.runtime.files import BrokenEntry, explained
 from harness.runtime.remote import Remote
 from harness.strict import Strict
 from harness.trainer.runs import plan_figure, plan_table
@@ -170,10 +170,11 @@ def prune(found: Inventory) -> None:
         store.discard(fingerprint)
     for fingerprint, names in found.spent.items():
         store.release(fingerprint, names)
-    for fingerprint in found.left:
-        with store.claim(fingerprint) as mine:
-            if mine:
-                shutil.rmtree(store.unfinished(fingerprint), ignore_errors=True)
+    with explained("removing unfinished work", store.root):
+        for fingerprint in found.left:
+            with store.claim(fingerprint) as mine:
+                if mine:
+                    shutil.rmtree(store.unfinished(fingerprint), ignore_errors=True)
     if isinstance(store.remote, Remote):
         for attempts in found.attempts.values():
             store.remote.remove_leftovers(attempts)
