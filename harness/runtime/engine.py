@@ -31,9 +31,15 @@ from harness.runtime.events import (
     StageStarted,
 )
 from harness.runtime.files import DiskFullError, StoreError, disk_full
+from harness.runtime.leases import this_host
 from harness.runtime.plan import Plan, Schedule
 from harness.runtime.pool import Pool, WorkerProcess
-from harness.runtime.provenance import Provenance, available_cores, collect_provenance
+from harness.runtime.provenance import (
+    Provenance,
+    available_cores,
+    code_digest,
+    collect_provenance,
+)
 from harness.runtime.stage import Json, Stage
 from harness.runtime.store import Store
 
@@ -131,6 +137,8 @@ class LocalEngine:
                 "preload": self._preload,
                 "provenance": self._provenance,
                 "hardware": self._hardware,
+                "host": this_host(),
+                "code": code_digest(),
             },
             worker_environment(self._threads),
             self._log_dir,
