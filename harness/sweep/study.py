@@ -354,7 +354,8 @@ class Claims:
 
         They are leases: processes on other machines that share the folder have theirs here, too.
         """
-        held, ended = set(), set()
+        held: set[str] = set()
+        ended: set[str] = set()
         for path in self._marks.glob("*"):
             if not path.suffix:  # else it is the lease beside a mark
                 (held if is_held(path) else ended).add(path.name)
