@@ -37,9 +37,15 @@ from harness.runtime.events import (
     StageStarted,
 )
 from harness.runtime.files import DiskFullError, StoreError, disk_full
+from harness.runtime.leases import this_host
 from harness.runtime.plan import Plan, Schedule
 from harness.runtime.pool import Pool
-from harness.runtime.provenance import Provenance, available_cores, collect_provenance
+from harness.runtime.provenance import (
+    Provenance,
+    available_cores,
+    code_digest,
+    collect_provenance,
+)
 from harness.runtime.stage import Json, Stage
 from harness.runtime.store import Store
 
@@ -160,6 +166,8 @@ class Engine(ABC):
             "preload": self._preload,
             "provenance": self._provenance,
             "hardware": self._hardware,
+            "host": this_host(),
+            "code": code_digest(),
         }
 
     def __enter__(self) -> Self:
@@ -204,6 +212,7 @@ class _Run:
         self._schedule = schedule
         self._attempts: Counter[Stage] = Counter()
         self._elsewhere: dict[str, Stage] = {}
+        self._lost: set[str] = set()
         self._looked = -math.inf
         self._disk_full = False
         self.finished: list[Stage] = []
@@ -299,6 +308,9 @@ class _Run:
                 return [StageProgress(stage, message["step"], message["metrics"])]
             case "finished":
                 return [self._finish(stage, message["wall_s"])]
+            case "lost":  # it ends now, and another machine has the stage
+                self._lost.add(stage.fingerprint)
+                return []
             case "elsewhere":
                 return self._leave(stage)
             case "died":
@@ -315,7 +327,7 @@ class _Run:
         gone = bool(message.get("lost"))
         self._attempts[stage] += gone
         again = gone and self._attempts[stage] < _ATTEMPTS
-        if self._store.claimed(stage.fingerprint):
+        if stage.fingerprint in self._lost or self._store.claimed(stage.fingerprint):
             return self._leave(stage)
         for folder in (self._store.root, self._log_dir):
             if full := disk_full(f"computing {stage.title}", folder):

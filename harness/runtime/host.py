@@ -8,7 +8,6 @@ node.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -17,7 +16,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
 from typing import TypedDict, cast
 
@@ -26,6 +24,7 @@ from harness.project import PACKAGE
 from harness.quiet import worker_environment
 from harness.runtime.crew import LAST, Message
 from harness.runtime.pool import Pool
+from harness.runtime.provenance import code_digest
 from harness.runtime.stage import Stage, StageRecord
 from harness.runtime.store import Store
 from harness.runtime.worker import Setup
@@ -75,22 +74,13 @@ def own_variables(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-@cache
-def code_digest() -> str:
-    """Return a digest of the harness that runs here: of the text of all its modules."""
-    digest = hashlib.sha256()
-    for path in sorted(PACKAGE.rglob("*.py")):
-        digest.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
 def fault(asked: Order) -> str | None:
     """Return why this node cannot compute for a driver, in a sentence; None where it can."""
     node = socket.gethostname()
     if asked["code"] != code_digest():
         return (
-            f"the harness on {node} ({code_digest()} in {PACKAGE}) is not the driver's "
-            f"({asked['code']}): install the same version on all nodes"
+            f"the harness on {node} ({code_digest()[:12]} in {PACKAGE}) is not the driver's "
+            f"({asked['code'][:12]}): install the same version on all nodes"
         )
     if "://" in asked["environment"].get("HARNESS_STORE", ""):
         return None

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.runtime.crew import LAST, Crew, Message, Need, Needs, refuse, visible_gpus
-from harness.runtime.files import explained, hold
+from harness.runtime.files import explained
+from harness.runtime.leases import hold
 from harness.runtime.processes import Child
 from harness.runtime.stage import Stage
 from harness.words import counted
