@@ -9,7 +9,7 @@ import typer
 
 from harness.cli.output import console, warn
 from harness.errors import UserError
-from harness.project import evaluations_dir, store_dir, work_dir
+from harness.project import evaluations_dir, results_dir, store_dir, work_dir
 from harness.words import counted
 
 PortOption = Annotated[
@@ -19,32 +19,45 @@ PortOption = Annotated[
 app = typer.Typer(rich_markup_mode=None)
 
 
+PublishedOption = Annotated[
+    bool, typer.Option("--published", help="Write the published results instead of the store's.")
+]
+
+
 @app.command("sync", epilog="Example: MLFLOW_TRACKING_URI=http://host:5000 harness sync")
-def sync() -> None:
+def sync(published: PublishedOption = False) -> None:
     """Bring the tracking server to the state of the store.
 
-    All tables that were ever run, and all evaluations that were kept, are written to
+    All tables and sweeps that were ever run, and all evaluations that were kept, are written to
     MLFLOW_TRACKING_URI, by default a database in the work folder. Doing it again changes nothing.
     """
     from harness.evaluation.archive import all_kept
     from harness.runtime import Store
     from harness.selection.tracked import asked_states, tracker_of
-    from harness.tracking import EvaluationTracker
+    from harness.sweep.conduct import sync_sweeps
+    from harness.tracking import EvaluationTracker, PublishedTracker
 
+    out = console()
+    if published:
+        changes = PublishedTracker(work_dir()).sync(results_dir())
+        out.print(f"published results: {_counted(changes)}.", soft_wrap=True)
+        return
     store = Store(store_dir())
     states = asked_states(store)
     evaluations = all_kept(evaluations_dir())
-    out = console()
-    if not states and not evaluations:
-        out.print("No table was run yet, so there is nothing to write: harness run table4")
     if states:
         named = dict.fromkeys(f"{s.runs.table.id}/{s.runs.profile.name}" for s in states)
         tables = ", ".join(named)
         changes = tracker_of(store, warn).sync(states)
         out.print(f"{tables}: {_counted(changes)}.", soft_wrap=True)
+    sweeps = sync_sweeps(warn)
+    for name, number in sweeps.items():
+        out.print(f"sweep {name}: {counted(number, 'trial')}.", soft_wrap=True)
     if evaluations:
         changes = EvaluationTracker(work_dir(), warn).sync()
         out.print(f"evaluations: {_counted(changes)}.", soft_wrap=True)
+    if not states and not evaluations and not sweeps:
+        out.print("No table was run yet, so there is nothing to write: harness run table4")
 
 
 def _counted(changes: Mapping[str, int]) -> str:
@@ -62,7 +75,7 @@ def ui(port: PortOption = 5000) -> None:
 
     from harness.tracking import ui_command
 
-    command, environment = ui_command(work_dir(), port)
+    command, environment, views = ui_command(work_dir(), port)
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -75,6 +88,10 @@ def ui(port: PortOption = 5000) -> None:
     # Without the query MLflow opens its pages on traces of language-model calls.
     page = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"
     out.print(f"MLflow is in a few seconds at {page} (Ctrl-C stops it).", soft_wrap=True)
+    if views:
+        out.print("Ours against the paper, table by table:")
+    for name, view in views.items():
+        out.print(f"  {name:<22} http://127.0.0.1:{port}{view}", soft_wrap=True)
     out.print(
         "Its home page says that it collects usage data: this server does not, and tells the page "
         "not to.",

@@ -14,11 +14,12 @@ from optuna.trial import TrialState
 
 from harness.errors import HarnessError, UserError
 from harness.project import store_dir, work_dir
+from harness.registry.declared import all_profiles
 from harness.registry.profile import Profile, unsupported
 from harness.report.scores import Measured
 from harness.report.sweep import SweepReport
 from harness.runtime import Plan, Stage, Store
-from harness.sweep.declaration import Sweep
+from harness.sweep.declaration import Sweep, load_sweeps
 from harness.sweep.results import (
     Final,
     final_runs,
@@ -47,6 +48,7 @@ from harness.sweep.study import (
     open_storage,
     point_of,
     study_name,
+    sweep_lock,
     trials_of,
 )
 from harness.sweep.work import Order, Say, Worker, run_processes
@@ -153,12 +155,45 @@ def stored_report(
     return report_of(sweep, profile, name, study, scores), others
 
 
-def track_rest(order: Order, study: optuna.Study, tracker: TrialTracker) -> None:
-    """Write the ended trials that MLflow lacks: those it was away for, and killed ones."""
+def sync_sweeps(warn: Say) -> dict[str, int]:
+    """Write all ended trials of the work folder's studies to MLflow; return how many, by study.
+
+    Studies under other settings than those declared now, and in other storages, are left out.
+
+    Raises:
+        UserError: A storage cannot be used.
+    """
+    done = {}
+    for sweep in load_sweeps().values():
+        where = default_storage(work_dir(), sweep.name)
+        if not is_there(where):
+            continue
+        with sweep_lock(work_dir(), sweep.name):
+            storage = open_storage(where)
+        for profile in all_profiles().values():
+            try:
+                order = order_of(sweep, profile)
+            except UserError:
+                continue  # it cannot run there, so it has no study
+            study, _ = find_study(order.study, storage, where)
+            if study is not None:
+                track_rest(order, study, order.tracker(warn), again=True)
+                done[f"{sweep.name}/{profile.name}"] = len(trials_of(study))
+    return done
+
+
+def track_rest(
+    order: Order, study: optuna.Study, tracker: TrialTracker, *, again: bool = False
+) -> None:
+    """Write the ended trials that MLflow lacks: those it was away for, and killed ones.
+
+    `again` also writes those that it had, should another server be meant now.
+    """
     for trial in trials_of(study):
         line = trial_line(order.sweep, trial)
         unfinished = trial.state in (TrialState.RUNNING, TrialState.WAITING)
-        if unfinished or (line.mlflow_run and Note.DONE_AGAIN not in trial.user_attrs):
+        known = line.mlflow_run and Note.DONE_AGAIN not in trial.user_attrs and not again
+        if unfinished or known:
             continue
         if trial.params.keys() != order.sweep.space.keys():
             continue

@@ -16,11 +16,11 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from harness.runtime import Event, Plan, Stage, StageFailed, StageFinished, StageProgress, Store
-from harness.tracking.connection import Connection
+from harness.tracking.connection import Connection, join_within
 from harness.tracking.marks import Marks
 from harness.tracking.record import Status
 from harness.tracking.runs import run_identity, run_record, trained_in
@@ -157,6 +157,8 @@ class LiveRuns:
         record = run_record(*self._runs[identity], self._store, self._served, self._marks.read())
         if record is None:
             return None
+        # What is dear and can wait is written when everything has ended.
+        record = replace(record, files=None, model=None, describe=None)
         found = server.find([record]).get(identity, [])
         change, run_id = server.apply(record, found, settle=False)
         if change == "kept":
@@ -197,7 +199,7 @@ class Live:
         """Write what is left and stop; what needs longer ends with the process."""
         if self._thread is not None:
             self._queue.put(None)
-            self._thread.join(timeout_s)
+            join_within(timeout_s, self._thread)
             if self._thread.is_alive():
                 self._give_up(self._connection.too_slow())
 

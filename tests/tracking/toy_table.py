@@ -19,7 +19,7 @@ from harness.runtime import Json, Plan, Provenance, Stage, Store
 from harness.runtime.stage import ProgressWriter
 from harness.tracking.connection import default_uri
 from harness.tracking.marks import Marks
-from harness.tracking.record import FOLDER, SEEN
+from harness.tracking.record import FOLDER, MODEL, SEEN
 from harness.tracking.runs import run_identity
 from harness.trainer.plan import Planner
 from harness.trainer.runs import TableRuns
@@ -164,7 +164,7 @@ def contents(work_dir: Path) -> dict[str, Any]:
             found[name] = {
                 "info": (run.info.status, run.info.start_time, run.info.end_time),
                 "params": run.data.params,
-                "tags": {k: v for k, v in run.data.tags.items() if k not in (FOLDER, SEEN)},
+                "tags": {k: v for k, v in run.data.tags.items() if k not in (FOLDER, MODEL, SEEN)},
                 "metrics": history,
                 "datasets": sorted(
                     (i.dataset.name, i.dataset.digest, i.dataset.source, i.tags[0].value)
