@@ -22,8 +22,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-import yaml
-
+from harness.registry.yaml_reader import as_yaml
 from harness.runtime import Json, Point, canonical_json
 
 VERSION = 2
@@ -248,7 +247,7 @@ def flatten(value: object, name: str) -> dict[str, str]:
 
 def recipe_file(recipes: Mapping[str, Json]) -> Files:
     """Return recipes, by run id, as the artifact `recipe.yaml`."""
-    text = yaml.safe_dump(dict(recipes), sort_keys=False, allow_unicode=True)
+    text = as_yaml(dict(recipes))
     return Files(sha256(text), lambda: {"recipe.yaml": text.encode()})
 
 
