@@ -7,7 +7,9 @@ several, take trials until the study has enough.
 
 from __future__ import annotations
 
+import sys
 import time
+from importlib.util import find_spec
 
 import optuna
 from optuna.trial import TrialState
@@ -41,6 +43,7 @@ from harness.sweep.space import (
 from harness.sweep.study import (
     Claims,
     Note,
+    check_sampler,
     counted,
     default_storage,
     find_study,
@@ -51,8 +54,9 @@ from harness.sweep.study import (
     sweep_lock,
     trials_of,
 )
-from harness.sweep.work import Order, Say, Worker, run_processes
+from harness.sweep.work import Order, Say, Watch, Worker, run_processes
 from harness.tracking import TrialTracker
+from harness.tracking.connection import shown as shown_uri
 from harness.trainer import factory, steps
 
 
@@ -95,6 +99,7 @@ def shared_stages(sweep: Sweep, profile: Profile) -> list[Stage]:
             f"`{sweep.name}` cannot run on the profile `{profile.name}`: " + "; ".join(reasons)
         )
     check_settings(sweep, profile)
+    check_sampler(sweep.sampler)
     shared: dict[str, Stage] | None = None
     for point in points(sweep):
         found = candidate(sweep, profile, point)
@@ -108,8 +113,19 @@ def shared_stages(sweep: Sweep, profile: Profile) -> list[Stage]:
     return list((shared or {}).values())
 
 
-def run_sweep(order: Order, shared: list[Stage], jobs: int, say: Say, warn: Say) -> SweepReport:
+def run_sweep(
+    order: Order,
+    shared: list[Stage],
+    jobs: int,
+    say: Say,
+    warn: Say,
+    *,
+    final: bool = True,
+    watch: Watch = lambda words: None,
+) -> SweepReport:
     """Run the trials a study lacks with so many processes, then the winner; return what was found.
+
+    Without `final` the winner isn't run. `watch` takes where the trials stand.
 
     Raises:
         UserError: The storage cannot be used.
@@ -127,13 +143,34 @@ def run_sweep(order: Order, shared: list[Stage], jobs: int, say: Say, warn: Say)
         _share(order, shared, jobs, say)
         if jobs == 1:
             with order.engine(1, "0") as engine:
-                Worker(order, engine, claims, tracker, say).work()
+                Worker(order, engine, claims, tracker, say, watch).work()
         else:
-            run_processes(order, min(jobs, missing), say, warn)
+            run_processes(order, min(jobs, missing), say, warn, watch)
     track_rest(order, claims.study, tracker)
-    final = _winner(order, claims, jobs, tracker, say)
-    scores = {} if final is None else final_scores(final, Store(order.store_dir))
+    best = _winner(order, claims, jobs, tracker, say) if final else None
+    scores = {} if best is None else final_scores(best, Store(order.store_dir))
     return report_of(order.sweep, order.profile, order.study, claims.study, scores)
+
+
+def dashboard_command(where: str, port: int) -> list[str]:
+    """Return the command that serves optuna-dashboard's pages of a storage on this machine.
+
+    Raises:
+        UserError: It is not installed, or there is no such storage yet.
+    """
+    if find_spec("optuna_dashboard") is None:
+        raise UserError(
+            "optuna-dashboard is not installed: install the extra `sweeps`, "
+            "`pip install 'eva-harness[sweeps]'`"
+        )
+    if not is_there(where):
+        raise UserError(
+            f"there are no trials in {shown_uri(where)} yet: run a sweep first, for example "
+            "`harness sweep run offline-evolve`"
+        )
+    code = "from optuna_dashboard._cli import main; main()"
+    options = ["--host", "127.0.0.1", "--port", str(port), "--server", "wsgiref"]
+    return [sys.executable, "-c", code, where, *options]
 
 
 def stored_report(
