@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -19,13 +20,27 @@ PortOption = Annotated[
 app = typer.Typer(rich_markup_mode=None)
 
 
+class Place(StrEnum):
+    """Where runs can be written to besides MLflow."""
+
+    tensorboard = "tensorboard"
+    wandb = "wandb"
+    trackio = "trackio"
+
+
 PublishedOption = Annotated[
     bool, typer.Option("--published", help="Write the published results instead of the store's.")
 ]
 
 
+ToOption = Annotated[
+    Place | None,
+    typer.Option("--to", help="Write to another place than MLflow.", show_default="MLflow"),
+]
+
+
 @app.command("sync", epilog="Example: MLFLOW_TRACKING_URI=http://host:5000 harness sync")
-def sync(published: PublishedOption = False) -> None:
+def sync(published: PublishedOption = False, to: ToOption = None) -> None:
     """Bring the tracking server to the state of the store.
 
     All tables and sweeps that were ever run, and all evaluations that were kept, are written to
@@ -38,6 +53,9 @@ def sync(published: PublishedOption = False) -> None:
     from harness.tracking import EvaluationTracker, PublishedTracker
 
     out = console()
+    if to is not None:
+        _write_elsewhere(to.value, published=published)
+        return
     if published:
         changes = PublishedTracker(work_dir()).sync(results_dir())
         out.print(f"published results: {_counted(changes)}.", soft_wrap=True)
@@ -60,9 +78,27 @@ def sync(published: PublishedOption = False) -> None:
         out.print("No table was run yet, so there is nothing to write: harness run table4")
 
 
-def _counted(changes: Mapping[str, int]) -> str:
-    """Return how many MLflow runs were changed, and how."""
-    total = counted(sum(changes.values()), "MLflow run")
+def _write_elsewhere(place: str, *, published: bool) -> None:
+    """Write what MLflow would hold to another place."""
+    from harness.runtime import Store
+    from harness.selection.tracked import asked_states, tracker_of
+    from harness.tracking.published import published_records
+    from harness.tracking.writers import write_to
+
+    if published:
+        records = published_records(results_dir())
+    else:
+        store = Store(store_dir())
+        records = tracker_of(store, warn).records(asked_states(store))
+    changes = write_to(place, records, work_dir())  # type: ignore[arg-type]
+    where = work_dir() / "tracking" / place
+    beside = "" if place == "trackio" else f" in {where}"
+    console().print(f"{place}: {_counted(changes, 'run')}{beside}.", soft_wrap=True)
+
+
+def _counted(changes: Mapping[str, int], what: str = "MLflow run") -> str:
+    """Return how many runs were changed, and how."""
+    total = counted(sum(changes.values()), what)
     done = ", ".join(f"{number} {change}" for change, number in sorted(changes.items()))
     return f"{total} ({done or 'nothing stored'})"
 
@@ -71,19 +107,11 @@ def _counted(changes: Mapping[str, int]) -> str:
 def ui(port: PortOption = 5000) -> None:
     """Serve MLflow's pages on this machine, until Ctrl-C."""
     import os
-    import socket
 
     from harness.tracking import ui_command
 
     command, environment, views = ui_command(work_dir(), port)
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise UserError(
-                f"port {port} cannot be used ({error.strerror}); choose another with `--port`"
-            ) from error
+    check_port(port)
     out = console()
     # Without the query MLflow opens its pages on traces of language-model calls.
     page = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"
@@ -99,3 +127,21 @@ def ui(port: PortOption = 5000) -> None:
     )
     out.file.flush()
     os.execve(command[0], command, environment)
+
+
+def check_port(port: int) -> None:
+    """Check that something can listen on a port of this machine.
+
+    Raises:
+        UserError: It cannot.
+    """
+    import socket
+
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UserError(
+                f"port {port} cannot be used ({error.strerror}); choose another with `--port`"
+            ) from error

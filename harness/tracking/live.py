@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 SIGN_S = 60.0
 """Seconds between two signs of life of the runs that are computed."""
 
+SYSTEM_S = 10.0
+"""Seconds between two readings of the machine while runs are computed."""
+
 
 @dataclass(frozen=True)
 class LivePoint:
@@ -132,6 +135,15 @@ class LiveRuns:
             if not server.sign(self._written[identity].run_id):
                 del self._written[identity]
 
+    def write_system(self, server: Server, readings: Mapping[str, float]) -> None:
+        """Add a reading of the machine to the runs that are computed."""
+        from harness.tracking.server import system_metrics
+
+        for identity in self._running():
+            written = self._written[identity]
+            if not server.add_points(written.run_id, system_metrics(written.start_ms, readings)):
+                del self._written[identity]
+
     def write_ends(self, server: Server) -> None:
         """Write the records of the runs that are not computed any more."""
         for identity in self._running():
@@ -183,6 +195,7 @@ class Live:
         self._flush_s = flush_s
         self._queue: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._read = time.monotonic()
         self.failed = threading.Event()
 
     def observe(self, event: Event) -> None:
@@ -227,10 +240,10 @@ class Live:
     def _gather(self) -> tuple[Sequence[Message], bool]:
         """Wait for a message, then a while for more; the flag says that there will be none.
 
-        Without a message the wait ends when the next sign of life is due.
+        Without a message the wait ends when the machine is to be read, or a sign of life is due.
         """
         batch: list[Message] = []
-        until = time.monotonic() + SIGN_S
+        until = time.monotonic() + min(SIGN_S, SYSTEM_S)
         while (left := until - time.monotonic()) > 0:
             try:
                 message = self._queue.get(timeout=left)
@@ -251,6 +264,9 @@ class Live:
             self._runs.write_settled(server, settled)
             if sign:
                 self._runs.write_signs(server)
+            if time.monotonic() - self._read >= SYSTEM_S:
+                self._read = time.monotonic()
+                self._runs.write_system(server, server.machine())
             if end:
                 self._runs.write_ends(server)
 

@@ -147,6 +147,21 @@ class Server:
             return True
         return False
 
+    def machine(self) -> dict[str, float]:
+        """Return how busy the machine is, by the names of MLflow's system metrics."""
+        from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
+        from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
+
+        found: dict[str, float] = {}
+        for kind in (CPUMonitor, GPUMonitor):
+            try:
+                monitor = kind()
+                monitor.collect_metrics()
+            except Exception:  # noqa: BLE001  no such device, or nothing that reads it
+                continue
+            found |= monitor.aggregate_metrics()
+        return found
+
     def end_stale(self, computing: Collection[str]) -> None:
         """End the runs that are RUNNING and that nothing computes, here or elsewhere."""
         for run in self._running():
@@ -440,6 +455,13 @@ def point_metrics(
     """Return one point of curves as MLflow takes it."""
     time = point_ms(start_ms, step)
     return [Metric(metric_name(prefix + name), v, time, step) for name, v in values.items()]
+
+
+def system_metrics(start_ms: int, readings: Mapping[str, float]) -> list[Metric]:
+    """Return a reading of the machine, made now, as MLflow takes it; its step is in seconds."""
+    now = round(1000 * time.time())
+    step = max(0, now - start_ms) // 1000
+    return [Metric(SYSTEM + name, value, now, step) for name, value in readings.items()]
 
 
 def _as_people_sort(name: str) -> list[tuple[str, int]]:

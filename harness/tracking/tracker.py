@@ -203,6 +203,14 @@ class Tracker:
         changes = self._writer.write(lambda asked: self._records(states, asked), end_stale=True)
         return Counter(change for change, _ in changes)
 
+    def records(self, states: Sequence[TableState]) -> list[Record]:
+        """Return what the store says of some tables, for any place it may be written to.
+
+        Raises:
+            StoreError: The store cannot be read.
+        """
+        return self._records(states, self._writer.marks.read())
+
     def _records(self, states: Sequence[TableState], asked: Asked) -> list[Record]:
         """Return the distinct records of some tables; tables may share runs."""
         together = asked_together([state.runs for state in states])

@@ -19,7 +19,7 @@ from harness.runtime import Json, Plan, Provenance, Stage, Store
 from harness.runtime.stage import ProgressWriter
 from harness.tracking.connection import default_uri
 from harness.tracking.marks import Marks
-from harness.tracking.record import FOLDER, MODEL, SEEN
+from harness.tracking.record import FOLDER, MODEL, SEEN, SYSTEM
 from harness.tracking.runs import run_identity
 from harness.trainer.plan import Planner
 from harness.trainer.runs import TableRuns
@@ -158,6 +158,7 @@ def contents(work_dir: Path) -> dict[str, Any]:
                     for m in client.get_metric_history(run.info.run_id, key)
                 )
                 for key in run.data.metrics
+                if not key.startswith(SYSTEM)
             }
             name = f"{experiment.name} | {run.info.run_name}"
             assert name not in found, f"{name} is there twice"
