@@ -23,7 +23,7 @@ def forest_plots(table: Table, rows: Sequence[Row], cells: Sequence[Cell]) -> di
         held = {cell.row: cell for cell in cells if cell.column == column.id}
         shown = [row for row in rows if row.id in held and held[row.id].mean is not None]
         if shown:
-            title = f"{column.printed} ({column.unit})"
+            title = f"{column.benchmark} · {column.printed}"
             found[f"forest/{column.id}.svg"] = _forest(title, shown, held)
     return found
 
@@ -47,5 +47,7 @@ def _forest(title: str, rows: Sequence[Row], cells: Mapping[str, Cell]) -> bytes
         if known:
             axes.plot(*zip(*known, strict=True), "D", color=PAPER, markersize=4.5, label="paper")
         axes.set_yticks(places, [row.id for row in rows])
-        axes.legend(loc="best", frameon=False, fontsize=8)
+        axes.legend(
+            loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, frameon=False, fontsize=8
+        )
     return target.getvalue()

@@ -13,6 +13,7 @@ computed is its runs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -188,7 +189,7 @@ class TableContent:
             f"Row `{row.id}` of {self.table.heading}, profile `{self.profile.name}` "
             f"({self.profile.scale}). {self.table.question}",
             "",
-            *_markdown(self.table, [row], self.cells),
+            *_of_row_markdown(self.table, row, self.cells),
             "",
         ]
         here = "{experiment:" + self.runs + "}"
@@ -307,7 +308,9 @@ class TableContent:
             columns += [f"metrics.paper/{name}"] if has_paper else []
             sides = [f"ours/{name}", *([f"paper/{name}"] if has_paper else [])]
             if len(charts) < _CHARTED:
-                title = f"{column.printed}: ours and paper" if has_paper else column.printed
+                title = (
+                    f"{column_name(column)}: ours and paper" if has_paper else column_name(column)
+                )
                 charts.append(Bars(title, sides))
         differing = self._differing()
         if differing:
@@ -401,34 +404,58 @@ def _filtered(experiment: str, param: str, value: str) -> str:
     return f"#/experiments/{experiment}/runs?searchFilter={search}"
 
 
+def column_name(column: Column) -> str:
+    """Return what a column is called outside its table: the benchmark and the paper's heading."""
+    return f"{column.benchmark} · {column.printed}"
+
+
+def _of_row_markdown(table: Table, row: Row, cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield the cells of a row as a table in Markdown, a line for each column."""
+    yield "| column | ours | gain | paper |"
+    yield "|---|---:|---:|---:|"
+    for cell in cells:
+        if cell.row == row.id:
+            numbers = _three(cell, _decimals(cells, cell.column))
+            yield f"| {column_name(table.column(cell.column))} | {numbers} |"
+
+
+def _decimals(cells: Sequence[Cell], column: str) -> int:
+    """Return the decimals of a column as a report has them: three digits of the largest mean."""
+    of_column = [cell for cell in cells if cell.column == column]
+    printed = [len((cell.paper_printed or "").partition(".")[2]) for cell in of_column]
+    means = [abs(cell.mean) for cell in of_column if cell.mean]
+    return max([*printed, 2 - math.floor(math.log10(max(means))) if means else 0])
+
+
 def _markdown(table: Table, rows: Sequence[Row], cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield ours against the paper as a table in Markdown."""
+    """Yield ours against the paper in Markdown, a table for each column."""
     held = {(cell.row, cell.column): cell for cell in cells}
-    named = {cell.column for cell in cells}
-    columns = [column for column in table.columns if column.id in named]
-    yield (
-        "| row | "
-        + " | ".join(
-            f"{column.printed} {word}" for column in columns for word in ("ours", "gain", "paper")
-        )
-        + " |"
-    )
-    yield "|---|" + "---:|" * (3 * len(columns))
-    for row in rows:
-        found = [held.get((row.id, column.id)) for column in columns]
-        yield f"| {row.label.replace('|', '/')} | " + " | ".join(map(_three, found)) + " |"
+    for column in table.columns:
+        if any(cell.column == column.id for cell in cells):
+            yield f"**{column_name(column)}**"
+            yield ""
+            yield "| row | ours | gain | paper |"
+            yield "|---|---:|---:|---:|"
+            decimals = _decimals(cells, column.id)
+            for row in rows:
+                label = row.label.replace("|", "/")
+                yield f"| {label} | {_three(held.get((row.id, column.id)), decimals)} |"
+            yield ""
 
 
-def _three(cell: Cell | None) -> str:
+def _three(cell: Cell | None, decimals: int) -> str:
     """Return ours, gain and the paper's value as three fields of a table."""
     if cell is None:
         return "– | – | –"
-    ours = _interval(cell.mean, cell.ci_low, cell.ci_high, "") or cell.state.replace("_", " ")
-    gain = _interval(cell.gain, cell.gain_ci_low, cell.gain_ci_high, "+") or "–"
+    own = _interval(cell.mean, cell.ci_low, cell.ci_high, "", decimals)
+    ours = own or cell.state.replace("_", " ")
+    gain = _interval(cell.gain, cell.gain_ci_low, cell.gain_ci_high, "+", decimals) or "–"
     return f"{ours} | {gain} | {cell.paper_printed or '–'}"
 
 
-def _interval(mean: float | None, low: float | None, high: float | None, sign: str) -> str:
+def _interval(
+    mean: float | None, low: float | None, high: float | None, sign: str, decimals: int
+) -> str:
     if mean is None or low is None or high is None:
         return ""
-    return f"{mean:{sign}.1f} ±{(high - low) / 2:.1f}"
+    return f"{mean:{sign}.{decimals}f} ±{(high - low) / 2:.{decimals}f}"
