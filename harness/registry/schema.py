@@ -24,7 +24,7 @@ from harness.strict import Strict
 Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.+-]*$")]
 
 ScoreId = Literal[
-    "ah_wr", "ah_len", "mt_avg", "mt_t1", "mt_t2", "ae_lc", "ae_wr", "complexity", "quality",
+    "ah_wr", "ah_len", "ah_exact", "mt_avg", "mt_t1", "mt_t2", "ae_lc", "ae_wr", "complexity", "quality",
     "musr_ta", "tqa_gen", "wmdp", "gsm8k", "gsm_plus", "mmlu_pro",
 ]  # fmt: skip
 """The per-prompt scores that exist; a column reads one of them."""
@@ -104,6 +104,8 @@ class Column(Strict):
     """The per-prompt score this column reads; null means the one of the column's own id."""
     recipe: dict[str, Any] = Field(default={})
     """Settings laid over those of every row but the base model's."""
+    optional: bool = False
+    """Whether the table's rows also run at a profile that does not measure this column."""
 
     @model_validator(mode="before")
     @classmethod
