@@ -25,6 +25,7 @@ from harness.models.policy import generate
 from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import StandIns
 from harness.runtime import Plan, Stage, Store
+from harness.worlds.embedded.files import VERSION
 from harness.worlds.real.models import identity_of
 
 EVIL = "judge | <b>x</b>\n# [click](http://evil)"
@@ -148,7 +149,7 @@ def test_the_card_has_the_scores_with_their_interval_and_judge(
     fill(folders)
     call("export", "dpo-h1", "--output", str(tmp_path / "policy"))
     card = (tmp_path / "policy" / "README.md").read_text()
-    assert "| arena\\_hard | ah\\_wr | 2 | -0.4841 to 4.484 | 3 | micro-2/oracle |" in card
+    assert f"| arena\\_hard | ah\\_wr | 2 | -0.4841 to 4.484 | 3 | {VERSION}/oracle |" in card
     assert head_of(card)["tags"] == ["eva", "dpo", "scale:toy"]
     assert "base_model" not in head_of(card)
     assert "no use outside the harness" in card
