@@ -162,7 +162,7 @@ def test_a_policy_that_was_not_judged_has_no_score(
     result = call("export", "dpo-h1", "--output", str(tmp_path / "policy"))
     assert result.exit_code == 0, result.stderr
     card = (tmp_path / "policy" / "README.md").read_text()
-    assert card.count("| not run | – | – |") == 13
+    assert card.count("| not run | – | – |") == 14
 
 
 def test_the_card_of_a_stand_in_says_that_its_scores_mean_nothing(folders: Path) -> None:
