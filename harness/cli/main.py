@@ -36,10 +36,10 @@ COMMANDS = {
     "verify": ("report", "Compute all published numbers again."),
     "error-rates": ("report", "Measure how often no gain is called one."),
     "prompts": ("machine", "Count human prompts, and those left out."),
-    "calibrate": ("calibrate", "Check a judge against published numbers."),
-    "export": ("export", "Write a trained policy for transformers."),
+    "calibrate": ("evaluate", "Check a judge against published numbers."),
+    "export": ("tracking", "Write a trained policy for transformers."),
     "engine": ("machine", "Check what answers for a policy."),
-    "micro": ("micro", "The embedded world of the profile `micro`."),
+    "micro": ("machine", "The embedded world of the profile `micro`."),
     "sweep": ("sweep", "Search over settings with Optuna."),
     "evaluate": ("evaluate", "Run the paper's benchmarks on any model."),
 }

@@ -15,14 +15,14 @@ from harness.cost.assumptions import (
     listed,
     shape_of,
 )
-from harness.cost.costing import Calls, Costing, StageCost, price_of
+from harness.cost.costing import Calls, Costing, StageCost
 from harness.cost.stages import stage_cost
 from harness.endpoint.prices import Retirement, read_prices
 from harness.errors import UserError
 from harness.registry.profile import Profile
 from harness.runtime.stage import Stage
 from harness.strict import Strict
-from harness.worlds.real.asking import Role
+from harness.worlds.real.asking import Role, price_of
 
 HOUR = 3600.0
 GB = 1e9

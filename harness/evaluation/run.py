@@ -35,6 +35,7 @@ from harness.evaluation.benchmarks.alpaca_package import (
 from harness.evaluation.files import Answer, Answers, write_whole, writing
 from harness.evaluation.options import (
     AlpacaEvalOptions,
+    AnnotatorOptions,
     ArenaHardOptions,
     EvaluateOptions,
     JudgeOptions,
@@ -143,7 +144,7 @@ def checked_annotator(options: JudgeOptions) -> str | None:
     Raises:
         UserError: There is none of that name.
     """
-    annotator = getattr(options, "annotator", None)
+    annotator = options.annotator if isinstance(options, AnnotatorOptions) else None
     if annotator is not None and annotator not in ANNOTATORS:
         raise UserError(
             f"There is no annotator `{annotator}`; choose one of {', '.join(ANNOTATORS)}"
@@ -250,7 +251,7 @@ def run(
     write_whole(folder / archive.REPLIES, _addresses(asked))
     sha256 = hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
     data = {"kind": "judged", "data": benchmark.digest, "answers": sha256}
-    archive.keep(folder, found.evaluation, data, _cost(asked))
+    archive.keep(folder, found.evaluation, data, archive.cost_of(asked))
     return found.evaluation
 
 
@@ -413,15 +414,3 @@ def _addresses(clients: Sequence[Client]) -> str:
         for client in clients
     ]
     return json.dumps(found, indent=1) + "\n"
-
-
-def _cost(clients: Sequence[Client]) -> dict[str, float | None]:
-    """Return tokens and dollars of the replies behind an evaluation, whenever they were paid."""
-    receipts = [client.receipt for client in clients]
-    known = [receipt.usd for receipt in receipts]
-    return {
-        "replies": sum(len(receipt.addresses) for receipt in receipts),
-        "prompt_tokens": sum(receipt.prompt_tokens for receipt in receipts),
-        "completion_tokens": sum(receipt.completion_tokens for receipt in receipts),
-        "usd": None if None in known else sum(usd for usd in known if usd is not None),
-    }

@@ -364,14 +364,12 @@ class RunPlan:
 
     def _check(self, on_warning: Callable[[str], None], on_note: Callable[[str], None]) -> None:
         """Refuse to start without what stages need, and say what else should be known."""
-        from harness.preflight.needs import retirements
         from harness.worlds.lookup import world_of
 
-        pending, profile = self.stages.pending(self.store), self.work.profile
-        if has_price(profile):
-            for need in retirements(profile):
-                on_warning(need.line)
-        for gap in world_of(profile).preflight(pending):
+        world = world_of(self.work.profile)
+        for need in world.retirements():
+            on_warning(need.line)
+        for gap in world.preflight(self.stages.pending(self.store)):
             on_note(gap)
 
     def _execute(

@@ -19,8 +19,7 @@ from tiny_gemma import build_tiny_gemma
 from toy_world import planned
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from harness.export.card import card_of, head_of, licence_of
-from harness.export.policy import find_policy
+from harness.export.policy import card_of, find_policy, head_of, licence_of
 from harness.models.policy import generate
 from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import StandIns
