@@ -39,9 +39,9 @@ from harness.report.view import column_blocks, facts, summary_block
 from harness.report.view_details import detail_blocks
 from harness.runtime import Store
 from harness.tracking.marks import Asked
-from harness.worlds.embedded.files import VERSION
 from harness.tracking.projection import table_records
 from harness.trainer.runs import TableRuns, plan_table
+from harness.worlds.embedded.files import VERSION
 
 UNKNOWN = Asked({}, frozenset(), ())
 """A work folder that knows of no run."""
