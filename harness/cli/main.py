@@ -30,6 +30,7 @@ COMMANDS = {
     "report": ("report", "Report what has been computed."),
     "why": ("run", "Explain which stages rows share."),
     "sync": ("tracking", "Bring MLflow to the state of the store."),
+    "store": ("stored", "Show what the store holds, check it, prune it."),
     "ui": ("tracking", "Serve MLflow's pages on this machine."),
     "doctor": ("machine", "Say what this machine lacks for a profile."),
     "claims": ("report", "Judge the paper's claims by the runs."),

@@ -31,6 +31,7 @@ OUTPUTS = {
     "why": ("harness.selection.why:Explanation",),
     "report": ("harness.report.model:Cells", "harness.report.figures.report:FigureReport"),
     "claims": ("harness.report.model:Verdicts",),
+    "store": ("harness.selection.stored:Stored",),
     "verify": ("harness.report.verify:Verified", "harness.report.verify:Different"),
     "doctor": ("harness.preflight.needs:Doctor", "harness.preflight.needs:Readiness"),
     "prompts": ("harness.preflight.checks:PromptPool",),

@@ -27,7 +27,7 @@ from harness.endpoint.prices import Retirement, read_prices
 from harness.errors import HarnessError, UserError
 from harness.extensions import BENCHMARKS, JUDGES
 from harness.foreign import read_json
-from harness.project import calibrations_dir
+from harness.project import calibrations_dir, spending_dir
 from harness.registry.profile import Profile, benchmark_named
 from harness.runtime.files import sha256_of
 from harness.runtime.manifest import utc_now
@@ -226,7 +226,7 @@ def calibrate(
         UserError: An option is wrong or missing.
         HarnessError: An endpoint failed or the budget is used up.
     """
-    from harness.endpoint.budget import Ledger
+    from harness.endpoint.budget import Ledger, shared_book
     from harness.evaluation import run
     from harness.evaluation.archive import write_json
     from harness.evaluation.benchmark import benchmark_class
@@ -255,7 +255,7 @@ def calibrate(
         options,
         options.judge or profile.benchmarks[name].judge,
         run.checked_annotator(options),
-        Ledger(options.budget_usd),
+        Ledger(options.budget_usd, book=shared_book(spending_dir())),
     )
     folder = calibrations_dir()
     ours = run.judged(benchmark, options, judge, answers, folder / "evaluations", voice)

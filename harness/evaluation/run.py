@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.endpoint.budget import Ledger, Spending
+from harness.endpoint.budget import Ledger, Spending, shared_book
 from harness.endpoint.cache import ReplyCache
 from harness.endpoint.client import Client, Estimate, Server, estimate
 from harness.endpoint.connection import OPENAI_URL, Endpoint, FunctionEndpoint
@@ -42,8 +42,9 @@ from harness.evaluation.options import (
 )
 from harness.evaluation.scores import Evaluation, Summary
 from harness.extensions import JUDGES
-from harness.project import benchmarks_dir, evaluations_dir, work_dir
-from harness.runtime.files import hold, sha256_of
+from harness.project import benchmarks_dir, evaluations_dir, spending_dir, work_dir
+from harness.runtime.files import sha256_of
+from harness.runtime.leases import hold
 from harness.strict import Output
 from harness.words import counted
 
@@ -98,7 +99,7 @@ def evaluate(
     if isinstance(options, AlpacaEvalOptions) and isinstance(benchmark, AlpacaEval):
         benchmark.length_control = length_control(options)
     options.check()
-    ledger = Ledger(options.budget_usd)
+    ledger = Ledger(options.budget_usd, book=shared_book(spending_dir()))
     judge = judge_of(options, options.judge or benchmark.own_judge, annotator, ledger)
     source = source_of(options, benchmark, ledger)
     root = evaluations_dir()

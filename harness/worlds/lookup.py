@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from harness.endpoint.connection import Endpoint
 from harness.errors import UserError
 from harness.registry.profile import WORLD, Profile
-from harness.runtime.files import held
+from harness.runtime.leases import held
 from harness.runtime.stage import Json, StageContext
 from harness.worlds.embedded import files
 from harness.worlds.embedded.world import EmbeddedWorld

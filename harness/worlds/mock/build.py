@@ -27,7 +27,8 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.project import PACKAGE, benchmarks_dir, models_dir, work_dir
 from harness.quiet import worker_environment
-from harness.runtime.files import hold, sha256_of
+from harness.runtime.files import sha256_of
+from harness.runtime.leases import hold
 from harness.worlds.mock import texts
 from harness.worlds.protocol import Need
 from harness.worlds.real.world import RealWorld

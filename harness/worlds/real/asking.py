@@ -33,7 +33,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
-from harness.endpoint.budget import Ledger
+from harness.endpoint.budget import Ledger, shared_book
 from harness.endpoint.cache import ReplyCache
 from harness.endpoint.client import Client, Done, work_through
 from harness.endpoint.connection import OPENAI_URL, TIMEOUT_S, Endpoint, FunctionEndpoint
@@ -48,7 +48,7 @@ from harness.endpoint.request import (
 from harness.errors import UserError
 from harness.extensions import JUDGES
 from harness.foreign import ForeignTextError, read_json
-from harness.project import work_dir
+from harness.project import spending_dir, work_dir
 from harness.runtime.stage import Json, canonical_json, digest
 
 Role = Literal["CREATOR", "SCORER", "JUDGE", "SOLVER"]
@@ -85,7 +85,13 @@ class Access:
 
     def client(self) -> Client:
         """Return a client that keeps its replies in the work folder."""
-        ledger = Ledger(self.budget_usd, raised_by=f"HARNESS_{self.role}_BUDGET_USD")
+        ledger = Ledger(
+            self.budget_usd,
+            raised_by=f"HARNESS_{self.role}_BUDGET_USD",
+            book=shared_book(spending_dir()),
+            role=self.role,
+            total_usd=_number("HARNESS_BUDGET_USD"),
+        )
         cache = ReplyCache(work_dir() / "replies")
         return Client(self.server, cache, ledger, self.price, parameters=self.parameters)
 
