@@ -340,7 +340,7 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
             if item not in have:
                 reasons.append(f"{name} has no {kind} `{item}`")
 
-    need("score", (column.reads for column in columns), profile.scores)
+    need("score", (column.reads for column in columns if not column.optional), profile.scores)
     if recipe.algorithm is None:
         return reasons
     need("algorithm", [recipe.algorithm], profile.algorithms)

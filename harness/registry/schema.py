@@ -25,8 +25,8 @@ from harness.strict import Strict
 Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.+-]*$")]
 
 SHIPPED_SCORES: Final[tuple[str, ...]] = (
-    "ah_wr", "ah_len", "mt_avg", "mt_t1", "mt_t2", "ae_lc", "ae_wr", "complexity", "quality",
-    "musr_ta", "tqa_gen", "wmdp", "gsm8k", "gsm_plus", "mmlu_pro",
+    "ah_wr", "ah_len", "ah_exact", "mt_avg", "mt_t1", "mt_t2", "ae_lc", "ae_wr",
+    "complexity", "quality", "musr_ta", "tqa_gen", "wmdp", "gsm8k", "gsm_plus", "mmlu_pro",
 )  # fmt: skip
 """The per-prompt scores that the shipped benchmarks yield."""
 
@@ -118,6 +118,8 @@ class Column(Strict):
     """The per-prompt score this column reads; null means the one of the column's own id."""
     recipe: dict[str, Any] = Field(default={})
     """Settings laid over those of every row but the base model's."""
+    optional: bool = False
+    """Whether the table's rows also run at a profile that does not measure this column."""
 
     @model_validator(mode="before")
     @classmethod

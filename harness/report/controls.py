@@ -150,7 +150,7 @@ def check_controls(
     Args:
         table: The table of controls.
         scores: The scores of its rows.
-        lacking: Why rows cannot run, by row.
+        lacking: Why rows cannot run or columns are not measured, by row and column.
         seeds: The seeds of the scores.
     """
     return tuple(_checked(control, scores, lacking, seeds) for control in table.controls)
@@ -162,7 +162,8 @@ def _checked(
     from harness.statistics import paired_difference
 
     said = control.model_dump(exclude={"standard_errors"}) | {"needed": control.standard_errors}
-    unable = next((lacking[row] for row in control.rows if row in lacking), None)
+    needs = (control.column, *control.rows)
+    unable = next((lacking[part] for part in needs if part in lacking), None)
     if unable is not None:
         return CheckedControl(**said, state="not_available", reason=unable)
     found = [scores(row, control.column) for row in control.rows]
@@ -280,12 +281,15 @@ def checked_runs(
 
     def scores(row: str, column: str) -> Scores | None:
         declared_column = table.column(column)
-        if benchmark_of(profile, declared_column.reads) is None:
-            return None
         run = table.row(row).run_id(declared_column)
         return scores_of(measured, run, seeds, declared_column.reads)
 
-    checked = check_controls(table, scores, lacking, seeds)
+    unmeasured = {
+        column.id: f"`{profile.name}` has no score `{column.reads}`"
+        for column in table.columns
+        if benchmark_of(profile, column.reads) is None
+    }
+    checked = check_controls(table, scores, {**lacking, **unmeasured}, seeds)
     return Controls(table, tuple(seeds), measured, checked)
 
 

@@ -147,6 +147,10 @@ class Engine(ABC):
             self.store.sweep()
         return Outcome(tuple(run.finished), run.failed, run.skipped)
 
+    def on_event(self, take: Callable[[Event], None]) -> None:
+        """Let something else take the events of the runs to come."""
+        self._on_event = take
+
     @abstractmethod
     def crew(self) -> Crew:
         """Return who computes the stages of a run, none of them at work yet.

@@ -206,6 +206,23 @@ def _scored(planner: Planner, run: Run) -> Run:
     return replace(run, judges=scored, asked=tuple(scored))
 
 
+def first_parts(sweep: Sweep, found: Candidate, run_id: str) -> list[Run]:
+    """Return the first iteration, or segment of an online run, of each of a trial's seeds.
+
+    Each is judged on the validation prompts; its stages are those that the whole run begins with.
+
+    Raises:
+        UserError: The profile cannot run the recipe.
+    """
+    profile = on_validation(found.profile)
+    planner = Planner(world_of(profile))
+    runs = [planner.run(run_id, found.recipe, seed) for seed in sweep.seeds]
+    parts = [planner.first_part(run) for run in runs]
+    if planner.world.has_validation_prompts:
+        return parts
+    return [_scored(planner, part) for part in parts]
+
+
 def _shortened(recipe: Recipe, after: int) -> Recipe:
     """Return a recipe's beginning; its stages are those that the whole recipe begins with."""
     if recipe.online is None:
@@ -222,18 +239,29 @@ def measured(measure: Measure, run: Run, store: Store) -> float:
     """
     if measure in COSTS:
         return _count(measure, run, store)
-    if BASE in run.judged:
-        return _by_reward(measure, run, store)
-    folder = store.open(run.judged[VALIDATION].fingerprint)
-    rows = read_rows(folder / "scores.parquet", "column", "value")
-    values = [value for column, value in rows if column == measure]
-    if not values:
-        raise HarnessError(f"the judge of `{VALIDATION}` gave no scores `{measure}`")
+    values = by_prompt(measure, run, store)
     return math.fsum(values) / len(values)
 
 
-def _by_reward(measure: str, run: Run, store: Store) -> float:
-    """Return the mean reward, or on how many of 100 prompts the mean reward beats the base model's.
+def by_prompt(measure: Measure, run: Run, store: Store) -> list[float]:
+    """Return a score of each validation prompt, in the prompts' order.
+
+    Raises:
+        StoreError: A stage is not done, or a file is not what was written.
+        HarnessError: The judge gave no such score.
+    """
+    if BASE in run.judged:
+        return _by_reward(measure, run, store)
+    folder = store.open(run.judged[VALIDATION].fingerprint)
+    rows = read_rows(folder / "scores.parquet", "column", "prompt_id", "value")
+    values = {prompt: value for column, prompt, value in rows if column == measure}
+    if not values:
+        raise HarnessError(f"the judge of `{VALIDATION}` gave no scores `{measure}`")
+    return [values[prompt] for prompt in sorted(values)]
+
+
+def _by_reward(measure: str, run: Run, store: Store) -> list[float]:
+    """Return each prompt's mean reward, or 100 where it is greater than the base model's.
 
     A tie counts half.
     """
@@ -244,8 +272,8 @@ def _by_reward(measure: str, run: Run, store: Store) -> float:
         for name in (VALIDATION, BASE)
     )
     if measure == "val_score":
-        return float(own.mean())
-    return float(100 * ((own > base) + 0.5 * (own == base)).mean())
+        return [float(value) for value in own]
+    return [float(value) for value in 100 * ((own > base) + 0.5 * (own == base))]
 
 
 def nested(point: Point) -> dict[str, Any]:

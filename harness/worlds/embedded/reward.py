@@ -228,7 +228,7 @@ REWARD_MODELS: dict[str, RewardConfig] = {
         _BASE, steps=6000, layers=3, reads="two answers", pairs="preferences/pairwise"
     ),
     "pairwise_large": replace(
-        _BASE, steps=6000, reads="two answers", pairs="preferences/pairwise_large"
+        _BASE, steps=9000, reads="two answers", pairs="preferences/pairwise_large"
     ),
 }
 """The reward model of each role. Sizes and steps are set by a budget of ten minutes each on two

@@ -48,8 +48,12 @@ from harness.worlds.real.world import RealWorld, preflight
 from harness.worlds.stage_io import Rows, read_rows, write_json, write_rows
 from harness.worlds.stage_io import read_prompts as prompts_of_stage
 
-VALIDATION = "validation"
-"""The benchmark that settings are chosen on; the oracle's own marks are told of it as well."""
+ORACLE_COLUMNS: Mapping[str, Mapping[str, Callable[[float], float]]] = {
+    "arena_hard": {"ah_exact": lambda mark: 100.0 * (mark == 1.0)},
+    "validation": {"val_score": float, "val_exact": lambda mark: float(mark == 1.0)},
+}
+"""What is told of the oracle's own marks, by benchmark and column: whether an answer is wholly
+right, and for the questions that settings are chosen on the marks themselves."""
 
 
 class EmbeddedWorld(World):
@@ -275,16 +279,11 @@ def _by_oracle(
         {"prompt_id": prompt_id, "column": columns[score], "value": float(value)}
         for prompt_id, score, value in result.rows()
     ]
-    if name == VALIDATION:
-        marks = {j["prompt_id"]: j["oracle"] for j in judgments}
-        for column, values in (
-            ("val_score", marks),
-            ("val_exact", {key: float(mark == 1.0) for key, mark in marks.items()}),
-        ):
-            scores += [
-                {"prompt_id": key, "column": column, "value": value}
-                for key, value in values.items()
-            ]
+    marks = {judgment["prompt_id"]: judgment["oracle"] for judgment in judgments}
+    for column, told in ORACLE_COLUMNS.get(name, {}).items():
+        scores += [
+            {"prompt_id": key, "column": column, "value": told(mark)} for key, mark in marks.items()
+        ]
     return judgments, scores, result.under(columns)
 
 
