@@ -41,12 +41,12 @@ from harness.report.rows import Costs, creations, online_costs, prompt_distances
 from harness.report.scores import Measured, gain_priors, pairs_of, read_scores, scores_of
 from harness.report.view import plain, state_words
 from harness.runtime import Store
+from harness.statistics import Scores, rank_agreement, sign_agreement
 
 if TYPE_CHECKING:
-    from harness.statistics import Scores
     from harness.trainer.runs import TableRuns
 
-ScoresBehind = Callable[[Cell], "Scores | None"]
+ScoresBehind = Callable[[Cell], Scores | None]
 """Returns the scores behind a cell, None where it has no numbers."""
 
 
@@ -277,8 +277,6 @@ def summarise(cells: Sequence[Cell], scores: ScoresBehind) -> list[Summary]:
         cells: Whole columns.
         scores: The scores behind the cells.
     """
-    from harness.statistics.rank_correlation import rank_agreement
-
     found = []
     for summary, own in zip(compared_signs(cells), _columns(cells), strict=True):
         if summary.signs is None:
@@ -294,7 +292,7 @@ def summarise(cells: Sequence[Cell], scores: ScoresBehind) -> list[Summary]:
         rank = rank_agreement([ours for ours, _ in ranked], [paper for _, paper in ranked])
         more: dict[str, Any] = {"ranked": len(ranked)}
         if rank is not None:
-            more |= {"spearman": rank.rho, "spearman_low": rank.low, "spearman_high": rank.high}
+            more |= dict(zip(("spearman", "spearman_low", "spearman_high"), rank, strict=True))
         found.append(summary.model_copy(update=more))
     return found
 
@@ -317,12 +315,10 @@ def _signs(cells: Sequence[Cell]) -> Summary:
     )
     if not printed or len(done) < len(printed) or len(cells[0].seeds) == 1:
         return summary
-    from harness.statistics import sign_agreement
-
     gains = [
         (cell.gain, cell.paper_gain)
         for cell in printed
         if cell.gain is not None and cell.paper_gain is not None
     ]
-    signs = sign_agreement([ours for ours, _ in gains], [paper for _, paper in gains])
-    return summary.model_copy(update={"signs_agree": signs.agree, "signs": signs.total})
+    agree, signs = sign_agreement([ours for ours, _ in gains], [paper for _, paper in gains])
+    return summary.model_copy(update={"signs_agree": agree, "signs": signs})

@@ -318,7 +318,7 @@ class StudiedModel(Part):
 
 
 class Correlation(Part):
-    """A rank correlation (`harness.statistics.rank_correlation`)."""
+    """A rank correlation (`harness.statistics.comparisons`)."""
 
     things: Count
     """Number of things ranked."""
@@ -512,7 +512,7 @@ class Verdict(Part):
     detectable: float | None = None
     """Smallest margin that these runs would have found with 80% power, at 5% for a primary claim
     and at 5% over the size of the family for another; of a claim with several statements, that
-    which suffices for each. See `harness.statistics.conjunction` for the formula."""
+    which suffices for each. See `harness.statistics.Interval.detectable`."""
     paper_margin: str | tuple[str, ...] | None = None
     """The paper's margin as printed; of a trend, each step."""
     paper_within_noise: bool | None = None

@@ -57,9 +57,9 @@ from harness.report.scores import (
     write_scores,
 )
 from harness.runtime import Store
+from harness.statistics import Scores
 
 if TYPE_CHECKING:
-    from harness.statistics import Scores
     from harness.trainer.runs import TableRuns
 
 

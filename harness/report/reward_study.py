@@ -48,11 +48,11 @@ from harness.report.view import (
     state_words,
 )
 from harness.runtime import Stage, Store
+from harness.statistics import ScoreMatrix, mean_interval, rank_correlation
 from harness.trainer.factory import SEED
 from harness.worlds.protocol import ACCURACY, BEST_OF_N
 
 if TYPE_CHECKING:
-    from harness.statistics import ScoreMatrix
     from harness.trainer.runs import TableRuns
 
 MEASURES = ("accuracy", "best_of_n", "gain")
@@ -225,22 +225,16 @@ def _matrix(
     """Return the values of all seeds, or None where a seed is missing."""
     if any((run_id, seed, score) not in measured for seed in seeds):
         return None
-    from harness.statistics import ScoreMatrix
-
     return ScoreMatrix.from_seeds({seed: measured[run_id, seed, score] for seed in seeds})
 
 
 def _numbers(values: ScoreMatrix) -> WithInterval:
     """Return a mean with the ends of its interval."""
-    from harness.statistics import mean_interval
-
     found = mean_interval(values)
     return found.mean, found.low, found.high
 
 
 def _agreements(matrices: Mapping[str, Sequence[ScoreMatrix]]) -> list[Agreement]:
-    from harness.statistics.rank_correlation import rank_correlation
-
     agreements = []
     for first, second in PAIRS:
         found = rank_correlation(matrices[first], matrices[second])

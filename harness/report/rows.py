@@ -17,9 +17,9 @@ from harness.report.model import Creation, OfRow, OnlineCost, PromptDistance, Ro
 from harness.report.origin import JUDGING, made_by, stage_summary
 from harness.report.scores import read_rows
 from harness.runtime import Stage, Store
+from harness.statistics.distance import Bigrams, bigrams, jensen_shannon
 
 if TYPE_CHECKING:
-    from harness.statistics.distance import Bigrams
     from harness.trainer.plan import Run
     from harness.trainer.runs import TableRuns
 
@@ -315,8 +315,6 @@ def prompt_distances(table_runs: TableRuns, store: Store) -> list[PromptDistance
     benchmarks = pairwise_benchmarks(table_runs)
 
     def numbers(run: Run) -> Numbers:
-        from harness.statistics.distance import jensen_shannon
-
         trained = reader.prompts(run.last_prompts)
         found: Numbers = {
             "to_seed": jensen_shannon(trained, reader.prompts(run.iterations[0].prompts))
@@ -372,7 +370,6 @@ class _Bigrams:
         return self._benchmarks[name]
 
     def _bag(self, stage: Stage, file: str, column: str, text: Callable[[str], str]) -> Bigrams:
-        from harness.statistics.distance import bigrams
         from harness.worlds.lookup import world_of
 
         if stage.fingerprint not in self._bags:

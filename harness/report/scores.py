@@ -20,12 +20,19 @@ from harness.errors import HarnessError
 from harness.registry.profile import Profile, benchmark_of
 from harness.registry.schema import PROMPT_SCORES, Column, Row
 from harness.runtime import Store
+from harness.statistics import (
+    NestedScores,
+    Prior,
+    ScoreMatrix,
+    Scores,
+    mean_interval,
+    paired_difference,
+    seed_prior,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from harness.statistics import Scores
-    from harness.statistics.variance import Prior
     from harness.trainer.plan import Run
     from harness.trainer.runs import TableRuns
 
@@ -146,7 +153,7 @@ def grouped(rows: Iterable[tuple[Key, str, float]]) -> Measured:
     return measured
 
 
-Priors = Mapping[str, "Prior"]
+Priors = Mapping[str, Prior]
 """What the gains over a run say of the variance between seeds, by that run."""
 
 
@@ -174,13 +181,8 @@ def gain_priors(
 
     Returns:
         The prior of the gains over each baseline run that has one
-        (`harness.statistics.moderated.seed_prior`). Scores of prompts have none, because every seed
-        has its own.
+        (`harness.statistics.seed_prior`); scores of prompts have none.
     """
-    if score in PROMPT_SCORES:
-        return {}
-    from harness.statistics.moderated import seed_prior
-
     rows: dict[str, dict[str, None]] = {}
     for run, baseline in pairs:
         if run != baseline:
@@ -189,7 +191,7 @@ def gain_priors(
     for baseline, runs in rows.items():
         base = scores_of(measured, baseline, seeds, score)
         own = [own for run in runs if (own := scores_of(measured, run, seeds, score)) is not None]
-        prior = None if base is None else seed_prior(own, base)  # type: ignore[arg-type]
+        prior = None if base is None else seed_prior(own, base)
         if prior is not None:
             found[baseline] = prior
     return found
@@ -221,16 +223,12 @@ def numbers(
     own = scores_of(measured, run_id, seeds, score)
     if own is None:
         return Numbers()
-    from harness.statistics import mean_interval, paired_difference
-
     mean = mean_interval(own)
     base = None if baseline is None else scores_of(measured, baseline, seeds, score)
     if base is None:
         return Numbers(mean.mean, mean.low, mean.high)
     gain = paired_difference(own, base, prior=(priors or {}).get(baseline or ""))
-    from harness.statistics.conjunction import detectable
-
-    least = None if len(seeds) == 1 else detectable(gain, ALPHA, POWER)
+    least = None if len(seeds) == 1 else gain.detectable(ALPHA, POWER)
     return Numbers(mean.mean, mean.low, mean.high, gain.mean, gain.low, gain.high, least)
 
 
@@ -242,8 +240,6 @@ def scores_of(measured: Measured, run_id: str, seeds: Sequence[int], score: str)
     """
     if any((run_id, seed, score) not in measured for seed in seeds):
         return None
-    from harness.statistics import NestedScores, ScoreMatrix
-
     kind = NestedScores if score in PROMPT_SCORES else ScoreMatrix
     return kind.from_seeds({seed: measured[run_id, seed, score] for seed in seeds})
 

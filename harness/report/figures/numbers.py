@@ -21,6 +21,7 @@ from harness.registry.figures import (
 )
 from harness.report.figures.points import Point, Quantity, seeds_point
 from harness.report.figures.prompts import Floats, PromptRewards, RewardData, ShareData
+from harness.statistics import spearman
 
 NAMES: Mapping[str, str] = {
     "a_min": "best less worst (A*_min)",
@@ -103,8 +104,6 @@ def density_points(figure: DensitiesFigure, data: RewardData) -> list[Point]:
 
 def correlation_points(figure: CorrelationFigure, data: RewardData) -> list[Point]:
     """Return the rank correlation and the number of prompts, over all and over those that vary."""
-    from harness.statistics import spearman
-
     points = []
     for series in (ALL, SPREAD):
         pairs = [xy(figure, part, only_spread=series == SPREAD) for part in data.parts]
@@ -191,8 +190,6 @@ def _means(values: Sequence[Floats], chosen: Sequence[Floats]) -> list[float | N
 
 def topic_findings(figure: TopicsFigure, points: Sequence[Point]) -> list[str]:
     """Return which topics lie at the ends, and how the two orders agree; none while unknown."""
-    from harness.statistics import spearman
-
     means = {p.at: p.value for p in points if p.panel == MEAN and p.value is not None}
     gaps = {p.at: p for p in points if p.panel == gap_name(figure) and p.value is not None}
     if len(means) < 2 or means.keys() != gaps.keys():

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from harness.report.model import State
+from harness.statistics import mean_over_seeds
 from harness.strict import Strict
 
 Quantity = Literal["gain", "mean", "share", "level", "reward", "rank correlation", "count"]
@@ -84,15 +85,12 @@ def seeds_point(
         found: Whether every seed is there.
         values: The value of each seed that is there; None where it is not defined.
     """
-    from harness.statistics import mean_over_seeds
-
     reason, low, mean, high = found.reason, None, None, None
     known = [value for value in values if value is not None]
     if found.state == "ok" and len(known) < len(values):
         reason = f"undefined in {len(values) - len(known)} of {len(values)} seeds"
     elif found.state == "ok":
-        interval = mean_over_seeds(known)
-        low, mean, high = interval.low, interval.mean, interval.high
+        mean, low, high = mean_over_seeds(known)
     panel, series, at = place
     return Point(
         panel=panel, series=series, at=at, quantity=quantity, unit=unit,
