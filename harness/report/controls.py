@@ -145,11 +145,7 @@ def check_controls(
 ) -> tuple[CheckedControl, ...]:
     """Return what came out of each declared control.
 
-    Args:
-        table: The table of controls.
-        scores: The scores of its rows.
-        lacking: Why rows cannot run, by row.
-        seeds: The seeds of the scores.
+    `lacking` says why rows cannot run.
     """
     return tuple(_checked(control, scores, lacking, seeds) for control in table.controls)
 
@@ -202,12 +198,9 @@ def found_controls(
 ) -> Controls | None:
     """Return the controls of a profile: those of a store, else those that are published.
 
-    Args:
-        profile: The profile.
-        store: The store; None looks at what is published alone.
-        results_dir: The folder of published results.
-        runs: Judged runs of a table, each with its column, as cells have them; published controls
-            that share a run and have another fingerprint of it are not the controls of this table.
+    Without a store only published ones are looked at. `runs` are the judged runs of a table,
+    each with its column, as cells have them: published controls that share a run and have
+    another fingerprint of it are not the controls of this table.
 
     Raises:
         HarnessError: What is stored or published is not what was written.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from harness.evaluation.calibration import Calibration
     from harness.registry.profile import Profile
     from harness.registry.schema import Column, Table
-    from harness.report.curves import Series
+    from harness.report.plots import Series
 
 Scale = Literal["toy", "reduced", "paper"]
 State = Literal["ok", "partial", "not_run", "failed", "not_available"]
@@ -479,6 +479,13 @@ class Assumption(Part):
     """Their words for why."""
 
 
+GROUPS: Mapping[str, str] = {
+    "paper": "From the paper",
+    "code": "From the authors' code",
+    "ours": "Ours",
+}
+"""Who sets what numbers rest on, in words."""
+
 TESTED: tuple[VerdictWord, ...] = ("supported", "contradicted", "inconclusive", "underpowered")
 """The verdicts on claims that were tested; but for the last, with enough power."""
 
@@ -610,12 +617,8 @@ class Report(Part):
     ) -> Self:
         """Return the report with what is no part of its JSON form.
 
-        Args:
-            table: Its table, as declared now.
-            profile: Its profile, as declared now.
-            curves: The learning curves of online runs, by run id and name.
-            calibrations: The last calibration of each real judge that the columns read, by
-                benchmark; None where there is none.
+        The declarations are those of now, the calibrations the last one of each real judge
+        that the columns read, by benchmark, None where there is none.
 
         Raises:
             HarnessError: The report does not fit the declarations.
