@@ -106,6 +106,18 @@ class Extensible:
             return {}
         return {"plugin": {"name": found.plugin, "version": found.version}}
 
+    def check(self, name: str, planned: Any) -> None:
+        """Check that what is here under a name is what a stage was planned with.
+
+        Raises:
+            HarnessError: It is of another plug-in or version, or of none.
+        """
+        if self.identity(name).get("plugin") != planned:
+            raise HarnessError(
+                f"the stage was planned with the {self.what} `{name}` of the plug-in "
+                f"{planned or 'none'}, which is not what is loaded now; plan the run again"
+            )
+
     def register(self, name: str, version: str, **options: Any) -> Callable[[Thing], Thing]:
         """Return a decorator that adds something under a name.
 

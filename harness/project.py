@@ -4,11 +4,13 @@ In a checkout of the project (a clone, or an unpacked source archive) and in the
 the checkout has all three: `experiments/` and `ablations/`, `results/`, `.harness/`. Anywhere else
 the declarations and results are those of the checkout that the code runs from or, where it was
 installed from a wheel, those that came with it, which are read only; and runs write to `.harness/`
-in the current folder. `HARNESS_WORK` names another folder to write to.
+in the current folder. `HARNESS_WORK` names another folder to write to, `HARNESS_STORE` another
+place of the stage store alone.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -80,8 +82,30 @@ def work_dir() -> Path:
 
 
 def store_dir() -> Path:
-    """Return the root of the stage store."""
-    return work_dir() / "store"
+    """Return the root of the stage store.
+
+    `HARNESS_STORE` names another folder than `store/` in the folder that runs write to; or a bucket
+    (`s3://bucket/prefix`), whose cache is then in that folder.
+    """
+    named = os.environ.get("HARNESS_STORE", "")
+    if "://" not in named:
+        return _named("HARNESS_STORE") or work_dir() / "store"
+    cache = work_dir() / "buckets" / hashlib.sha256(named.encode()).hexdigest()[:16]
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        if not (cache / "url").exists():
+            (cache / "url").write_text(named, encoding="utf-8")
+    except OSError as error:
+        raise UserError(
+            f"{cache}, the cache of {named[:80]}, cannot be written ({error.strerror}): choose "
+            "another folder with HARNESS_WORK"
+        ) from error
+    return cache
+
+
+def spending_dir() -> Path:
+    """Return the folder of the ledger that all commands of a work folder draw on."""
+    return work_dir() / "spending"
 
 
 def calibrations_dir() -> Path:

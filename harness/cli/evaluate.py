@@ -1,4 +1,7 @@
-"""`evaluate`: the paper's benchmarks as they are really run, or scored from published files."""
+"""`evaluate` and `calibrate`: the paper's benchmarks as they are really run, or from files.
+
+A judge is held against published judgments before its word counts for a profile.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from harness.cli.options import JsonOption, takes
+from harness.cli.options import JsonOption, ProfileOption, takes
 from harness.cli.output import console, grid, note, print_json, warn
 from harness.errors import HarnessError, UserError
-from harness.evaluation.options import EvaluateOptions, LmEvalOptions, options_of
+from harness.evaluation.options import (
+    CalibrateOptions,
+    EvaluateOptions,
+    LmEvalOptions,
+    options_of,
+)
 from harness.extensions import BENCHMARKS
-from harness.project import benchmarks_dir, work_dir
+from harness.project import benchmarks_dir, calibrations_dir, work_dir
 from harness.selection.names import parse_names
 
 if TYPE_CHECKING:
     from harness.evaluation.benchmarks.lm_eval import TaskPlan
+    from harness.evaluation.calibration import Candidate
     from harness.evaluation.files import HomeFile
     from harness.evaluation.run import EvaluationPlan, Voice
     from harness.evaluation.scores import Evaluation
@@ -43,6 +52,12 @@ HELP = {
 BenchmarksArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="BENCHMARK...", help="Benchmarks.", show_default="all"),
+]
+
+
+BenchmarkOption = Annotated[
+    str | None,
+    typer.Option("--benchmark", metavar="NAME", help="A benchmark of the profile."),
 ]
 
 
@@ -267,3 +282,63 @@ def _track(files: Sequence[Path]) -> None:
     from harness.tracking import EvaluationTracker
 
     EvaluationTracker(work_dir(), warn).write(files)
+
+
+@app.command(
+    "calibrate",
+    epilog="Example: harness calibrate --profile paper --benchmark mt_bench --data mt_bench "
+    "--answers answers.jsonl --published judgments.jsonl",
+)
+@takes(CalibrateOptions)
+def calibrate(
+    options: CalibrateOptions,
+    profile: ProfileOption = "paper",
+    benchmark: BenchmarkOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Judge a released checkpoint's outputs, and compare with their published judgments.
+
+    Without --benchmark, say which judges of the profile have passed.
+    """
+    from harness.evaluation import calibration
+    from harness.registry.declared import named_profile
+
+    scale = named_profile(profile)
+    if not calibration.judged_benchmarks(scale):
+        raise UserError(
+            f"The profile `{profile}` is judged by the embedded world, which needs no calibration"
+        )
+    if benchmark is None:
+        _show_candidates(calibration.candidates(scale, calibrations_dir()), as_json)
+        return
+    found = calibration.calibrate(scale, benchmark, options, voice(as_json=as_json))
+    if found is None:
+        return
+    _show_candidates([calibration.candidate_of(scale, found, calibrations_dir())], as_json)
+    if not found.passed:
+        raise typer.Exit(1)
+
+
+def _show_candidates(found: Sequence[Candidate], as_json: bool) -> None:
+    """Print benchmarks and judges with their calibrations."""
+    if as_json:
+        print_json([one.model_dump(mode="json") for one in found])
+        return
+    rows = [
+        (
+            one.benchmark,
+            one.judge,
+            _standing(one),
+            "not calibrated" if one.calibration is None else one.calibration.text,
+        )
+        for one in found
+    ]
+    console().print(grid(("benchmark", "judge", "standing", "calibration"), rows))
+
+
+def _standing(one: Candidate) -> str:
+    """Return in a few words whether a judge is served, and whose place it takes."""
+    words = [] if one.successor_of is None else [f"successor of {one.successor_of}"]
+    if one.retirement is not None:
+        words.append(f"{'retired' if one.retirement.past else 'retires'} {one.retirement.on}")
+    return ", ".join(words)

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol, Self
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
 
 from harness.runtime import Event, StageElsewhere, StageFailed, StageProgress, Tally
 from harness.words import counted, duration
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.console import Console, RenderableType
 
 LINE_EVERY_S = 5.0
@@ -26,26 +24,13 @@ LINE_EVERY_S = 5.0
 REDRAWN_A_SECOND = 2
 
 
-class Progress(Protocol):
-    """Takes events while its block runs, and shows them."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None: ...
-
-    def observe(self, event: Event) -> None:
-        """Take in one event."""
-        ...
+Observe = Callable[[Event], None]
+"""Takes in one event of a run."""
 
 
-def progress(out: Console, tally: Tally) -> Progress:
-    """Return the progress display that suits a console."""
-    return Redrawn(out, tally) if out.is_terminal else Lines(out, tally)
+def progress(out: Console, tally: Tally) -> AbstractContextManager[Observe]:
+    """Yield what takes a run's events, and show them as it suits a console."""
+    return redrawn(out, tally) if out.is_terminal else lines(out, tally)
 
 
 def headline(tally: Tally) -> str:
@@ -74,88 +59,64 @@ def _point(point: StageProgress) -> str:
     return " ".join([f"step {point.step}", *(f"{name} {value:.3f}" for name, value in shown)])
 
 
-class Lines:
-    """Progress where nothing can be redrawn: a line every few seconds, and each failure."""
+@contextmanager
+def lines(
+    out: Console, tally: Tally, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Observe]:
+    """Show progress where nothing can be redrawn: a line every few seconds, and each failure."""
+    last = clock()
 
-    def __init__(
-        self, out: Console, tally: Tally, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._out = out
-        self._tally = tally
-        self._clock = clock
-        self._last = clock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._print()
-
-    def observe(self, event: Event) -> None:
-        """Take in one event."""
-        self._tally.observe(event)
-        if isinstance(event, StageFailed):
-            self._out.print(f"failed: {event.stage.title}: {event.reason}", soft_wrap=True)
-        waits = isinstance(event, StageElsewhere) and not self._tally.running
-        if waits or self._clock() - self._last >= LINE_EVERY_S:
-            self._print()
-
-    def _print(self) -> None:
-        self._last = self._clock()
-        self._out.print(headline(self._tally), soft_wrap=True)
+    def show() -> None:
+        nonlocal last
+        last = clock()
+        out.print(headline(tally), soft_wrap=True)
         # A pipe is read while the run goes on.
-        self._out.file.flush()
+        out.file.flush()
+
+    def observe(event: Event) -> None:
+        tally.observe(event)
+        if isinstance(event, StageFailed):
+            out.print(f"failed: {event.stage.title}: {event.reason}", soft_wrap=True)
+        waits = isinstance(event, StageElsewhere) and not tally.running
+        if waits or clock() - last >= LINE_EVERY_S:
+            show()
+
+    try:
+        yield observe
+    finally:
+        show()
 
 
-class Redrawn:
-    """Progress on a terminal: a bar, where the run stands, and what is running."""
+@contextmanager
+def redrawn(out: Console, tally: Tally) -> Iterator[Observe]:
+    """Show progress on a terminal: a bar, where the run stands, and what is running."""
+    from rich.live import Live
 
-    def __init__(self, out: Console, tally: Tally) -> None:
-        self._out = out
-        self._tally = tally
-        # The display is redrawn by a thread of its own while events arrive in this one.
-        self._lock = threading.Lock()
-        self._live: AbstractContextManager[object] | None = None
+    # The display is redrawn by a thread of its own while events arrive in this one.
+    lock = threading.Lock()
 
-    def __enter__(self) -> Self:
-        from rich.live import Live
+    def render() -> RenderableType:
+        with lock:
+            return rendered(tally)
 
-        self._live = Live(
-            console=self._out, get_renderable=self._render, refresh_per_second=REDRAWN_A_SECOND
-        )
-        self._live.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._live is not None:
-            self._live.__exit__(kind, error, trace)
-
-    def observe(self, event: Event) -> None:
-        """Take in one event."""
-        with self._lock:
-            self._tally.observe(event)
+    def observe(event: Event) -> None:
+        with lock:
+            tally.observe(event)
         if isinstance(event, StageFailed):
             # Printed outside the lock: printing redraws the display, which takes it.
-            self._out.print(f"failed: {event.stage.title}: {event.reason}", style="red")
+            out.print(f"failed: {event.stage.title}: {event.reason}", style="red")
 
-    def _render(self) -> RenderableType:
-        from rich.console import Group
-        from rich.progress_bar import ProgressBar
-        from rich.text import Text
+    with Live(console=out, get_renderable=render, refresh_per_second=REDRAWN_A_SECOND):
+        yield observe
 
-        with self._lock:
-            tally = self._tally
-            settled = tally.done + tally.failed + tally.skipped
-            bar = ProgressBar(total=tally.total, completed=settled, width=40)
-            lines = [headline(tally), *(f"  {line}" for line in _running(tally))]
-        return Group(bar, *(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
+
+def rendered(tally: Tally) -> RenderableType:
+    """Return the display of a run as it stands."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.text import Text
+
+    settled = tally.done + tally.failed + tally.skipped
+    bar = ProgressBar(total=tally.total, completed=settled, width=40)
+    texts = [headline(tally), *(f"  {line}" for line in _running(tally))]
+    return Group(bar, *(Text(line, no_wrap=True, overflow="ellipsis") for line in texts))

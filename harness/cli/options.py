@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness.selection.names import LARGEST_SEED
+
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
@@ -39,6 +41,9 @@ RowsOption = Annotated[
 ]
 SeedsOption = Annotated[
     str, typer.Option("--seeds", metavar="IDS", help="Seeds, as `0`, `0,2` or `0-4`.")
+]
+SeedOption = Annotated[
+    int, typer.Option("--seed", metavar="ID", min=0, max=LARGEST_SEED, help="The seed.")
 ]
 JobsOption = Annotated[
     int | None,

@@ -31,6 +31,7 @@ OUTPUTS = {
     "why": ("harness.selection.why:Explanation",),
     "report": ("harness.report.model:Cells", "harness.report.figures.report:FigureReport"),
     "claims": ("harness.report.model:Verdicts",),
+    "store": ("harness.selection.stored:Stored",),
     "verify": ("harness.report.verify:Verified", "harness.report.verify:Different"),
     "doctor": ("harness.preflight.needs:Doctor", "harness.preflight.needs:Readiness"),
     "prompts": ("harness.preflight.checks:PromptPool",),
@@ -64,9 +65,7 @@ def console(*, stderr: bool = False) -> Console:
 def writing(option: str, given: Path) -> Iterator[Path]:
     """Yield where something is to be written; what the system has against it becomes a sentence.
 
-    Args:
-        option: The option that names the path.
-        given: The path as it was given.
+    `option` is the one that names the path.
 
     Raises:
         UserError: Nothing can be written there.
@@ -128,10 +127,8 @@ def note(message: str) -> None:
 def grid(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: str = "") -> Table:
     """Return a table of text.
 
-    Args:
-        headings: The column headings.
-        rows: The cells, as many in each row as there are headings.
-        right: Positions of the right-aligned columns, as digits: "23" for the third and fourth.
+    `right` has the positions of the right-aligned columns, as digits: "23" for the third and
+    fourth.
     """
     from rich import box
     from rich.table import Table

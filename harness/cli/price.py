@@ -72,6 +72,8 @@ def _disk(price: Price) -> str:
         f"disk: {disk.total:,.0f} GB: {disk.kept:,.0f} in the store, {models:,.0f} of models, "
         f"{disk.in_passing:,.0f} while a training runs"
     )
+    if round(disk.spent):
+        text += f"; {disk.spent:,.0f} of the store's can be given back with `harness store --prune`"
     return f"{text}; unknown for {', '.join(lacking)}" if lacking else text
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +16,7 @@ from harness.cli.options import (
     MaxGpuHoursOption,
     ProfileOption,
     RowsOption,
+    SeedOption,
     SeedsOption,
     SkipUnsupportedOption,
     TablesArgument,
@@ -23,13 +24,13 @@ from harness.cli.options import (
 from harness.cli.output import console, grid, note, print_json, warn
 from harness.errors import UserError
 from harness.project import work_dir
-from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS, LARGEST_SEED, Format, again
+from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS, Format, again
 from harness.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.runtime import Event
+    from harness.cli.live import Observe
     from harness.selection.planning import GroupSummary, RunPlan, Summary
     from harness.selection.reporting import Report
     from harness.selection.why import Cause, ExplainedStage, Explanation
@@ -55,9 +56,6 @@ RowArgument = Annotated[
 ]
 TableOption = Annotated[
     str | None, typer.Option("--table", metavar="TABLE", help="The table the row is in.")
-]
-SeedOption = Annotated[
-    int, typer.Option("--seed", metavar="ID", min=0, max=LARGEST_SEED, help="The seed.")
 ]
 
 app = typer.Typer(rich_markup_mode=None)
@@ -145,16 +143,14 @@ def run(
         raise typer.Exit(1)
 
 
-@contextmanager
-def _progress(planned: RunPlan, *, stderr: bool) -> Iterator[Callable[[Event], None]]:
+def _progress(planned: RunPlan, *, stderr: bool) -> AbstractContextManager[Observe]:
     """Show how a run goes; yield what takes its events."""
     from harness.cli.live import progress
     from harness.runtime import Tally
     from harness.trainer.factory import EXPECTED_S
 
     tally = Tally(planned.stages, planned.store, planned.jobs, EXPECTED_S)
-    with progress(console(stderr=stderr), tally) as shown:
-        yield shown.observe
+    return progress(console(stderr=stderr), tally)
 
 
 def _print_report(report: Report, out: Console, planned: RunPlan, as_json: bool) -> None:

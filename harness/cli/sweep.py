@@ -61,11 +61,6 @@ MOST_TRIALS = 100_000
 """Most trials of a study; more is a slip of the finger."""
 
 
-@group.callback()
-def _group() -> None:
-    """Group the verbs of sweeps."""
-
-
 @group.command("list", epilog="Example: harness sweep list")
 def list_sweeps(as_json: JsonOption = False) -> None:
     """List the declared sweeps."""

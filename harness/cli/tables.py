@@ -60,10 +60,7 @@ def _print_list(listed: Listed) -> None:
 def profiles_in_short(can: Mapping[str, int], whole: int, profiles: Collection[str]) -> str:
     """Return in few words which profiles can run something: `all`, `all but NAME`, or their names.
 
-    Args:
-        can: How many of its rows each profile can run.
-        whole: How many rows it has.
-        profiles: All profiles.
+    `can` has how many of its rows each profile can run, `whole` how many there are.
     """
     part = {n: f" ({rows} of {whole} rows)" for n, rows in can.items() if 0 < rows < whole}
     lacking = [name for name in profiles if can.get(name, 0) < whole]

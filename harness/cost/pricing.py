@@ -15,14 +15,14 @@ from harness.cost.assumptions import (
     listed,
     shape_of,
 )
-from harness.cost.costing import Calls, Costing, StageCost, price_of
+from harness.cost.costing import Calls, Costing, StageCost
 from harness.cost.stages import stage_cost
 from harness.endpoint.prices import Retirement, read_prices
 from harness.errors import UserError
 from harness.registry.profile import Profile
 from harness.runtime.stage import Stage
 from harness.strict import Strict
-from harness.worlds.real.asking import Role
+from harness.worlds.real.asking import Role, price_of
 
 HOUR = 3600.0
 GB = 1e9
@@ -94,6 +94,9 @@ class DiskGb(Strict):
     total: float
     kept: float
     """What stages leave."""
+    spent: float
+    """Of it the weights and optimizer states of online segments that the run goes on from: the
+    command `harness store --prune` gives them back, while the run goes on, too."""
     in_passing: float
     """The most that a stage needs besides while it runs."""
     models: dict[str, float | None]
@@ -145,7 +148,7 @@ def price(
         else PricedHardware(gpu=hardware.name, gpus=hardware.count, **hardware.gpu.model_dump()),
         gpu_hours=_gpu_hours(costs, hardware),
         usd=_dollars(call for cost in every for call in cost.calls),
-        disk_gb=_disk(every, _models(left, assumed)),
+        disk_gb=_disk(every, _spent(costing, left), _models(left, assumed)),
         uncertainty=assumed.uncertainty,
         assumptions={
             name: Assumed(value=value, source=source) for name, (value, source) in listed().items()
@@ -208,13 +211,23 @@ def _call_price(call: Calls) -> CallPrice:
     )
 
 
-def _disk(costs: Sequence[StageCost], models: dict[str, float | None]) -> DiskGb:
+def _spent(costing: Costing, stages: Iterable[Stage]) -> float:
+    """Return the GB of weights and moments of the segments that another segment goes on from."""
+    online = [stage for stage in stages if stage.kind == "online"]
+    before = {needed.fingerprint for stage in online for needed in stage.inputs.values()}
+    disk = costing.assumed.disk
+    left = (costing.parameters(stage) for stage in online if stage.fingerprint in before)
+    return sum(left) * (disk.parameter + disk.moments) / GB
+
+
+def _disk(costs: Sequence[StageCost], spent: float, models: dict[str, float | None]) -> DiskGb:
     """Return the disk of stages and of the models they load, whose sizes are in GB."""
     kept = sum(cost.kept for cost in costs) / GB
     passing = max((cost.passing for cost in costs), default=0.0) / GB
     return DiskGb(
         total=kept + sum(size for size in models.values() if size is not None) + passing,
         kept=kept,
+        spent=spent,
         in_passing=passing,
         models=models,
     )

@@ -9,18 +9,23 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from harness.cost.assumptions import Asked, Judged
-from harness.cost.costing import Calls, Costing, GpuTime, StageCost, calls
-from harness.cost.sizes import Prompts, Stretch, count_steps
+from harness.cost.costing import (
+    Calls,
+    Costing,
+    GpuTime,
+    Prompts,
+    StageCost,
+    Stretch,
+    calls,
+    count_steps,
+)
+from harness.evaluation.benchmark import Benchmark
+from harness.registry.profile import benchmark_named
 from harness.registry.recipe import Online
 from harness.runtime.stage import Stage
 from harness.trainer.online_plan import stream_settings
-from harness.worlds.real.benchmarks import DOWNSTREAM, KINDS, is_lm_eval, kind_of
-
-TURNS = {"mt_bench": 2}
-"""Turns of a benchmark's conversations, where they are not one."""
-
-REQUESTS = {"arena_hard": 2, "mt_bench": 2, "alpaca_eval": 1}
-"""Requests to a judge for an item: both orders, both turns, or one."""
+from harness.worlds.real.benchmarks import class_of
+from harness.worlds.real.tasks import DOWNSTREAM, are_meant
 
 QUESTIONS = 2
 """What is asked about a rated prompt: complexity and quality."""
@@ -117,10 +122,10 @@ def rows_cost(c: Costing, stage: Stage) -> StageCost:
 def answer_cost(c: Costing, stage: Stage) -> StageCost:
     """Return the cost of a policy's answers to a benchmark."""
     identity = str(stage.settings["benchmark"])
-    if is_lm_eval(identity):
+    if are_meant(identity):
         return _tasks(c, stage)
-    name, lengths = _judged(c, identity)
-    items, turns = cast(int, c.profile.benchmarks[name].items), TURNS.get(name, 1)
+    kind, items, lengths = _judged(c, identity)
+    turns = kind.turns
     answer = min(lengths.answer, cast(int, stage.settings["max_new_tokens"]))
 
     def work(gpu: GpuTime) -> float:
@@ -138,10 +143,10 @@ def answer_cost(c: Costing, stage: Stage) -> StageCost:
 def judge_cost(c: Costing, stage: Stage) -> StageCost:
     """Return the cost of a judge's verdicts on a benchmark."""
     identity = str(stage.settings["benchmark"])
-    if is_lm_eval(identity):
+    if are_meant(identity):
         return StageCost()  # the answers were scored by the package that asked for them
-    name, lengths = _judged(c, identity)
-    requests = cast(int, c.profile.benchmarks[name].items) * REQUESTS[name]
+    kind, items, lengths = _judged(c, identity)
+    requests = items * kind.verdicts
     prompt = lengths.instructions + lengths.question + lengths.answer + lengths.reference
     asked = calls("JUDGE", str(stage.settings["judge"]), requests, prompt, lengths.reply)
     return c.asking((asked,), c.text_bytes(requests, lengths.reply))
@@ -164,11 +169,25 @@ def _about_prompts(c: Costing, stage: Stage, each: Asked, questions: int) -> Sta
     return c.asking((asked,), c.text_bytes(requests, 0))
 
 
-def _judged(c: Costing, identity: str) -> tuple[str, Judged]:
-    """Return a benchmark's name in the profile and its lengths."""
-    kind = kind_of(identity)
-    name = next(name for name, known in KINDS.items() if known is kind)
-    return name, cast(Judged, getattr(c.assumed.benchmarks, name))
+def _judged(c: Costing, identity: str) -> tuple[type[Benchmark], int, Judged]:
+    """Return a benchmark, its items, and their lengths.
+
+    Of a plug-in's benchmark they are not known: it is taken to ask what is asked in training, and
+    to be rated as prompts are.
+    """
+    kind = class_of(identity)
+    (declared,) = (b for n, b in c.profile.benchmarks.items() if benchmark_named(n) == kind.name)
+    known = getattr(c.assumed.benchmarks, kind.name.replace("-", "_"), None)
+    if known is None:
+        tokens, instructions = c.assumed.tokens, c.assumed.benchmarks.prompt_judge.instructions
+        known = Judged(
+            question=tokens.prompt,
+            answer=tokens.answer,
+            reference=0,
+            instructions=instructions,
+            reply=kind.reply_tokens,
+        )
+    return kind, cast(int, declared.items), cast(Judged, known)
 
 
 def _tasks(c: Costing, stage: Stage) -> StageCost:

@@ -58,6 +58,9 @@ class RefusedError(HarnessError):
     """The endpoint does not answer this request (400, 413, 422): asking again does not help."""
 
 
+TIMEOUT_S = 180.0
+
+
 class Connection:
     """A server that speaks OpenAI's API; failures are those of the package `openai`.
 
@@ -75,7 +78,7 @@ class Connection:
         self,
         base_url: str,
         key_variable: str | None,
-        timeout_s: float = 180.0,
+        timeout_s: float = TIMEOUT_S,
         retries: int = 0,
     ) -> None:
         self.address = _checked(base_url)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, ValidationError
 
@@ -21,6 +21,9 @@ from harness.evaluation.files import write_whole
 from harness.evaluation.scores import Evaluation, Summary
 from harness.foreign import read_json
 from harness.runtime.manifest import utc_now
+
+if TYPE_CHECKING:
+    from harness.endpoint.client import Client
 
 FILE = "evaluation.json"
 ANSWERS = "answers.jsonl"
@@ -74,6 +77,18 @@ def keep(
     if held is None or held.model_copy(update={"finished": entry.finished}) != entry:
         write_json(path, entry.as_json())
     return path
+
+
+def cost_of(clients: Iterable[Client]) -> dict[str, float | None]:
+    """Return tokens and dollars of the replies that clients used, whenever they were paid."""
+    receipts = [client.receipt for client in clients]
+    known = [receipt.usd for receipt in receipts]
+    return {
+        "replies": sum(len(receipt.addresses) for receipt in receipts),
+        "prompt_tokens": sum(receipt.prompt_tokens for receipt in receipts),
+        "completion_tokens": sum(receipt.completion_tokens for receipt in receipts),
+        "usd": None if None in known else sum(usd for usd in known if usd is not None),
+    }
 
 
 def load(path: Path) -> Kept:

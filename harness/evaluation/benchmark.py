@@ -11,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -37,6 +38,17 @@ from harness.runtime.stage import Json
 
 if TYPE_CHECKING:
     from harness.endpoint.client import Client, Done, Outcome
+
+
+NOT_INSTALLED = "not-installed"
+
+
+def version_of(package: str) -> str:
+    """Return the version of a package, `NOT_INSTALLED` where it is absent."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return NOT_INSTALLED
 
 
 @dataclass(frozen=True)
@@ -65,6 +77,10 @@ class Item:
     shown: str = ""
 
 
+Replied = Sequence[tuple[Item, "Outcome[list[Reply]]"]]
+"""What was to be judged, each with the judge's replies or why there are none."""
+
+
 @dataclass(frozen=True)
 class Judged:
     """The outcome of a run: the evaluation, and the judgments it was read from."""
@@ -81,8 +97,11 @@ class Benchmark(ABC):
         own_judge: The model that judges it by default.
         against: Whose answers it compares with; None where answers are rated alone.
         columns: The registry's column of each of its scores.
+        package: A package that some of its scores need, beside the project's own.
         compared: The score by which a judge is calibrated, and how far off it may be.
-        reply_tokens: Tokens of a judge's reply on average, for the estimate.
+        turns: The turns of a conversation, for the estimate.
+        verdicts: How often a judge is asked about a conversation, likewise.
+        reply_tokens: Tokens of a judge's reply on average, likewise.
         homes: Its files at their public homes.
         inputs: Its files as they were read: a dataclass, whose digest is the benchmark's.
     """
@@ -91,19 +110,47 @@ class Benchmark(ABC):
     own_judge: ClassVar[str]
     against: ClassVar[str | None] = None
     columns: ClassVar[Mapping[str, str]] = {}
+    package: ClassVar[str | None] = None
     compared: ClassVar[tuple[str, float]]
+    turns: ClassVar[int] = 1
+    verdicts: ClassVar[int] = 1
     reply_tokens: ClassVar[int] = 200
     homes: ClassVar[tuple[HomeFile, ...]] = ()
     inputs: Any
 
     @classmethod
-    @abstractmethod
     def load(cls, data: Path) -> Self:
-        """Read the benchmark's files from a folder.
+        """Return the benchmark with the files in a folder.
 
         Raises:
             UserError: A file is absent or has another form.
         """
+        found = cls()
+        found.inputs = cls.read_files(data)
+        return found
+
+    @classmethod
+    @abstractmethod
+    def read_files(cls, data: Path) -> Any:
+        """Return the `inputs` in a folder; raises as `load`."""
+
+    @classmethod
+    def scored_with(cls, data: Path) -> dict[str, Json]:
+        """Return what decides, besides judge and answers, which of its scores there are.
+
+        Once that is there, answers are judged anew; what the judge replied before is kept.
+        """
+        return {} if cls.package is None else {"package": version_of(cls.package)}
+
+    @classmethod
+    def gaps(cls, scored_with: Mapping[str, Json]) -> Iterator[str]:
+        """Yield which scores will not be available with that, and why."""
+        yield from ()
+
+    @classmethod
+    def why_unscored(cls, scored_with: Mapping[str, Json]) -> str | None:
+        """Return why there is no score at all with that, so that no judge is asked."""
+        return None
 
     @classmethod
     def filed_judge(cls, model: str, annotator: str | None = None) -> str:
@@ -177,14 +224,12 @@ class Benchmark(ABC):
         return [client.ask(item.request)]
 
     @abstractmethod
-    def records(
-        self,
-        answers: Answers,
-        judge: Judge,
-        items: Sequence[Item],
-        outcomes: Sequence[Outcome[list[Reply]]],
-    ) -> list[dict[str, Any]]:
+    def records(self, answers: Answers, judge: Judge, replied: Replied) -> list[dict[str, Any]]:
         """Return judgments in the benchmark's own form, unread ones among them."""
+
+    def judgments(self, records: Sequence[Mapping[str, Any]]) -> list[tuple[str, int, str, object]]:
+        """Return question, turn or game, the judge's reply and what it says, of each judgment."""
+        return [(str(r["question_id"]), r["turn"], r["judgment"], r["score"]) for r in records]
 
     @abstractmethod
     def score(self, records: Sequence[Mapping[str, Any]], answers: Answers) -> Evaluation:
@@ -212,7 +257,7 @@ class Benchmark(ABC):
         outcomes = work_through(
             items, lambda item: self.ask(judge.client, item), judge.client, concurrency, done
         )
-        records = self.records(answers, judge, items, outcomes)
+        records = self.records(answers, judge, list(zip(items, outcomes, strict=True)))
         return Judged(self.score(records, answers), records)
 
 
@@ -244,17 +289,14 @@ class RatedBenchmark(Benchmark):
     """
 
     compared = ("rating", 0.5)
-    turns: ClassVar[int] = 1
     answer_tokens: ClassVar[int] = 1024
     judge_settings: ClassVar[Mapping[str, Json]] = {"temperature": 0, "max_tokens": 1024}
 
     @classmethod
-    def load(cls, data: Path) -> Self:
+    def read_files(cls, data: Path) -> RatedInputs:
         """Read the questions from a folder."""
-        found = cls()
         path = locate(data, f"the questions of {cls.name}", ["question.jsonl"])
-        found.inputs = RatedInputs(read_questions(path, cls.turns))
-        return found
+        return RatedInputs(read_questions(path, cls.turns))
 
     @abstractmethod
     def prompt(self, question: Question, answer: Sequence[str]) -> str:
@@ -284,16 +326,10 @@ class RatedBenchmark(Benchmark):
             for question, answer in zip(self.questions, answers.to(self.questions), strict=True)
         ]
 
-    def records(
-        self,
-        answers: Answers,
-        judge: Judge,
-        items: Sequence[Item],
-        outcomes: Sequence[Outcome[list[Reply]]],
-    ) -> list[dict[str, Any]]:
+    def records(self, answers: Answers, judge: Judge, replied: Replied) -> list[dict[str, Any]]:
         """Return a record for each question, with a score of null where there is no rating."""
         records = []
-        for item, outcome in zip(items, outcomes, strict=True):
+        for item, outcome in replied:
             reply = "" if outcome.result is None else outcome.result[-1].text
             record = {
                 "question_id": item.prompt_id,

@@ -25,9 +25,10 @@ from pydantic import computed_field
 
 from harness.endpoint.prices import Retirement, read_prices
 from harness.errors import HarnessError, UserError
+from harness.extensions import BENCHMARKS, JUDGES
 from harness.foreign import read_json
-from harness.project import calibrations_dir
-from harness.registry.profile import Profile
+from harness.project import calibrations_dir, spending_dir
+from harness.registry.profile import Profile, benchmark_named
 from harness.runtime.files import sha256_of
 from harness.runtime.manifest import utc_now
 from harness.strict import Output, Strict
@@ -36,13 +37,6 @@ if TYPE_CHECKING:
     from harness.evaluation.options import CalibrateOptions
     from harness.evaluation.run import Voice
     from harness.evaluation.scores import Evaluation
-
-BENCHMARKS = {
-    "arena_hard": "arena-hard",
-    "alpaca_eval": "alpaca-eval",
-    "mt_bench": "mt-bench",
-}
-"""A profile's benchmarks with a judge that published judgments can be held against."""
 
 State = Literal["passed", "failed", "not_calibrated"]
 
@@ -97,9 +91,18 @@ class Calibration(Strict):
         )
 
 
-def is_judged(profile: Profile) -> bool:
-    """Return whether a profile's judges are real ones, which can be calibrated."""
-    return not profile.in_embedded_world
+def judged_benchmarks(profile: Profile) -> list[str]:
+    """Return a profile's benchmarks with a judge that published judgments can be held against.
+
+    The embedded world's own judges need no calibration.
+    """
+    return [
+        name
+        for name, benchmark in profile.benchmarks.items()
+        if benchmark_named(name) is not None
+        and benchmark.judge not in JUDGES
+        and not (profile.in_embedded_world and BENCHMARKS.added(name) is None)
+    ]
 
 
 class Candidate(Output):
@@ -132,9 +135,7 @@ Candidates = list[Candidate]
 def candidates(profile: Profile, folder: Path) -> list[Candidate]:
     """Return the judges of each benchmark of a profile: its own, and its successor if it ends."""
     known, found = read_prices().retirements, []
-    for name in profile.benchmarks if is_judged(profile) else ():
-        if name not in BENCHMARKS:
-            continue
+    for name in judged_benchmarks(profile):
         own = profile.benchmarks[name].judge
         end = known.get(own)
         after = [] if end is None or end.successor is None else [(end.successor, own)]
@@ -166,7 +167,7 @@ def filed_judge(benchmark: str, model: str) -> str:
 
     if benchmark != "alpaca_eval":
         return model
-    return benchmark_class(BENCHMARKS[benchmark]).filed_judge(model)
+    return benchmark_class("alpaca-eval").filed_judge(model)
 
 
 def record_path(folder: Path, profile: str, benchmark: str, judge: str) -> Path:
@@ -192,12 +193,9 @@ def find(folder: Path, profile: str, benchmark: str, judge: str) -> Calibration 
 
 def states(profile: Profile, folder: Path) -> dict[str, Calibration | None]:
     """Return the last calibration of each benchmark of a profile that has a judge."""
-    if not is_judged(profile):
-        return {}
     return {
         name: find(folder, profile.name, name, expected_judge(profile, name))
-        for name in profile.benchmarks
-        if name in BENCHMARKS
+        for name in judged_benchmarks(profile)
     }
 
 
@@ -228,15 +226,16 @@ def calibrate(
         UserError: An option is wrong or missing.
         HarnessError: An endpoint failed or the budget is used up.
     """
-    from harness.endpoint.budget import Ledger
+    from harness.endpoint.budget import Ledger, shared_book
     from harness.evaluation import run
     from harness.evaluation.archive import write_json
     from harness.evaluation.benchmark import benchmark_class
 
-    if name not in BENCHMARKS or name not in profile.benchmarks:
+    known, named = judged_benchmarks(profile), benchmark_named(name)
+    if name not in known or named is None:
         raise UserError(
             f"The profile `{profile.asked_as}` has no benchmark `{name}` with a judge that "
-            f"published judgments can be held against; it has {', '.join(BENCHMARKS)}"
+            f"published judgments can be held against; it has {', '.join(known)}"
         )
     if options.published is None or options.answers is None:
         raise UserError(
@@ -244,7 +243,7 @@ def calibrate(
             "published judgments with --published"
         )
     options.check()
-    kind = benchmark_class(BENCHMARKS[name])
+    kind = benchmark_class(named)
     data = options.data_folder(kind.name)
     benchmark = kind.load(data)
     expected = kind.score_file(options.published, data if name == "alpaca_eval" else None)
@@ -256,7 +255,7 @@ def calibrate(
         options,
         options.judge or profile.benchmarks[name].judge,
         run.checked_annotator(options),
-        Ledger(options.budget_usd),
+        Ledger(options.budget_usd, book=shared_book(spending_dir())),
     )
     folder = calibrations_dir()
     ours = run.judged(benchmark, options, judge, answers, folder / "evaluations", voice)

@@ -154,9 +154,7 @@ def locate(
 def read_questions(path: Path, turns: int) -> tuple[Question, ...]:
     """Read questions, in the order of the file.
 
-    Args:
-        path: JSON lines with `question_id` or `uid`, `category`, and `turns` or `prompt`.
-        turns: How many turns each question must have.
+    The file has JSON lines with `question_id` or `uid`, `category`, and `turns` or `prompt`.
 
     Raises:
         UserError: A record has another form, or an id comes twice.

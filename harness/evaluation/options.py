@@ -129,13 +129,18 @@ class JudgeOptions(BaseModel):
         return self.data
 
 
-class CalibrateOptions(JudgeOptions):
+class AnnotatorOptions(JudgeOptions):
+    """The same, of a judge that may be one of AlpacaEval's annotators."""
+
+    annotator: Annotated[str | None, Shown("NAME", "alpaca_eval_gpt4_turbo_fn")] = None
+    """The annotator of alpaca_eval."""
+
+
+class CalibrateOptions(AnnotatorOptions):
     """The same, of a judge that is held against published judgments."""
 
     published: Annotated[Path | None, Shown("FILE")] = None
     """Published judgments of --answers."""
-    annotator: Annotated[str | None, Shown("NAME", "alpaca_eval_gpt4_turbo_fn")] = None
-    """The annotator of alpaca_eval."""
     tolerance: Annotated[float | None, Shown("X", "the benchmark's")] = None
     """How far the difference may lie from zero."""
 
@@ -195,13 +200,11 @@ class ArenaHardOptions(EvaluateOptions):
     """Published battles; nothing is sent."""
 
 
-class AlpacaEvalOptions(EvaluateOptions):
+class AlpacaEvalOptions(AnnotatorOptions, EvaluateOptions):
     """The options of alpaca-eval."""
 
     annotations: Annotated[Path | None, Shown("FILE")] = None
     """Published annotations; nothing is sent."""
-    annotator: Annotated[str | None, Shown("NAME", "alpaca_eval_gpt4_turbo_fn")] = None
-    """The annotator of alpaca_eval."""
     length_control: Annotated[Path | None, Shown("FILE", "that in --data, or fetched")] = None
     """AlpacaEval's df_gamed.csv."""
     length_control_sha256: Annotated[str | None, Shown("HEX", "that of the published file")] = None

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.endpoint.budget import Ledger, Spending
+from harness.endpoint.budget import Ledger, Spending, shared_book
 from harness.endpoint.cache import ReplyCache
 from harness.endpoint.client import Client, Estimate, Server, estimate
 from harness.endpoint.connection import OPENAI_URL, Endpoint, FunctionEndpoint
@@ -35,14 +35,16 @@ from harness.evaluation.benchmarks.alpaca_package import (
 from harness.evaluation.files import Answer, Answers, write_whole, writing
 from harness.evaluation.options import (
     AlpacaEvalOptions,
+    AnnotatorOptions,
     ArenaHardOptions,
     EvaluateOptions,
     JudgeOptions,
 )
 from harness.evaluation.scores import Evaluation, Summary
 from harness.extensions import JUDGES
-from harness.project import benchmarks_dir, evaluations_dir, work_dir
-from harness.runtime.files import hold, sha256_of
+from harness.project import benchmarks_dir, evaluations_dir, spending_dir, work_dir
+from harness.runtime.files import sha256_of
+from harness.runtime.leases import hold
 from harness.strict import Output
 from harness.words import counted
 
@@ -97,7 +99,7 @@ def evaluate(
     if isinstance(options, AlpacaEvalOptions) and isinstance(benchmark, AlpacaEval):
         benchmark.length_control = length_control(options)
     options.check()
-    ledger = Ledger(options.budget_usd)
+    ledger = Ledger(options.budget_usd, book=shared_book(spending_dir()))
     judge = judge_of(options, options.judge or benchmark.own_judge, annotator, ledger)
     source = source_of(options, benchmark, ledger)
     root = evaluations_dir()
@@ -143,7 +145,7 @@ def checked_annotator(options: JudgeOptions) -> str | None:
     Raises:
         UserError: There is none of that name.
     """
-    annotator = getattr(options, "annotator", None)
+    annotator = options.annotator if isinstance(options, AnnotatorOptions) else None
     if annotator is not None and annotator not in ANNOTATORS:
         raise UserError(
             f"There is no annotator `{annotator}`; choose one of {', '.join(ANNOTATORS)}"
@@ -250,7 +252,7 @@ def run(
     write_whole(folder / archive.REPLIES, _addresses(asked))
     sha256 = hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
     data = {"kind": "judged", "data": benchmark.digest, "answers": sha256}
-    archive.keep(folder, found.evaluation, data, _cost(asked))
+    archive.keep(folder, found.evaluation, data, archive.cost_of(asked))
     return found.evaluation
 
 
@@ -413,15 +415,3 @@ def _addresses(clients: Sequence[Client]) -> str:
         for client in clients
     ]
     return json.dumps(found, indent=1) + "\n"
-
-
-def _cost(clients: Sequence[Client]) -> dict[str, float | None]:
-    """Return tokens and dollars of the replies behind an evaluation, whenever they were paid."""
-    receipts = [client.receipt for client in clients]
-    known = [receipt.usd for receipt in receipts]
-    return {
-        "replies": sum(len(receipt.addresses) for receipt in receipts),
-        "prompt_tokens": sum(receipt.prompt_tokens for receipt in receipts),
-        "completion_tokens": sum(receipt.completion_tokens for receipt in receipts),
-        "usd": None if None in known else sum(usd for usd in known if usd is not None),
-    }

@@ -73,20 +73,15 @@ class BenchmarkScore:
             for prompt_id, value in self.by_prompt(column).items():
                 yield prompt_id, column, value
 
-    def standard_error(self, column: str) -> float:
-        """Return the standard error of a column over its prompts, in the column's unit.
-
-        For a plain mean this is the usual one; for a ratio or a fit it is the delta method's.
-
-        Raises:
-            HarnessError: There is one prompt only.
-        """
-        values = self.values[column]
-        if len(values) < 2:
-            raise HarnessError(
-                f"A standard error of {column} needs two prompts or more; judge more prompts."
-            )
-        return float(values.std(ddof=1) / np.sqrt(len(values)))
+    def under(self, columns: Mapping[str, str]) -> dict[str, Any]:
+        """Return scores, counts and notes as JSON data, under the columns that its scores are."""
+        return {
+            "scores": {columns[name]: value for name, value in self.scores.items()},
+            "n": self.n,
+            "n_missing": self.n_missing,
+            "per_category": dict(self.per_category),
+            "notes": {columns[name]: note for name, note in self.notes.items()},
+        }
 
 
 class Summary(Output):
@@ -191,10 +186,6 @@ def ratio_values(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
 
 def prompt_order(judged: Sequence[str], expected: Sequence[str] | None) -> tuple[str, ...]:
     """Return the prompt ids of a score, in order: the expected ones, else as first judged.
-
-    Args:
-        judged: Prompt ids of the judgments, repeats allowed.
-        expected: The benchmark's prompt ids, or None where they are not known.
 
     Raises:
         UserError: A judged prompt is not an expected one.

@@ -1,18 +1,10 @@
-"""The fits behind win rates: Bradley-Terry ratings, and a preference at equal lengths.
+"""The fit behind a preference at equal lengths.
 
-Both are logistic regressions without a penalty, with soft labels, fitted by Newton's method. The
+It is a logistic regression without a penalty, with soft labels, fitted by Newton's method. The
 log-likelihood is concave; it is checked first that it has a maximum (that the labels are not
 separated), because what the score is where there is none depends on the model.
 
-**Bradley-Terry.** i beats j with probability expit(r[i] - r[j]); a tie is half a win for each.
-Arena-Hard's ratings have base 10 and scale 400, which only changes the unit of r: the win rate
-1 / (1 + 10^((r[baseline] - r[model]) / 400)) is the same number. With two models the fitted win
-rate is the share of weighted wins, ties half; so it is for many models that each met the baseline
-only. Where one model never lost to another, the ratings that maximise the likelihood are infinitely
-far apart. A finite maximum exists within each group of models connected by wins in both directions
-(Ford, 1957); between groups the limit of the win rate is 0 or 1, and it is returned as such.
-
-**Length control.** For prompt i with preference p[i] in [0, 1] for the model over the baseline:
+For prompt i with preference p[i] in [0, 1] for the model over the baseline:
 
     p[i] ~ expit(theta + beta * tanh(d[i] / sd(d))),   d[i] = length of answer - of baseline's
 
@@ -31,10 +23,8 @@ standardised length difference, and predicting at zero. Where no finite fit exis
   separates wins from losses: equal lengths lie far outside what was seen, or the prediction there
   depends on how the fit runs off to infinity. There is no score.
 
-Source: Bradley and Terry (1952), Biometrika 39; Arena-Hard, lm-sys/arena-hard-auto
-`show_result.py`, functions compute_mle_elo and predict_win_rate; Dubois et al. (2024),
-Length-controlled AlpacaEval, section 3 (the length term); existence: Albert and Anderson (1984),
-Biometrika 71.
+Source: Dubois et al. (2024), Length-controlled AlpacaEval, section 3 (the length term); existence:
+Albert and Anderson (1984), Biometrika 71.
 """
 
 from __future__ import annotations
@@ -57,55 +47,8 @@ _NARROWEST = 1e-3  # range of the length term below which nothing can be carried
 State = Literal["fitted", "equal lengths", "one side always preferred", "not identified"]
 
 
-def win_rates(wins: FloatArray, baseline: int) -> FloatArray:
-    """Return each model's probability of beating the baseline.
-
-    Args:
-        wins: Shape (models, models); `wins[i, j]` is the weight of i's wins over j, ties half.
-        baseline: Index of the baseline model.
-
-    Returns:
-        Shape (models,), in [0, 1]; 0.5 for the baseline itself.
-
-    Raises:
-        HarnessError: No chain of wins or losses connects a model with the baseline.
-    """
-    from scipy.sparse.csgraph import breadth_first_order, connected_components
-    from scipy.special import expit
-
-    beats = (wins > 0).astype(np.int64)
-    _, group = connected_components(beats, directed=True, connection="strong")
-    peers = np.flatnonzero(group == group[baseline])
-    rates = np.full(len(wins), np.nan)
-    rates[breadth_first_order(beats, baseline, return_predecessors=False)] = 0.0
-    rates[breadth_first_order(beats.T, baseline, return_predecessors=False)] = 1.0
-    ratings = _ratings(wins[np.ix_(peers, peers)])
-    rates[peers] = expit(ratings - ratings[np.flatnonzero(peers == baseline)[0]])
-    if np.isnan(rates).any():
-        raise HarnessError(
-            f"{int(np.isnan(rates).sum())} models were never compared with the baseline, directly "
-            "or through others; add battles that connect them."
-        )
-    return rates
-
-
-def _ratings(wins: FloatArray) -> FloatArray:
-    """Return natural-log ratings of models connected by wins in both directions, the first 0."""
-    count = len(wins)
-    if count == 1:
-        return np.zeros(1)
-    totals = wins + wins.T
-    first, second = np.nonzero(np.triu(totals))
-    design = np.zeros((len(first), count))
-    design[np.arange(len(first)), first] = 1.0
-    design[np.arange(len(first)), second] = -1.0
-    weight = totals[first, second]
-    fitted = fit_logistic(design[:, 1:], wins[first, second] / weight, weight)
-    return np.concatenate([[0.0], fitted])
-
-
 @dataclass(frozen=True, eq=False)
-class LengthControl:
+class AtEqualLengths:
     """The preference at equal lengths.
 
     Attributes:
@@ -121,7 +64,7 @@ class LengthControl:
     state: State
 
 
-def control_length(preference: FloatArray, difference: FloatArray) -> LengthControl:
+def control_length(preference: FloatArray, difference: FloatArray) -> AtEqualLengths:
     """Fit the preference at equal lengths.
 
     The per-prompt value is the rate plus the prompt's influence on it, rate (1 - rate) times the
@@ -137,23 +80,23 @@ def control_length(preference: FloatArray, difference: FloatArray) -> LengthCont
     from scipy.special import expit
 
     if np.all(preference == preference[0]) and preference[0] in (0.0, 1.0):
-        return LengthControl(
+        return AtEqualLengths(
             float(preference[0]), preference.copy(), None, "one side always preferred"
         )
     if not difference.any():
-        return LengthControl(float(preference.mean()), preference.copy(), None, "equal lengths")
+        return AtEqualLengths(float(preference.mean()), preference.copy(), None, "equal lengths")
     if np.ptp(difference) == 0.0:
-        return LengthControl(None, None, None, "not identified")
+        return AtEqualLengths(None, None, None, "not identified")
     x = np.tanh(difference / difference.std(ddof=1))
     if np.ptp(x) < _NARROWEST or _separated(x, preference):
-        return LengthControl(None, None, None, "not identified")
+        return AtEqualLengths(None, None, None, "not identified")
     design, weight = np.column_stack([np.ones_like(x), x]), np.ones_like(x)
     theta, beta = fit_logistic(design, preference, weight)
     fitted = expit(design @ np.array([theta, beta]))
     rate = float(expit(theta))
     inverse = np.linalg.inv(information(design, fitted, weight))
     influence = len(x) * rate * (1.0 - rate) * (design @ inverse[0]) * (preference - fitted)
-    return LengthControl(rate, rate + influence, float(beta), "fitted")
+    return AtEqualLengths(rate, rate + influence, float(beta), "fitted")
 
 
 def _separated(x: FloatArray, preference: FloatArray) -> bool:

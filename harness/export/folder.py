@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError, UserError
-from harness.export.card import CARD, card_of
-from harness.export.policy import TrainedPolicy, check_trained
+from harness.export.policy import CARD, TrainedPolicy, card_of, check_trained
 from harness.foreign import READ_BY_LOADERS
 from harness.runtime.files import FileEntry, explained, seal_files
 from harness.runtime.manifest import Manifest, write_json

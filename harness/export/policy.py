@@ -1,21 +1,38 @@
-"""Which policy is meant: the last one that a run trained, found by the run's name or a row's."""
+"""The policy that a run trained last, found by the run's name or a row's, and its model card.
+
+The card says what it is, where it comes from and what it scores. Every text that is data goes
+through the Markdown filter, and the card's head is written by a YAML writer, so that no name or
+judge can add a heading, a link or a key of its own.
+
+A policy may be used under the terms of the model it was trained from. That model's own card names
+its licence in the block of YAML at its head, where the model lies on this machine; for models
+whose card is not here, what their publishers say is known below.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from harness.errors import UserError
+import yaml
+
+from harness.errors import HarnessError, UserError
 from harness.registry.documents import nearest
 from harness.registry.load import find_table
-from harness.registry.profile import Profile, unsupported
+from harness.registry.profile import MEANINGLESS, Profile, roles_of, source_in_words, unsupported
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Table
+from harness.registry.yaml_reader import YamlFault, parse_yaml
+from harness.report.render import template
+from harness.report.scores import numbers, read_wanted
 from harness.runtime.stage import Stage
 from harness.runtime.store import Store
 from harness.trainer.plan import Planner, Run
 from harness.trainer.runs import cells_served
-from harness.worlds.lookup import world_of
+from harness.worlds.lookup import resolve, world_of
 from harness.worlds.protocol import World
 
 
@@ -120,3 +137,128 @@ def _named(name: str, tables: Mapping[str, Table]) -> tuple[str, Recipe]:
     if name not in known:
         raise UserError(f"there is no run `{name}`{nearest(name, known)}; rows are `table4/dpo-1`")
     return name, known[name]
+
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,60}")
+_HEAD = re.compile(r"\A---\s*\n(.*?)\n---\s*(\n|\Z)", re.DOTALL)
+
+GEMMA_TERMS = "https://ai.google.dev/gemma/terms"
+
+PUBLISHED: Mapping[str, tuple[str, str | None]] = {"google/gemma-": ("gemma", GEMMA_TERMS)}
+"""Licence and its text, by how a model's name begins."""
+
+
+@dataclass(frozen=True)
+class Licence:
+    """A licence by the hub's name for it, with an address of its text where one is known."""
+
+    name: str
+    link: str | None = None
+
+
+def licence_of(base: str) -> Licence | None:
+    """Return the licence of a model by its identity; None where nothing here says."""
+    for beginning, (name, link) in PUBLISHED.items():
+        if base.startswith(beginning):
+            return Licence(name, link)
+    try:
+        card = resolve(base) / "README.md"
+        text = card.read_text(encoding="utf-8") if card.is_file() else ""
+    except (HarnessError, OSError, UnicodeDecodeError):
+        return None
+    said = head_of(text).get("license")
+    # A card is somebody's text: only what looks like the name of a licence is taken over.
+    return Licence(said) if isinstance(said, str) and _NAME.fullmatch(said) else None
+
+
+def head_of(card: str) -> Mapping[str, Any]:
+    """Return the block of YAML at the head of a model card; empty where there is none."""
+    match = _HEAD.match(card)
+    try:
+        found = parse_yaml(match[1]) if match else None
+    except YamlFault:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+CARD = "README.md"
+
+SCALES = {
+    "toy": "a toy: it lives in an embedded world and speaks no human language",
+    "reduced": "reduced: a smaller model or fewer prompts than the paper's",
+    "paper": "the paper's own",
+}
+
+
+def card_of(policy: TrainedPolicy, store: Store) -> str:
+    """Return the card of a trained policy as Markdown with a head of YAML.
+
+    Raises:
+        StoreError: a stored score is not what was written.
+    """
+    profile, run, world = policy.profile, policy.run, policy.world
+    source = profile.prompts
+    base, _, revision = policy.base.partition("@")
+    meaning = None if profile.stand_ins is None else MEANINGLESS
+    facts = {
+        "run": run.run_id,
+        "rows": ", ".join(policy.places),
+        "algorithm": str(run.recipe.algorithm),
+        "profile": f"{profile.name}; {profile.description}",
+        "scale": SCALES[profile.scale] if meaning is None else f"a toy: {meaning}",
+        "seed": str(run.seed),
+        "base model": base,
+        "its revision": revision or "not recorded",
+        "prompts": source_in_words("@".join(filter(None, (source.source, source.revision)))),
+        "reward model": ", ".join(
+            world.reward_model(role)
+            if role in profile.reward_models
+            else f"{role}, of the run's own"
+            for role in dict.fromkeys(roles_of(run.recipe))
+        ),
+        "creator": source_in_words(profile.creator.source),
+        "trained by": policy.stage.fingerprint,
+    }
+    return template("model_card.md.j2").render(
+        head=_head(policy),
+        title=policy.title,
+        facts=facts,
+        recipe=json.dumps(run.recipe.canonical(), indent=2, ensure_ascii=False),
+        scores=_scores(policy, store),
+        licence=licence_of(policy.base),
+        meaning=meaning,
+        toy=profile.scale == "toy",
+    )
+
+
+def _head(policy: TrainedPolicy) -> str:
+    """Return the card's head: what the hub reads of it."""
+    licence = licence_of(policy.base)
+    head: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation"}
+    if licence is not None:
+        head["license"] = licence.name
+        if licence.link is not None:
+            head["license_link"] = licence.link
+    if not policy.world.self_contained:
+        head["base_model"] = policy.base.partition("@")[0]
+    head["tags"] = ["eva", str(policy.run.recipe.algorithm), f"scale:{policy.profile.scale}"]
+    return yaml.safe_dump(head, sort_keys=False, allow_unicode=True)
+
+
+def _scores(policy: TrainedPolicy, store: Store) -> list[tuple[str, ...]]:
+    """Return a line for each score of each benchmark: what was measured, by whom, or `not run`."""
+    run, profile = policy.run, policy.profile
+    benchmarks = {name: profile.benchmarks[name] for name in run.judges}
+    wanted = [(run.run_id, run.seed, score) for b in benchmarks.values() for score in b.columns]
+    measured = read_wanted({(run.run_id, run.seed): run}, wanted, profile, store)
+    lines: list[tuple[str, ...]] = []
+    for name, benchmark in benchmarks.items():
+        judge = str(run.judges[name].settings["judge"])
+        for score in benchmark.columns:
+            values = measured.get((run.run_id, run.seed, score), {})
+            found = numbers(measured, run.run_id, None, (run.seed,), score)
+            known = found.mean is not None and found.ci_low is not None
+            mean = f"{found.mean:.4g}" if known else "not run"
+            interval = f"{found.ci_low:.4g} to {found.ci_high:.4g}" if known else "–"
+            lines.append((name, score, mean, interval, str(len(values)) if known else "–", judge))
+    return lines

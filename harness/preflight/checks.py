@@ -54,8 +54,7 @@ def check_engine(
     from harness.inference.environment import identity
     from harness.inference.logprob_check import measure
     from harness.inference.solver import opening
-    from harness.worlds.answers import place_of
-    from harness.worlds.lookup import resolve, world_of
+    from harness.worlds.lookup import place_of, resolve, world_of
 
     engine, world = identity(profile.engine), world_of(profile)
     world.prepare()

@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from harness.project import project_root
-from harness.registry.documents import Document, Problem, nearest, read_declared
+from harness.registry.documents import Document, Problem, read_declared
 from harness.strict import Strict
 
 Place = tuple[str, str]
@@ -68,7 +68,21 @@ class Margin(Strict):
         return self
 
 
-class Compare(Strict):
+class Measured(Strict):
+    """A test that scores decide."""
+
+    @property
+    def shown(self) -> tuple[Sum, ...]:
+        """The margins that are shown."""
+        raise NotImplementedError
+
+    @property
+    def sign(self) -> int:
+        """Which sign of the shown margins the claim is about."""
+        return -1 if getattr(self, "op", None) in ("<", "decreasing") else 1
+
+
+class Compare(Measured):
     """One row against another: above it, below it, not below it, or alike."""
 
     kind: Literal["compare"]
@@ -101,13 +115,8 @@ class Compare(Strict):
         """The margins that are shown: left less right."""
         return (difference(self.left, self.right, self.column, self.right_column),)
 
-    @property
-    def sign(self) -> int:
-        """Which sign of the shown margins the claim is about."""
-        return -1 if self.op == "<" else 1
 
-
-class Trend(Strict):
+class Trend(Measured):
     """Every step along some rows goes one way."""
 
     kind: Literal["trend"]
@@ -125,13 +134,8 @@ class Trend(Strict):
         steps = zip(self.rows[1:], self.rows, strict=False)
         return tuple(difference(row, before, self.column) for row, before in steps)
 
-    @property
-    def sign(self) -> int:
-        """Which sign of the shown margins the claim is about."""
-        return 1 if self.op == "increasing" else -1
 
-
-class BestOf(Strict):
+class BestOf(Measured):
     """A row is above every other one of some rows."""
 
     kind: Literal["best_of"]
@@ -155,13 +159,8 @@ class BestOf(Strict):
         others = (other for other in self.among if other != self.row)
         return tuple(difference(self.row, other, self.column) for other in others)
 
-    @property
-    def sign(self) -> int:
-        """Which sign of the shown margins the claim is about."""
-        return 1
 
-
-class CompareGains(Strict):
+class CompareGains(Measured):
     """One gain against another: a difference of differences."""
 
     kind: Literal["compare_gains"]
@@ -180,11 +179,6 @@ class CompareGains(Strict):
         """The margin that is shown: the left gain less the right one."""
         left, right = (difference(*pair, self.column) for pair in (self.left, self.right))
         return (left.plus(right, -1.0),)
-
-    @property
-    def sign(self) -> int:
-        """Which sign of the shown margin the claim is about."""
-        return 1 if self.op == ">" else -1
 
 
 class Qualitative(Strict):
@@ -270,9 +264,6 @@ class FigureClaims(Strict):
 def figure_claims(path: Path | None = None) -> FigureClaims:
     """Read the claims that belong to figures and to the text.
 
-    Args:
-        path: The file; the project's own by default.
-
     Raises:
         RegistryError: The file is not what it must be.
     """
@@ -285,33 +276,21 @@ def claim_problems(
 ) -> Iterator[Problem]:
     """Yield what is wrong with a table's claims: names that point nowhere, and no primary one."""
     for i, claim in enumerate(claims):
-        here = f"claims[{i}].test"
         if isinstance(claim.test, Qualitative):
             if claim.primary:
-                yield document.problem(
-                    ("claims", i, "primary"),
-                    f"claims[{i}].primary: `{claim.id}` cannot be tested; name another one",
-                )
+                text = f"`{claim.id}` cannot be tested; name another one"
+                yield document.wrong(("claims", i, "primary"), text)
             continue
-        for row in dict.fromkeys(row for row, _ in places(claim.test)):
-            if row not in rows:
-                yield document.problem(
-                    ("claims", i, "test"),
-                    f"{here}: there is no row `{row}`{nearest(row, rows)}",
-                )
-        for column in dict.fromkeys(column for _, column in places(claim.test)):
-            if column not in columns:
-                yield document.problem(
-                    ("claims", i, "test"),
-                    f"{here}: there is no column `{column}`{nearest(column, columns)}",
-                )
+        cells = places(claim.test)
+        for row in dict.fromkeys(row for row, _ in cells):
+            yield from document.unknown(("claims", i, "test"), "row", row, rows)
+        for column in dict.fromkeys(column for _, column in cells):
+            yield from document.unknown(("claims", i, "test"), "column", column, columns)
     testable = [claim for claim in claims if not isinstance(claim.test, Qualitative)]
     primary = [claim.id for claim in testable if claim.primary]
     if testable and len(primary) != 1:
         named = ", ".join(f"`{name}`" for name in primary) or "none"
-        yield document.problem(
-            ("claims",), f"claims: exactly one claim is `primary: true`, not {named}"
-        )
+        yield document.wrong(("claims",), f"exactly one claim is `primary: true`, not {named}")
 
 
 def places(test: Measurable) -> list[Place]:

@@ -81,9 +81,6 @@ class Deviations(Strict):
 def deviations(path: Path | None = None) -> Deviations:
     """Read and check the deviations.
 
-    Args:
-        path: The file; the project's own by default.
-
     Raises:
         RegistryError: The file is not what it must be, or names what there is not.
     """
@@ -97,9 +94,7 @@ def deviations(path: Path | None = None) -> Deviations:
 def value_in(profile: Profile, setting: str) -> tuple[str, Any]:
     """Return what a setting of a recipe or a profile is.
 
-    Args:
-        profile: The profile.
-        setting: A name as `Choice.settings` has it.
+    A setting is named as `Choice.settings` has it.
 
     Returns:
         `value` and the profile's; `default` and a recipe's default; or `absent` and None, where
@@ -129,20 +124,16 @@ def _problems(document: Document, found: Deviations) -> Iterator[Problem]:
         for i, entry in enumerate(entries):
             place: Loc = (group, i)
             if entry.number != i + 1:
-                yield document.problem(
-                    (*place, "number"),
-                    f"{group}[{i}].number: `{entry.number}` should be {i + 1}: they are counted",
-                )
+                text = f"`{entry.number}` should be {i + 1}: they are counted"
+                yield document.wrong((*place, "number"), text)
             for setting in entry.settings:
                 wrong = _unknown(setting)
                 if wrong is not None:
-                    yield document.problem((*place, "settings"), f"{group}[{i}].settings: {wrong}")
+                    yield document.wrong((*place, "settings"), wrong)
             for module in entry.modules:
                 # An installed package has code and declarations in two places.
                 if not any((top / module).is_file() for top in (project_root(), PACKAGE.parent)):
-                    yield document.problem(
-                        (*place, "modules"), f"{group}[{i}].modules: there is no file `{module}`"
-                    )
+                    yield document.wrong((*place, "modules"), f"there is no file `{module}`")
 
 
 def _unknown(setting: str) -> str | None:

@@ -13,7 +13,7 @@ import difflib
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -86,6 +86,15 @@ class Document:
         """Return a problem at a place in the data."""
         return Problem(self.name, self.line(loc), message)
 
+    def wrong(self, loc: Loc, message: str) -> Problem:
+        """Return a problem at a place in the data that its message names first."""
+        return self.problem(loc, f"{_dotted(loc)}: {message}")
+
+    def unknown(self, loc: Loc, what: str, name: str, known: Collection[str]) -> Iterator[Problem]:
+        """Yield that there is nothing of a name that stands at a place, unless there is."""
+        if name not in known:
+            yield self.wrong(loc, f"there is no {what} `{name}`{nearest(name, known)}")
+
 
 def display_path(path: Path) -> str:
     """Return a path relative to the project folder where it lies inside."""
@@ -120,10 +129,7 @@ def yaml_files(folder: Path) -> list[Path]:
 def at_least_one(files: list[Path], folders: Iterable[Path], what: str) -> list[Path]:
     """Return the files that were found in some folders.
 
-    Args:
-        files: The files.
-        folders: Where they were looked for.
-        what: What each of them declares: "table".
+    `what` says what each of them declares: "table".
 
     Raises:
         RegistryError: There is none.
@@ -156,11 +162,7 @@ def checked(
 ) -> Declared | None:
     """Return a document's data as what it declares; what is wrong is added to the problems.
 
-    Args:
-        document: The document; its own problems are added first.
-        model: What it declares.
-        problems: The problems so far.
-        what: The same in words, for an empty file: "a table".
+    The document's own come first. `what` says what it declares, for an empty file: "a table".
     """
     problems += document.problems
     if document.data is None:
@@ -179,11 +181,7 @@ def read_files(
 ) -> Iterator[tuple[Document, Declared]]:
     """Yield what each of some files declares, under the file's name; problems are added.
 
-    Args:
-        files: The files.
-        model: What each declares; its `id` or `name` must be that of the file.
-        problems: The problems so far.
-        what: The same in words: "a table".
+    The model's `id` or `name` must be that of the file.
     """
     for path in files:
         document = read_document(path)
@@ -198,8 +196,7 @@ def misnamed(document: Document, key: str, found: BaseModel) -> list[Problem]:
     name = getattr(found, key)
     if name == document.path.stem:
         return []
-    text = f"{key}: `{name}` differs from the name of the file; rename one"
-    return [document.problem((key,), text)]
+    return [document.wrong((key,), f"`{name}` differs from the name of the file; rename one")]
 
 
 def read_declared(path: Path, model: type[Declared], what: str) -> tuple[Declared, Document]:
@@ -241,12 +238,8 @@ def explain(
 ) -> list[Problem]:
     """Turn what pydantic complains of into problems with lines and nearest names.
 
-    Args:
-        error: What validating some data of the document against `model` raised.
-        model: That model.
-        document: Where the data was written.
-        prefixes: Where in the document the data may stand, the most specific first; a complaint
-            is placed at the first of them under which its own place was written.
+    A complaint is placed at the first of some prefixes, the most specific first, under which
+    its own place was written.
     """
     problems = []
     for item in error.errors(include_url=False)[: MOST_PROBLEMS + 1]:
@@ -255,7 +248,7 @@ def explain(
         # A check on the whole, or a missing key, was written nowhere: it belongs to the first.
         written = [p for p in places if p in document.lines] if loc else []
         place = written[0] if written else places[0]
-        problems.append(document.problem(place, f"{_dotted(place)}: {_message(item, model, loc)}"))
+        problems.append(document.wrong(place, _message(item, model, loc)))
     return few(problems)
 
 

@@ -90,11 +90,23 @@ class Figure(Strict):
     @property
     def rows(self) -> tuple[str, ...]:
         """The rows it is drawn from, as `table/row`, each once."""
-        raise NotImplementedError
+        return tuple(dict.fromkeys(_refs(self.model_dump())))
 
     def columns_of(self, ref: str) -> tuple[str, ...]:
         """Return the columns it reads of a row, by their ids; none where it reads no column."""
         return ()
+
+
+def _refs(data: Any, named: bool = False) -> Iterator[str]:
+    """Yield the rows that stand somewhere in a figure's data, under `row` or `rows`."""
+    if isinstance(data, str) and named:
+        yield data
+    elif isinstance(data, dict):
+        for key, value in data.items():
+            yield from _refs(value, named or key in ("row", "rows"))
+    elif isinstance(data, tuple | list):
+        for value in data:
+            yield from _refs(value, named)
 
 
 class LabelledRow(Strict):
@@ -126,11 +138,6 @@ class GainsFigure(Figure):
     """The bars."""
     reward_model_accuracy: bool = False
     """Whether to name the held-out accuracy of each row's reward model."""
-
-    @property
-    def rows(self) -> tuple[str, ...]:
-        """The rows it is drawn from."""
-        return _distinct(bar.row for group in self.groups for bar in group.bars)
 
     def columns_of(self, ref: str) -> tuple[str, ...]:
         """Return the columns it reads of a row."""
@@ -172,12 +179,6 @@ class IterationsFigure(Figure):
     panels: Annotated[tuple[LinePanel, ...], Field(min_length=1)]
     """The panels, left to right."""
 
-    @property
-    def rows(self) -> tuple[str, ...]:
-        """The rows it is drawn from."""
-        lines = (line for panel in self.panels for line in panel.lines)
-        return _distinct(ref for line in lines for ref in line.rows.values())
-
     def columns_of(self, ref: str) -> tuple[str, ...]:
         """Return the columns it reads of a row."""
         return (self.column,)
@@ -193,11 +194,6 @@ class RatingsFigure(Figure):
     polygons: Annotated[tuple[LabelledRow, ...], Field(min_length=1)]
     """The rows, one polygon each."""
 
-    @property
-    def rows(self) -> tuple[str, ...]:
-        """The rows it is drawn from."""
-        return _distinct(polygon.row for polygon in self.polygons)
-
 
 class SharesFigure(Figure):
     """Topics of the prompts that each iteration of a row trains on."""
@@ -206,11 +202,6 @@ class SharesFigure(Figure):
     """What is drawn."""
     row: RowRef
     """The row."""
-
-    @property
-    def rows(self) -> tuple[str, ...]:
-        """The rows it is drawn from."""
-        return (self.row,)
 
 
 class RewardsFigure(Figure):
@@ -224,11 +215,6 @@ class RewardsFigure(Figure):
     """The row."""
     iteration: int = Field(ge=1)
     """The iteration, from 1."""
-
-    @property
-    def rows(self) -> tuple[str, ...]:
-        """The rows it is drawn from."""
-        return (self.row,)
 
 
 class DensitiesFigure(RewardsFigure):
@@ -278,10 +264,6 @@ MODELS: Mapping[str, type[Figure]] = {
 """The model of each kind of figure."""
 
 
-def _distinct(refs: Iterator[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(refs))
-
-
 def figure_schema() -> dict[str, Any]:
     """Return the JSON Schema of a figure's file."""
     adapter: TypeAdapter[AnyFigure] = TypeAdapter(Annotated[AnyFigure, Field(discriminator="kind")])
@@ -298,9 +280,7 @@ def load_figures(
 ) -> dict[str, Figure]:
     """Read and check every figure declared in a folder.
 
-    Args:
-        tables: The declared tables; None checks each file alone, not what it refers to.
-        folder: The folder; the project's own by default.
+    Without tables, each file is checked alone, not what it refers to.
 
     Returns:
         The figures by id, in order of their numbers.
@@ -335,7 +315,7 @@ def _read(document: Document, problems: list[Problem]) -> Figure | None:
     if not isinstance(kind, str) or kind not in MODELS:
         problems += document.problems
         wrong = "this key is missing; add it" if kind is None else f"`{kind}` is not known"
-        problems.append(document.problem(("kind",), f"kind: {wrong}{nearest(str(kind), MODELS)}"))
+        problems.append(document.wrong(("kind",), f"{wrong}{nearest(str(kind), MODELS)}"))
         return None
     return checked(document, MODELS[kind], problems, "a figure")
 

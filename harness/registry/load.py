@@ -27,7 +27,6 @@ from harness.registry.documents import (
     explain,
     few,
     find,
-    nearest,
     read_files,
     yaml_files,
 )
@@ -49,9 +48,7 @@ Declared = tuple[Document, Table]
 def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) -> dict[str, Table]:
     """Read and check every table declared under some folders.
 
-    Args:
-        dirs: Folders to search at any depth; the project's own by default.
-        more: The file of one table more, which may be one of theirs.
+    `more` is the file of one table more, which may be one of theirs.
 
     Returns:
         The tables by id: the paper's in natural order (`table2` before `table10`), then ours.
@@ -80,11 +77,7 @@ def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) ->
 
 
 def table_files(dirs: Sequence[Path] | None = None) -> list[Path]:
-    """Return the files that declare tables: all but those that something else reads.
-
-    Args:
-        dirs: Folders to search at any depth; the project's own by default.
-    """
+    """Return the files that declare tables: all but those that something else reads."""
     folders = declaration_dirs() if dirs is None else dirs
     files = [(path, path.relative_to(folder)) for folder in folders for path in yaml_files(folder)]
     return [path for path, name in files if name not in _OTHERS and name.parts[0] != "figures"]
@@ -104,87 +97,50 @@ def _references(document: Document, table: Table) -> Iterator[Problem]:
     """Yield what is wrong with a table's ids and with the names that point at them."""
     kind = _FOLDERS.get(document.path.parent.name, table.kind)
     if kind != table.kind:
-        yield document.problem(
-            ("kind",), f"kind: an {table.kind} does not belong in {document.path.parent.name}/"
-        )
+        where = f"an {table.kind} does not belong in {document.path.parent.name}/"
+        yield document.wrong(("kind",), where)
     columns, rows = [c.id for c in table.columns], {row.id: row for row in table.rows}
     yield from _repeated(document, "columns", columns)
     yield from _repeated(document, "rows", [row.id for row in table.rows])
     for i, row in enumerate(table.rows):
         for name in ("values", "printed_notes", "run_by_column"):
             for column in getattr(row, name) or {}:
-                if column not in columns:
-                    yield document.problem(
-                        ("rows", i, name, column),
-                        f"rows[{i}].{name}: there is no column `{column}`"
-                        f"{nearest(column, columns)}",
-                    )
+                yield from document.unknown(("rows", i, name, column), "column", column, columns)
         missing = set(columns) - set(row.run_by_column or columns)
         if missing:
-            yield document.problem(
-                ("rows", i, "run_by_column"),
-                f"rows[{i}].run_by_column: no run for {', '.join(sorted(missing))}",
-            )
-        yield from _baseline(document, i, row, rows)
+            text = f"no run for {', '.join(sorted(missing))}"
+            yield document.wrong(("rows", i, "run_by_column"), text)
+        if row.baseline is not None:
+            place = ("rows", i, "baseline")
+            yield from document.unknown(place, "row", row.baseline, rows)
+            if row.baseline in rows and rows[row.baseline].baseline is not None:
+                yield document.wrong(place, f"`{row.baseline}` has a baseline of its own")
         yield from _kind(document, i, row, table.columns)
-    if table.study is not None and table.study.column not in columns:
-        yield document.problem(
-            ("study", "column"),
-            f"study.column: there is no column `{table.study.column}`"
-            f"{nearest(table.study.column, columns)}",
-        )
-    yield from _controls(document, table, list(rows), columns)
-    yield from claim_problems(document, table.claims, list(rows), columns)
-
-
-def _controls(
-    document: Document, table: Table, rows: Sequence[str], columns: Sequence[str]
-) -> Iterator[Problem]:
+    if table.study is not None:
+        yield from document.unknown(("study", "column"), "column", table.study.column, columns)
     yield from _repeated(document, "controls", [control.id for control in table.controls])
     for i, control in enumerate(table.controls):
-        named = [("column", control.column, columns)]
-        named += [("rows", row, rows) for row in control.rows]
-        for key, name, known in named:
-            if name not in known:
-                yield document.problem(
-                    ("controls", i, key),
-                    f"controls[{i}].{key}: there is no {key.rstrip('s')} `{name}`"
-                    f"{nearest(name, known)}",
-                )
+        yield from document.unknown(("controls", i, "column"), "column", control.column, columns)
+        for name in control.rows:
+            yield from document.unknown(("controls", i, "rows"), "row", name, rows)
+    yield from claim_problems(document, table.claims, list(rows), columns)
 
 
 def _repeated(document: Document, name: str, ids: Sequence[str]) -> Iterator[Problem]:
     for i, item in enumerate(ids):
         if item in ids[:i]:
             first = document.line((name, ids.index(item), "id"))
-            yield document.problem(
-                (name, i, "id"), f"{name}[{i}].id: `{item}` is already on line {first}"
-            )
-
-
-def _baseline(document: Document, i: int, row: Row, rows: Mapping[str, Row]) -> Iterator[Problem]:
-    if row.baseline is None:
-        return
-    place = ("rows", i, "baseline")
-    if row.baseline not in rows:
-        yield document.problem(
-            place,
-            f"rows[{i}].baseline: there is no row `{row.baseline}`{nearest(row.baseline, rows)}",
-        )
-    elif rows[row.baseline].baseline is not None:
-        yield document.problem(
-            place, f"rows[{i}].baseline: `{row.baseline}` has a baseline of its own"
-        )
+            yield document.wrong((name, i, "id"), f"`{item}` is already on line {first}")
 
 
 def _kind(document: Document, i: int, row: Row, columns: Sequence[Column]) -> Iterator[Problem]:
     for column in columns:
         if column.of_prompts != (row.kind == "prompts"):
             scored = "prompts" if column.of_prompts else "answers of a policy"
-            yield document.problem(
+            yield document.wrong(
                 ("rows", i, "kind"),
-                f"rows[{i}].kind: `{row.id}` is `{row.kind}` and column `{column.id}` scores "
-                f"{scored}; change one of them",
+                f"`{row.id}` is `{row.kind}` and column `{column.id}` scores {scored}; change one "
+                "of them",
             )
 
 
@@ -195,8 +151,8 @@ def _cells(document: Document, table: Table, problems: list[Problem]) -> list[Ce
     """Resolve every cell's recipe, adding what is wrong with recipes to the problems."""
     cells: list[Cell] = []
     if len(table.rows) * len(table.columns) > _MOST_CELLS:
-        message = f"rows: the table has more than {_MOST_CELLS} cells; declare several"
-        problems.append(document.problem(("rows",), message))
+        message = f"the table has more than {_MOST_CELLS} cells; declare several"
+        problems.append(document.wrong(("rows",), message))
         return cells
     used: set[Loc] = set()
     whole = True
@@ -212,13 +168,8 @@ def _cells(document: Document, table: Table, problems: list[Problem]) -> list[Ce
                 whole = False
                 continue
             if row.kind == "prompts" and (recipe.is_base or recipe.is_online):
-                problems.append(
-                    document.problem(
-                        ("rows", i, "recipe"),
-                        f"rows[{i}].recipe: a row of prompts needs an offline `chain`, whose last "
-                        "iteration has the prompts",
-                    )
-                )
+                message = "a row of prompts needs an offline `chain`, whose last iteration has them"
+                problems.append(document.wrong(("rows", i, "recipe"), message))
             cells.append((document, table, i, row, column, recipe))
             matters = set(leaves(recipe.canonical()))
             used |= {(*place, *leaf) for place in places[: 1 if recipe.is_base else 3]
@@ -247,7 +198,7 @@ def _repeated_tables(declared: Iterable[Declared]) -> Iterator[Problem]:
     for document, table in declared:
         other = first.setdefault(table.id, document)
         if other is not document:
-            yield document.problem(("id",), f"id: `{table.id}` is already declared in {other.name}")
+            yield document.wrong(("id",), f"`{table.id}` is already declared in {other.name}")
 
 
 def _repeated_claims(declared: Iterable[Declared]) -> Iterator[Problem]:
@@ -257,9 +208,7 @@ def _repeated_claims(declared: Iterable[Declared]) -> Iterator[Problem]:
             where = f"{document.name}:{document.line(('claims', i, 'id'))}"
             known = first.setdefault(claim.id, where)
             if known != where:
-                yield document.problem(
-                    ("claims", i, "id"), f"claims[{i}].id: `{claim.id}` is already in {known}"
-                )
+                yield document.wrong(("claims", i, "id"), f"`{claim.id}` is already in {known}")
 
 
 def _changed_columns(declared: Iterable[Declared]) -> Iterator[Problem]:
@@ -272,10 +221,8 @@ def _changed_columns(declared: Iterable[Declared]) -> Iterator[Problem]:
             file, known = first.setdefault(column.id, (document.name, meaning))
             for key, value in meaning.items():
                 if known[key] != value:
-                    yield document.problem(
-                        ("columns", j, key),
-                        f"columns[{j}].{key}: column `{column.id}` has `{known[key]}` in {file}",
-                    )
+                    text = f"column `{column.id}` has `{known[key]}` in {file}"
+                    yield document.wrong(("columns", j, key), text)
 
 
 def _runs_and_recipes(cells: Iterable[Cell]) -> Iterator[Problem]:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from harness.extensions import CREATORS, LOSSES, load_plugins
+from harness.extensions import BENCHMARKS, CREATORS, LOSSES, load_plugins
 from harness.project import profiles_dir
 from harness.registry.documents import (
     Document,
@@ -316,6 +316,15 @@ def benchmark_of(profile: Profile, score: str) -> str | None:
     return None
 
 
+def benchmark_named(name: str) -> str | None:
+    """Return what `harness evaluate` calls a profile's benchmark; None for those it does not have.
+
+    A shipped one's name has hyphens there, `arena-hard`; a plug-in's name is the same in both.
+    """
+    found = name if BENCHMARKS.added(name) else name.replace("_", "-")
+    return found if found in BENCHMARKS else None
+
+
 def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> list[str]:
     """Return why a profile cannot run a recipe and measure some columns; empty if it can.
 
@@ -331,7 +340,7 @@ def unsupported(recipe: Recipe, columns: Iterable[Column], profile: Profile) -> 
             if item not in have:
                 reasons.append(f"{name} has no {kind} `{item}`")
 
-    need("score", (column.reads for column in columns), profile.scores)
+    need("score", (column.reads for column in columns if not column.optional), profile.scores)
     if recipe.algorithm is None:
         return reasons
     need("algorithm", [recipe.algorithm], profile.algorithms)
@@ -447,9 +456,6 @@ def trains_on_matched(recipe: Recipe) -> bool:
 
 def load_profiles(place: Path | None = None) -> dict[str, Profile]:
     """Read and check every profile in a folder, or that of one file.
-
-    Args:
-        place: The folder or file; the package's own folder by default.
 
     Raises:
         RegistryError: Anything is wrong in any file; it carries every problem found.

@@ -338,8 +338,7 @@ class Recipe(Strict):
     def prefix(self, iterations: int) -> Recipe:
         """Return the recipe of the first iterations of an offline chain.
 
-        Args:
-            iterations: How many iterations to keep, from 0 (the base model) to all of them.
+        There are from 0 (the base model) to all of them.
 
         Raises:
             ValueError: The recipe is online, or its chain is shorter.

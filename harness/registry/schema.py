@@ -10,26 +10,40 @@ A table of ours goes beyond the paper: its source is `ours`, and it has no print
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, RootModel, field_validator, model_validator
 
 from harness.errors import UserError
+from harness.extensions import BENCHMARKS
 from harness.registry.claims import Claim
 from harness.registry.documents import nearest
-from harness.registry.recipe import Recipe, chooses_prompts, layered
+from harness.registry.recipe import OneOf, Recipe, chooses_prompts, layered
 from harness.strict import Strict
 
 Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.+-]*$")]
 
-ScoreId = Literal[
-    "ah_wr", "ah_len", "mt_avg", "mt_t1", "mt_t2", "ae_lc", "ae_wr", "complexity", "quality",
-    "musr_ta", "tqa_gen", "wmdp", "gsm8k", "gsm_plus", "mmlu_pro",
-]  # fmt: skip
-"""The per-prompt scores that exist; a column reads one of them."""
+SHIPPED_SCORES: Final[tuple[str, ...]] = (
+    "ah_wr", "ah_len", "ah_exact", "mt_avg", "mt_t1", "mt_t2", "ae_lc", "ae_wr",
+    "complexity", "quality", "musr_ta", "tqa_gen", "wmdp", "gsm8k", "gsm_plus", "mmlu_pro",
+)  # fmt: skip
+"""The per-prompt scores that the shipped benchmarks yield."""
 
-PROMPT_SCORES: Final[tuple[ScoreId, ...]] = ("complexity", "quality")
+
+class _Added:
+    """The per-prompt scores that plug-ins' benchmarks yield, looked up whenever they are needed."""
+
+    def __iter__(self) -> Iterator[str]:
+        for name in BENCHMARKS:
+            added = BENCHMARKS.added(name)
+            yield from () if added is None else added.thing.columns.values()
+
+
+ScoreId = Annotated[str, OneOf(SHIPPED_SCORES, _Added())]
+"""A per-prompt score; a column reads one of them."""
+
+PROMPT_SCORES: Final[tuple[str, ...]] = ("complexity", "quality")
 """The scores of prompts themselves; all others are of answers. Every run and seed has prompts of
 its own, so that two rows of such a column have seeds in common and no prompts."""
 
@@ -104,6 +118,8 @@ class Column(Strict):
     """The per-prompt score this column reads; null means the one of the column's own id."""
     recipe: dict[str, Any] = Field(default={})
     """Settings laid over those of every row but the base model's."""
+    optional: bool = False
+    """Whether the table's rows also run at a profile that does not measure this column."""
 
     @model_validator(mode="before")
     @classmethod

@@ -212,11 +212,7 @@ class Hardware(Strict):
         return {str(name): size for name, size in self.micro_batch.items()}.get(algorithm)
 
     def numerics(self, dtype: str) -> dict[str, Any]:
-        """Return what changes the numbers of a training on pairs, for its stage's settings.
-
-        Args:
-            dtype: number format of the profile.
-        """
+        """Return what changes the numbers of a training on pairs, for its stage's settings."""
         return {
             "dtype": dtype,
             "attention": self.attention,
@@ -226,9 +222,6 @@ class Hardware(Strict):
 
     def online_numerics(self, dtype: str) -> dict[str, Any]:
         """Return what changes the numbers of online training, for its stage's settings.
-
-        Args:
-            dtype: number format of the profile.
 
         Raises:
             UserError: adapters are asked for, which online training has not.

@@ -145,7 +145,7 @@ def check_controls(
 ) -> tuple[CheckedControl, ...]:
     """Return what came out of each declared control.
 
-    `lacking` says why rows cannot run.
+    `lacking` says why rows cannot run or columns are not measured, by row and column.
     """
     return tuple(_checked(control, scores, lacking, seeds) for control in table.controls)
 
@@ -154,7 +154,8 @@ def _checked(
     control: Control, scores: RowScores, lacking: Mapping[str, str], seeds: Sequence[int]
 ) -> CheckedControl:
     said = control.model_dump(exclude={"standard_errors"}) | {"needed": control.standard_errors}
-    unable = next((lacking[row] for row in control.rows if row in lacking), None)
+    needs = (control.column, *control.rows)
+    unable = next((lacking[part] for part in needs if part in lacking), None)
     if unable is not None:
         return CheckedControl(**said, state="not_available", reason=unable)
     found = [scores(row, control.column) for row in control.rows]
@@ -269,12 +270,15 @@ def checked_runs(
 
     def scores(row: str, column: str) -> Scores | None:
         declared_column = table.column(column)
-        if benchmark_of(profile, declared_column.reads) is None:
-            return None
         run = table.row(row).run_id(declared_column)
         return scores_of(measured, run, seeds, declared_column.reads)
 
-    checked = check_controls(table, scores, lacking, seeds)
+    unmeasured = {
+        column.id: f"`{profile.name}` has no score `{column.reads}`"
+        for column in table.columns
+        if benchmark_of(profile, column.reads) is None
+    }
+    checked = check_controls(table, scores, {**lacking, **unmeasured}, seeds)
     return Controls(table, tuple(seeds), measured, checked)
 
 

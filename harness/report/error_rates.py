@@ -23,12 +23,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Self
 
 from harness import foreign
 from harness.errors import HarnessError
 from harness.registry.claims import Compare
-from harness.registry.schema import PROMPT_SCORES, ScoreId, Table
+from harness.registry.schema import PROMPT_SCORES, SHIPPED_SCORES, Table
 from harness.report.model import TESTED, Cell, Verdict
 from harness.report.publication import REPORT, SCORES, Extent, Kind, sha256
 from harness.report.publish import published_folders, read_published
@@ -319,7 +319,7 @@ def one_recipe_twice(
         return []
     rng = np.random.default_rng(root)
     # A study's measures of reward models are no scores, and no claim is about them.
-    scores = sorted({score for _, _, score in measured} & {*get_args(ScoreId)})
+    scores = sorted({score for _, _, score in measured} & {*SHIPPED_SCORES})
     table = _two_names(scores)
     verdicts = []
     for run in sorted({run for run, _, _ in measured}):

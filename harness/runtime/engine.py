@@ -31,9 +31,15 @@ from harness.runtime.events import (
     StageStarted,
 )
 from harness.runtime.files import DiskFullError, StoreError, disk_full
+from harness.runtime.leases import this_host
 from harness.runtime.plan import Plan, Schedule
 from harness.runtime.pool import Pool, WorkerProcess
-from harness.runtime.provenance import Provenance, available_cores, collect_provenance
+from harness.runtime.provenance import (
+    Provenance,
+    available_cores,
+    code_digest,
+    collect_provenance,
+)
 from harness.runtime.stage import Json, Stage
 from harness.runtime.store import Store
 
@@ -131,6 +137,8 @@ class LocalEngine:
                 "preload": self._preload,
                 "provenance": self._provenance,
                 "hardware": self._hardware,
+                "host": this_host(),
+                "code": code_digest(),
             },
             worker_environment(self._threads),
             self._log_dir,
@@ -145,6 +153,7 @@ class _Run:
         self._fail_fast = engine.fail_fast
         self._schedule = schedule
         self._elsewhere: dict[str, Stage] = {}
+        self._lost: set[str] = set()
         self._looked = -math.inf
         self._disk_full = False
         self.finished: list[Stage] = []
@@ -224,6 +233,9 @@ class _Run:
             case "finished":
                 worker.stage = None
                 return [self._finish(stage, message["wall_s"])]
+            case "lost":  # it ends now, and another machine has the stage
+                self._lost.add(stage.fingerprint)
+                return []
             case "elsewhere":
                 worker.stage = None
                 return self._leave(stage)
@@ -240,7 +252,7 @@ class _Run:
             return []
         if self._store.status(stage.fingerprint) == "done":
             return [self._adopt(stage)]
-        if self._store.claimed(stage.fingerprint):
+        if stage.fingerprint in self._lost or self._store.claimed(stage.fingerprint):
             return self._leave(stage)
         for folder in (self._store.root, worker.log.parent):
             if full := disk_full(f"computing {stage.title}", folder):

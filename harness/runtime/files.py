@@ -1,18 +1,4 @@
-"""Files on which several processes rely: locks, digests, folders that appear whole, full disks.
-
-*Locks.* Of all processes of this machine, one at a time works on a thing. A lock is a file. The
-operating system lets it go when the process that holds it ends, however it ends, so nobody waits
-for the dead. The file stays when the lock is let go: were it deleted, one process could hold the
-file that others still have open, and another a new one.
-
-*Scratch folders*, in which an output grows before it is renamed to its place, belong to the process
-that holds the lock beside them. A folder whose lock is free is a leftover of a process that was
-killed, and `sweep` removes it. No process ids or ages are compared: ids are reused, and a long
-stage is not a dead one. No name is used twice, so here a lock's file goes with the folder.
-
-*Unfinished work* outlives its process. A stage that runs for hours keeps its checkpoints in a
-folder under its fingerprint, and the store removes them once the stage's output is whole. One
-process at a time holds such a folder.
+"""Files on which several processes rely: digests, files that appear whole, full disks.
 
 *Whole files.* `write_whole` replaces a file in one step.
 
@@ -29,14 +15,11 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import shutil
-import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
-from filelock import FileLock, Timeout
 from pydantic import ConfigDict, Field, StringConstraints, with_config
 from typing_extensions import TypedDict
 
@@ -198,11 +181,18 @@ class DigestCache:
     def __init__(self) -> None:
         self._verified: dict[str, tuple[int, int, int, str]] = {}
 
-    def fault(self, folder: Path, files: Mapping[str, FileEntry], own: str) -> str | None:
+    def fault(
+        self,
+        folder: Path,
+        files: Mapping[str, FileEntry],
+        own: str,
+        dropped: Collection[str] = (),
+    ) -> str | None:
         """Return what is wrong with a folder, or None where it is what it was.
 
         What is in the folder is compared with the files that were written, by relative path, never
-        the other way round: a name that was made up leads nowhere. The file `own` is not looked at.
+        the other way round: a name that was made up leads nowhere. The file `own` is not looked at;
+        those that were dropped may be missing.
         """
         there = {
             name: found
@@ -210,6 +200,8 @@ class DigestCache:
             if name != own and not found.is_dir(follow_symlinks=False)
         }
         for name, file in files.items():
+            if name in dropped and name not in there:
+                continue
             fault = self._fault(there.pop(name), file) if name in there else "is missing"
             if fault is not None:
                 return f"{in_a_line(name, 80)} {fault}"
@@ -245,111 +237,3 @@ def _below(folder: Path) -> dict[str, os.DirEntry[str]]:
                 if entry.is_dir(follow_symlinks=False):
                     folders.append((f"{name}/", entry.path))
     return below
-
-
-_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
-
-
-@contextmanager
-def hold(path: Path, *, wait: bool = True, again: bool = False) -> Iterator[bool]:
-    """Hold a lock while the block lasts; yield whether it is held.
-
-    Unless it is told not to wait, the block is not entered while another process holds the lock.
-    With `again` a process that holds it by `again` may hold it once more.
-
-    Raises:
-        StoreError: The file system has no locks.
-        OSError: The file cannot be created or written.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o644))  # `FileLock` would try for ever
-    lock = FileLock(path, is_singleton=again, thread_local=False)
-    try:
-        lock.acquire(blocking=wait)
-    except Timeout:
-        pass
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-        raise StoreError(
-            f"the file system of {path.parent} has no file locks: choose a folder on another with "
-            "HARNESS_WORK"
-        ) from error
-    try:
-        yield lock.is_locked
-    finally:
-        lock.release()
-
-
-def is_held(path: Path) -> bool:
-    """Return whether any process holds a lock."""
-    if not path.exists():
-        return False
-    with hold(path, wait=False) as mine:
-        return not mine
-
-
-_LOCK = ".lock"
-
-
-@contextmanager
-def scratch(parent: Path, name: str) -> Iterator[Path]:
-    """Yield a new empty folder that is removed at the end, unless it was renamed away.
-
-    Its name begins with `name`, for people who look.
-
-    Raises:
-        StoreError: The file system has no locks.
-    """
-    folder = parent / f"{name}-{uuid.uuid4().hex[:12]}"
-    with hold(_lock_of(folder)):
-        try:
-            folder.mkdir()
-            yield folder
-        finally:
-            # What cannot be removed now is invisible to readers, and a later sweep tries again.
-            _remove(folder)
-
-
-def sweep(parent: Path) -> int:
-    """Remove the scratch folders of processes that have ended; return how many there were."""
-    return sum(map(_sweep_one, parent.glob(f"*{_LOCK}")))
-
-
-def _sweep_one(lock: Path) -> bool:
-    """Remove a scratch folder if no process holds its lock; return whether there was one."""
-    folder = lock.with_suffix("")
-    with hold(lock, wait=False) as mine:
-        found = mine and folder.exists()
-        if mine:
-            _remove(folder)
-    return found
-
-
-def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    if not folder.exists():
-        _lock_of(folder).unlink(missing_ok=True)
-
-
-def _lock_of(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}{_LOCK}")
-
-
-def lock_of(folder: Path) -> Path:
-    """Return the file whose lock says that somebody works in the folder."""
-    return folder.parent / ".locks" / folder.name
-
-
-@contextmanager
-def held(folder: Path) -> Iterator[Path]:
-    """Yield the folder, created where absent, once no other process works in it.
-
-    A process that holds it already, be it by its store's claim to the stage, holds it on.
-
-    Raises:
-        StoreError: The file system has no locks.
-    """
-    with hold(lock_of(folder), again=True):
-        folder.mkdir(parents=True, exist_ok=True)
-        yield folder

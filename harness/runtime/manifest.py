@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -37,6 +38,8 @@ MANIFEST = "stage.json"
 
 DIGEST = "digest"
 """The key of the manifest's own digest; manifests written before there was one are without it."""
+
+_SEAL = re.compile(rb',\n  "digest": "([0-9a-f]{64})"\n}\n\Z')
 
 _LARGEST = 16 * 2**20
 """Bytes; a manifest with a line for each of 100,000 files has fewer."""
@@ -120,7 +123,7 @@ def read_manifest(entry: Path) -> Manifest:
     """
     raw = _bytes_of(entry / MANIFEST)
     found = _object(raw)
-    if DIGEST in found and sealed({k: v for k, v in found.items() if k != DIGEST}) != raw:
+    if DIGEST in found and not _is_sealed(raw):
         raise ValueError("was changed after it was written (its digest differs)")
     found.pop(DIGEST, None)
     manifest = _checked(_MANIFEST, found)
@@ -166,6 +169,18 @@ def sealed(fields: Mapping[str, Any]) -> bytes:
         return _text({**fields, DIGEST: digest}).encode()
     except UnicodeEncodeError as error:
         raise ValueError("holds text that UTF-8 cannot write") from error
+
+
+def _is_sealed(raw: bytes) -> bool:
+    """Return whether bytes end as `sealed` ends them, with the digest of what stands before.
+
+    The text is not made again, which takes ten times as long: reports read the manifests of all
+    stages.
+    """
+    end = _SEAL.search(raw)
+    if end is None:
+        return False
+    return hashlib.sha256(raw[: end.start()] + b"\n}\n").hexdigest().encode() == end[1]
 
 
 def record_of(manifest: Manifest) -> StageRecord:

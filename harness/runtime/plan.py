@@ -52,6 +52,19 @@ class Plan:
         states = self.states(store)
         return tuple(stage for stage in self.stages if states[stage.fingerprint] != "done")
 
+    def reclaim(self, store: Store) -> None:
+        """Forget what is done without the files that a stage to be computed needs.
+
+        Raises:
+            StoreError: The store cannot be read or written.
+        """
+        for stage in reversed(self.stages):
+            if store.status(stage.fingerprint) == "done":
+                continue
+            for needed in stage.inputs.values():
+                if store.released(needed.fingerprint):
+                    store.discard(needed.fingerprint)
+
     def count(self, store: Store) -> dict[str, Counter[State]]:
         """Return how many stages of each kind are in each state, kinds in plan order."""
         counts: dict[str, Counter[State]] = {}

@@ -12,7 +12,8 @@ from multiprocessing import connection as sockets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.runtime.files import explained, hold
+from harness.runtime.files import explained
+from harness.runtime.leases import hold
 from harness.runtime.processes import Child
 from harness.runtime.stage import Stage
 

@@ -7,9 +7,11 @@ process that starts a run and handed to its workers.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import subprocess
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -127,3 +129,13 @@ def _version(library: str) -> str | None:
         return metadata.version(library)
     except metadata.PackageNotFoundError:
         return None
+
+
+@cache
+def code_digest() -> str:
+    """Return the digest of the code that this process runs: the package's modules and data."""
+    digest = hashlib.sha256()
+    for path in sorted(p for p in PACKAGE.rglob("*") if p.suffix in LOADED and p.is_file()):
+        digest.update(f"{path.relative_to(PACKAGE).as_posix()}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

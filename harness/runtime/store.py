@@ -4,20 +4,26 @@
     <root>/failures/ab12....json  why a stage failed the last time it ran
     <root>/tmp/                   outputs that are being written
     <root>/unfinished/ab12.../    checkpoints of a stage that was killed, until it is finished
+    <root>/released/ab12....json  files of a finished stage that were dropped, on demand
 
 An output is written in `tmp/`, digested, flushed and renamed: whoever looks sees all of it or
-none. Any number of processes may share a store: one of them claims a stage and computes it, the
-others wait for it. Should two finish the same stage all the same, the first wins and the second
-throws its copy away, which is the same bytes anyway.
+none. Any number of processes, on any number of machines, may share a store: one of them claims a
+stage and computes it (`harness.runtime.leases`), the others wait for it. Should two finish the same
+stage all the same, the first wins and the second throws its copy away, which is the same bytes
+anyway.
+
+A store's folder may be the cache of a bucket (`harness.runtime.remote`; its file `url` says so).
+Then an output is uploaded before it is renamed, fetched when somebody opens it, and claimed there.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -28,13 +34,10 @@ from harness.runtime.files import (
     StoreError,
     explained,
     flush_folder,
-    hold,
-    is_held,
-    lock_of,
-    scratch,
     seal_files,
-    sweep,
+    write_whole,
 )
+from harness.runtime.leases import Post, hold, is_held, lock_of, scratch, sweep
 from harness.runtime.manifest import (
     MANIFEST,
     Failure,
@@ -47,6 +50,7 @@ from harness.runtime.manifest import (
     write_manifest,
 )
 from harness.runtime.provenance import Provenance, collect_provenance
+from harness.runtime.remote import Remote, url_of
 from harness.runtime.stage import Point, Stage, StageRecord, read_progress
 
 State: TypeAlias = Literal["done", "missing", "failed"]
@@ -65,6 +69,13 @@ class Store:
         self.root = root.resolve()
         self._manifests: dict[str, tuple[tuple[int, int, int], Manifest]] = {}
         self._digests = DigestCache()
+        url = url_of(self.root)
+        self.remote = Remote(url) if url else None
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people: its folder, or its URL."""
+        return str(self.root) if self.remote is None else self.remote.url
 
     def status(self, fingerprint: str) -> State:
         """Return whether a stage is done, has failed the last time, or is missing.
@@ -76,7 +87,8 @@ class Store:
         """
         if self._find(fingerprint) is not None:
             return "done"
-        return "failed" if self._failure_path(fingerprint).exists() else "missing"
+        failed = os.path.exists(f"{self.root}/failures/{fingerprint}.json")
+        return "failed" if failed else "missing"
 
     def path(self, fingerprint: str) -> Path:
         """Return the folder of a done stage without verifying its files.
@@ -85,6 +97,7 @@ class Store:
             StoreError: The stage is not done, or its manifest is broken.
         """
         self.manifest(fingerprint)
+        self._fetch(fingerprint)
         return self._entry(fingerprint)
 
     def manifest(self, fingerprint: str) -> Manifest:
@@ -100,13 +113,20 @@ class Store:
             )
         return manifest
 
-    def open(self, fingerprint: str) -> Path:
+    def open(self, fingerprint: str, *, whole: bool = False) -> Path:
         """Return the folder of a done stage, its files verified.
+
+        With `whole` all of them must be there, else those need not be that were released.
 
         Raises:
             StoreError: The stage is not done, or a file is not what was written.
         """
         self.verify(fingerprint)
+        if whole and self.released(fingerprint):
+            raise StoreError(
+                f"the weights of {record_of(self.manifest(fingerprint)).title} were dropped by "
+                "`harness store --prune`: run the same command again, it computes them anew"
+            )
         return self._entry(fingerprint)
 
     def verify(self, fingerprint: str) -> None:
@@ -118,8 +138,12 @@ class Store:
         """
         manifest = self.manifest(fingerprint)
         title = record_of(manifest).title
+        self._fetch(fingerprint)
         with explained(f"reading {title}", self.root):
-            fault = self._digests.fault(self._entry(fingerprint), manifest["files"], MANIFEST)
+            released = self.released(fingerprint)
+            fault = self._digests.fault(
+                self._entry(fingerprint), manifest["files"], MANIFEST, released
+            )
         if fault is not None:
             raise self._broken(fingerprint, fault, title)
 
@@ -129,7 +153,7 @@ class Store:
         Raises:
             StoreError: Something is not what was written; the message names all that is not.
         """
-        held = [entry.name for entry in self._entries()]
+        held = self.fingerprints()
         with explained("reading the store", self.root):
             failed = sorted(path.stem for path in self.root.glob("failures/*"))
         broken = []
@@ -160,21 +184,35 @@ class Store:
         Raises:
             StoreError: An entry is broken, or something else lies among the entries.
         """
-        for entry in self._entries():
-            yield self.manifest(entry.name)
+        for fingerprint in self.fingerprints():
+            yield self.manifest(fingerprint)
+
+    def fingerprints(self) -> list[str]:
+        """Return the fingerprints of all done stages, sorted.
+
+        Raises:
+            StoreError: Something else lies among the entries.
+        """
+        here = [entry.name for entry in self._entries()]
+        return sorted({*here, *self.remote.fingerprints()}) if self.remote else here
 
     def claim(self, fingerprint: str, *, wait: bool = False) -> AbstractContextManager[bool]:
         """Return a block in which no other process works on a stage; it yields whether that is so.
 
-        What this process has claimed it may claim again. A claim ends with its process. With `wait`
-        the block is entered when no other process works on the stage.
+        What this process has claimed it may claim again. A claim ends with its process, at once on
+        this machine, and after a minute and a half for others. With `wait` the block is entered
+        when no other process works on the stage.
         """
-        return hold(lock_of(self.unfinished(fingerprint)), wait=wait, again=True)
+        lock = lock_of(self.unfinished(fingerprint))
+        return hold(lock, wait=wait, again=True, post=self._post(fingerprint))
 
     def claimed(self, fingerprint: str) -> bool:
         """Return whether any process works on a stage."""
         with explained(f"looking who computes {fingerprint[:12]}", self.root):
-            return is_held(lock_of(self.unfinished(fingerprint)))
+            return is_held(lock_of(self.unfinished(fingerprint)), self._post(fingerprint))
+
+    def _post(self, fingerprint: str) -> Post | None:
+        return None if self.remote is None else self.remote.lease(fingerprint)
 
     @contextmanager
     def writing(
@@ -220,7 +258,8 @@ class Store:
             except ValueError as error:
                 raise StoreError(f"{record.title} cannot be stored: {MANIFEST} {error}") from error
             flush_folder(output)
-            self._publish(output, record.fingerprint)
+            if self.remote is None or self.remote.store(record.fingerprint, output):
+                self._publish(output, record.fingerprint)
             self.clear_failure(record.fingerprint)
             shutil.rmtree(self.unfinished(record.fingerprint), ignore_errors=True)
 
@@ -285,9 +324,47 @@ class Store:
             explained(f"removing stage {fingerprint[:12]}", self.root),
             self.claim(fingerprint, wait=True),
         ):
+            if self.remote is not None:
+                self.remote.remove(fingerprint)
             self._set_aside(self._entry(fingerprint))
+            self._released_path(fingerprint).unlink(missing_ok=True)
             shutil.rmtree(self.unfinished(fingerprint), ignore_errors=True)
             self.clear_failure(fingerprint)
+
+    def released(self, fingerprint: str) -> frozenset[str]:
+        """Return the files of a done stage that were dropped, by their names in its manifest.
+
+        Raises:
+            StoreError: The record of it is broken.
+        """
+        path = self._released_path(fingerprint)
+        if not os.path.exists(path):
+            return frozenset()
+        with explained("reading what was dropped", self.root):
+            try:
+                return frozenset(json.loads(path.read_text(encoding="utf-8"))["files"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise BrokenEntry(
+                    f"{path} is broken: delete it with {self._entry(fingerprint)} and run the "
+                    "same command again"
+                ) from error
+
+    def release(self, fingerprint: str, names: Iterable[str]) -> None:
+        """Drop files of a done stage that nothing reads any more; the others stay as they are.
+
+        Raises:
+            StoreError: The stage is not done, or the store's folder may not be written.
+        """
+        kept = self.manifest(fingerprint)["files"]
+        dropped = sorted(self.released(fingerprint) | (set(names) & kept.keys()))
+        with (
+            explained(f"dropping files of stage {fingerprint[:12]}", self.root),
+            self.claim(fingerprint, wait=True),
+        ):
+            text = f"{json.dumps({'files': dropped})}\n"
+            write_whole(self._released_path(fingerprint), text)
+            for name in dropped:
+                (self._entry(fingerprint) / name).unlink(missing_ok=True)
 
     def unfinished(self, fingerprint: str) -> Path:
         """Return where a stage keeps what is to survive its death; the folder need not exist."""
@@ -304,6 +381,9 @@ class Store:
 
     def _entry(self, fingerprint: str) -> Path:
         return self.root / "stages" / fingerprint[:2] / fingerprint
+
+    def _released_path(self, fingerprint: str) -> Path:
+        return self.root / "released" / f"{fingerprint}.json"
 
     def _failure_path(self, fingerprint: str) -> Path:
         return self.root / "failures" / f"{fingerprint}.json"
@@ -328,25 +408,60 @@ class Store:
         Raises:
             StoreError: There is an entry, and its manifest is broken.
         """
-        entry = self._entry(fingerprint)
+        # Asked of every stage of a plan, several times: the path is a text while it can be one.
+        entry = f"{self.root}/stages/{fingerprint[:2]}/{fingerprint}"
         with explained(f"reading stage {fingerprint[:12]}", self.root):
             try:
-                found = (entry / MANIFEST).lstat()
+                found = os.lstat(f"{entry}/{MANIFEST}")
                 version = (found.st_mtime_ns, found.st_ctime_ns, found.st_size)
                 known = self._manifests.get(fingerprint)
                 if known is None or known[0] != version:
-                    if entry.is_symlink():
+                    if os.path.islink(entry):
                         raise self._broken(fingerprint, "it is a link")
-                    known = self._manifests[fingerprint] = (version, read_manifest(entry))
+                    known = self._manifests[fingerprint] = (version, read_manifest(Path(entry)))
             except (FileNotFoundError, NotADirectoryError) as error:
                 if not os.path.lexists(entry):
-                    return None
-                if os.path.lexists(entry / MANIFEST):  # someone has published it since we looked
+                    return self._find_remote(fingerprint)
+                if os.path.lexists(f"{entry}/{MANIFEST}"):  # published since we looked
                     return self._find(fingerprint)
                 raise self._broken(fingerprint, f"{MANIFEST} is missing") from error
             except ValueError as error:
                 raise self._broken(fingerprint, f"{MANIFEST} {error}") from error
         return known[1]
+
+    def _find_remote(self, fingerprint: str) -> Manifest | None:
+        """Return the manifest of an output that is in the bucket alone, None where there is none.
+
+        A copy is kept in `manifests/`, since reports read the manifests of all stages.
+        """
+        if self.remote is None or not self.remote.has(fingerprint):
+            return None
+        kept = self.root / "manifests" / fingerprint[:2] / fingerprint
+        with suppress(FileNotFoundError, ValueError):
+            return read_manifest(kept)
+        with scratch(self._tmp, f"manifest-{fingerprint[:12]}") as folder:
+            manifest = self.remote.fetch_manifest(fingerprint, folder / fingerprint)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(OSError):
+                os.rename(folder / fingerprint, kept)
+        return manifest
+
+    def _fetch(self, fingerprint: str) -> None:
+        """Bring an output that is in the bucket alone to this machine."""
+        if self.remote is None or os.path.lexists(self._entry(fingerprint)):
+            return
+        name = fingerprint[:12]
+        with (
+            explained(f"fetching stage {name}", self.root),
+            scratch(self._tmp, f"fetch-{name}") as folder,
+        ):
+            output = folder / fingerprint
+            self.remote.fetch(fingerprint, output)
+            manifest = read_manifest(output)
+            fault = DigestCache().fault(output, manifest["files"], MANIFEST)
+            if fault is not None:
+                raise self.remote.broken(fingerprint, fault)
+            self._publish(output, fingerprint)
 
     def _is_whole(self, fingerprint: str) -> bool:
         """Return whether there is an entry that need not be written again."""

@@ -2,7 +2,8 @@
 
 First it is told how to work (`Setup`), then it gets one stage at a time and answers with `started`,
 any number of `progress`, and one `finished` or `failed`; or, where another process computes the
-stage, with `elsewhere` at once. When its parent closes the socket or is killed, the process ends at
+stage, with `elsewhere` at once. It says `lost`, and ends, where another machine has taken its lease
+of the stage. When its parent closes the socket or is killed, the process ends at
 once, even in the middle of a stage. What it was writing is then a leftover that the store sweeps.
 """
 
@@ -11,19 +12,22 @@ from __future__ import annotations
 import faulthandler
 import importlib
 import os
+import platform
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from harness.errors import HarnessError
 from harness.extensions import load_plugins
+from harness.project import PACKAGE
+from harness.runtime import leases
 from harness.runtime.files import DiskFullError, explained
 from harness.runtime.processes import Parent
-from harness.runtime.provenance import Provenance
+from harness.runtime.provenance import Provenance, code_digest
 from harness.runtime.stage import Json, ProgressWriter, StageContext, StageRecord
 from harness.runtime.store import Store
 
@@ -32,7 +36,8 @@ class Setup(TypedDict):
     """What a worker is told before its first stage.
 
     `functions` are `module:function` by stage kind, `preload` modules to import before the first
-    stage arrives; `hardware` is how the machine is to be used.
+    stage arrives; `hardware` is how the machine is to be used. `host` and `code` are the machine of
+    whoever drives the run and the digest of its code, which a worker elsewhere must have too.
     """
 
     root: str
@@ -40,6 +45,8 @@ class Setup(TypedDict):
     preload: list[str]
     provenance: Provenance
     hardware: dict[str, Json]
+    host: NotRequired[str]
+    code: NotRequired[str]
 
 
 def main(descriptor: int) -> None:
@@ -47,6 +54,7 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whether to stop is the parent's decision
     faulthandler.enable()
     parent = Parent(descriptor, on_end=lambda: os._exit(0))
+    leases.on_lost.append(lambda: parent.send({"event": "lost"}))
     worker = Worker(parent.receive(), parent.send)
     worker.preload()
     while True:
@@ -65,6 +73,7 @@ class Worker:
     def preload(self) -> None:
         """Import what the stages will need; what goes wrong fails each stage with its reason."""
         try:
+            _check_code(self._setup)
             load_plugins()
             for name in self._setup["preload"]:
                 importlib.import_module(name)
@@ -103,7 +112,9 @@ class Worker:
         """Run the stage's function and store its output."""
         module, _, name = self._setup["functions"][record.kind].partition(":")
         function = getattr(importlib.import_module(module), name)
-        inputs = {name: self._store.open(needed) for name, needed in record.inputs.items()}
+        inputs = {
+            name: self._store.open(needed, whole=True) for name, needed in record.inputs.items()
+        }
         with self._store.writing(record, self._setup["provenance"]) as output:
             curves = ProgressWriter(output)
 
@@ -118,6 +129,23 @@ class Worker:
                     record.settings, inputs, output, record.seed, report, unfinished, hardware
                 )
             )
+
+
+def _check_code(setup: Setup) -> None:
+    """Refuse to compute where another version of the harness is than where the run is driven.
+
+    On one machine that is nobody's business: files may be edited while a run goes on.
+
+    Raises:
+        HarnessError: It is another.
+    """
+    if setup.get("host", leases.this_host()) == leases.this_host():
+        return
+    if setup.get("code") != code_digest():
+        raise HarnessError(
+            f"the harness in {PACKAGE} on {platform.node()} is another version than the one that "
+            "drives the run: install the same one on every machine, and run the same command again"
+        )
 
 
 def _reason(error: BaseException) -> str:

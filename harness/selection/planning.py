@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -352,7 +353,9 @@ class RunPlan:
         warn = on_warning or ignore
         tracker, outcome = tracked.tracker_of(self.store, warn), None
         if self.stages.pending(self.store):
+            self.stages.reclaim(self.store)
             self._check(warn, on_note or ignore)
+            self._open_budget()
             outcome = self._execute(tracker, fail_fast, watch or nullcontext(ignore))
         report = report_of(work, self.store)
         if outcome is not None:
@@ -362,16 +365,25 @@ class RunPlan:
         tracker.finish(lambda: tracked.states_after(work, report))
         return report
 
+    def _open_budget(self) -> None:
+        """Let all workers draw on one budget, wherever they run, as long as this process lives."""
+        if not has_price(self.work.profile):
+            return
+        from harness.endpoint.budget import shared_book
+        from harness.project import spending_dir
+
+        shared_book(spending_dir()).join()
+        if self.options.budget_usd is not None:
+            os.environ["HARNESS_BUDGET_USD"] = f"{self.options.budget_usd!r}"
+
     def _check(self, on_warning: Callable[[str], None], on_note: Callable[[str], None]) -> None:
         """Refuse to start without what stages need, and say what else should be known."""
-        from harness.preflight.needs import retirements
         from harness.worlds.lookup import world_of
 
-        pending, profile = self.stages.pending(self.store), self.work.profile
-        if has_price(profile):
-            for need in retirements(profile):
-                on_warning(need.line)
-        for gap in world_of(profile).preflight(pending):
+        world = world_of(self.work.profile)
+        for need in world.retirements():
+            on_warning(need.line)
+        for gap in world.preflight(self.stages.pending(self.store)):
             on_note(gap)
 
     def _execute(

@@ -54,7 +54,8 @@ from harness.errors import UserError
 from harness.foreign import read_plain
 from harness.registry.profile import Profile
 from harness.runtime import canonical_json
-from harness.runtime.files import explained, hold
+from harness.runtime.files import explained
+from harness.runtime.leases import hold, is_held
 from harness.runtime.manifest import utc_now
 from harness.sweep.declaration import Parameter, Point, Sampler, Scalar, Sweep
 from harness.sweep.space import base_candidate, grid, validation_runs
@@ -312,11 +313,11 @@ class Claims:
             self._again(frozen, why, frozen.user_attrs.get(Note.ATTEMPT, 1))
 
     def _repair(self) -> list[int]:
-        held = self._held()
+        held, ended = self._marked()
         left = [
             trial
             for trial in trials_of(self.study)
-            if trial.state == TrialState.RUNNING and self._is_nobodys(trial, held)
+            if trial.state == TrialState.RUNNING and self._is_nobodys(trial, held, ended)
         ]
         for trial in left:
             attempt = trial.user_attrs.get(Note.ATTEMPT, 1)
@@ -325,6 +326,8 @@ class Claims:
             else:
                 self._set(trial, Note.FAILURE, f"its process was killed, {attempt} times in a row")
                 self.study.tell(trial.number, state=TrialState.FAIL)
+        for name in ended:  # not before: whoever is killed here is repaired by the next
+            (self._marks / name).unlink(missing_ok=True)
         return [trial.number for trial in left]
 
     def _again(self, trial: FrozenTrial, why: str, attempt: int) -> None:
@@ -346,24 +349,25 @@ class Claims:
     def _set(self, trial: FrozenTrial, name: str, value: str) -> None:
         self.study._storage.set_trial_user_attr(trial._trial_id, name, value)
 
-    def _held(self) -> set[str]:
-        """Return the marks of this machine that a process holds; remove the others."""
-        held = set()
-        for path in self._marks.glob("*"):
-            with hold(path, wait=False) as is_nobodys:
-                if is_nobodys:
-                    path.unlink(missing_ok=True)
-                else:
-                    held.add(path.name)
-        return held
+    def _marked(self) -> tuple[set[str], set[str]]:
+        """Return the marks in this work folder that a process holds, and those none holds any more.
 
-    def _is_nobodys(self, trial: FrozenTrial, held: set[str]) -> bool:
+        They are leases: processes on other machines that share the folder have theirs here, too.
+        """
+        held: set[str] = set()
+        ended: set[str] = set()
+        for path in self._marks.glob("*"):
+            if not path.suffix:  # else it is the lease beside a mark
+                (held if is_held(path) else ended).add(path.name)
+        return held, ended
+
+    def _is_nobodys(self, trial: FrozenTrial, held: set[str], ended: set[str]) -> bool:
         mark = trial.user_attrs.get(Note.OWNER)
         if mark is None:
             begun = trial.datetime_start or datetime.now()
             return not self._shared or datetime.now() - begun > _UNMARKED_FOR
         machine, _, name = str(mark).partition("/")
-        return machine == platform.node() and name not in held
+        return name in ended or (machine == platform.node() and name not in held)
 
 
 def _journal(path: Path) -> JournalStorage:

@@ -26,7 +26,7 @@ from urllib.parse import unquote
 
 from harness.errors import HarnessError
 from harness.quiet import silence
-from harness.runtime.files import hold
+from harness.runtime.leases import hold
 
 if TYPE_CHECKING:
     from harness.tracking.server import Server

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.foreign import read_json
-from harness.runtime.files import hold, write_whole
+from harness.runtime.files import write_whole
+from harness.runtime.leases import hold
 from harness.tracking.connection import database_id
 from harness.tracking.record import Record, sha256
 

@@ -14,14 +14,15 @@ import pyarrow.parquet as pq
 from harness.errors import HarnessError, UserError
 from harness.registry.training import Hardware
 from harness.runtime import Json, StageContext
-from harness.worlds.answers import (
+from harness.worlds.lookup import (
     Ask,
     PolicyAnswer,
     answering,
     policy_folder,
+    resolve,
     revision_instruction,
+    runtime_of,
 )
-from harness.worlds.lookup import resolve, runtime_of
 from harness.worlds.stage_io import (
     COMPLETION_SCHEMA,
     PAIR_SCHEMA,

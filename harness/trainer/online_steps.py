@@ -37,7 +37,7 @@ from harness.models.reader import RewardModel
 from harness.models.reward_model import score
 from harness.registry.recipe import Online
 from harness.registry.training import Hardware
-from harness.runtime.files import held
+from harness.runtime.leases import held
 from harness.runtime.stage import StageContext
 from harness.trainer.model_steps import (
     SCORING_BATCH,

@@ -57,7 +57,8 @@ from harness.registry.training import (
     shipped_configurations,
 )
 from harness.registry.yaml_reader import read_yaml
-from harness.runtime.files import disk_full, held, write_whole
+from harness.runtime.files import disk_full, write_whole
+from harness.runtime.leases import held
 from harness.runtime.processes import HOST, Program, running
 from harness.runtime.stage import Point, ProgressWriter, line_of, point_of
 from harness.training.placement import FULL, Placement, accumulation

@@ -102,21 +102,14 @@ class Setup:
 class OfflineAlgorithm(ABC):
     """An algorithm that trains on pairs: a loss with everything that shapes a training by it.
 
-    A subclass adds the constants of its loss as fields, its name, and what makes its trainer.
+    A subclass adds the constants of its loss as fields, its name, and what makes its trainer. What
+    a profile states as well means what it does there (`harness.registry.training.Offline`).
 
     Attributes:
-        learning_rate: peak learning rate.
-        epochs: passes over the pairs; may be fractional.
-        batch_size: pairs for one update, on whatever hardware.
         micro_batch_size: pairs for one forward pass on a device; divides `batch_size`.
-        max_length: longest prompt plus completion, in tokens; longer pairs are left out.
-        max_prompt_length: longest prompt, in tokens, generation header included; pairs with a
-            longer one are left out; None sets no limit of its own.
+        max_length: longer pairs are left out, as are those with a longer prompt, its generation
+            header included, than `max_prompt_length`.
         schedule: `cosine`, `linear` or `constant_with_warmup` after the warm-up.
-        warmup_ratio: share of the updates over which the learning rate rises from 0, in [0, 1).
-        weight_decay: the optimiser's weight decay (AdamW's is decoupled).
-        max_grad_norm: gradients are scaled down to this norm.
-        optimizer: optimiser, by transformers' name.
     """
 
     name: ClassVar[str]

@@ -55,21 +55,14 @@ _ROLLOUTS = 3
 class OnlineAlgorithm(ABC):
     """An algorithm that trains on rollouts: a loss with everything that shapes a training by it.
 
+    What a profile states as well means what it does there (`OnlineTraining` in
+    `harness.registry.training`).
+
     Attributes:
-        learning_rate: peak learning rate.
         schedule: `cosine`, `linear` or `constant_with_warmup` after the warm-up.
         warmup_steps: steps over which the learning rate rises from 0.
         schedule_steps: steps that the schedule spans.
         minibatch: prompts of a step.
-        rollouts: rollouts of each prompt (N).
-        beta: coefficient of the KL penalty (RLOO), or of the implicit reward (OAIF).
-        temperature: sampling temperature of rollouts.
-        top_p: nucleus of the sampling.
-        max_new_tokens: longest rollout, in tokens.
-        max_length: longest prompt and rollout together, in tokens.
-        weight_decay: AdamW's decoupled weight decay.
-        max_grad_norm: gradients are scaled down to this norm.
-        optimizer: optimiser, by transformers' name.
     """
 
     blocks: ClassVar[bool]

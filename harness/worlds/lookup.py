@@ -1,18 +1,41 @@
-"""Which world answers: for a profile while a run is planned, for an identity while it runs."""
+"""Which world answers, for a profile or an identity; and the one place where policies answer.
+
+Whatever engine gives a policy's answers, stages get them here. A stage says which policy answers
+(its input `policy`, or the identity in its settings), how answers are sampled (`temperature`,
+`top_p`, `max_new_tokens`, `batch_size`) and, outside the embedded world, by which engine (`engine`,
+`dtype`); what it gets is text. The embedded policies, which answer in seconds, are asked in this
+process and have no engine in their settings.
+
+An endpoint is reached as the variables `HARNESS_SOLVER_URL`, `HARNESS_SOLVER_KEY` and
+`HARNESS_SOLVER_CONCURRENCY` say. It serves the base policy under its name on the hub, and a policy
+that a stage trained as `policy-` and the first twelve digits of that stage's fingerprint.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from harness.endpoint.connection import Endpoint
+from harness.errors import UserError
 from harness.registry.profile import WORLD, Profile
-from harness.registry.recipe import Online
-from harness.runtime.stage import Json, Stage
+from harness.runtime.leases import held
+from harness.runtime.stage import Json, StageContext
 from harness.worlds.embedded import files
 from harness.worlds.embedded.world import EmbeddedWorld
-from harness.worlds.mock.world import MockWorld
-from harness.worlds.protocol import Runtime, Topics, World
-from harness.worlds.real.world import RealWorld, read_pools
+from harness.worlds.mock.build import MockWorld
+from harness.worlds.protocol import Runtime, World
+from harness.worlds.real.asking import access_to
+from harness.worlds.real.world import RealWorld
+from harness.worlds.stage_io import progress_callback, write_json
+
+if TYPE_CHECKING:
+    from harness.inference.solver import Place, Solver
+    from harness.models.loading import Conversation
 
 STAGES = {
     "topics": "harness.worlds.real.scoring:topics_stage",
@@ -27,8 +50,7 @@ STAGES = {
 def world_of(profile: Profile) -> World:
     """Return the world of a profile: that of its policy, with what it names from outside."""
     if profile.policy == WORLD:
-        outside = {profile.prompts.source, profile.creator.source} != {WORLD}
-        return EmbeddedPolicyWorld(profile) if outside else EmbeddedWorld(profile)
+        return EmbeddedWorld(profile)
     return RealWorld(profile) if profile.stand_ins is None else MockWorld(profile)
 
 
@@ -53,45 +75,145 @@ def resolve(identity: str) -> Path:
     return runtime_of(identity).resolve(identity)
 
 
-class EmbeddedPolicyWorld(EmbeddedWorld):
-    """The embedded world with human prompts, a creator or both from outside."""
+class PolicyAnswer(Protocol):
+    """One answer."""
 
-    def __init__(self, profile: Profile) -> None:
-        """Serve a profile."""
-        super().__init__(profile)
-        real, embedded = RealWorld(profile), EmbeddedWorld(profile)
-        self._prompts: World = embedded if profile.prompts.source == WORLD else real
-        self._creator: World = embedded if profile.creator.source == WORLD else real
+    @property
+    def text(self) -> str:
+        """The answer without special tokens and surrounding blanks."""
+        ...
 
-    def prompts(self) -> dict[str, Json]:
-        """Return the settings that identify the human prompts."""
-        return self._prompts.prompts()
+    @property
+    def n_tokens(self) -> int:
+        """Tokens before the end of the turn."""
+        ...
 
-    def matched_prompts(self) -> dict[str, Json] | None:
-        """Return the settings that identify prompts matched to the hard benchmark."""
-        return self._prompts.matched_prompts()
 
-    def topics(self) -> Topics | None:
-        """Return what sorts prompts by topic, None where nothing does."""
-        return self._prompts.topics()
+@dataclass(frozen=True)
+class Ask:
+    """Has a stage's policy answer conversations: in this process, or by an engine."""
 
-    def prompt_pool(self) -> tuple[list[str], str]:
-        """Return every human prompt, and what identifies them."""
-        return self._prompts.prompt_pool()
+    ctx: StageContext
+    solver: Solver | None = None
 
-    def shown_word(self, word: str) -> str:
-        """Return a word of a prompt as it counts for the distance between prompts."""
-        return self._prompts.shown_word(word)
+    def __call__(
+        self,
+        conversations: Sequence[Conversation],
+        *,
+        n: int,
+        seed: int,
+        part: str = "answers",
+        temperature: float | None = None,
+    ) -> Sequence[Sequence[PolicyAnswer]]:
+        """Return n answers to each conversation, in their order.
 
-    def creator(self, scheme: str) -> dict[str, Json]:
-        """Return the settings that identify the creator with an evolving scheme."""
-        return self._creator.creator(scheme)
+        A temperature of 0 is greedy decoding; without one that of the stage's settings
+        holds. `part` names this call among those of its stage; an engine keeps its finished
+        answers under it.
+        """
+        s = self.ctx.settings
+        sampling: dict[str, Any] = {
+            "temperature": s["temperature"] if temperature is None else temperature,
+            "top_p": s["top_p"],
+            "max_new_tokens": s["max_new_tokens"],
+        }
+        if self.solver is not None:
+            done = progress_callback(
+                self.ctx, "answered", len(conversations), before=self.solver.asked
+            )
+            return self.solver.answer(
+                conversations, n=n, seed=seed, **sampling, part=part, on_progress=done
+            )
+        from harness.models.policy import generate
 
-    def tree_scorer(self, online: Online) -> dict[str, Json]:
-        """Return the settings that identify the model that scores prompts of best-of-n trees."""
-        return self._creator.tree_scorer(online)
+        return generate(
+            policy_folder(self.ctx),
+            conversations,
+            n=n,
+            **sampling,
+            batch_size=cast(int, s["batch_size"]),
+            seed=seed,
+        )
 
-    def preflight(self, stages: Iterable[Stage]) -> list[str]:
-        """Read the human prompts once, as a stage would do first."""
-        read_pools(stages)
-        return []
+
+@contextmanager
+def answering(ctx: StageContext) -> Iterator[Ask]:
+    """Yield what has a stage's policy answer; an engine that is started for it ends with the block.
+
+    With an engine, `engine.json` says afterwards what answered.
+
+    Raises:
+        HarnessError: there is no checkpoint of the policy, or no such engine here.
+    """
+    if "engine" not in ctx.settings:
+        yield Ask(ctx)
+        return
+    with ExitStack() as stack:
+        if ctx.unfinished is None:
+            keep = Path(stack.enter_context(TemporaryDirectory()))
+        else:
+            keep = stack.enter_context(held(ctx.unfinished))
+        solver = stack.enter_context(_solver(ctx, keep))
+        yield Ask(ctx, solver)
+        summary = {
+            "engine": ctx.settings["engine"],
+            "dtype": ctx.settings["dtype"],
+            "prompts": solver.asked,
+            "shortened": solver.shortened,
+        }
+        write_json(ctx.output / "engine.json", summary)
+
+
+def revision_instruction(settings: Mapping[str, Json]) -> str:
+    """Return what the policy is told to revise an answer: as the settings say, or embedded."""
+    from harness.worlds.embedded.language import REVISE
+
+    return str(settings.get("instruction", REVISE))
+
+
+def policy_folder(ctx: StageContext) -> Path:
+    """Return the folder of a stage's policy: the one trained before, or the base policy."""
+    if "policy" in ctx.inputs:
+        return ctx.inputs["policy"] / "model"
+    return resolve(str(ctx.settings["policy"]))
+
+
+def _solver(ctx: StageContext, keep: Path) -> Solver:
+    from harness.inference.solver import Solver, opening
+
+    policy, s = policy_folder(ctx), ctx.settings
+    opened = opening(
+        str(s["engine"]),
+        policy,
+        dtype=str(s["dtype"]),
+        batch_size=cast(int, s["batch_size"]),
+        log=keep / "engine.log",
+        place=place_of(_served_as(ctx)) if s["engine"] == "endpoint" else None,
+    )
+    return Solver(policy, opened, keep)
+
+
+def place_of(model: str) -> Place:
+    """Return where the endpoint is that serves the policy under a name.
+
+    Raises:
+        UserError: nothing says where, or a variable cannot be read.
+    """
+    from harness.inference.solver import Place
+
+    access = access_to("SOLVER", model)
+    if access.budget_usd is not None:
+        raise UserError(
+            "HARNESS_SOLVER_BUDGET_USD is set, and what the policy's answers cost is not counted: "
+            "unset it, or use an engine on this machine"
+        )
+    server = access.server
+    assert isinstance(server, Endpoint)
+    return Place(server.address, str(server.key_variable), access.concurrency, model)
+
+
+def _served_as(ctx: StageContext) -> str:
+    """Return the name that an endpoint serves a stage's policy under."""
+    if "policy" in ctx.inputs:
+        return f"policy-{ctx.inputs['policy'].name[:12]}"
+    return str(ctx.settings["policy"]).partition("@")[0]

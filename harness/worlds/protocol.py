@@ -23,11 +23,12 @@ A world is asked at two times, by two interfaces:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from harness.registry.profile import Profile
 from harness.registry.recipe import Online, RewardRole
@@ -104,21 +105,41 @@ class Topics:
     read: Callable[[Path], list[tuple[str, str]]]
 
 
+State = Literal["met", "missing", "advised"]
+
+
 @dataclass(frozen=True)
-class FileCheck:
-    """What became of a check of a world's own files.
+class Need:
+    """One thing that a profile needs.
 
     Attributes:
-        what: Which files.
-        ok: Whether they are as they should be, or will be made when first needed.
-        message: What is there, or what is wrong.
-        remedy: What to do about it.
+        what: What it is.
+        state: `met`; `missing`, so that the profile cannot run; or `advised`, so that it can.
+        found: What is there, or why it is not enough.
+        do: What to do about it; empty where it is met.
     """
 
     what: str
-    ok: bool
-    message: str
-    remedy: str = ""
+    state: State
+    found: str
+    do: str = ""
+
+    @property
+    def line(self) -> str:
+        """What is there and what to do, in one line."""
+        return f"{self.what}: {self.found}" + (f"; {self.do}" if self.do else "")
+
+
+def package(name: str, why: str, extra: str | None = None) -> Need:
+    """Return the need of a package, with the extra of this project that brings it."""
+    try:
+        return Need(f"package {name}", "met", metadata.version(name))
+    except metadata.PackageNotFoundError:
+        brings = f"-e '.[{extra}]'" if extra else "-e . -c constraints.txt"
+        return Need(
+            f"package {name}", "missing", f"not installed, and needed {why}",
+            f"type `python -m pip install {brings}`",
+        )  # fmt: skip
 
 
 OwnAnswering = Callable[[StageContext, Callable[[], Path]], None]
@@ -235,9 +256,21 @@ class World(ABC):
         """Return a word of a prompt as it counts for the distance between prompts."""
         return word
 
-    def check_files(self) -> FileCheck | None:
-        """Return the state of the world's own files; None where it has none."""
-        return None
+    def needs(self) -> Iterator[Need]:
+        """Yield what of this machine it needs, besides what runs models; nobody is asked."""
+        yield from ()
+
+    def lacking_models(self) -> list[str]:
+        """Return the models of the hub that a run would need and this machine does not have."""
+        return []
+
+    def online_needs(self) -> Iterator[Need]:
+        """Yield what the hub and the endpoints say of the models that it needs."""
+        yield from ()
+
+    def retirements(self) -> Iterator[Need]:
+        """Yield which of the models that it asks are retired by their sellers, or will be."""
+        yield from ()
 
     def preflight(self, stages: Iterable[Stage]) -> list[str]:
         """Look for what stages need, before any of them is computed.
@@ -256,25 +289,26 @@ class World(ABC):
         return nullcontext()
 
 
-class Runtime(Protocol):
+class Runtime(ABC):
     """What the settings of stages stand for, asked while stages run; see the module."""
 
+    @abstractmethod
     def resolve(self, identity: str) -> Path:
         """Return where the files of an identity lie, after checking their digest.
 
         Raises:
             HarnessError: They are missing, or are not the bytes the identity means.
         """
-        ...
 
+    @abstractmethod
     def reader_device(self) -> str:
         """Return the device that reward models run on."""
-        ...
 
+    @abstractmethod
     def weights(self, identity: str) -> str:
         """Return what is known of a reward model's weights: `embedded`, or whether verified."""
-        ...
 
+    @abstractmethod
     def human_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
         """Return the human prompts that a stage's settings ask for.
 
@@ -285,34 +319,33 @@ class Runtime(Protocol):
             UserError: They are not on this machine and cannot be fetched.
             HarnessError: They are not those that the settings mean.
         """
-        ...
 
     def matched_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
         """Return the prompts matched to the hard benchmark that a stage's settings ask for.
 
-        As for human prompts, pieces of one seed never overlap.
+        As for human prompts, pieces of one seed never overlap; they may be a pool of the same form.
 
         Raises:
             UserError: They are not on this machine, or too few.
             HarnessError: They are not those that the settings mean.
         """
-        ...
+        return self.human_prompts(settings)
 
+    @abstractmethod
     def evolver(
         self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
     ) -> Evolver:
         """Return the creator that a stage's settings mean.
 
-        Args:
-            settings: Settings that `World.creator` returned, among others.
-            done: Told how many prompts are evolved, where they are many at once.
+        The settings are among others those of `World.creator`; `done` is told how many
+        prompts are evolved, where they are many at once.
 
         Raises:
             UserError: Nothing says where the model is served.
             HarnessError: The settings are not of this version.
         """
-        ...
 
+    @abstractmethod
     def tree_score(self, settings: Mapping[str, Json]) -> Callable[[str], float] | None:
         """Return what scores prompts for best-of-n trees; None where no tree grows.
 
@@ -320,27 +353,27 @@ class Runtime(Protocol):
             UserError: Nothing says where the model is served.
             HarnessError: The settings are not of this version.
         """
-        ...
 
     def prompt_metrics(self) -> Mapping[str, Callable[[str], float]]:
         """Return what is read from the text of prompts while a policy is trained, by name."""
-        ...
+        return {}
 
+    @abstractmethod
     def questions(self, identity: str) -> Sequence[Item]:
         """Return the items of a benchmark, after checking that they are those it means.
 
         Raises:
             HarnessError: They are missing, or are not those.
         """
-        ...
 
     def own_answering(self, identity: str) -> OwnAnswering | None:
         """Return what answers a benchmark whose package asks the questions; None for others.
 
         It writes what the stage writes.
         """
-        ...
+        return None
 
+    @abstractmethod
     def judge(self, ctx: StageContext) -> None:
         """Judge answers; writes `judgments.parquet`, `scores.parquet` and `summary.json`.
 
@@ -348,8 +381,8 @@ class Runtime(Protocol):
             UserError: Nothing says where the judge is served, or the benchmark's files are others.
             HarnessError: There is no such judge, it does not answer, or the budget is used up.
         """
-        ...
 
+    @abstractmethod
     def rate(self, ctx: StageContext) -> None:
         """Score prompts; writes `scores.parquet` and `summary.json`.
 
@@ -357,4 +390,3 @@ class Runtime(Protocol):
             UserError: Nothing says where the model is served.
             HarnessError: There is no such judge, or it does not answer.
         """
-        ...

@@ -122,11 +122,8 @@ def progress_callback(
     Several prompts can be done at once and in any order, so twentieths are reported instead of
     counts: the curve is then the same in every run.
 
-    Args:
-        ctx: The stage.
-        name: Name of its curve, which goes from 0 to 1.
-        total: Prompts to do, where that is known; else it is the second argument of each call.
-        before: Prompts that the stage has done before these.
+    The curve goes from 0 to 1, after `before` prompts that the stage has done before these. A
+    total that is not known yet is the second argument of each call.
     """
     last = 0
 

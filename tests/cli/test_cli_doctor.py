@@ -47,7 +47,7 @@ def test_a_damaged_world_is_found_and_exit_code_1(
 
 @pytest.mark.parametrize(
     "command",
-    ["list", "show", "validate", "plan", "run", "report", "why", "sync", "ui", "doctor",
+    ["list", "show", "validate", "plan", "run", "report", "why", "sync", "store", "ui", "doctor",
      "export", "micro build"],
 )  # fmt: skip
 def test_every_help_has_an_example(call: Callable[..., Any], command: str) -> None:
@@ -58,8 +58,8 @@ def test_every_help_has_an_example(call: Callable[..., Any], command: str) -> No
 
 def test_all_verbs_are_listed(call: Callable[..., Any]) -> None:
     text = call("--help").stdout
-    for verb in ("list", "show", "validate", "plan", "run", "report", "why", "sync", "ui",
-                 "doctor", "export", "micro"):  # fmt: skip
+    for verb in ("list", "show", "validate", "plan", "run", "report", "why", "sync", "store",
+                 "ui", "doctor", "export", "micro"):  # fmt: skip
         assert f"\n  {verb} " in text
     assert harness.cli.main.app.info.name == "harness"
 

@@ -16,7 +16,8 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.evaluation.calibration import Calibration, record_path
-from harness.preflight import machine, needs
+from harness.preflight import needs
+from harness.preflight import needs as machine
 from harness.registry.profile import load_profiles
 from harness.training import launch
 

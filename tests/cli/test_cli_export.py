@@ -19,12 +19,12 @@ from tiny_gemma import build_tiny_gemma
 from toy_world import planned
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from harness.export.card import card_of, head_of, licence_of
-from harness.export.policy import find_policy
+from harness.export.policy import card_of, find_policy, head_of, licence_of
 from harness.models.policy import generate
 from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import StandIns
 from harness.runtime import Plan, Stage, Store
+from harness.worlds.embedded.files import VERSION
 from harness.worlds.real.models import identity_of
 
 EVIL = "judge | <b>x</b>\n# [click](http://evil)"
@@ -148,7 +148,7 @@ def test_the_card_has_the_scores_with_their_interval_and_judge(
     fill(folders)
     call("export", "dpo-h1", "--output", str(tmp_path / "policy"))
     card = (tmp_path / "policy" / "README.md").read_text()
-    assert "| arena\\_hard | ah\\_wr | 2 | -0.4841 to 4.484 | 3 | micro-2/oracle |" in card
+    assert f"| arena\\_hard | ah\\_wr | 2 | -0.4841 to 4.484 | 3 | {VERSION}/oracle |" in card
     assert head_of(card)["tags"] == ["eva", "dpo", "scale:toy"]
     assert "base_model" not in head_of(card)
     assert "no use outside the harness" in card
@@ -161,7 +161,7 @@ def test_a_policy_that_was_not_judged_has_no_score(
     result = call("export", "dpo-h1", "--output", str(tmp_path / "policy"))
     assert result.exit_code == 0, result.stderr
     card = (tmp_path / "policy" / "README.md").read_text()
-    assert card.count("| not run | – | – |") == 13
+    assert card.count("| not run | – | – |") == 14
 
 
 def test_the_card_of_a_stand_in_says_that_its_scores_mean_nothing(folders: Path) -> None:

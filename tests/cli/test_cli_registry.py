@@ -100,7 +100,7 @@ def test_validate_counts_what_is_declared(says: Callable[..., Any]) -> None:
         "tables": 15,
         "figures": 8,
         "profiles": 4,
-        "sweeps": 2,
+        "sweeps": 8,
         "figure_claims": 9,
         "deviations": 41,
         "runs": 64,

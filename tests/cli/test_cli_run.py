@@ -285,10 +285,10 @@ def test_where_nothing_can_be_redrawn_a_line_comes_every_few_seconds(
     plan = Plan(planned("table4", "micro", (0,), ["dpo-1"]).targets)
     tally = Tally(plan, Store(tmp_path), 1, {})
     now = [0]
-    with live.Lines(console(), tally, clock=lambda: float(now[0])) as shown:
+    with live.lines(console(), tally, clock=lambda: float(now[0])) as observe:
         for stage in plan.stages[:6]:
             for event in (StageStarted(stage), StageFinished(stage, 1.0)):
-                shown.observe(event)
+                observe(event)
                 now[0] += 1
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
@@ -299,10 +299,10 @@ def test_a_run_that_only_waits_for_another_says_so_at_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = Plan(planned("table4", "micro", (0,), ["dpo-1"]).targets)
-    with live.Lines(console(), Tally(plan, Store(tmp_path), 1, {})) as shown:
-        shown.observe(StageElsewhere(plan.stages[0]))
+    with live.lines(console(), Tally(plan, Store(tmp_path), 1, {})) as observe:
+        observe(StageElsewhere(plan.stages[0]))
         assert f"0 of {len(plan)} stages done, 1 in another run" in capsys.readouterr().out
-        shown.observe(StageFinished(plan.stages[0], 1.0))
+        observe(StageFinished(plan.stages[0], 1.0))
     assert "in another run" not in capsys.readouterr().out
 
 
@@ -310,8 +310,8 @@ def test_a_failure_is_shown_when_it_happens(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = Plan(planned("table4", "micro", (0,), ["dpo-1"]).targets)
-    with live.Lines(console(), Tally(plan, Store(tmp_path), 1, {})) as shown:
-        shown.observe(StageFailed(plan.stages[0], "no memory [left]"))
+    with live.lines(console(), Tally(plan, Store(tmp_path), 1, {})) as observe:
+        observe(StageFailed(plan.stages[0], "no memory [left]"))
     assert "no memory [left]" in capsys.readouterr().out
 
 
@@ -320,10 +320,10 @@ def test_the_redrawn_display_shows_what_is_running(tmp_path: Path) -> None:
 
     plan = Plan(planned("table4", "micro", (0,), ["dpo-1"]).targets)
     out = Console(force_terminal=True, record=True, width=100, file=(tmp_path / "t").open("w"))
-    with live.progress(out, Tally(plan, Store(tmp_path), 1, {})) as shown:
-        assert isinstance(shown, live.Redrawn)
-        shown.observe(StageStarted(plan.stages[0]))
-        out.print(shown._render())
+    tally = Tally(plan, Store(tmp_path), 1, {})
+    with live.progress(out, tally) as observe:
+        observe(StageStarted(plan.stages[0]))
+        out.print(live.rendered(tally))
     text = out.export_text()
     assert plan.stages[0].label in text
     assert f"0 of {len(plan)} stages done, 1 running" in text

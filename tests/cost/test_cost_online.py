@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from harness.cost.assumptions import Hardware
-from harness.cost.costing import Costing
+from harness.cost.costing import Costing, count_steps
 from harness.cost.pricing import price
-from harness.cost.sizes import count_steps
 from harness.cost.stages import stage_cost
 from harness.eva.evolving import Prompt, Rewrite
 from harness.eva.stream import PromptStream, StreamSettings

@@ -11,11 +11,13 @@ from harness.cost.costing import Costing
 from harness.cost.pricing import Limits, Price, over_limits, price
 from harness.cost.stages import stage_cost
 from harness.errors import UserError
-from harness.registry.profile import Profile
+from harness.registry.declared import named_table
+from harness.registry.profile import Profile, supported_rows
 from harness.registry.recipe import Recipe
 from harness.runtime import Plan
 from harness.runtime.stage import Stage
 from harness.trainer.plan import Planner
+from harness.trainer.runs import plan_table
 
 EVA = {"algorithm": "dpo", "chain": ("human", "eva")}
 
@@ -62,6 +64,24 @@ def test_a_finished_plan_costs_nothing(planner: Planner, paper: Profile, h100s: 
     assert totals(found) == (0.0, 0.0, 0.0)
     assert found.disk_gb.total == 0.0
     assert over_limits(found, Limits(0.0, 0.0)) is None
+
+
+def test_segments_that_a_run_goes_on_from_can_be_given_back(
+    paper: Profile, h100s: Hardware
+) -> None:
+    """All of a run's segments but its last: weights and moments, for table 1's online rows."""
+    table, _ = named_table("table1")
+    plan = list(Plan(plan_table(table, paper, [0], supported_rows(table, paper)).targets))
+    online = [stage for stage in plan if stage.kind == "online"]
+    last = {s.fingerprint for s in online} - {
+        needed.fingerprint for s in online for needed in s.inputs.values()
+    }
+    assert 0 < len(last) < len(online)
+    disk = price(plan, paper, h100s).disk_gb
+    ended = price(plan, paper, h100s, done=[s.fingerprint for s in online]).disk_gb
+    share = (len(online) - len(last)) / len(online)
+    assert disk.spent == pytest.approx((disk.kept - ended.kept) * share, rel=0.02)
+    assert ended.spent == 0.0
 
 
 def test_rows_that_share_stages_cost_less_than_each_by_itself(

@@ -29,7 +29,8 @@ def test_a_draw_is_half_a_win_written_either_way() -> None:
 
 def test_the_standard_error_is_that_of_a_mean() -> None:
     """Derivation: wins 1, 0, 1, 0 have variance 1/3; sqrt(1/12) of 100%."""
-    assert scored(2, 1, 2, 1).standard_error("win_rate") == pytest.approx(100 / math.sqrt(12))
+    values = scored(2, 1, 2, 1).values["win_rate"]
+    assert values.std(ddof=1) / 2 == pytest.approx(100 / math.sqrt(12))
 
 
 def test_what_is_not_a_preference_is_counted_and_left_out() -> None:

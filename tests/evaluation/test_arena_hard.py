@@ -147,7 +147,8 @@ def test_the_bootstrap_agrees_with_the_spread_of_the_per_prompt_values() -> None
     battles = [
         battle(str(i), "base", "model", LABELS[rng.integers(5)]) for i in range(400) for _ in (0, 1)
     ]
-    error = score_battles(battles, "base")["model"].standard_error("win_rate")
+    values = score_battles(battles, "base")["model"].values["win_rate"]
+    error = values.std(ddof=1) / np.sqrt(len(values))
     low, high = bootstrap_interval(battles, "model", "base", seed=0, rounds=4000)
     assert (high - low) / (2 * 1.96) == pytest.approx(error, rel=0.05)
 

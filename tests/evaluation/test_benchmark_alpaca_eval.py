@@ -27,11 +27,7 @@ from harness.evaluation.benchmarks.alpaca_eval import (
     read_inputs,
     read_outputs,
 )
-from harness.evaluation.benchmarks.alpaca_package import (
-    LengthControl,
-    NotAvailableError,
-    length_controlled_values,
-)
+from harness.evaluation.benchmarks.alpaca_package import LengthControl
 from harness.evaluation.files import read_records
 from harness.evaluation.run import run
 
@@ -263,24 +259,20 @@ def digest(path: Path) -> str:
 
 
 def test_there_is_no_length_controlled_win_rate_without_its_data(difficulties: Path) -> None:
-    with pytest.raises(NotAvailableError, match=r"there is no df_gamed\.csv"):
-        length_controlled_values(annotations(), None)
-    with pytest.raises(NotAvailableError, match="has the digest"):
-        length_controlled_values(annotations(), difficulties)
+    assert LengthControl().values(annotations()) == "there is no df_gamed.csv"
+    assert "has the digest" in str(LengthControl(difficulties).values(annotations()))
     with pytest.raises(UserError, match="Cannot read"):
-        length_controlled_values(annotations(), difficulties / "absent")
+        LengthControl(difficulties / "absent").values(annotations())
 
 
 def test_it_needs_all_annotations_in_the_benchmark_s_order(
     difficulties: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(alpaca_package, "installed", lambda: True)
-    sha256 = digest(difficulties)
-    with pytest.raises(NotAvailableError, match="802 annotations instead of 805"):
-        length_controlled_values(annotations(802), difficulties, sha256)
+    control = LengthControl(difficulties, digest(difficulties))
+    assert control.values(annotations(802)) == "there are 802 annotations instead of 805"
     order = [f"instruction {i}" for i in range(805)]
-    with pytest.raises(NotAvailableError, match="not in the benchmark's order"):
-        length_controlled_values(annotations()[::-1], difficulties, sha256, order)
+    assert "not in the benchmark's order" in str(control.values(annotations()[::-1], order))
 
 
 @needs_package
@@ -298,7 +290,8 @@ def test_it_is_the_package_s_own_number_on_any_data(
     rows = annotations()
     for position in unrated:
         rows[position]["preference"] = None
-    ours = length_controlled_values(rows, difficulties, digest(difficulties))
+    ours = LengthControl(difficulties, digest(difficulties)).values(rows)
+    assert not isinstance(ours, str)
     store = tmp_path / "hub" / "datasets--tatsu-lab--alpaca_eval"
     (store / "refs").mkdir(parents=True)
     (store / "refs" / "main").write_text("0" * 40)

@@ -150,7 +150,7 @@ def test_a_refused_prompt_is_counted_with_its_reason(data: Path) -> None:
     items = bench.requests(ANSWERS, named("j"))
     refused = Outcome[list[Reply]](failure="too long", refused=True)
     outcomes = [Outcome([Reply(completion("[[5]]"))]), refused]
-    records = bench.records(ANSWERS, named("j"), items[:2], outcomes)
+    records = bench.records(ANSWERS, named("j"), list(zip(items[:2], outcomes, strict=True)))
     assert [(r["score"], r.get("error")) for r in records] == [(5.0, None), (-1, "too long")]
 
 

@@ -35,6 +35,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "report": ("table4",),
     "why": ("table4/eva-a_min",),
     "sync": ("",),
+    "store": ("", "--verify", "--prune"),
     "ui": ("",),
     "doctor": ("--profile micro",),
     "claims": ("table4",),

@@ -45,22 +45,28 @@ def test_rivals_on_one_store(play: Player) -> None:
 
 
 def test_rivals_of_which_some_are_killed(play: Player) -> None:
-    """Whoever is left computes what the dead had begun."""
+    """Whoever is left computes what the dead had begun; in the long form a third is killed."""
 
     def rival(played: Round) -> None:
         scene = Scene(played)
-        calm = scene.calm(*RUN)
-        number = how_many(play, played, 2)
-        running = [scene.start(*RUN, "--jobs", "1") for _ in range(number)]
-        victims = scene.dice.sample(running, scene.dice.randrange(1, number))
+        calm, other = scene.calm(*RUN), scene.calm(*OTHER)
+        number = MOST if play.is_long else how_many(play, played, 2)
+        asked = [RUN, *(scene.dice.choice((RUN, OTHER)) for _ in range(number - 1))]
+        running = [scene.start(*each, "--jobs", "1") for each in asked]
+        victims = scene.dice.sample(range(1, number), max(1, number // 3))
         for victim in victims:
-            scene.kill_somehow(victim, calm.seconds, lambda: len(scene.begun()), signal.SIGKILL)
-        for each in running:
+            scene.kill_somehow(
+                running[victim], calm.seconds, lambda: len(scene.begun()), signal.SIGKILL
+            )
+        for position, each in enumerate(running):
             done = each.end()
-            if each not in victims:
+            if position not in victims:
                 assert done.code == 0, done.errors
-                assert without_times(done.json) == without_times(calm.done.json)
-        scene.check_store(calm)
+                expected = calm if asked[position] is RUN else other
+                assert without_times(done.json) == without_times(expected.done.json)
+        assert scene.outputs().items() >= calm.outputs.items()
+        assert scene.outputs().items() <= {**calm.outputs, **other.outputs}.items()
+        scene.check_once()
 
     play(rival)
 

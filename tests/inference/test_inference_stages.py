@@ -21,8 +21,7 @@ from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.runtime import Json, Stage, StageContext, Store
 from harness.trainer.model_steps import generate_stage
 from harness.trainer.runs import plan_table
-from harness.worlds.answers import answering, place_of
-from harness.worlds.lookup import world_of
+from harness.worlds.lookup import answering, place_of, world_of
 from harness.worlds.stage_io import PROMPT_SCHEMA, read_rows, write_rows
 
 Requests = Callable[[], list[dict[str, Any]]]

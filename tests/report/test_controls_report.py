@@ -46,18 +46,27 @@ def table() -> Table:
     return found
 
 
-def measured(levels: Mapping[str, float], noise: float = 1.0, seed: int = 0) -> Measured:
-    """Return scores of every row, DPO's and RLOO's alike, around levels by the end of its id."""
+def measured(
+    levels: Mapping[str, float],
+    noise: float = 1.0,
+    seed: int = 0,
+    exact: Mapping[str, float] = LEVELS,
+) -> Measured:
+    """Return scores of every row, DPO's and RLOO's alike, around levels by the end of its id.
+
+    What is wholly right stays as it is in a world where prompts matter, unless told.
+    """
     rng = np.random.default_rng(seed)
     return {
-        (row.run_id(table().columns[0]), root, "ah_wr"): {
+        (row.run_id(table().columns[0]), root, column): {
             f"p{i:02}": value
             for i, value in enumerate(
-                levels[row.id.partition("-")[2]] + noise * rng.normal(size=30)
+                by_row[row.id.partition("-")[2]] + noise * rng.normal(size=30)
             )
         }
         for row in table().rows
         for root in SEEDS
+        for column, by_row in (("ah_wr", levels), ("ah_exact", exact))
     }
 
 
@@ -106,6 +115,20 @@ def test_each_control_fails_where_its_effect_is_gone(
         assert f"`{name}-offline`" in why
 
 
+def test_a_score_that_rises_while_fewer_answers_are_right_is_no_dose_response() -> None:
+    falling = LEVELS | {"2x": 39.0, "3x": 38.0, "6x": 35.0}
+    found = checked_runs(table(), MICRO, SEEDS, measured(LEVELS, exact=falling), {})
+    assert {name for name, state in states(found).items() if state == "failed"} == {"exact"}
+    assert "`exact-offline`" in (found.why_not("offline") or "")
+
+
+def test_a_profile_that_does_not_tell_right_from_wrong_is_controlled_by_the_rest() -> None:
+    paper = load_profiles()["paper"]
+    found = checked_runs(table(), paper, SEEDS, measured(LEVELS), {})
+    assert states(found)["exact"] == "not_available"
+    assert found.why_not("offline") is None
+
+
 def test_noise_hides_every_effect_and_the_alike_stay_alike() -> None:
     found = states(controls(noise=500.0))
     assert found.pop("aa") == "passed"
@@ -125,7 +148,7 @@ def test_what_has_not_run_or_cannot_is_said() -> None:
     lacking = {"dpo-matched": "`dpo-matched` cannot run: no prompts are matched"}
     found = checked_runs(table(), MICRO, SEEDS, scores, lacking)
     assert states(found) == {
-        "dose": "not_run", "scarcity": "not_run", "positive": "not_available",
+        "dose": "not_run", "exact": "passed", "scarcity": "not_run", "positive": "not_available",
         "negative": "passed", "aa": "passed",
     }  # fmt: skip
     assert found.why_not("offline") == "the offline controls `dose-offline`, `scarcity-offline` " \

@@ -41,6 +41,7 @@ from harness.runtime import Store
 from harness.tracking.marks import Asked
 from harness.tracking.projection import table_records
 from harness.trainer.runs import TableRuns, plan_table
+from harness.worlds.embedded.files import VERSION
 
 UNKNOWN = Asked({}, frozenset(), ())
 """A work folder that knows of no run."""
@@ -179,7 +180,7 @@ def test_every_surface_names_exactly_what_made_each_cell(store: Store, tmp_path:
         for cell, line, said, kept in zip(cells, lines, json.loads(as_json(cells)), published,
                                           strict=True):  # fmt: skip
             expected = MADE_BY[cell.row]
-            judge = "micro-2/oracle"
+            judge = f"{VERSION}/oracle"
             assert (made_by(said["reward_models"]), made_by(said["creators"])) == expected
             assert (listed(line["reward_models"]), listed(line["creators"])) == expected
             assert said["judge"] == line["judge"] == judge

@@ -30,6 +30,7 @@ if __name__ == "__main__":
         Path(work) / "logs",
         jobs=int(jobs),
         on_event=say,
+        preload=["toy_stages"],
     )
     outcome = engine.run(Plan(getattr(toy_stages, plan)(*arguments)))
     sys.exit(0 if outcome.ok else f"{dict(outcome.failed)} {dict(outcome.skipped)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -10,16 +11,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import filelock
 import pytest
 
 from harness.runtime import Stage, Store, StoreError
-from harness.runtime.files import held, hold, is_held, lock_of
+from harness.runtime.leases import held, hold, is_held, lock_of
 
 STAGE = Stage("train", 1, {"seed": 0}, {})
 FP = STAGE.fingerprint
 HOLD = (
-    "import sys; from pathlib import Path; from harness.runtime.files import held\n"
+    "import sys; from pathlib import Path; from harness.runtime.leases import held\n"
     "with held(Path(sys.argv[1])) as folder:\n"
     "    (folder / 'half').write_text('done'); print('held', flush=True); sys.stdin.read()"
 )
@@ -122,8 +122,6 @@ def test_a_stage_is_its_writers_from_its_beginning_until_it_is_whole(
 
 def filelock_takes(descriptor: int) -> bool:
     """Lock an open file as a process does that waits for it; return whether that is possible."""
-    import fcntl
-
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -164,7 +162,7 @@ def test_a_file_system_without_locks_is_one_sentence(
     def none(*_: object, **__: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(filelock.FileLock, "acquire", none)
+    monkeypatch.setattr(fcntl, "flock", none)
     with (
         pytest.raises(StoreError, match=r"has no file locks: .* HARNESS_WORK"),
         held(tmp_path / "work"),

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.evaluation import benchmark
 from harness.registry.figures import load_figures
 from harness.registry.load import load_tables
 from harness.registry.profile import Profile, load_profiles, table_unsupported
@@ -28,7 +29,6 @@ from harness.sweep.declaration import load_sweeps
 from harness.sweep.space import candidate, points, validation_runs
 from harness.trainer.runs import plan_figure, plan_table
 from harness.worlds.mock import build
-from harness.worlds.real import benchmarks
 
 RECORD = Path(__file__).with_name("fingerprints.json")
 SEEDS = (0, 1)
@@ -48,7 +48,7 @@ def test_no_stage_has_changed_its_identity(
 ) -> None:
     monkeypatch.delenv("HARNESS_WORLD", raising=False)
     monkeypatch.setenv("HARNESS_WORK", str(tmp_path))
-    monkeypatch.setattr(benchmarks, "version_of", lambda _package: benchmarks.NOT_INSTALLED)
+    monkeypatch.setattr(benchmark, "version_of", lambda _package: benchmark.NOT_INSTALLED)
     if name == MADE_HERE:
         build.build(0)
     expected = {key: it for key, it in recorded().items() if key.partition("/")[0] == name}
@@ -107,7 +107,7 @@ if __name__ == "__main__":
 
     with tempfile.TemporaryDirectory() as work:
         os.environ["HARNESS_WORK"] = work
-        benchmarks.version_of = lambda _package: benchmarks.NOT_INSTALLED
+        benchmark.version_of = lambda _package: benchmark.NOT_INSTALLED
         build.build(0)
         found = dict(it for name in PROFILES for it in identities(load_profiles()[name]))
         RECORD.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

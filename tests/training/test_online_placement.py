@@ -20,7 +20,7 @@ from trl.trainer.rloo_config import RLOOConfig
 
 from harness.errors import HarnessError, UserError
 from harness.registry.training import RolloutServer
-from harness.runtime.files import held
+from harness.runtime.leases import held
 from harness.training import launch
 from harness.training.experimental import OnlineDPOConfig
 from harness.training.oaif import OAIF

@@ -19,16 +19,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from harness.endpoint.request import Reply
 from harness.errors import HarnessError, UserError
-from harness.evaluation.benchmark import Benchmark, Item, Judge
+from harness.evaluation.benchmark import NOT_INSTALLED, Benchmark, Item, Judge, Replied
 from harness.evaluation.benchmarks.alpaca_package import (
     FILE_NAME,
     INSTRUCTIONS,
@@ -57,10 +56,8 @@ from harness.evaluation.scores import (
     ratio_values,
 )
 from harness.evaluation.statistics import control_length
+from harness.runtime.files import sha256_of
 from harness.runtime.stage import Json
-
-if TYPE_CHECKING:
-    from harness.endpoint.client import Outcome
 
 BENCHMARK = "alpaca-eval"
 OWN_ANNOTATOR = "alpaca_eval_gpt4_turbo_fn"
@@ -70,6 +67,9 @@ ANSWER_TOKENS = 2048
 ANSWER_TEMPERATURE = 0.7
 ANSWER_TOP_P = 0.9
 LENGTH_CONTROLLED = "length_controlled_win_rate"
+
+DIGITS = 16
+"""Digits of a digest in a stage's settings."""
 
 _DRAW = 1.5
 _ALPACA = (
@@ -111,6 +111,7 @@ class AlpacaEval(Benchmark):
     own_judge = OWN_JUDGE
     against = "gpt-4-1106-preview"
     columns: ClassVar[Mapping[str, str]] = {"win_rate": "ae_wr", LENGTH_CONTROLLED: "ae_lc"}
+    package = "alpaca-eval"
     compared = ("win_rate", 5.0)
     reply_tokens = 40  # a ranking of two, as JSON
     homes = (
@@ -132,11 +133,41 @@ class AlpacaEval(Benchmark):
     @classmethod
     def load(cls, data: Path) -> Self:
         """Read the benchmark's files from a folder."""
-        found = cls()
-        found.inputs = read_inputs(data)
+        found = super().load(data)
         file = data / FILE_NAME
         found.length_control = LengthControl(file if file.is_file() else None)
         return found
+
+    @classmethod
+    def read_files(cls, data: Path) -> Inputs:
+        """Read the reference outputs."""
+        return read_inputs(data)
+
+    @classmethod
+    def scored_with(cls, data: Path) -> dict[str, Json]:
+        """Return the package's version, and the digest of the length control's data if any."""
+        file = data / FILE_NAME
+        digest = sha256_of(file)[:DIGITS] if file.is_file() else None
+        return {**super().scored_with(data), "length_control": digest}
+
+    @classmethod
+    def gaps(cls, scored_with: Mapping[str, Json]) -> Iterator[str]:
+        """Yield that the package is absent, or the data of its length control."""
+        if scored_with.get("package") == NOT_INSTALLED:
+            yield "AlpacaEval will not be available: install the extra `alpaca`"
+        elif scored_with.get("length_control", "") is None:
+            yield (
+                "AlpacaEval's length-controlled win rate will not be available: its data "
+                f"{FILE_NAME} are not beside the benchmark's files; type `harness evaluate fetch "
+                "alpaca-eval`"
+            )
+
+    @classmethod
+    def why_unscored(cls, scored_with: Mapping[str, Json]) -> str | None:
+        """Return that the package has the judge's prompts."""
+        if scored_with.get("package") != NOT_INSTALLED:
+            return None
+        return "the package alpaca-eval (extra `alpaca`), which has the judge's prompts, was absent"
 
     @classmethod
     def filed_judge(cls, model: str, annotator: str | None = None) -> str:
@@ -178,23 +209,25 @@ class AlpacaEval(Benchmark):
         asked = prompts_of(self._rows(answers), judge.model, judge.annotator or OWN_ANNOTATOR)
         return [Item("", 1, request, shown=prompt) for prompt, request in asked.items()]
 
-    def records(
-        self,
-        answers: Answers,
-        judge: Judge,
-        items: Sequence[Item],
-        outcomes: Sequence[Outcome[list[Reply]]],
-    ) -> list[dict[str, Any]]:
+    def records(self, answers: Answers, judge: Judge, replied: Replied) -> list[dict[str, Any]]:
         """Return annotations in the benchmark's own form and order; null where unread."""
         replies = {
             item.shown: None if outcome.result is None else outcome.result[0]
-            for item, outcome in zip(items, outcomes, strict=True)
+            for item, outcome in replied
         }
         rows = self._rows(answers)
         found = preferences_of(rows, judge.annotator or OWN_ANNOTATOR, replies)
         filed = self.filed_judge(judge.model, judge.annotator)
         return [
             {**row, "annotator": filed, "preference": found.get(row["instruction"])} for row in rows
+        ]
+
+    def judgments(self, records: Sequence[Record]) -> list[tuple[str, int, str, object]]:
+        """Return the preferences; there is no reply to keep, because the judge calls a function."""
+        ids = {question.turns[0]: question.prompt_id for question in self.questions}
+        return [
+            (ids[r["instruction"]], 1, f"preference {r['preference']}", r["preference"])
+            for r in records
         ]
 
     def score(self, records: Sequence[Record], answers: Answers) -> Evaluation:
@@ -378,16 +411,11 @@ def score_preferences(
 ) -> BenchmarkScore:
     """Score one model's preferences.
 
-    Args:
-        preferences: Its preferences, at most one of each prompt.
-        model: The judged model's name.
-        prompts: The benchmark's prompt ids; None takes those that were judged. A prompt that was
-            never judged counts as missing.
-        length_control: Whether to add the column `length_controlled_win_rate`.
+    There is at most one of each prompt. Of the benchmark's prompts, one that was never judged
+    counts as missing; without them, those that were judged are taken.
 
     Returns:
-        Columns `win_rate` and, where asked for, `length_controlled_win_rate`, in percent. The
-        standard error of `win_rate` is `BenchmarkScore.standard_error("win_rate")`.
+        Columns `win_rate` and, where asked for, `length_controlled_win_rate`, in percent.
 
     Raises:
         UserError: A prompt appears twice or is not the benchmark's, or a length is needed and

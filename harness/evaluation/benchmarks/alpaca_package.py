@@ -45,10 +45,6 @@ PUBLISHED_SHA256 = "97aeec3f1c7de6dee6fd31fe66f1702623f4614c3efe1c6fc5f4927cd5fd
 """Digest of the published file as two others report it; this project has not seen the file."""
 
 
-class NotAvailableError(UserError):
-    """There is no length-controlled win rate, for a reason that the message says."""
-
-
 class _Seen(Exception):
     """Ends a call of the annotator as soon as its prompts are known; nothing went wrong."""
 
@@ -105,47 +101,6 @@ def preferences_of(
     }
 
 
-def length_controlled_values(
-    annotations: Sequence[Mapping[str, Any]],
-    data_file: Path | None,
-    sha256: str = PUBLISHED_SHA256,
-    instructions: Sequence[str] | None = None,
-) -> FloatArray:
-    """Return what a model's length-controlled win rate is the mean of, in percent.
-
-    Args:
-        annotations: The model's annotations, in the benchmark's order.
-        data_file: The file `df_gamed.csv`, or None.
-        sha256: The digest it must have.
-        instructions: The benchmark's instructions in their order; None takes the annotations' own.
-
-    Returns:
-        The preference predicted at equal lengths for each annotation, shape (805,).
-
-    Raises:
-        NotAvailableError: The package, the file, or an annotation is missing, or the file or the
-            order is another one.
-    """
-    if data_file is None:
-        raise NotAvailableError(f"there is no {FILE_NAME}")
-    try:
-        found = hashlib.sha256(read_plain(data_file)).hexdigest()
-    except OSError as error:
-        raise UserError(f"Cannot read {data_file}: {error.strerror or error}") from error
-    if found != sha256.lower():
-        raise NotAvailableError(f"{data_file} has the digest {found}, not {sha256}")
-    if not installed():
-        raise NotAvailableError("the package alpaca-eval (extra `alpaca`) is not installed")
-    if len(annotations) != INSTRUCTIONS:
-        raise NotAvailableError(
-            f"there are {len(annotations)} annotations instead of {INSTRUCTIONS}"
-        )
-    own = [row.get("instruction") for row in annotations]
-    if instructions is not None and own != list(instructions):
-        raise NotAvailableError("the annotations are not in the benchmark's order")
-    return _by_the_package(annotations, data_file)
-
-
 @dataclass(frozen=True)
 class LengthControl:
     """Where the data of AlpacaEval's length control are, and the digest they must have."""
@@ -154,13 +109,33 @@ class LengthControl:
     sha256: str = PUBLISHED_SHA256
 
     def values(
-        self, records: Sequence[Mapping[str, Any]], instructions: Sequence[str] | None = None
+        self, annotations: Sequence[Mapping[str, Any]], instructions: Sequence[str] | None = None
     ) -> FloatArray | str:
-        """Return what the length-controlled win rate is the mean of, or why there is none."""
+        """Return what a model's length-controlled win rate is the mean of, or why there is none.
+
+        That is the preference predicted at equal lengths for each annotation, in percent, shape
+        (805,). The instructions are the benchmark's, in its order, which annotations must have.
+
+        Raises:
+            UserError: The file cannot be read.
+        """
+        file = self.data_file
+        if file is None:
+            return f"there is no {FILE_NAME}"
         try:
-            return length_controlled_values(records, self.data_file, self.sha256, instructions)
-        except NotAvailableError as reason:
-            return str(reason)
+            found = hashlib.sha256(read_plain(file)).hexdigest()
+        except OSError as error:
+            raise UserError(f"Cannot read {file}: {error.strerror or error}") from error
+        if found != self.sha256.lower():
+            return f"{file} has the digest {found}, not {self.sha256}"
+        if not installed():
+            return "the package alpaca-eval (extra `alpaca`) is not installed"
+        if len(annotations) != INSTRUCTIONS:
+            return f"there are {len(annotations)} annotations instead of {INSTRUCTIONS}"
+        own = [row.get("instruction") for row in annotations]
+        if instructions is not None and own != list(instructions):
+            return "the annotations are not in the benchmark's order"
+        return _by_the_package(annotations, file)
 
 
 def _annotate(

@@ -8,7 +8,9 @@ benchmark's own files. The sentence of the follow-up is this project's own: the 
 sentence in code.
 
 A strong verdict counts three times, a tie half a win for each side, and the Bradley-Terry win rate
-against the baseline is the score, in percent. The interval resamples questions: the two games of a
+against the baseline is the score, in percent. Where models met the baseline alone, as here, its fit
+is the weighted share of wins (Bradley and Terry, 1952); ratings of base 10 and scale 400, as the
+benchmark has them, only change the unit. The interval resamples questions: the two games of a
 question, and the copies of a strong verdict, are not independent, and resampling battles as if they
 were gives an interval about half as wide as it should be.
 
@@ -19,16 +21,16 @@ Source: Arena-Hard-Auto v0.1, `gen_judgment.py` (requests, verdicts), `config/ju
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import HarnessError, UserError
-from harness.evaluation.benchmark import Benchmark, Item, Judge, Judged
+from harness.evaluation.benchmark import NOT_INSTALLED, Benchmark, Item, Judge, Judged, Replied
 from harness.evaluation.files import (
     Answers,
     HomeFile,
@@ -51,12 +53,11 @@ from harness.evaluation.scores import (
     prompt_order,
     ratio_values,
 )
-from harness.evaluation.statistics import win_rates
 from harness.registry.yaml_reader import read_yaml
 from harness.runtime.stage import Json
 
 if TYPE_CHECKING:
-    from harness.endpoint.client import Client, Done, Outcome
+    from harness.endpoint.client import Client, Done
 
 BENCHMARK = "arena-hard"
 OWN_JUDGE = "gpt-4-1106-preview"
@@ -138,6 +139,8 @@ class ArenaHard(Benchmark):
     against = BASELINE
     columns: ClassVar[Mapping[str, str]] = {"win_rate": "ah_wr", "answer_tokens": "ah_len"}
     compared = ("win_rate", 5.0)
+    package = "tiktoken"
+    verdicts = GAMES_PER_PROMPT
     reply_tokens = 700  # the judge answers the question itself first
     homes = (
         HomeFile(
@@ -162,15 +165,29 @@ class ArenaHard(Benchmark):
     inputs: Inputs
 
     @classmethod
-    def load(cls, data: Path) -> Self:
-        """Read the benchmark's files from a folder.
+    def read_files(cls, data: Path) -> Inputs:
+        """Read the benchmark's files, in which the baseline must have answered all questions."""
+        questions = questions_in(data)
+        names = (f"answer_{BASELINE}.jsonl", f"model_answer/{BASELINE}.jsonl")
+        answers = read_answers(locate(data, "the baseline's answers", names, _FOLDERS), BASELINE)
+        answers.to(questions)
+        path = locate(
+            data,
+            "Arena-Hard's judge settings",
+            ["judge_config.yaml"],
+            _FOLDERS,
+            ["config/judge_config.yaml", "../../config/judge_config.yaml"],
+        )
+        return Inputs(questions, answers, **_settings(path))
 
-        Raises:
-            UserError: A file is absent or has another form, or the baseline did not answer all.
-        """
-        found = cls()
-        found.inputs = read_inputs(data)
-        return found
+    @classmethod
+    def gaps(cls, scored_with: Mapping[str, Json]) -> Iterator[str]:
+        """Yield that lengths need the benchmark's tokenizer."""
+        if scored_with.get("package") == NOT_INSTALLED:
+            yield (
+                "Arena-Hard's lengths in tokens will not be available: its tokenizer needs the "
+                "package `tiktoken`"
+            )
 
     @property
     def references(self) -> dict[str, str]:
@@ -220,16 +237,10 @@ class ArenaHard(Benchmark):
             replies.append(client.ask(request))
         return replies
 
-    def records(
-        self,
-        answers: Answers,
-        judge: Judge,
-        items: Sequence[Item],
-        outcomes: Sequence[Outcome[list[Reply]]],
-    ) -> list[dict[str, Any]]:
+    def records(self, answers: Answers, judge: Judge, replied: Replied) -> list[dict[str, Any]]:
         """Return judgments in the benchmark's own form; an unread game has the score null."""
         games: dict[str, list[dict[str, Any]]] = {}
-        for item, outcome in zip(items, outcomes, strict=True):
+        for item, outcome in replied:
             text = _text(outcome.result or [])
             game = {
                 "user_prompt": item.request.messages[-1].content,
@@ -241,6 +252,14 @@ class ArenaHard(Benchmark):
         return [
             {"question_id": prompt, "model": answers.model, "judge": judge.model, "games": played}
             for prompt, played in games.items()
+        ]
+
+    def judgments(self, records: Sequence[Record]) -> list[tuple[str, int, str, object]]:
+        """Return both games of each question."""
+        return [
+            (str(record["question_id"]), number, game["judgment"], game["score"])
+            for record in records
+            for number, game in enumerate(record["games"], start=1)
         ]
 
     def score(self, records: Sequence[Record], answers: Answers) -> Evaluation:
@@ -317,29 +336,6 @@ def questions_in(data: Path) -> tuple[Question, ...]:
     return read_questions(path, turns=1)
 
 
-def read_inputs(data: Path) -> Inputs:
-    """Read the benchmark's files from a folder.
-
-    Raises:
-        UserError: A file is absent or has another form, or the baseline did not answer all.
-    """
-    questions = questions_in(data)
-    names = (f"answer_{BASELINE}.jsonl", f"model_answer/{BASELINE}.jsonl")
-    answers = read_answers(
-        locate(data, "the baseline's answers", names, _FOLDERS),
-        BASELINE,
-    )
-    answers.to(questions)
-    path = locate(
-        data,
-        "Arena-Hard's judge settings",
-        ["judge_config.yaml"],
-        _FOLDERS,
-        ["config/judge_config.yaml", "../../config/judge_config.yaml"],
-    )
-    return Inputs(questions, answers, **_settings(path))
-
-
 def battles_from_battles(records: Iterable[Record]) -> list[Battle]:
     """Read battles, already weighted: a strong verdict is there three times.
 
@@ -408,13 +404,9 @@ def score_battles(
 ) -> dict[str, BenchmarkScore]:
     """Score every model that met the baseline.
 
-    Args:
-        battles: All battles of all models, each against the baseline.
-        baseline: Name of the baseline model.
-        prompts: The benchmark's prompt ids; None takes those that were judged. A prompt absent
-            from the battles of a model counts as two missing judgments.
-        answer_tokens: Model to prompt id to the length of its answer in tokens; where given, its
-            mean is the column `answer_tokens`.
+    Of the benchmark's prompts, one absent from a model's battles counts as two missing
+    judgments; without them, those that were judged are taken. `answer_tokens` has model to
+    prompt id to the length of its answer.
 
     Returns:
         Model to score, columns `win_rate` (percent) and, where given, `answer_tokens`.
@@ -423,27 +415,18 @@ def score_battles(
         UserError: A battle does not involve the baseline, or a prompt is not the benchmark's.
         HarnessError: A model has no readable verdict.
     """
-    by_model = _by_model(battles, baseline)
-    models = list(by_model)
-    wins = np.zeros((len(models) + 1, len(models) + 1))
-    outcomes: dict[str, tuple[tuple[str, ...], FloatArray, FloatArray]] = {}
-    for index, model in enumerate(models, start=1):
-        order = prompt_order([fight.prompt_id for fight in by_model[model]], prompts)
-        won, weight = _per_prompt(by_model[model], model, order)
-        outcomes[model] = (order, won, weight)
-        wins[index, 0], wins[0, index] = won.sum(), (weight - won).sum()
+    scores = {}
+    for model, fought in _by_model(battles, baseline).items():
+        order = prompt_order([fight.prompt_id for fight in fought], prompts)
+        won, weight = _per_prompt(fought, model, order)
         if not weight.any():
             raise HarnessError(
-                f"None of the {len(by_model[model])} verdicts on {model} could be read; look at "
-                "the judge's replies."
+                f"None of the {len(fought)} verdicts on {model} could be read; look at the judge's "
+                "replies."
             )
-    rates = 100.0 * win_rates(wins, baseline=0)
-    scores = {}
-    for model, rate in zip(models, rates[1:], strict=True):
-        order, won, weight = outcomes[model]
-        judged = {fight.prompt_id for fight in by_model[model]}
-        unread = sum(fight.winner is None for fight in by_model[model])
-        columns: dict[str, float | None] = {"win_rate": float(rate)}
+        judged = {fight.prompt_id for fight in fought}
+        unread = sum(fight.winner is None for fight in fought)
+        columns: dict[str, float | None] = {"win_rate": float(100.0 * won.sum() / weight.sum())}
         values = {"win_rate": 100.0 * ratio_values(won, weight)}
         if answer_tokens is not None and model in answer_tokens:
             lengths = _lengths(model, answer_tokens[model], order)
@@ -469,9 +452,8 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Return the 95% percentile bootstrap interval of a win rate, resampling questions.
 
-    Against the baseline alone the Bradley-Terry win rate is the weighted share of wins, so each
-    round is that share over the questions drawn. Questions without a readable verdict are not
-    drawn.
+    Each round is the weighted share of wins over the questions drawn. Questions without a readable
+    verdict are not drawn.
 
     Returns:
         Lower and upper end, in percent.

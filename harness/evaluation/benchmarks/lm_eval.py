@@ -341,10 +341,8 @@ def evaluate_results(
 ) -> Evaluation:
     """Score lm-eval's results: one column for each task, in percent, with 95% intervals.
 
-    Args:
-        results: What lm-eval returned or wrote.
-        model: The model's name; None takes it from the results.
-        tasks: The columns. One whose task was not run has no score, and its documents are missing.
+    A column whose task was not run has no score, and its documents are missing. The model's
+    name is that in the results unless one is given.
 
     Returns:
         The evaluation; `n` counts documents over all columns.

@@ -21,13 +21,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
-from harness.endpoint.request import ChatRequest, Message, Reply
+from harness.endpoint.request import ChatRequest, Message
 from harness.errors import UserError
-from harness.evaluation.benchmark import Benchmark, Item, Judge
+from harness.evaluation.benchmark import Benchmark, Item, Judge, Replied
 from harness.evaluation.files import (
     Answer,
     Answers,
@@ -52,9 +52,6 @@ from harness.evaluation.scores import (
     ratio_values,
 )
 from harness.runtime.stage import Json
-
-if TYPE_CHECKING:
-    from harness.endpoint.client import Outcome
 
 BENCHMARK = "mt-bench"
 OWN_JUDGE = "gpt-4"
@@ -128,6 +125,7 @@ class MtBench(Benchmark):
         "turn_2": "mt_t2",
     }
     compared = ("average", 0.3)
+    turns = verdicts = len(TURNS)
     reply_tokens = 200  # about what gpt-4's replies have
     homes = (
         HomeFile(
@@ -149,15 +147,28 @@ class MtBench(Benchmark):
     inputs: Inputs
 
     @classmethod
-    def load(cls, data: Path) -> Self:
-        """Read the benchmark's files from a folder.
-
-        Raises:
-            UserError: A file is absent or has another form, or a question lacks its reference.
-        """
-        found = cls()
-        found.inputs = read_inputs(data)
-        return found
+    def read_files(cls, data: Path) -> Inputs:
+        """Read the benchmark's files, in which no question may lack its reference."""
+        questions = questions_in(data)
+        names = ("reference_answer_gpt-4.jsonl", "reference_answer/gpt-4.jsonl")
+        references = read_answers(locate(data, "MT-Bench's references", names, _FOLDERS)).by_prompt
+        path = locate(
+            data,
+            "MT-Bench's judge prompts",
+            ["judge_prompts.jsonl"],
+            _FOLDERS,
+            ["data/judge_prompts.jsonl", "../judge_prompts.jsonl"],
+        )
+        prompts = {
+            str(r.get("name")): (str(r.get("system_prompt")), str(r.get("prompt_template")))
+            for r in read_records(path)
+        }
+        absent = [name for name in PROMPTS.values() if name not in prompts]
+        if absent:
+            raise UserError(f"{path} has no prompt {absent[0]}; use the benchmark's own file")
+        guided = [q for q in questions if q.category in REFERENCE_CATEGORIES]
+        Answers("the reference", references).to(guided)
+        return Inputs(questions, references, prompts)
 
     def sampling(self, question: Question) -> dict[str, Json]:
         """Return the temperature of the category."""
@@ -185,16 +196,10 @@ class MtBench(Benchmark):
                 found.append(Item(question.prompt_id, turn, request, shown=name))
         return found
 
-    def records(
-        self,
-        answers: Answers,
-        judge: Judge,
-        items: Sequence[Item],
-        outcomes: Sequence[Outcome[list[Reply]]],
-    ) -> list[dict[str, Any]]:
+    def records(self, answers: Answers, judge: Judge, replied: Replied) -> list[dict[str, Any]]:
         """Return judgments in the benchmark's own form; one without a rating has the score -1."""
         records = []
-        for item, outcome in zip(items, outcomes, strict=True):
+        for item, outcome in replied:
             reply = "" if outcome.result is None else outcome.result[0].text
             rating = parse_rating(reply)
             record = {
@@ -249,34 +254,6 @@ def questions_in(data: Path) -> tuple[Question, ...]:
     return read_questions(path, len(TURNS))
 
 
-def read_inputs(data: Path) -> Inputs:
-    """Read the benchmark's files from a folder.
-
-    Raises:
-        UserError: A file is absent or has another form, or a question lacks its reference.
-    """
-    questions = questions_in(data)
-    names = ("reference_answer_gpt-4.jsonl", "reference_answer/gpt-4.jsonl")
-    references = read_answers(locate(data, "MT-Bench's references", names, _FOLDERS)).by_prompt
-    path = locate(
-        data,
-        "MT-Bench's judge prompts",
-        ["judge_prompts.jsonl"],
-        _FOLDERS,
-        ["data/judge_prompts.jsonl", "../judge_prompts.jsonl"],
-    )
-    prompts = {
-        str(r.get("name")): (str(r.get("system_prompt")), str(r.get("prompt_template")))
-        for r in read_records(path)
-    }
-    absent = [name for name in PROMPTS.values() if name not in prompts]
-    if absent:
-        raise UserError(f"{path} has no prompt {absent[0]}; use the benchmark's own file")
-    guided = [q for q in questions if q.category in REFERENCE_CATEGORIES]
-    Answers("the reference", references).to(guided)
-    return Inputs(questions, references, prompts)
-
-
 def ratings_from_judgments(records: Iterable[Record]) -> dict[str, list[Rating]]:
     """Read the ratings in judgments of the benchmark's form, by model.
 
@@ -320,12 +297,8 @@ def score_ratings(
 ) -> BenchmarkScore:
     """Score one model's ratings.
 
-    Args:
-        ratings: Its ratings. Several of the same turn all count, as in the benchmark.
-        model: The judged model's name.
-        prompts: The benchmark's prompt ids; None takes those that were judged.
-        categories: Prompt id to category; where given, `per_category` holds their means over
-            both turns.
+    Several ratings of one turn all count, as in the benchmark. Where categories are given by
+    prompt id, `per_category` holds their means over both turns.
 
     Returns:
         Columns `average`, `turn_1`, `turn_2`, on the judge's scale of 1 to 10. A turn without any

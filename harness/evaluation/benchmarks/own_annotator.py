@@ -18,11 +18,11 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import UserError
-from harness.evaluation.benchmark import Item, Judge
+from harness.evaluation.benchmark import Item, Judge, Replied
 from harness.evaluation.benchmarks.alpaca_eval import (
     LENGTH_CONTROLLED,
     OWN_ANNOTATOR,
@@ -36,9 +36,6 @@ from harness.evaluation.files import Answers, Record, fill
 from harness.evaluation.scores import Evaluation, intervals_of
 from harness.foreign import read_json, read_plain
 from harness.runtime.stage import Json
-
-if TYPE_CHECKING:
-    from harness.endpoint.client import Outcome
 
 FILE_NAME = "annotator.json"
 
@@ -107,12 +104,15 @@ class OwnAnnotator(AlpacaEval):
     inputs: OwnInputs
 
     @classmethod
-    def load(cls, data: Path) -> Self:
-        """Read the benchmark's files and the annotator's words from a folder."""
-        found, inputs = cls(), read_inputs(data, count=None)
-        annotator = read_annotator(data / FILE_NAME)
-        found.inputs = OwnInputs(inputs.questions, inputs.references, annotator)
-        return found
+    def read_files(cls, data: Path) -> OwnInputs:
+        """Read the benchmark's files and the annotator's words."""
+        inputs, annotator = read_inputs(data, count=None), read_annotator(data / FILE_NAME)
+        return OwnInputs(inputs.questions, inputs.references, annotator)
+
+    @classmethod
+    def scored_with(cls, data: Path) -> dict[str, Json]:
+        """Return nothing: neither the package nor its data are needed."""
+        return {}
 
     def requests(self, answers: Answers, judge: Judge) -> list[Item]:
         """Return one request for each instruction; an item says what is shown first."""
@@ -135,15 +135,9 @@ class OwnAnnotator(AlpacaEval):
             found.append(Item(question.prompt_id, 1, request, OWN if swapped else REFERENCE))
         return found
 
-    def records(
-        self,
-        answers: Answers,
-        judge: Judge,
-        items: Sequence[Item],
-        outcomes: Sequence[Outcome[list[Reply]]],
-    ) -> list[dict[str, Any]]:
+    def records(self, answers: Answers, judge: Judge, replied: Replied) -> list[dict[str, Any]]:
         """Return annotations in the benchmark's form; one without a preference has null."""
-        rows = zip(self.questions, self.inputs.references, items, outcomes, strict=True)
+        rows = zip(self.questions, self.inputs.references, replied, strict=True)
         return [
             {
                 "instruction": question.turns[0],
@@ -156,7 +150,7 @@ class OwnAnnotator(AlpacaEval):
                 "generator_2": answers.model,
                 "annotator": f"{self.inputs.annotator.name}/{judge.model}",
             }
-            for question, reference, item, outcome in rows
+            for question, reference, (item, outcome) in rows
         ]
 
     def score(self, records: Sequence[Record], answers: Answers) -> Evaluation:

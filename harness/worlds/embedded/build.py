@@ -2,33 +2,336 @@
 
 The same seed on the same processor, thread count and library versions gives the same bytes;
 elsewhere rounding differs, and the models' scores agree within `TOLERANCE`.
+
+What the models can do is measured when they are built, and stands in their cards: that competence
+falls with the rank of a name and with depth, and that the reward models know rare names as well as
+common ones, are figures of a card and not hopes.
 """
 
 from __future__ import annotations
 
+import math
+import random
+import shutil
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, replace
+from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from harness.errors import HarnessError
-from harness.worlds.embedded.cards import describe_policy, describe_reward_model, machine
-from harness.worlds.embedded.files import VERSION, Card, read_card, write_card
+from harness.runtime.provenance import cpu_model
+from harness.worlds.embedded.files import VERSION, Card, digest, read_card, write_card
+from harness.worlds.embedded.language import MAX_DEPTH, Task, draw_items, parse, score
 from harness.worlds.embedded.pretrain import PretrainConfig, pretrain
-from harness.worlds.embedded.reward import REWARD_MODELS, fit_reward_model
+from harness.worlds.embedded.reward import (
+    REWARD_MODELS,
+    RewardConfig,
+    fit_reward_model,
+    held_out_pairs,
+    in_order,
+)
 from harness.worlds.embedded.texts import (
     GENERAL,
     HARD,
     HUMAN,
     MATCHED,
+    RANKED,
     draw_prompts,
     pairwise_items,
     two_turn_items,
+    word,
     write_items,
     write_prompts,
 )
+
+PROMPTS = 100
+"""Prompts of each group that is measured."""
+
+ANSWERS = 6
+"""Answers sampled to each prompt, at temperature 1."""
+
+EIGHTHS = 8
+"""Groups of names by rank."""
+
+Competence = dict[str, dict[str, dict[str, float]]]
+
+
+def measure(policy: Path, seed: int) -> Competence:
+    """Measure a policy.
+
+    Returns:
+        `ranks` (single operations, by the rank of their names) and `depth` (1 to 4, names drawn
+        evenly), each with `exact` (share of answers that are wholly right), `score` (mean oracle
+        score) and `best_of_6` (mean over prompts of the best score).
+    """
+    rng = random.Random(f"{seed}/competence")
+    size = len(RANKED) // EIGHTHS
+    names = {
+        f"{at + 1} to {at + size}": RANKED[at : at + size] for at in range(0, len(RANKED), size)
+    }
+    groups = [("ranks", label, 1, some) for label, some in names.items()]
+    groups += [("depth", str(depth), depth, RANKED) for depth in range(1, MAX_DEPTH + 1)]
+    prompts = [
+        word(Task(draw_items(rng, 4, 6), tuple(rng.choices(some, k=depth))), rng)
+        for _, _, depth, some in groups
+        for _ in range(PROMPTS)
+    ]
+    scores = _scores(prompts, _answers(policy, prompts, ANSWERS, seed))
+    found: Competence = {"ranks": {}, "depth": {}}
+    for (kind, label, _, _), block in zip(groups, np.split(scores, len(groups)), strict=True):
+        found[kind][label] = {
+            "exact": round(float((block == 1.0).mean()), 3),
+            "score": round(float(block.mean()), 3),
+            "best_of_6": round(float(block.max(axis=1).mean()), 3),
+        }
+    return found
+
+
+def _answers(policy: Path, prompts: Sequence[str], n: int, seed: int) -> list[list[str]]:
+    """Return n answers to each prompt at temperature 1."""
+    from harness.models.policy import generate
+
+    answers = generate(
+        policy,
+        [[{"role": "user", "content": prompt}] for prompt in prompts],
+        n=n,
+        temperature=1.0,
+        top_p=1.0,
+        max_new_tokens=14,
+        batch_size=256,
+        seed=seed,
+    )
+    return [[answer.text for answer in several] for several in answers]
+
+
+def _scores(prompts: Sequence[str], answers: Sequence[Sequence[str]]) -> NDArray[np.float64]:
+    """Return the oracle's scores, shape (prompts, answers)."""
+    return np.array([[score(p, a) for a in some] for p, some in zip(prompts, answers, strict=True)])
+
+
+def accuracies(folder: Path, config: RewardConfig) -> dict[str, dict[str, dict[str, float]]]:
+    """Measure how often a reward model orders held-out pairs as the oracle does.
+
+    Returns:
+        `all`, by `depth` of the task and by third of the mean rank of its names (`rank`): pairs,
+        accuracy and its standard error. A group without pairs is left out.
+    """
+    pairs = held_out_pairs(config)
+    right = np.array(in_order(folder, config, pairs), dtype=float)
+    tasks = [parse(pair.prompt) for pair in pairs]
+    names = [task.names if task is not None else () for task in tasks]
+    depth = np.array([len(some) for some in names])
+    rank = np.array([np.mean([RANKED.index(name) for name in some]) for some in names])
+    third = np.digitize(rank, np.quantile(rank, (1 / 3, 2 / 3)))
+    ranks = {"common": third == 0, "middle": third == 1, "rare": third == 2}
+    depths = {str(d): depth == d for d in range(1, MAX_DEPTH + 1)}
+    return {
+        "all": {"all": _share(right)},
+        "depth": {label: _share(right[part]) for label, part in depths.items() if part.any()},
+        "rank": {label: _share(right[part]) for label, part in ranks.items() if part.any()},
+    }
+
+
+def _share(right: NDArray[np.float64]) -> dict[str, float]:
+    mean = float(right.mean())
+    error = math.sqrt(mean * (1 - mean) / len(right))
+    return {"pairs": len(right), "accuracy": round(mean, 4), "standard_error": round(error, 4)}
+
+
+BEST_OF = (1, 2, 4, 8, 16, 32, 64)
+"""Numbers of answers that the best is chosen from."""
+
+
+def best_of_n(
+    policy: Path, folder: Path, config: RewardConfig, seed: int
+) -> dict[str, dict[str, float]]:
+    """Measure the oracle's score of the answer that a reward model likes best.
+
+    Returns:
+        For each of `BEST_OF`, the mean over prompts like the hard benchmark's of the `chosen`
+        answer's score and of the `best` one's.
+    """
+    prompts = draw_prompts("best of n", HARD, seed, PROMPTS)
+    answers = _answers(policy, prompts, max(BEST_OF), seed)
+    scores = _scores(prompts, answers)
+    first = {n: _chosen(folder, config, prompts, [some[:n] for some in answers]) for n in BEST_OF}
+    return {
+        str(n): {
+            "chosen": round(float(scores[np.arange(len(prompts)), places].mean()), 3),
+            "best": round(float(scores[:, :n].max(axis=1).mean()), 3),
+        }
+        for n, places in first.items()
+    }
+
+
+def _chosen(
+    folder: Path, config: RewardConfig, prompts: Sequence[str], answers: list[list[str]]
+) -> NDArray[np.int64]:
+    """Return which answer to each prompt has the highest reward (of equals, the first)."""
+    from harness.models.reward_model import mean_win_probabilities, win_probabilities
+    from harness.models.reward_model import score as reward
+
+    asked = [{"role": "user", "content": prompt} for prompt in prompts]
+    if config.reads == "two answers":
+        wins = win_probabilities(folder, [[turn] for turn in asked], answers, batch_size=256)
+        rewards = mean_win_probabilities(wins)
+    else:
+        conversations = [
+            [turn, {"role": "assistant", "content": answer}]
+            for turn, some in zip(asked, answers, strict=True)
+            for answer in some
+        ]
+        rewards = reward(folder, conversations, batch_size=256).reshape(len(prompts), -1)
+    return np.asarray(rewards.argmax(axis=1))
+
+
+def as_lines(tables: dict[str, dict[str, dict[str, float]]]) -> str:
+    """Return figures as Markdown tables, for a model card."""
+    lines: list[str] = []
+    for kind, rows in tables.items():
+        columns = list(next(iter(rows.values())))
+        lines += [f"| {kind} | {' | '.join(columns)} |".replace("_", " ")]
+        lines += ["|---|" + "---:|" * len(columns)]
+        lines += [
+            f"| {name} | {' | '.join(map(str, row.values()))} |" for name, row in rows.items()
+        ]
+        lines.append("")
+    return "\n".join(lines)
+
+
+TEMPLATE = """---
+license: apache-2.0
+library_name: transformers
+---
+
+# {title} of the embedded world {version}
+
+{text}
+
+- architecture: Gemma-2, {parameters:,} parameters, one token a word
+- made by: `harness micro build`, seed {seed}, in {seconds:.0f} s
+- settings: {settings}
+- digest: {digest}
+
+{figures}
+
+It speaks no human language and is of no use outside the harness.
+"""
+
+DESCRIPTIONS = {
+    "pointwise": (
+        "Pointwise reward model",
+        "θ0's body with a scalar head, trained on noisy preferences between attempts by the "
+        "demonstrator. It stands for ArmoRM-8B.",
+    ),
+    "pointwise_large": (
+        "Large pointwise reward model",
+        "θ0's body, grown by copies of layers that start silent, with a scalar head, trained on "
+        "noisy preferences between attempts by the demonstrator. It stands for Skywork-27B.",
+    ),
+    "pairwise": (
+        "Pairwise reward model",
+        "θ0's first layers with a scalar head that says how much better the first of two answers "
+        "is than the second, trained on noisy preferences between attempts by the demonstrator. "
+        "It stands for PairRM-0.4B.",
+    ),
+    "pairwise_large": (
+        "Large pairwise reward model",
+        "θ0's body with a scalar head that says how much better the first of two answers is than "
+        "the second, trained on noisy preferences between attempts by the demonstrator. It stands "
+        "for PairRM-8B.",
+    ),
+}
+"""Title and description of the reward model of each role."""
+
+
+def machine() -> dict[str, Any]:
+    """Return what the bytes of a trained model depend on besides its settings."""
+    import torch
+
+    return {
+        "processor": cpu_model(),
+        "device": "cuda" if torch.cuda.is_available() else "cpu",
+        "compiled": shutil.which("g++") is not None,
+        **{name: version(name) for name in ("torch", "transformers")},
+    }
+
+
+def describe_policy(
+    folder: Path, config: PretrainConfig, loss: float, seconds: float
+) -> dict[str, Any]:
+    """Measure θ0, write its model card, and return what the world's card says of it."""
+    competence = measure(folder, config.seed)
+    text = (
+        "Trained on demonstrations by a fallible demonstrator. What it can do was measured on 100 "
+        "prompts for each group of names and each depth, six answers each at temperature 1: "
+        "`exact` is the share of wholly right answers, `score` the mean partial credit, `best of "
+        "6` the mean over prompts of the best of six."
+    )
+    figures = f"{as_lines(dict(competence))}\nTraining loss at the end: {loss:.3f}"
+    settings = asdict(config)
+    _write(folder, "Base policy θ0", text, settings, figures, seconds)
+    return {"settings": settings, "loss": round(loss, 4), "competence": competence}
+
+
+def describe_reward_model(
+    role: str, folder: Path, config: RewardConfig, seconds: float
+) -> dict[str, Any]:
+    """Measure a reward model, write its card, and return what the world's card says of it."""
+    title, text = DESCRIPTIONS[role]
+    found = accuracies(folder, config)
+    chosen = best_of_n(folder.parent / "theta0", folder, config, config.seed)
+    figures = (
+        f"Accuracy on held-out pairs with true labels ({config.flipped:.0%} of the training labels "
+        "were flipped), by depth of the task and by third of the mean rank of its names:\n\n"
+        f"{as_lines(found)}\nScore of the answer it likes best of n that θ0 gives to {PROMPTS} "
+        "prompts like the hard benchmark's, and of the best of them:\n\n"
+        f"{as_lines({'n': chosen})}"
+    )
+    settings = asdict(config)
+    _write(folder, title, text, settings, figures, seconds)
+    return {
+        "settings": settings,
+        "held_out_accuracy": found["all"]["all"]["accuracy"],
+        "standard_error": found["all"]["all"]["standard_error"],
+        "accuracy_by": {kind: found[kind] for kind in ("depth", "rank")},
+        "best_of_n": chosen,
+    }
+
+
+def _write(
+    folder: Path, title: str, text: str, settings: dict[str, Any], figures: str, seconds: float
+) -> None:
+    from safetensors import safe_open
+
+    with safe_open(folder / "model.safetensors", framework="numpy") as weights:
+        shapes = [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118
+    card = TEMPLATE.format(
+        title=title,
+        version=VERSION,
+        text=text,
+        parameters=sum(_size(shape) for shape in shapes),
+        seed=settings["seed"],
+        seconds=seconds,
+        settings=", ".join(f"{key} {value}" for key, value in settings.items()),
+        digest=digest(folder),
+        figures=figures,
+    )
+    (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def _size(shape: list[int]) -> int:
+    size = 1
+    for side in shape:
+        size *= side
+    return size
+
 
 SEED = 0
 """Seed of the shipped world."""
@@ -52,10 +355,7 @@ OnEvent = Callable[[str], None]
 def build(output: Path, seed: int = SEED, on_event: OnEvent = print) -> Card:
     """Build the world into a folder and write its card.
 
-    Args:
-        output: folder to write to, made if need be.
-        seed: seed of everything.
-        on_event: told in a line what is being done, every few seconds.
+    `on_event` is told in a line what is being done, every few seconds.
     """
     output.mkdir(parents=True, exist_ok=True)
     on_event("prompts and benchmarks")
@@ -72,11 +372,7 @@ def add_reward_models(
 ) -> Card:
     """Train reward models of a world that is there, and write its card anew.
 
-    Args:
-        folder: folder of the world, with θ0 and its card; no other file of it is changed.
-        roles: reward models to train; none named, those that its card does not have.
-        seed: seed of the trainings.
-        on_event: told in a line what is being done, every few seconds.
+    Without roles, those that its card does not have; no other file of the folder is changed.
 
     Raises:
         HarnessError: the folder has no card, or one of another version.

@@ -136,10 +136,7 @@ def read_card(where: Path) -> Card:
 def write_card(target: Path, notes: dict[str, Any], names: Iterable[str] = tuple(ASSETS)) -> Card:
     """Write the card of the world in a folder: its assets' digests, and what was measured.
 
-    Args:
-        target: folder of the world.
-        notes: what was measured.
-        names: assets it has; all, unless some are still to be made.
+    It names all assets, unless some are still to be made.
 
     Raises:
         HarnessError: one of them is not there.

@@ -29,9 +29,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from harness.evaluation.benchmarks.alpaca_eval import Preference, score_preferences
-from harness.evaluation.benchmarks.arena_hard import Battle, battle, parse_verdict, score_battles
-from harness.evaluation.benchmarks.mt_bench import Rating, parse_rating, score_ratings
+from harness.evaluation.benchmarks.alpaca_eval import AlpacaEval, Preference, score_preferences
+from harness.evaluation.benchmarks.arena_hard import (
+    ArenaHard,
+    Battle,
+    battle,
+    parse_verdict,
+    score_battles,
+)
+from harness.evaluation.benchmarks.mt_bench import MtBench, Rating, parse_rating, score_ratings
 from harness.evaluation.scores import BenchmarkScore
 from harness.worlds.embedded.language import parse, score
 from harness.worlds.protocol import Item
@@ -181,15 +187,13 @@ JUDGES = {
 }
 """The judge of each benchmark."""
 
-COLUMNS = {
-    "win_rate": {"arena_hard": "ah_wr", "alpaca_eval": "ae_wr", "validation": "val_wr"},
-    "answer_tokens": {"arena_hard": "ah_len", "validation": "val_len"},
-    "length_controlled_win_rate": {"alpaca_eval": "ae_lc"},
-    "average": {"mt_bench": "mt_avg"},
-    "turn_1": {"mt_bench": "mt_t1"},
-    "turn_2": {"mt_bench": "mt_t2"},
+COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "arena_hard": ArenaHard.columns,
+    "alpaca_eval": AlpacaEval.columns,
+    "mt_bench": MtBench.columns,
+    "validation": {"win_rate": "val_wr", "answer_tokens": "val_len"},
 }
-"""Which column of the registry a score is, by benchmark."""
+"""Which column of the registry each score of a benchmark is."""
 
 
 EXACT_MATCH = "exact_match"

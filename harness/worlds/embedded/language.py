@@ -169,9 +169,7 @@ def read_list(text: str) -> Items | None:
 def render(task: Task, frame: int) -> str:
     """Write a task as a sentence; without items it is a follow-up.
 
-    Args:
-        task: what it asks for.
-        frame: index into `FRAMES` (or, for a follow-up, `FOLLOW_UPS`).
+    `frame` is an index into `FRAMES` or, for a follow-up, `FOLLOW_UPS`.
     """
     if task.items is None:
         return FOLLOW_UPS[frame].format(ops=" , then ".join(task.names))
@@ -232,11 +230,8 @@ def partial_credit(answer: str, correct: Items) -> float:
 def score(prompt: str, answer: str, previous: str = "") -> float:
     """Return how right `answer` is for `prompt`.
 
-    Args:
-        prompt: the user's turn.
-        answer: the model's turn.
-        previous: the model's turn before it, which a follow-up refers to. If that was no list,
-            its items are taken in order.
+    A follow-up refers to `previous`, the model's turn before it. If that was no list, its items
+    are taken in order.
 
     Raises:
         HarnessError: if the prompt is not a sentence of the language.

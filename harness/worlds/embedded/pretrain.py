@@ -138,11 +138,8 @@ def batches(
 ) -> Iterator[tuple[torch.Tensor, ...]]:
     """Yield batches of (token ids, attention mask, labels), shape (batch, length) each.
 
-    Args:
-        config: seed and sizes.
-        steps: how many are wanted; the last pool may yield more.
-        stream: name of the stream of random numbers.
-        mix_at: what to demonstrate after a share of the steps.
+    At least `steps` of them, in the stream of random numbers of a name; `mix_at` says what to
+    demonstrate after a share of the steps.
     """
     ids = token_ids()
     pad, size = ids[PAD], config.batch_size * config.pool_batches
@@ -175,10 +172,7 @@ def _length(row: tuple[list[int], list[int]]) -> int:
 def pretrain(config: PretrainConfig, output: Path, on_step: Progress | None = None) -> None:
     """Train θ0 and save it with its tokenizer.
 
-    Args:
-        config: settings.
-        output: folder to write a Hugging Face model to (bfloat16 safetensors).
-        on_step: called with the step, the loss and the model after every step.
+    `on_step` is called with the step, the loss and the model after every step.
     """
     with reproducible(config.seed, config.threads) as device:
         _train(config, output, device, on_step)
@@ -243,9 +237,7 @@ SHORT, LONG = 0.0042, 0.14
 def resize_names(model: Any, size: float) -> None:
     """Scale the embedding of every name to a root mean square; what the model says stays alike.
 
-    Args:
-        model: a Gemma-2 of the language's vocabulary, with any head that is not tied.
-        size: root mean square of each row.
+    The head must not be tied to the embeddings.
     """
     import torch
 

@@ -88,9 +88,7 @@ class Preference:
 def draw_preference(rng: random.Random, flipped: float) -> Preference:
     """Draw a pair of unequally good attempts at one task.
 
-    Args:
-        rng: source of everything drawn.
-        flipped: probability that the label is wrong.
+    `flipped` is the probability that the label is wrong.
     """
     while True:
         task = draw_task(rng, Mix())
@@ -119,11 +117,7 @@ def pair_margins(
 ) -> torch.Tensor:
     """Return by how much the model puts each chosen answer first, in logits, shape (pairs,).
 
-    Args:
-        model: transformer with a scalar head.
-        pairs: preferences.
-        device: torch device.
-        rng: source of the order in which each pair's answers are shown.
+    `rng` draws the order in which each pair's answers are shown.
     """
     import torch
 
@@ -156,12 +150,7 @@ LAYERS = "model.layers."
 
 
 def layer_sources(have: int, want: int) -> list[tuple[int, bool]]:
-    """Return, for each layer of the model wanted, the layer it comes from and if it is an extra.
-
-    Args:
-        have: layers of the original.
-        want: layers of the result.
-    """
+    """Return, for each layer of the model wanted, the layer it comes from and if it is an extra."""
     if want <= have:
         return [(layer, False) for layer in range(want)]
     extra = want - have
@@ -174,12 +163,7 @@ def layer_sources(have: int, want: int) -> list[tuple[int, bool]]:
 
 
 def with_layers(model: Any, layers: int) -> Any:
-    """Return a Gemma-2 with a given number of layers; the model itself if it has that many.
-
-    Args:
-        model: a Gemma-2 with any head, on the CPU.
-        layers: number of layers wanted, 1 or more.
-    """
+    """Return a Gemma-2 with a given number of layers; the model itself if it has that many."""
     import torch
 
     if layers == model.config.num_hidden_layers:
@@ -244,7 +228,7 @@ REWARD_MODELS: dict[str, RewardConfig] = {
         _BASE, steps=6000, layers=3, reads="two answers", pairs="preferences/pairwise"
     ),
     "pairwise_large": replace(
-        _BASE, steps=6000, reads="two answers", pairs="preferences/pairwise_large"
+        _BASE, steps=9000, reads="two answers", pairs="preferences/pairwise_large"
     ),
 }
 """The reward model of each role. Sizes and steps are set by a budget of ten minutes each on two
@@ -260,11 +244,7 @@ def fit_reward_model(
 ) -> None:
     """Train a reward model and save it with its tokenizer (bfloat16 safetensors).
 
-    Args:
-        config: settings.
-        policy: folder of θ0, whose body it starts from.
-        output: folder to write to.
-        on_step: called with the step and the loss after every step.
+    It starts from θ0's body, in the folder `policy`.
     """
     with reproducible(config.seed, config.threads) as device:
         _train(config, policy, output, device, on_step)

@@ -92,11 +92,7 @@ REVISION_LIFT = 0.5
 def attempt(names: tuple[str, ...], items: Items, rng: random.Random, lift: float = 0.0) -> Items:
     """Do what names ask for as the demonstrator does.
 
-    Args:
-        names: names of operations in order.
-        items: the list they start from.
-        rng: source of the mistakes.
-        lift: share of the failure probability that is removed.
+    `lift` is the share of the failure probability that is removed.
     """
     for name in names:
         failed = rng.random() < (1.0 - RELIABILITY[name]) * (1.0 - lift)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
 from harness.errors import HarnessError
+from harness.eva.evolving import OwnCreator, own_method, plugin_settings
+from harness.extensions import BENCHMARKS
 from harness.inference.environment import identity
-from harness.registry.profile import WORLD
+from harness.registry.profile import WORLD, Profile
 from harness.registry.recipe import RewardRole
-from harness.runtime.stage import Json, StageContext
+from harness.runtime.stage import Json, Stage, StageContext
 from harness.worlds.embedded import downstream, files
 from harness.worlds.embedded.creator import embedded_creator, why_unusable
 from harness.worlds.embedded.judge import (
@@ -30,19 +32,48 @@ from harness.worlds.embedded.judge import (
 )
 from harness.worlds.embedded.language import CATEGORIES, parse
 from harness.worlds.embedded.texts import read_items, read_prompts
-from harness.worlds.own_creator import OwnCreator, own_method, plugin_settings
-from harness.worlds.protocol import NO_TOPIC, Evolver, FileCheck, HumanPrompts, Item, Topics, World
+from harness.worlds.protocol import (
+    NO_TOPIC,
+    Evolver,
+    HumanPrompts,
+    Item,
+    Need,
+    Runtime,
+    Topics,
+    World,
+)
+from harness.worlds.real import benchmarks
+from harness.worlds.real.needs import benchmarks_of
+from harness.worlds.real.world import RealWorld, preflight
 from harness.worlds.stage_io import Rows, read_rows, write_json, write_rows
 from harness.worlds.stage_io import read_prompts as prompts_of_stage
 
-VALIDATION = "validation"
-"""The benchmark that settings are chosen on; the oracle's own marks are told of it as well."""
+ORACLE_COLUMNS: Mapping[str, Mapping[str, Callable[[float], float]]] = {
+    "arena_hard": {"ah_exact": lambda mark: 100.0 * (mark == 1.0)},
+    "validation": {"val_score": float, "val_exact": lambda mark: float(mark == 1.0)},
+}
+"""What is told of the oracle's own marks, by benchmark and column: whether an answer is wholly
+right, and for the questions that settings are chosen on the marks themselves."""
 
 
 class EmbeddedWorld(World):
-    """The embedded world's parts, each by version, name and digest."""
+    """The embedded world's parts, each by version, name and digest.
+
+    A profile may have it with human prompts, a creator or both from outside.
+    """
 
     has_validation_prompts = True
+
+    def __init__(self, profile: Profile) -> None:
+        """Serve a profile; who answers for its prompts and its creator follows from their names."""
+        super().__init__(profile)
+        real = RealWorld(profile)
+        if profile.prompts.source != WORLD:
+            for name in ("prompts", "matched_prompts", "topics", "prompt_pool", "shown_word"):
+                setattr(self, name, getattr(real, name))
+        if profile.creator.source != WORLD:
+            for name in ("creator", "tree_scorer"):
+                setattr(self, name, getattr(real, name))
 
     def policy(self) -> str:
         """Return θ0's identity."""
@@ -77,14 +108,27 @@ class EmbeddedWorld(World):
         return {}
 
     def benchmark(self, name: str) -> str:
-        """Return the identity of a benchmark's items: a file's, or those made anew."""
+        """Return the identity of a benchmark's items: a file's, those made anew, or a plug-in's."""
         if name == downstream.NAME:
             return downstream.identity()
+        if BENCHMARKS.added(name) is not None:
+            return benchmarks.benchmark_identity(name, self.profile.benchmarks[name])
         return files.card().identity(name)
 
     def judge(self, name: str) -> str:
         """Return the identity of the embedded judge."""
         return f"{files.card().version}/{name}"
+
+    def judging(self, name: str) -> dict[str, Json]:
+        """Return who judges: the embedded judge, or whom a plug-in's benchmark asks."""
+        if BENCHMARKS.added(name) is None:
+            return super().judging(name)
+        judge = self.profile.benchmarks[name].judge
+        return benchmarks.judging_settings(self.benchmark(name), judge)
+
+    def preflight(self, stages: Iterable[Stage]) -> list[str]:
+        """Look for what is not shipped: prompts from outside, and plug-ins' benchmarks."""
+        return preflight(stages)
 
     def topics(self) -> Topics | None:
         """Return what reads a prompt's topic from its text: its first operation's category."""
@@ -111,14 +155,17 @@ class EmbeddedWorld(World):
 
         return mask_items(word)
 
-    def check_files(self) -> FileCheck:
-        """Check the digest of every file of the world."""
+    def needs(self) -> Iterator[Need]:
+        """Yield the world's files with their digests, and those of plug-ins' benchmarks."""
         what = "embedded world"
         try:
             files.check()
         except HarnessError as error:
-            return FileCheck(what, False, str(error), "type `harness micro build`")
-        return FileCheck(what, True, f"{files.VERSION}: all digests are right")
+            yield Need(what, "missing", str(error), "type `harness micro build`")
+        else:
+            yield Need(what, "met", f"{files.VERSION}: all digests are right")
+        added = [name for name in self.profile.benchmarks if BENCHMARKS.added(name) is not None]
+        yield from benchmarks_of(self.profile, added)
 
 
 def category_of_first_operation(prompt: str) -> str:
@@ -135,8 +182,8 @@ def _read_topics(folder: Path) -> list[tuple[str, str]]:
     return [(row["prompt_id"], category_of_first_operation(row["prompt"])) for row in rows]
 
 
-class EmbeddedRuntime:
-    """Loads, rewrites and judges what is the embedded world's (a `Runtime`)."""
+class EmbeddedRuntime(Runtime):
+    """Loads, rewrites and judges what is the embedded world's."""
 
     def resolve(self, identity: str) -> Path:
         """Return where the files of an asset lie, after checking their digest."""
@@ -160,10 +207,6 @@ class EmbeddedRuntime:
             raise ValueError(f"prompts {first} to {first + count} of a pool of {len(pool)}")
         return HumanPrompts(pool, positions)
 
-    def matched_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
-        """Return prompts of the shipped pool that has the hard benchmark's names."""
-        return self.human_prompts(settings)
-
     def evolver(
         self, settings: Mapping[str, Json], done: Callable[[int], None] | None = None
     ) -> Evolver:
@@ -186,10 +229,6 @@ class EmbeddedRuntime:
         if files.name_of(identity) == downstream.NAME:
             return downstream.items_of(identity)
         return read_items(files.resolve(identity))
-
-    def own_answering(self, identity: str) -> None:
-        """Return nothing: every question is asked here."""
-        return
 
     def judge(self, ctx: StageContext) -> None:
         """Judge answers by the oracle, those to downstream questions by exact match."""
@@ -235,29 +274,17 @@ def _by_oracle(
 ) -> tuple[Rows, Rows, dict[str, Any]]:
     """Return judgments, per-prompt values and summary of a benchmark that the oracle judges."""
     judgments, result = JUDGES[name](items, answers)
-    columns = {score: COLUMNS[score][name] for score in result.scores}
+    columns = COLUMNS[name]
     scores = [
         {"prompt_id": prompt_id, "column": columns[score], "value": float(value)}
         for prompt_id, score, value in result.rows()
     ]
-    if name == VALIDATION:
-        marks = {j["prompt_id"]: j["oracle"] for j in judgments}
-        for column, values in (
-            ("val_score", marks),
-            ("val_exact", {key: float(mark == 1.0) for key, mark in marks.items()}),
-        ):
-            scores += [
-                {"prompt_id": key, "column": column, "value": value}
-                for key, value in values.items()
-            ]
-    summary = {
-        "scores": {columns[score]: value for score, value in result.scores.items()},
-        "n": result.n,
-        "n_missing": result.n_missing,
-        "per_category": dict(result.per_category),
-        "notes": {columns[score]: note for score, note in result.notes.items()},
-    }
-    return judgments, scores, summary
+    marks = {judgment["prompt_id"]: judgment["oracle"] for judgment in judgments}
+    for column, told in ORACLE_COLUMNS.get(name, {}).items():
+        scores += [
+            {"prompt_id": key, "column": column, "value": told(mark)} for key, mark in marks.items()
+        ]
+    return judgments, scores, result.under(columns)
 
 
 def _exactly(items: Sequence[Item], answers: Answers) -> tuple[Rows, Rows, dict[str, Any]]:

@@ -14,21 +14,24 @@ same versions of the libraries; elsewhere rounding differs, and with it the poli
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
 from harness.project import PACKAGE, benchmarks_dir, models_dir, work_dir
 from harness.quiet import worker_environment
-from harness.runtime.files import hold
+from harness.runtime.files import sha256_of
+from harness.runtime.leases import hold
 from harness.worlds.mock import texts
+from harness.worlds.protocol import Need
+from harness.worlds.real.world import RealWorld
 
 VERSION = 1
 """Raised by a person when the stand-ins are made in another way."""
@@ -85,7 +88,7 @@ def write_card(folder: Path, seed: int, said: str) -> None:
         "stand_in": said,
         "version": VERSION,
         "seed": seed,
-        "files": {str(path.relative_to(folder)): _sha256(path) for path in _files(folder)},
+        "files": {str(path.relative_to(folder)): sha256_of(path) for path in _files(folder)},
     }
     (folder / CARD).write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
 
@@ -97,7 +100,7 @@ def check(name: str, folder: Path) -> None:
         HarnessError: one was changed, added or taken away.
     """
     known = _card(folder).get("files")
-    found = {str(path.relative_to(folder)): _sha256(path) for path in _files(folder)}
+    found = {str(path.relative_to(folder)): sha256_of(path) for path in _files(folder)}
     if known != found:
         raise HarnessError(
             f"the files of the stand-in `{name}` in {folder} are not those that were made there: "
@@ -141,11 +144,6 @@ def _card(folder: Path) -> dict[str, Any]:
 
 def _files(folder: Path) -> Iterator[Path]:
     return (p for p in sorted(folder.rglob("*")) if p.is_file() and p.name != CARD)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 Write = Callable[[Path], None]
@@ -198,3 +196,46 @@ def main() -> None:
 
     torch.set_num_threads(1)
     build(int(sys.argv[-1]))
+
+
+class MockWorld(RealWorld):
+    """Small models with random weights, made-up questions, and an endpoint of this command's."""
+
+    self_contained = True
+
+    @property
+    def _seed(self) -> int:
+        assert self.profile.stand_ins is not None
+        return self.profile.stand_ins.seed
+
+    def prepare(self) -> None:
+        """Make what is not there, and check what is."""
+        make_ready(self._seed)
+
+    def needs(self) -> Iterator[Need]:
+        """Yield whether what is there is right; the rest is made when it is first needed."""
+        lacking = missing(self._seed)
+        if lacking:
+            yield Need("stand-ins", "met", f"{len(lacking)} are made when first needed")
+            return
+        try:
+            for name, folder in folders().items():
+                check(name, folder)
+        except HarnessError as error:
+            yield Need("stand-ins", "missing", str(error), "delete it")
+        else:
+            yield Need("stand-ins", "met", "made, and all digests are right")
+
+    def lacking_models(self) -> list[str]:
+        """Return none: they are made."""
+        return []
+
+    def online_needs(self) -> Iterator[Need]:
+        """Yield nothing: they are made."""
+        yield from ()
+
+    def serving(self) -> AbstractContextManager[object]:
+        """Serve creator, scorer and judge on loopback."""
+        from harness.worlds.mock.server import endpoints
+
+        return endpoints()

@@ -13,7 +13,7 @@ request, so that the same question has the same answer whenever and wherever it 
 interrupted run sees the same world as an undisturbed one. **No judgment means anything**: a verdict
 does not depend on which answer is better, longer or right, only on the bytes of the question.
 
-What is asked is told from the request: a tool or log-probabilities (AlpacaEval's two annotators),
+What is asked is told from the request: a tool (AlpacaEval's annotators),
 `[[A>>B]]` (Arena-Hard), `[[rating]]` (MT-Bench), `{"topic"` and `{"score"` (topics, complexity and
 quality), tags around a prompt (creators). All else is answered like a small talker.
 """
@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import sys
 import threading
@@ -81,8 +80,6 @@ def answer(body: Body) -> dict[str, Any]:
     asked = " ".join(str(message["content"]) for message in body["messages"])
     if body.get("tools"):
         return _ranking(body["tools"][0]["function"]["name"], number)
-    if body.get("logprobs"):
-        return _log_probabilities(number)
     if "[[A>>B]]" in asked:
         return completion(f"My final verdict is: [[{VERDICTS[number % len(VERDICTS)]}]]")
     if "[[rating]]" in asked:
@@ -110,19 +107,6 @@ def _ranking(function: str, number: int) -> dict[str, Any]:
         "function": {"name": function, "arguments": arguments},
     }
     return completion(None, tool_calls=[call])
-
-
-def _log_probabilities(number: int) -> dict[str, Any]:
-    """Return a one-token ranking of two models with the log-probabilities of both names."""
-    shares = (1 + number % 99) / 100, 1 - (1 + number % 99) / 100
-    top = [
-        {"token": name, "logprob": math.log(share)}
-        for name, share in zip(RANKED, shares, strict=True)
-    ]
-    best = RANKED[shares[1] > shares[0]]
-    body = completion(best)
-    body["choices"][0]["logprobs"] = {"content": [{"token": best, "top_logprobs": top}]}
-    return body
 
 
 def _rewrite(prompt: str, number: int) -> str:

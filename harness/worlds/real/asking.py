@@ -14,6 +14,8 @@ benchmark's answers, `SOLVER` is the policy where an endpoint serves it) these v
   price, where known;
 - `HARNESS_CREATOR_BUDGET_USD`: dollars that a stage may spend; without it there is no limit.
 
+A judge that a plug-in adds is a function here, and free; none of these is read for it.
+
 Which settings a model takes follows from its name alone (`harness.endpoint.request`), so
 that it is part of what a run is.
 
@@ -31,15 +33,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
-from harness.endpoint.budget import Ledger
+from harness.endpoint.budget import Ledger, shared_book
 from harness.endpoint.cache import ReplyCache
 from harness.endpoint.client import Client, Done, work_through
-from harness.endpoint.connection import OPENAI_URL, Endpoint
+from harness.endpoint.connection import OPENAI_URL, TIMEOUT_S, Endpoint, FunctionEndpoint
 from harness.endpoint.prices import Price, parse_price, read_prices
-from harness.endpoint.request import ChatParameters, ChatRequest, Message, chat_parameters_of
+from harness.endpoint.request import (
+    PLAIN,
+    ChatParameters,
+    ChatRequest,
+    Message,
+    chat_parameters_of,
+)
 from harness.errors import UserError
+from harness.extensions import JUDGES
 from harness.foreign import ForeignTextError, read_json
-from harness.project import work_dir
+from harness.project import spending_dir, work_dir
 from harness.runtime.stage import Json, canonical_json, digest
 
 Role = Literal["CREATOR", "SCORER", "JUDGE", "SOLVER"]
@@ -59,8 +68,7 @@ class Access:
     """How a model is reached.
 
     Attributes:
-        url: Address of the endpoint.
-        key_variable: Name of the environment variable with its key.
+        server: What answers: an endpoint, or a plug-in's function.
         concurrency: Most requests at once.
         price: What it costs; None where that is not known.
         budget_usd: What may be spent; None for no limit.
@@ -68,8 +76,7 @@ class Access:
         parameters: The settings it takes.
     """
 
-    url: str
-    key_variable: str
+    server: Endpoint | FunctionEndpoint
     concurrency: int
     price: Price | None
     budget_usd: float | None
@@ -78,23 +85,40 @@ class Access:
 
     def client(self) -> Client:
         """Return a client that keeps its replies in the work folder."""
-        ledger = Ledger(self.budget_usd, raised_by=f"HARNESS_{self.role}_BUDGET_USD")
-        endpoint = Endpoint(self.url, self.key_variable)
+        ledger = Ledger(
+            self.budget_usd,
+            raised_by=f"HARNESS_{self.role}_BUDGET_USD",
+            book=shared_book(spending_dir()),
+            role=self.role,
+            total_usd=_number("HARNESS_BUDGET_USD"),
+        )
         cache = ReplyCache(work_dir() / "replies")
-        return Client(endpoint, cache, ledger, self.price, parameters=self.parameters)
+        return Client(self.server, cache, ledger, self.price, parameters=self.parameters)
 
 
-def access_to(role: Role, model: str) -> Access:
+def price_of(role: Role, model: str) -> Price | None:
+    """Return the price of a role's model: the user's, else the list's; None if neither has one.
+
+    Raises:
+        UserError: The user's price cannot be read.
+    """
+    if role == "JUDGE" and model in JUDGES:
+        return Price(0.0, 0.0)
+    variable = f"HARNESS_{role}_PRICE"
+    text = os.environ.get(variable)
+    return parse_price(variable, text) if text else read_prices().of(model)
+
+
+def access_to(role: Role, model: str, timeout_s: float = TIMEOUT_S) -> Access:
     """Return how a role's model is reached.
 
     Raises:
         UserError: Nothing says where, a key is lacking, or a variable cannot be read.
     """
+    if role == "JUDGE" and model in JUDGES:
+        return Access(FunctionEndpoint(model), CONCURRENCY, Price(0.0, 0.0), None, role, PLAIN)
     url, key_variable = _place(role, model)
-    price_text = os.environ.get(f"HARNESS_{role}_PRICE")
-    price = read_prices().of(model)
-    if price_text:
-        price = parse_price(f"HARNESS_{role}_PRICE", price_text)
+    price = price_of(role, model)
     budget = _number(f"HARNESS_{role}_BUDGET_USD")
     if budget is not None and price is None:
         raise UserError(
@@ -110,7 +134,8 @@ def access_to(role: Role, model: str) -> Access:
             f"{MOST_CONCURRENCY}"
         )
     parameters = chat_parameters_of(model, f"HARNESS_{role}")
-    return Access(url, key_variable, int(concurrency), price, budget, role, parameters)
+    server = Endpoint(url, key_variable, timeout_s)
+    return Access(server, int(concurrency), price, budget, role, parameters)
 
 
 def _place(role: Role, model: str) -> tuple[str, str]:

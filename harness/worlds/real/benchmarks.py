@@ -1,154 +1,126 @@
-"""The benchmarks of real models as a run knows them: by their files, in the folder of benchmarks.
+"""The benchmarks of real models as stages: what they are by their files, and judging the answers.
 
-Arena-Hard, AlpacaEval and MT-Bench are answered and judged as stages here, through the same code
-and from the same files as with `harness evaluate`. A benchmark's identity is the digest of what it
-asks and tells its judge: questions, references or the baseline's answers, and the judge's prompts.
-Where they are not there yet, it ends in `not-downloaded`. A benchmark's files lie in the folder of
-its name, or where the profile says (`files`), which then names the kind last:
-`made-up/arena-hard`.
+Arena-Hard, AlpacaEval and MT-Bench, and those of plug-ins, are answered and judged through the same
+code and from the same files as with `harness evaluate`. A benchmark's identity is the digest of
+what it asks and tells its judge: questions, references or the baseline's answers, and the judge's
+prompts. Where they are not there yet, it ends in `not-downloaded`. A benchmark's files lie in the
+folder of its name, or where the profile says (`files`), which then names the benchmark last:
+`made-up/arena-hard`. The judge is a plug-in's function, or a model at the endpoint that the
+environment names for `JUDGE`; its replies are kept, so that a stage that broke off goes on where it
+was and nothing is paid twice.
 
-Table 9's tasks have their questions inside lm-evaluation-harness; of them the package's version is
-what is known.
+What is written is what the embedded world's judge writes: judgments, per-prompt values whose mean
+is the score, and a summary. A score that cannot be had is not there, and the summary says why. It
+is never replaced by another number under its name. Once what lacks is there, the stages are others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.errors import UserError
+from harness.evaluation.archive import cost_of
+from harness.evaluation.benchmark import Benchmark, benchmark_class
+from harness.extensions import BENCHMARKS, JUDGES
 from harness.project import benchmarks_dir
 from harness.registry.profile import Benchmark as Declared
-from harness.registry.profile import Profile
-from harness.runtime.files import sha256_of
-from harness.runtime.stage import Json
+from harness.registry.profile import benchmark_named
+from harness.runtime.stage import Json, StageContext
 from harness.worlds.protocol import Item
+from harness.worlds.real import tasks
+from harness.worlds.real.asking import access_to
 from harness.worlds.real.models import DIGITS, NOT_DOWNLOADED
+from harness.worlds.real.tasks import JUDGMENT_SCHEMA, write_nothing
+from harness.worlds.stage_io import (
+    SCORE_SCHEMA,
+    Rows,
+    progress_callback,
+    read_rows,
+    write_json,
+    write_rows,
+)
 
 if TYPE_CHECKING:
-    from harness.evaluation.benchmark import Benchmark
+    from harness.evaluation.files import Answers
+    from harness.evaluation.scores import Evaluation
 
-PACKAGES = {"arena-hard": "tiktoken", "alpaca-eval": "alpaca-eval"}
-"""The package that a part of a benchmark's scores needs, by benchmark."""
-
-LM_EVAL_ENGINE = "hf"
-"""lm-eval's name for transformers, which runs the model."""
-
-DOWNSTREAM = "downstream"
-"""Name of table 9's tasks in a profile."""
-
-LM_EVAL = "lm-eval"
-NOT_INSTALLED = "not-installed"
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A benchmark that a judge rates answers of.
-
-    Attributes:
-        name: its name in the command line, and of its folder.
-        against: whose answers it compares with; None where answers are rated alone.
-        columns: the registry's column of each of its scores.
-    """
-
-    name: str
-    against: str | None
-    columns: Mapping[str, str]
-
-
-KINDS: Mapping[str, Kind] = {
-    "arena_hard": Kind(
-        "arena-hard", "gpt-4-0314", {"win_rate": "ah_wr", "answer_tokens": "ah_len"}
-    ),
-    "alpaca_eval": Kind(
-        "alpaca-eval",
-        "gpt-4-1106-preview",
-        {"win_rate": "ae_wr", "length_controlled_win_rate": "ae_lc"},
-    ),
-    "mt_bench": Kind("mt-bench", None, {"average": "mt_avg", "turn_1": "mt_t1", "turn_2": "mt_t2"}),
-}
-"""The benchmarks by their names in a profile."""
-
-BY_NAME = {kind.name: kind for kind in KINDS.values()}
-"""The benchmarks by their names in the command line."""
+MODEL = "policy"
+"""What the judged model is called in requests and judgments; no judge is told."""
 
 
 def benchmark_identity(name: str, declared: Declared) -> str:
-    """Return the identity of a benchmark of a profile.
-
-    Args:
-        name: its name in the profile.
-        declared: what the profile says of it.
+    """Return the identity of a benchmark, by its name in a profile and what that says of it.
 
     Raises:
-        UserError: there is no such benchmark, its files cannot be read, or they are not as many or
-            not the opponent's that the profile says.
+        UserError: There is no such benchmark, its files cannot be read, or they are not what the
+            profile says of them.
     """
-    if name == DOWNSTREAM:
-        return f"{LM_EVAL}@{version_of('lm_eval')}"
-    if name not in KINDS:
+    if name == tasks.DOWNSTREAM:
+        return tasks.identity()
+    known = benchmark_named(name)
+    if known is None:
+        names = [*(benchmark.replace("-", "_") for benchmark in BENCHMARKS), tasks.DOWNSTREAM]
         raise UserError(
-            f"no benchmark of real models is called `{name}`; call it one of "
-            f"{', '.join([*KINDS, DOWNSTREAM])}"
+            f"no benchmark of real models is called `{name}`; call it one of {', '.join(names)}"
         )
-    kind = KINDS[name]
-    place = declared.files or kind.name
-    if place.rpartition("/")[2] != kind.name:
+    kind, place = benchmark_class(known), declared.files or known
+    setting = f"benchmarks.{name}"
+    if place.rpartition("/")[2] != known:
         raise UserError(
-            f"`benchmarks.{name}.files` is `{place}`; let it end in `{kind.name}`, which says how "
-            "its files are read"
+            f"`{setting}.files` is `{place}`; let it end in `{known}`, which says how its files "
+            "are read"
+        )
+    foreign = [score for score in declared.columns if score not in kind.columns.values()]
+    if foreign:
+        raise UserError(
+            f"{known} yields no score `{foreign[0]}`; let `{setting}.columns` be among "
+            f"{', '.join(kind.columns.values()) or 'none: it has no `columns`'}"
         )
     if not folder_of(place).is_dir():
         return f"{place}@{NOT_DOWNLOADED}"
-    there, said = len(_read_at(place).questions), declared.items
+    benchmark, digest = _read_at(place)
+    there, said = len(benchmark.questions), declared.items
     if there != said:
         raise UserError(
             f"{folder_of(place)} has {there} questions and the profile says {said}; give the "
-            f"whole benchmark, or correct `benchmarks.{name}.items`"
+            f"whole benchmark, or correct `{setting}.items`"
         )
     if declared.files is None and declared.against != kind.against:
         raise UserError(
-            f"{kind.name} compares with {kind.against or 'nobody'} and the profile says "
-            f"{declared.against or 'nobody'}; correct `benchmarks.{name}.against`"
+            f"{known} compares with {kind.against or 'nobody'} and the profile says "
+            f"{declared.against or 'nobody'}; correct `{setting}.against`"
         )
-    return f"{place}@{_digest(place)}"
-
-
-def kind_of(identity: str) -> Kind:
-    """Return the kind of a benchmark, by its identity or place."""
-    return BY_NAME[identity.partition("@")[0].rpartition("/")[2]]
+    return f"{place}@{digest}"
 
 
 def is_benchmark(identity: str) -> bool:
-    """Return whether an identity is that of a real benchmark whose answers a judge rates."""
-    return identity.partition("@")[0].rpartition("/")[2] in BY_NAME
+    """Return whether an identity is that of a benchmark whose answers a judge rates."""
+    return _name_in(identity) in BENCHMARKS
 
 
-def has_own_annotator(identity: str) -> bool:
-    """Return whether the judge's words are in the folder, so that no package is needed.
+def class_of(identity: str) -> type[Benchmark]:
+    """Return the class of a benchmark, by its identity or place.
 
-    In AlpacaEval's own place they count for nothing: its scores are its own annotator's.
+    Where AlpacaEval's form has an annotator of its own in the folder, no package is needed. In
+    AlpacaEval's own place that counts for nothing: its scores are its own annotator's.
     """
-    from harness.evaluation.benchmarks.own_annotator import FILE_NAME
+    from harness.evaluation.benchmarks import own_annotator
 
-    place = identity.partition("@")[0]
-    return place not in BY_NAME and (folder_of(place) / FILE_NAME).is_file()
-
-
-def is_lm_eval(identity: str) -> bool:
-    """Return whether an identity is that of table 9's tasks."""
-    return identity.partition("@")[0] == LM_EVAL
+    place, name = identity.partition("@")[0], _name_in(identity)
+    own = folder_of(place) / own_annotator.FILE_NAME
+    if name == "alpaca-eval" and place != name and own.is_file():
+        return own_annotator.OwnAnnotator
+    return benchmark_class(name)
 
 
 def benchmark_of_identity(identity: str) -> Benchmark:
     """Return a benchmark, after checking that its files are those the identity means.
 
     Raises:
-        UserError: they are not there, cannot be read, or are others.
+        UserError: They are not there, cannot be read, or are others.
     """
     place, _, digest = identity.partition("@")
     if digest == NOT_DOWNLOADED or not folder_of(identity).is_dir():
@@ -156,19 +128,20 @@ def benchmark_of_identity(identity: str) -> Benchmark:
             f"the files of {place} are not on this machine; type {fetch_line(place)}, and plan the "
             "run again"
         )
-    if _digest(place) != digest:
+    benchmark, found = _read_at(place)
+    if found != digest:
         raise UserError(
             f"the files in {folder_of(place)} are not those that this run was planned with; put "
             "them back, or plan the run again"
         )
-    return _read_at(place)
+    return benchmark
 
 
 def questions_of(identity: str) -> list[Item]:
     """Return a benchmark's questions in its order, with the answers it compares with.
 
     Raises:
-        UserError: its files are not those the identity means.
+        UserError: Its files are not those the identity means.
     """
     benchmark = benchmark_of_identity(identity)
     references = benchmark.references
@@ -191,7 +164,7 @@ def folder_of(identity: str) -> Path:
 
 def fetch_line(place: str) -> str:
     """Return what to type for a benchmark whose files are not there."""
-    if place not in BY_NAME:
+    if place not in BENCHMARKS.shipped:
         return f"nothing for {place}: put its files at {folder_of(place)}"
     return (
         f"`harness evaluate fetch {place}` (or put its files at {folder_of(place)}; "
@@ -199,86 +172,108 @@ def fetch_line(place: str) -> str:
     )
 
 
-def _read_at(place: str) -> Benchmark:
-    return _read(place, folder_of(place), _stamp(folder_of(place)))
+def _name_in(identity: str) -> str:
+    """Return the name of a benchmark in its identity or place."""
+    return identity.partition("@")[0].rpartition("/")[2]
 
 
-def _digest(place: str) -> str:
-    return _digest_at(place, folder_of(place), _stamp(folder_of(place)))
-
-
-_Stamp = tuple[tuple[str, int, int], ...]
-
-
-def _stamp(folder: Path) -> _Stamp:
-    """Return names, sizes and times of change of a folder's files."""
+def _read_at(place: str) -> tuple[Benchmark, str]:
+    """Return the benchmark at a place and its digest; read again only if a file has changed."""
+    folder = folder_of(place)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files)
+    stamp = tuple((str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files)
+    return _read(place, folder, stamp)
 
 
 @lru_cache(maxsize=8)
-def _read(place: str, folder: Path, stamp: _Stamp) -> Benchmark:
-    """Read a benchmark's files; those read before are not read again unless they changed."""
+def _read(
+    place: str, folder: Path, stamp: tuple[tuple[str, int, int], ...]
+) -> tuple[Benchmark, str]:
     del stamp  # part of the key only
-    from harness.evaluation.benchmark import benchmark_class
-    from harness.evaluation.benchmarks.own_annotator import OwnAnnotator
-
-    if kind_of(place).name == "alpaca-eval" and has_own_annotator(place):
-        return OwnAnnotator.load(folder)
-    return benchmark_class(kind_of(place).name).load(folder)
+    found = class_of(place).load(folder)
+    return found, found.digest[:DIGITS]
 
 
-@lru_cache(maxsize=8)
-def _digest_at(place: str, folder: Path, stamp: _Stamp) -> str:
-    return _read(place, folder, stamp).digest[:DIGITS]
+def judging_settings(identity: str, judge: str) -> dict[str, Json]:
+    """Return the settings of the stage in which a judge rates the answers to a benchmark."""
+    more = class_of(identity).scored_with(folder_of(identity)) if is_benchmark(identity) else {}
+    return {"benchmark": identity, "judge": judge, **JUDGES.identity(judge), **more}
 
 
-def version_of(package: str) -> str:
-    """Return the version of a package, `not-installed` where it is absent."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return NOT_INSTALLED
+def judge_answers(ctx: StageContext) -> None:
+    """Judge a policy's answers; writes `judgments.parquet`, `scores.parquet`, `summary.json`.
 
-
-def judging_settings(identity: str) -> dict[str, Json]:
-    """Return what decides, besides judge and answers, which scores of a benchmark there are.
-
-    These are the package it needs, and AlpacaEval's data of its length control. Once they are
-    there, the answers are judged anew; what the judge replied before is kept and not asked again.
-
-    Args:
-        identity: the benchmark's.
+    Raises:
+        UserError: Nothing says where the judge is served, or the benchmark's files are others.
+        HarnessError: The judge does not answer, the budget is used up, or a plug-in is not here.
     """
-    name = kind_of(identity).name
-    if name not in PACKAGES or has_own_annotator(identity):
-        return {}
-    settings: dict[str, Json] = {"package": version_of(PACKAGES[name])}
-    if name == "alpaca-eval":
-        settings["length_control"] = _digest_of_length_control(identity)
-    return settings
+    from harness.evaluation.benchmark import Judge
+
+    identity, model = str(ctx.settings["benchmark"]), str(ctx.settings["judge"])
+    benchmark = benchmark_of_identity(identity)
+    columns = benchmark.columns
+    said: dict[str, Any] = {"benchmark": identity, "judge": model}
+    if (reason := benchmark.why_unscored(ctx.settings)) is not None:
+        write_nothing(ctx.output, said, dict.fromkeys(columns.values(), reason))
+        return
+    JUDGES.check(model, ctx.settings.get("plugin"))
+    access = access_to("JUDGE", model)
+    client = access.client()
+    judged = benchmark.judge(
+        _answers(ctx, benchmark),
+        Judge(client, model),
+        access.concurrency,
+        progress_callback(ctx, "judged"),
+    )
+    categories = {q.prompt_id: q.category for q in benchmark.questions}
+    judgments: Rows = [
+        {
+            "prompt_id": prompt,
+            "category": categories[prompt],
+            "number": number,
+            "reply": reply,
+            "verdict": None if verdict is None else str(verdict),
+        }
+        for prompt, number, reply, verdict in benchmark.judgments(judged.records)
+    ]
+    write_rows(ctx.output / "judgments.parquet", judgments, JUDGMENT_SCHEMA)
+    scores = _scores(benchmark, judged.evaluation)
+    write_rows(ctx.output / "scores.parquet", scores, SCORE_SCHEMA)
+    said |= _summary(judged.evaluation, columns)
+    write_json(ctx.output / "summary.json", {**said, "cost": cost_of([client])})
 
 
-def task_settings(identity: str, profile: Profile) -> dict[str, Json]:
-    """Return the settings of the stage that runs the tasks, except for the policy."""
-    from harness.evaluation.benchmarks.lm_eval import BATCH_SIZE
+def _answers(ctx: StageContext, benchmark: Benchmark) -> Answers:
+    """Return the answers of the stage before, turns in order."""
+    from harness.evaluation.files import Answer, Answers
 
+    turns: dict[str, dict[int, str]] = {}
+    for row in read_rows(ctx.inputs["answers"] / "answers.parquet"):
+        turns.setdefault(row["prompt_id"], {})[row["turn"]] = row["completion"]
+    # The stage's `n_tokens` count the policy's tokens; a benchmark has a tokenizer of its own.
+    said = {p: Answer(tuple(texts[turn] for turn in sorted(texts))) for p, texts in turns.items()}
+    answers = Answers(MODEL, said)
+    answers.to(benchmark.questions)
+    return answers
+
+
+def _scores(benchmark: Benchmark, found: Evaluation) -> Rows:
+    """Return per-prompt values under the registry's columns and the questions' own ids."""
+    # AlpacaEval's annotations number nothing; they are in the order of the questions.
+    ids = dict(zip(found.score.prompts, (q.prompt_id for q in benchmark.questions), strict=True))
+    return [
+        {"prompt_id": ids[prompt], "column": benchmark.columns[score], "value": float(value)}
+        for prompt, score, value in found.score.rows()
+    ]
+
+
+def _summary(found: Evaluation, columns: Mapping[str, str]) -> dict[str, Any]:
+    from harness.evaluation.scores import NOT_AVAILABLE
+
+    said = found.score.under(columns)
+    lacking = {c: note for c, note in said["notes"].items() if note.startswith(NOT_AVAILABLE)}
     return {
-        "benchmark": identity,
-        "engine": LM_EVAL_ENGINE,
-        "batch_size": BATCH_SIZE,
-        "dtype": profile.dtype,
+        "filed_under": found.judge,
+        **said,
+        "not_available": {c: n.removeprefix(f"{NOT_AVAILABLE}: ") for c, n in lacking.items()},
     }
-
-
-def scorer_of(identity: str) -> str:
-    """Return who scores: the package with its version."""
-    return f"lm-evaluation-harness {identity.partition('@')[2]}"
-
-
-def _digest_of_length_control(identity: str) -> str | None:
-    """Return the digest of the data of AlpacaEval's length control, None where they are absent."""
-    from harness.evaluation.benchmarks.alpaca_package import FILE_NAME
-
-    file = folder_of(identity) / FILE_NAME
-    return sha256_of(file)[:DIGITS] if file.is_file() else None

@@ -19,11 +19,9 @@ whatever the file was called. The schemes of table 12:
 And the one of online eva, `appendix_f`: five methods in breadth and five in depth, meant for trees
 of which the best is rewritten on.
 
-*Writing.* A `TextGenerator` is given a conversation and a sample number, and returns what was
-written. An endpoint's is here; an engine of this machine is another class with the same method. A
-generator may be called from many threads, and gives the same text for the same conversation and
-sample: an endpoint's replies are kept on disk for that, so a stage that was killed finds those it
-had.
+*Writing.* A generator is given a conversation and a sample number, and returns what was written. It
+may be called from many threads, and gives the same text for the same conversation and sample: an
+endpoint's replies are kept on disk for that, so a stage that was killed finds those it had.
 
 *Rewriting.* For each rewrite one of the scheme's methods is drawn, and a sample number; the model's
 reply is read and looked at (`unusable`). Both draws come from the chain's own generator, so the
@@ -42,7 +40,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import model_validator
 
@@ -50,7 +48,7 @@ from harness.endpoint.budget import tokens_of
 from harness.endpoint.client import PATIENCE, Client, UnansweredError, work_through
 from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import HarnessError, UserError
-from harness.eva.evolving import Evolution, Grow, Over, Prompt, Rewrite
+from harness.eva.evolving import Evolution, Grow, NoReplyError, Over, Prompt, Rewrite
 from harness.registry.documents import (
     Document,
     Problem,
@@ -62,28 +60,24 @@ from harness.registry.documents import (
 from harness.registry.yaml_reader import Loc
 from harness.runtime.stage import Json, canonical_json, digest
 from harness.strict import Strict
-from harness.worlds.own_creator import NoReplyError
-from harness.worlds.real.unusable import LIMITS, Limits, why_unusable
+from harness.worlds.real.unusable import why_unusable
 
 if TYPE_CHECKING:
     import numpy as np
 
-IN_DEPTH = ("constraints", "deepening", "concretizing", "reasoning")
+_IN_DEPTH = {
+    "constraints": "add a requirement",
+    "deepening": "ask further and wider",
+    "concretizing": "replace general notions by particular ones",
+    "reasoning": "ask for several steps of reasoning",
+}
 
 METHODS: Mapping[str, Mapping[str, str]] = {
     "evol_instruct": {
-        "constraints": "add a requirement",
-        "deepening": "ask further and wider",
-        "concretizing": "replace general notions by particular ones",
-        "reasoning": "ask for several steps of reasoning",
+        **_IN_DEPTH,
         "breadth": "another prompt of the same field, rarer than this one",
     },
-    "evol_complexity": {
-        "constraints": "add a requirement",
-        "deepening": "ask further and wider",
-        "concretizing": "replace general notions by particular ones",
-        "reasoning": "ask for several steps of reasoning",
-    },
+    "evol_complexity": _IN_DEPTH,
     "evol_quality": {
         "helpfulness": "say what the answer is for, so that it can be of more use",
         "relevance": "leave out what does not matter and say what does",
@@ -196,10 +190,6 @@ class Scheme(Strict):
 def load_scheme(name: str, path: Path | None = None) -> Scheme:
     """Return a scheme in the words of a file, or in this project's where the file lacks it.
 
-    Args:
-        name: The scheme.
-        path: A templates file; None for this project's own.
-
     Raises:
         UserError: There is no such scheme.
         RegistryError: Anything is wrong in the file; it carries every problem found.
@@ -289,20 +279,6 @@ class Written:
     refused: bool = False
 
 
-class TextGenerator(Protocol):
-    """Writes text; may be called from many threads."""
-
-    def write(self, messages: Sequence[Message], sample: int, label: str) -> Written:
-        """Return what a model writes.
-
-        Args:
-            messages: The conversation so far.
-            sample: Another number draws another text for the same conversation.
-            label: What it is for, for people.
-        """
-        ...
-
-
 @dataclass
 class Tokens:
     """Tokens of all conversations and replies, as far as the endpoint counted them.
@@ -320,7 +296,7 @@ class Tokens:
 
 @dataclass
 class EndpointGenerator:
-    """Has a model at an OpenAI-compatible endpoint write (a `TextGenerator`).
+    """Has a model at an OpenAI-compatible endpoint write; may be called from many threads.
 
     Attributes:
         client: The client of the endpoint.
@@ -339,6 +315,9 @@ class EndpointGenerator:
 
     def write(self, messages: Sequence[Message], sample: int, label: str) -> Written:
         """Return what the model writes.
+
+        Another sample draws another text for the same conversation; `label` says for people what
+        it is for.
 
         Raises:
             HarnessError: The endpoint refuses everything, did not answer in all attempts, or the
@@ -399,12 +378,10 @@ class ModelCreator:
     Attributes:
         generator: What writes.
         scheme: What it is told.
-        limits: How long a rewrite may be.
     """
 
-    generator: TextGenerator
+    generator: EndpointGenerator
     scheme: Scheme
-    limits: Limits = LIMITS
 
     def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
         """Return one rewrite of `prompt` by a method drawn uniformly, usable or not."""
@@ -436,10 +413,10 @@ class ModelCreator:
         if written.cut:
             return CUT
         told = self.scheme.messages[method].replace(PROMPT, "\n")
-        return why_unusable(text, parent, (told,), self.limits)
+        return why_unusable(text, parent, (told,))
 
 
-def replied(generator: TextGenerator, message: str, rng: np.random.Generator) -> str:
+def replied(generator: EndpointGenerator, message: str, rng: np.random.Generator) -> str:
     """Return a model's reply to a message of an evolving method of the user's own.
 
     Raises:
@@ -455,10 +432,7 @@ def replied(generator: TextGenerator, message: str, rng: np.random.Generator) ->
 def at_once(client: Client, concurrency: int, done: Callable[[int], None] | None = None) -> Over:
     """Return a way to evolve many prompts at once, each asking a client.
 
-    Args:
-        client: The client that the creator asks.
-        concurrency: Most prompts at once, and with them requests under way.
-        done: Told, in the calling thread, how many prompts are evolved.
+    `done` is told, in the calling thread, how many prompts are evolved.
     """
 
     def over(grow: Grow, prompts: Sequence[Prompt]) -> list[Evolution]:

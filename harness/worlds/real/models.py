@@ -43,8 +43,7 @@ _CHUNK = 1 << 24
 def identity_of(model: str) -> str:
     """Return what a model is as it lies here: `owner/name@REVISION`.
 
-    Args:
-        model: its name on the hub, with a commit after an `@` if the profile pins one.
+    The model is named as in profiles.
 
     Raises:
         UserError: it is no name on the hub, or what stands after the `@` is no commit.
@@ -72,9 +71,6 @@ def is_missing(identity: str) -> bool:
 def place_of(model: str) -> Path | None:
     """Return where a model lies on this machine, None where it does not; no file is read.
 
-    Args:
-        model: its name on the hub, with a commit after an `@` if the profile pins one.
-
     Raises:
         UserError: it is no name on the hub, or what stands after the `@` is no commit.
     """
@@ -87,9 +83,6 @@ def place_of(model: str) -> Path | None:
 
 def folder_of(identity: str) -> Path:
     """Return where the files of a model lie, after checking that they are those it means.
-
-    Args:
-        identity: what `identity_of` returned.
 
     Raises:
         UserError: they are not on this machine, or are others.

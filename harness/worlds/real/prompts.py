@@ -60,9 +60,6 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 def pool_settings(prompts: Prompts) -> dict[str, Json]:
     """Return the settings that identify a pool; the texts of a file are copied to the work folder.
 
-    Args:
-        prompts: Where a profile has its prompts from.
-
     Raises:
         UserError: The source is neither a file nor a data set at a commit, or cannot be read.
     """
@@ -94,9 +91,6 @@ def pool_settings(prompts: Prompts) -> dict[str, Json]:
 
 def read_pool(settings: Mapping[str, Json]) -> list[str]:
     """Return the texts of a pool, in its order.
-
-    Args:
-        settings: What `pool_settings` returned, among others.
 
     Raises:
         UserError: A data set is not on this machine and cannot be fetched.
@@ -247,11 +241,6 @@ SHORTEST = 0.95
 def piece_bounds(size: int, x: int, pieces: int) -> list[int]:
     """Return where pieces begin and the last one ends, in a pool.
 
-    Args:
-        size: Prompts in the pool.
-        x: Prompts a piece should have.
-        pieces: How many pieces there are to be.
-
     Returns:
         `pieces` + 1 positions.
 
@@ -271,13 +260,7 @@ def piece_bounds(size: int, x: int, pieces: int) -> list[int]:
 def positions(size: int, seed: int, x: int, pieces: int, first: int, count: int) -> list[int]:
     """Return the positions in the pool of some pieces' prompts, in their order.
 
-    Args:
-        size: Prompts in the pool.
-        seed: Seed of the order.
-        x: Prompts of a piece.
-        pieces: Pieces the pool is cut into.
-        first: Where to begin, in prompts: a multiple of x.
-        count: How many, in prompts: a multiple of x.
+    They begin at prompt `first` and are `count` prompts, both multiples of x.
 
     Raises:
         UserError: The pool is too small.
@@ -355,10 +338,7 @@ def overlaps(
 ) -> dict[str, Overlap]:
     """Measure how far prompts overlap the questions of benchmarks.
 
-    Args:
-        prompts: The prompts.
-        benchmarks: The questions of each benchmark by its name, each turn a question.
-        examples: How many overlapping prompts to name.
+    Each turn of a benchmark is a question; so many overlapping prompts are named as examples.
     """
     indexes = {name: _Index(questions) for name, questions in benchmarks.items()}
     whole: dict[str, list[int]] = defaultdict(list)

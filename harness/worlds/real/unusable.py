@@ -225,11 +225,7 @@ def why_unusable(
 ) -> str | None:
     """Return why a rewrite cannot be used, one of `REASONS`, or None if nothing speaks against it.
 
-    Args:
-        text: The rewrite, as read from the reply.
-        parent: The prompt it was made from.
-        told: The messages the model was given, without the prompt in them.
-        limits: How long it may be.
+    `told` are the messages the model was given, without the prompt in them.
     """
     if not normalised(text):
         return "empty"
@@ -345,13 +341,7 @@ _MARKS = re.compile(
 
 
 def has_leftover(text: str, parent: str, told: Iterable[str] = ()) -> bool:
-    """Return whether pieces of a template are in a text that are not in the parent.
-
-    Args:
-        text: The rewrite.
-        parent: The prompt it was made from.
-        told: The messages the model was given, without the prompt in them.
-    """
+    """Return whether pieces of a template are in a text that are not in the parent."""
     there = {_plain(found) for found in _MARKS.findall(parent)}
     if any(_plain(found) not in there for found in _MARKS.findall(text)):
         return True

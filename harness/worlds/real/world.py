@@ -23,34 +23,25 @@ from typing import Any, cast
 import numpy as np
 
 from harness.errors import HarnessError, UserError
+from harness.eva.evolving import OwnCreator, own_method, plugin_settings
 from harness.extensions import CREATORS
 from harness.inference.environment import identity as engine_identity
 from harness.registry.profile import WORLD, Profile, Prompts
 from harness.registry.recipe import Online
 from harness.runtime.stage import Json, Stage, StageContext
-from harness.worlds.own_creator import OwnCreator, own_method, plugin_settings
 from harness.worlds.protocol import (
     NO_TOPIC,
     Evolver,
     HumanPrompts,
     Item,
+    Need,
     OwnAnswering,
+    Runtime,
     Topics,
     World,
 )
+from harness.worlds.real import benchmarks, needs, tasks
 from harness.worlds.real.asking import Judge, access_to
-from harness.worlds.real.benchmarks import (
-    NOT_INSTALLED,
-    benchmark_identity,
-    fetch_line,
-    is_benchmark,
-    is_lm_eval,
-    judging_settings,
-    kind_of,
-    questions_of,
-    scorer_of,
-    task_settings,
-)
 from harness.worlds.real.creator import (
     EndpointGenerator,
     ModelCreator,
@@ -59,7 +50,6 @@ from harness.worlds.real.creator import (
     load_scheme,
     replied,
 )
-from harness.worlds.real.judging import judge_answers, run_tasks, score_tasks
 from harness.worlds.real.models import (
     DIGITS,
     NOT_DOWNLOADED,
@@ -198,7 +188,8 @@ class RealWorld(World):
     def benchmark(self, name: str) -> str:
         """Return the identity of a benchmark's files."""
         if name not in self._benchmarks:
-            self._benchmarks[name] = benchmark_identity(name, self.profile.benchmarks[name])
+            declared = self.profile.benchmarks[name]
+            self._benchmarks[name] = benchmarks.benchmark_identity(name, declared)
         return self._benchmarks[name]
 
     def judge(self, name: str) -> str:
@@ -208,17 +199,17 @@ class RealWorld(World):
     def answering(self, name: str, seed: int) -> dict[str, Json]:
         """Return how a benchmark is answered; how table 9's tasks sample is their package's."""
         identity = self.benchmark(name)
-        if not is_lm_eval(identity):
-            return super().answering(name, seed)
-        return task_settings(identity, self.profile)
+        if tasks.are_meant(identity):
+            return tasks.answering_settings(identity, self.profile)
+        return super().answering(name, seed)
 
     def judging(self, name: str) -> dict[str, Json]:
         """Return who judges, and what else decides which scores there are."""
         identity = self.benchmark(name)
-        if is_lm_eval(identity):
-            return {"benchmark": identity, "judge": scorer_of(identity)}
-        more = judging_settings(identity) if is_benchmark(identity) else {}
-        return {**super().judging(name), **more}
+        if tasks.are_meant(identity):
+            return tasks.judging_settings(identity)
+        judge = self.judge(self.profile.benchmarks[name].judge)
+        return benchmarks.judging_settings(identity, judge)
 
     def rating(self, name: str) -> dict[str, Json]:
         """Return who rates prompts, and what it is asked."""
@@ -239,16 +230,23 @@ class RealWorld(World):
 
     def preflight(self, stages: Iterable[Stage]) -> list[str]:
         """Look for models, benchmarks and prompts, and for the packages that scores need."""
-        stages = list(stages)
-        lacking = dict.fromkeys(line for stage in stages for line in _lacking(stage))
-        if lacking:
-            lines = "".join(f"\n  {line}" for line in lacking)
-            raise UserError(
-                "this run needs what is not on this machine (harness doctor, with the same "
-                f"--profile, lists keys, GPUs and engines as well); type:{lines}"
-            )
-        read_pools(stages)
-        return list(dict.fromkeys(gap for stage in stages for gap in gaps(stage)))
+        return preflight(stages)
+
+    def needs(self) -> Iterator[Need]:
+        """Yield packages, models, prompts, benchmarks, endpoints and calibrations."""
+        return needs.needs_of(self.profile)
+
+    def lacking_models(self) -> list[str]:
+        """Return the models that are not on this machine."""
+        return needs.lacking_models(self.profile)
+
+    def online_needs(self) -> Iterator[Need]:
+        """Yield what the hub and the endpoints say."""
+        return needs.online_needs(self.profile)
+
+    def retirements(self) -> Iterator[Need]:
+        """Yield which models are retired, or will be."""
+        return needs.retirements(self.profile)
 
     def _model(self, model: str) -> str:
         self._refuse_embedded("reward_models", model)
@@ -264,15 +262,26 @@ class RealWorld(World):
             )
 
 
-def read_pools(stages: Iterable[Stage]) -> None:
-    """Read the human prompts of stages once, because that is what a stage would do first.
+def preflight(stages: Iterable[Stage]) -> list[str]:
+    """Look for models, benchmarks and prompts, and for the packages that scores need.
+
+    The human prompts are read once, because that is what a stage would do first.
 
     Raises:
-        UserError: A data set is not on this machine and cannot be fetched.
+        UserError: Something is missing, or a data set cannot be fetched.
     """
+    stages = list(stages)
+    lacking = dict.fromkeys(line for stage in stages for line in _lacking(stage))
+    if lacking:
+        lines = "".join(f"\n  {line}" for line in lacking)
+        raise UserError(
+            "this run needs what is not on this machine (harness doctor, with the same "
+            f"--profile, lists keys, GPUs and engines as well); type:{lines}"
+        )
     pools = {str(s.settings["source"]): s.settings for s in stages if "pool" in s.settings}
     for settings in pools.values():
         read_pool(settings)
+    return list(dict.fromkeys(gap for stage in stages for gap in gaps(stage)))
 
 
 def _lacking(stage: Stage) -> Iterator[str]:
@@ -282,8 +291,8 @@ def _lacking(stage: Stage) -> Iterator[str]:
         if isinstance(identity, str) and is_missing(identity):
             yield download_line(identity)
     benchmark = str(stage.settings.get("benchmark", ""))
-    if is_benchmark(benchmark) and benchmark.endswith(f"@{NOT_DOWNLOADED}"):
-        yield fetch_line(benchmark.partition("@")[0])
+    if benchmarks.is_benchmark(benchmark) and benchmark.endswith(f"@{NOT_DOWNLOADED}"):
+        yield benchmarks.fetch_line(benchmark.partition("@")[0])
 
 
 def gaps(stage: Stage) -> Iterator[str]:
@@ -291,26 +300,10 @@ def gaps(stage: Stage) -> Iterator[str]:
     benchmark = str(stage.settings.get("benchmark", ""))
     if stage.kind != "judge":
         return
-    if is_lm_eval(benchmark) and benchmark.endswith(f"@{NOT_INSTALLED}"):
-        yield "table 9's tasks will not be available: install the extra `lm-eval`"
-    if is_benchmark(benchmark):
-        yield from _gaps_of(kind_of(benchmark).name, stage.settings)
-
-
-def _gaps_of(name: str, settings: Mapping[str, Json]) -> Iterator[str]:
-    lacks_package = settings.get("package") == NOT_INSTALLED
-    if name == "alpaca-eval" and lacks_package:
-        yield "AlpacaEval will not be available: install the extra `alpaca`"
-    elif name == "alpaca-eval" and settings.get("length_control", "") is None:
-        yield (
-            "AlpacaEval's length-controlled win rate will not be available: its data df_gamed.csv "
-            "are not beside the benchmark's files; type `harness evaluate fetch alpaca-eval`"
-        )
-    if name == "arena-hard" and lacks_package:
-        yield (
-            "Arena-Hard's lengths in tokens will not be available: its tokenizer needs the package "
-            "`tiktoken`"
-        )
+    if tasks.are_meant(benchmark):
+        yield from tasks.gaps(benchmark)
+    if benchmarks.is_benchmark(benchmark):
+        yield from benchmarks.class_of(benchmark).gaps(stage.settings)
 
 
 def _read_topics(folder: Path) -> list[tuple[str, str]]:
@@ -320,8 +313,8 @@ def _read_topics(folder: Path) -> list[tuple[str, str]]:
     return [(row["prompt_id"], row["topic"] or NO_TOPIC) for row in rows]
 
 
-class RealRuntime:
-    """Loads models, and asks those behind endpoints (a `Runtime`)."""
+class RealRuntime(Runtime):
+    """Loads models, and asks those behind endpoints."""
 
     def resolve(self, identity: str) -> Path:
         """Return where the files of a model lie, after checking that they are those it means."""
@@ -401,21 +394,20 @@ class RealRuntime:
         access = access_to("SCORER", model)
         return tree_score(Judge(access.client(), model, access.concurrency))
 
-    def prompt_metrics(self) -> Mapping[str, Callable[[str], float]]:
-        """Return nothing: no rule reads ordinary prompts."""
-        return {}
-
     def questions(self, identity: str) -> Sequence[Item]:
         """Return a benchmark's questions in its order, with the answers it compares with."""
-        return questions_of(identity)
+        return benchmarks.questions_of(identity)
 
     def own_answering(self, identity: str) -> OwnAnswering | None:
         """Return what runs table 9's tasks, whose package asks the questions."""
-        return run_tasks if is_lm_eval(identity) else None
+        return tasks.run_tasks if tasks.are_meant(identity) else None
 
     def judge(self, ctx: StageContext) -> None:
         """Judge answers through the benchmark's own code, or read the package's scores."""
-        (score_tasks if is_lm_eval(str(ctx.settings["benchmark"])) else judge_answers)(ctx)
+        if tasks.are_meant(str(ctx.settings["benchmark"])):
+            tasks.score_tasks(ctx)
+        else:
+            benchmarks.judge_answers(ctx)
 
     def rate(self, ctx: StageContext) -> None:
         """Have a model score prompts."""

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.worlds.embedded import cards
-from harness.worlds.embedded.cards import accuracies, as_lines, best_of_n, measure
+from harness.worlds.embedded import build as cards
+from harness.worlds.embedded.build import accuracies, as_lines, best_of_n, measure
 from harness.worlds.embedded.language import MAX_DEPTH, parse, score, write_list
 from harness.worlds.embedded.reward import REWARD_MODELS, Preference, RewardConfig
 from harness.worlds.embedded.texts import HARD, RANKED, draw_prompts

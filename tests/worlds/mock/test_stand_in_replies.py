@@ -49,15 +49,6 @@ def test_every_verdict_is_one_of_arena_hards_and_all_occur() -> None:
     assert set(found) == set(VERDICTS)
 
 
-def test_log_probabilities_are_those_of_two_names_that_share_one() -> None:
-    reply = answer(asked("which", logprobs=True))
-    [token] = reply["choices"][0]["logprobs"]["content"]
-    shares = {top["token"]: np.exp(top["logprob"]) for top in token["top_logprobs"]}
-    assert set(shares) == {"m", "M"}
-    assert sum(shares.values()) == pytest.approx(1.0)
-    assert token["token"] == max(shares, key=lambda name: shares[name])
-
-
 @pytest.mark.parametrize("scheme", METHODS)
 def test_most_rewrites_can_be_used_and_some_cannot(scheme: str, tmp_path: Path) -> None:
     """One in seven is refused or handed back; of 144, three standard errors around 20.6 are 8."""

@@ -235,7 +235,10 @@ def test_where_a_model_is_reached_comes_from_the_environment(
 ) -> None:
     monkeypatch.setenv("HARNESS_CREATOR_URL", "http://127.0.0.1:8000/v1")
     found = access_to("CREATOR", "google/gemma-2-9b-it")
-    assert (found.url, found.key_variable) == ("http://127.0.0.1:8000/v1", "HARNESS_CREATOR_KEY")
+    server = found.server
+    assert isinstance(server, Endpoint)
+    assert server.address == "http://127.0.0.1:8000/v1"
+    assert server.key_variable == "HARNESS_CREATOR_KEY"
     assert (found.concurrency, found.price, found.budget_usd) == (8, None, None)
     monkeypatch.setenv("HARNESS_CREATOR_CONCURRENCY", "32")
     monkeypatch.setenv("HARNESS_CREATOR_PRICE", "2.5,10")
@@ -259,10 +262,13 @@ def test_a_sellers_key_goes_to_the_seller_alone(
     with pytest.raises(UserError, match=f"set {variable}, or name another endpoint"):
         access_to("CREATOR", model)
     monkeypatch.setenv(variable, "a-key")
-    found = access_to("CREATOR", model)
-    assert (found.key_variable, Endpoint(found.url, variable).host) == (variable, host)
+    server = access_to("CREATOR", model).server
+    assert isinstance(server, Endpoint)
+    assert (server.key_variable, server.host) == (variable, host)
     monkeypatch.setenv("HARNESS_CREATOR_URL", "http://127.0.0.1:1/v1")
-    assert access_to("CREATOR", model).key_variable == "HARNESS_CREATOR_KEY"
+    server = access_to("CREATOR", model).server
+    assert isinstance(server, Endpoint)
+    assert server.key_variable == "HARNESS_CREATOR_KEY"
 
 
 @pytest.mark.parametrize(

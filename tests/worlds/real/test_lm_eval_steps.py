@@ -133,7 +133,7 @@ def test_the_version_that_scores_is_the_one_that_is_installed(
     table, paper = find_table(load_tables(), "table9"), load_profiles()["paper"]
     judges = {}
     for version in ("0.4.13", "not-installed"):
-        monkeypatch.setattr("harness.worlds.real.benchmarks.version_of", {"lm_eval": version}.get)
+        monkeypatch.setattr("harness.evaluation.benchmark.version_of", {"lm_eval": version}.get)
         plan = Plan(plan_table(table, paper, [0]).targets)
         judges[version] = {str(s.settings["judge"]) for s in plan if s.kind == "judge"}
         assert {s.settings["dtype"] for s in plan if s.kind == "answer"} == {"bfloat16"}

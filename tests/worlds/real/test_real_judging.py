@@ -171,9 +171,7 @@ def test_arena_hard_is_judged_in_both_orders(
         "arena_hard", declared(paper, "arena_hard", "small/arena-hard", 2)
     )
     settings: dict[str, Json] = {
-        "benchmark": identity,
-        "judge": MODEL,
-        **judging_settings(identity),
+        **judging_settings(identity, MODEL),
     }
 
     def reply(body: Any) -> Any:
@@ -208,9 +206,7 @@ def test_lengths_without_the_benchmarks_tokenizer_are_not_the_policys_tokens(
         "arena_hard", declared(paper, "arena_hard", "small/arena-hard", 2)
     )
     settings: dict[str, Json] = {
-        "benchmark": identity,
-        "judge": MODEL,
-        **judging_settings(identity),
+        **judging_settings(identity, MODEL),
     }
     ctx = context(tmp_path, settings, [("q0", 1, "a"), ("q1", 1, "b")])
     summary, scores, *_ = judged(monkeypatch, ctx, lambda body: completion("[[A=B]]"))
@@ -225,9 +221,7 @@ def test_mt_bench_is_rated_turn_by_turn_and_goes_on_where_it_broke_off(
     """Ratings 8 and 4 of one question, 6 and 2 of the other: averages 6 and 4, in all 5."""
     identity = benchmark_identity("mt_bench", declared(paper, "mt_bench", "small/mt-bench", 2))
     settings: dict[str, Json] = {
-        "benchmark": identity,
-        "judge": MODEL,
-        **judging_settings(identity),
+        **judging_settings(identity, MODEL),
     }
     assert set(settings) == {"benchmark", "judge"}
     said = [("0", 1, "x8"), ("30", 1, "x6"), ("0", 2, "x4"), ("30", 2, "x2")]
@@ -289,7 +283,7 @@ def test_alpaca_eval_without_its_package_is_not_available_and_asks_nobody(
     identity = benchmark_identity(
         "alpaca_eval", declared(paper, "alpaca_eval", "full/alpaca-eval", 805)
     )
-    settings = {"benchmark": identity, "judge": MODEL, **judging_settings(identity)}
+    settings = judging_settings(identity, MODEL)
     ctx = context(tmp_path, {**settings, "package": "not-installed"}, [("0", 1, "text")])
     summary, scores, judgments, server = judged(monkeypatch, ctx, lambda body: completion("m"))
     assert (scores, judgments, server.requests) == ([], [], 0)
@@ -304,12 +298,12 @@ def test_the_data_of_the_length_control_are_part_of_the_judging(
     identity = benchmark_identity(
         "alpaca_eval", declared(paper, "alpaca_eval", "full/alpaca-eval", 805)
     )
-    without = judging_settings(identity)
+    without = judging_settings(identity, MODEL)
     assert without["length_control"] is None
     data = made / "full" / "alpaca-eval" / "df_gamed.csv"
     data.write_text("difficulties")
     try:
-        assert judging_settings(identity)["length_control"] is not None
+        assert judging_settings(identity, MODEL)["length_control"] is not None
     finally:
         data.unlink()
 
@@ -417,7 +411,7 @@ def test_alpaca_eval_is_judged_through_its_package(
     identity = benchmark_identity(
         "alpaca_eval", declared(paper, "alpaca_eval", "full/alpaca-eval", 805)
     )
-    settings = {"benchmark": identity, "judge": MODEL, **judging_settings(identity)}
+    settings = judging_settings(identity, MODEL)
     ctx = context(tmp_path, settings, [(str(i), 1, f"mine {i}") for i in range(805)])
     summary, scores, judgments, server = judged(monkeypatch, ctx, answer)
     assert server.requests == len(scores) == len(judgments) == 805

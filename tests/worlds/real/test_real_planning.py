@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 
 from harness.errors import UserError
+from harness.evaluation.benchmarks.alpaca_eval import AlpacaEval
+from harness.evaluation.benchmarks.own_annotator import OwnAnnotator
 from harness.registry.load import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.runtime import Plan
 from harness.trainer.runs import plan_table
 from harness.worlds.lookup import resolve, runtime_of, world_of
-from harness.worlds.real.benchmarks import benchmark_identity, has_own_annotator
+from harness.worlds.real.benchmarks import benchmark_identity, class_of
 from harness.worlds.real.models import digest_of_folder, identity_of
 from harness.worlds.real.world import INSTRUCTION, gaps
 
@@ -212,9 +214,9 @@ def test_words_of_ones_own_count_for_nothing_in_the_benchmarks_own_place(
     copied.parent.mkdir()
     copied.symlink_to(folder, target_is_directory=True)
     declared = paper.benchmarks["alpaca_eval"]
-    assert not has_own_annotator(benchmark_identity("alpaca_eval", declared))
+    assert class_of(benchmark_identity("alpaca_eval", declared)) is AlpacaEval
     mine = declared.model_copy(update={"files": "mine/alpaca-eval"})
-    assert has_own_annotator(benchmark_identity("alpaca_eval", mine))
+    assert class_of(benchmark_identity("alpaca_eval", mine)) is OwnAnnotator
 
 
 def test_a_part_of_a_benchmark_is_not_the_benchmark(machine: Path, paper: Profile) -> None:
@@ -255,7 +257,7 @@ def test_a_real_policy_is_told_in_words_how_to_revise(paper: Profile) -> None:
 def test_scores_that_will_not_be_there_are_named_before_a_run(
     paper: Profile, machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    version_of = "harness.worlds.real.benchmarks.version_of"
+    version_of = "harness.evaluation.benchmark.version_of"
     monkeypatch.setattr(version_of, lambda package: "not-installed")
 
     def named(table: str) -> list[str]:

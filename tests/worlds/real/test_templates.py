@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from harness.errors import UserError
 from harness.registry.documents import RegistryError
 from harness.worlds.real.creator import (
-    IN_DEPTH,
     METHODS,
     OWN_TEMPLATES,
     PROMPT,
@@ -62,7 +61,9 @@ def test_evol_complexity_is_evol_instruct_in_depth() -> None:
     """EvolComplexity has EvolInstruct's four methods in depth, and no breadth (table 12)."""
     both = read_templates(OWN_TEMPLATES)
     messages = both["evol_instruct"].messages
-    assert both["evol_complexity"].messages == {name: messages[name] for name in IN_DEPTH}
+    assert both["evol_complexity"].messages == {
+        name: messages[name] for name in METHODS["evol_complexity"]
+    }
 
 
 def test_the_words_are_our_own(shared_dir: Path) -> None:

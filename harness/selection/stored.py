@@ -1,0 +1,254 @@
+"""What lies in the store: how much of each kind, whether it is whole, and what nothing needs.
+
+Needed are the stages of every declared table and figure, at every profile, with every seed that
+this work folder has ever run them with. Weights and optimiser state of a segment of an online run
+are *spent* when all stages that need the segment are done and the run has gone on from it: reports
+read its curves alone. Both can be computed again, and are dropped only on demand.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from harness.errors import HarnessError
+from harness.project import work_dir
+from harness.registry.declared import all_figures, all_profiles, all_tables
+from harness.registry.profile import supported_rows
+from harness.report.asked import ever_asked
+from harness.runtime import Plan, Stage, Store
+from harness.runtime.files import BrokenEntry, explained
+from harness.runtime.remote import Remote
+from harness.strict import Strict
+from harness.trainer.runs import plan_figure, plan_table
+
+UNFINISHED = "unfinished"
+"""The name, among the kinds, of checkpoints of stages that are not done."""
+
+ATTEMPTS = "attempts"
+"""That of uploads that are no stage's output, because their client was killed."""
+
+_HEAVY = ("model/", "optimizer.safetensors")
+"""Beginnings of the names of a segment's files that its continuation alone reads."""
+
+
+class KindStored(Strict):
+    """What the store holds of one kind of stage; sizes are bytes."""
+
+    kind: str
+    stages: int
+    size: int
+    unneeded: int
+    """Stages that no declared run needs."""
+    unneeded_size: int
+    spent: int
+    """Segments of online runs whose weights nothing needs any more."""
+    spent_size: int
+
+
+class Stored(Strict):
+    """What the store holds."""
+
+    place: str
+    """Its folder or its URL."""
+    runs: int
+    """Declared runs that this work folder has asked for, by which it is judged what is needed."""
+    kinds: list[KindStored]
+    size: int
+    prunable: int
+    """Bytes that can be given back."""
+    pruned: bool
+    """Whether they were."""
+    broken: list[str] | None
+    """What is not what was written, a sentence each; null where it was not asked for."""
+
+
+@dataclass
+class Inventory:
+    """What is in a store, as it was found.
+
+    Attributes:
+        store: The store.
+        runs: Declared runs.
+        sizes: Bytes and kind of each done stage by fingerprint.
+        unneeded: Fingerprints of stages that no declared run needs.
+        spent: The names of files that can be dropped, by the fingerprint of their stage.
+        left: Bytes of what is left of stages that are not done and not computed, by name.
+        attempts: Uploads that are no stage's output, by fingerprint.
+    """
+
+    store: Store
+    runs: int = 0
+    sizes: dict[str, tuple[str, int]] = field(default_factory=dict)
+    unneeded: list[str] = field(default_factory=list)
+    spent: dict[str, list[str]] = field(default_factory=dict)
+    left: dict[str, int] = field(default_factory=dict)
+    attempts: dict[str, list[str]] = field(default_factory=dict)
+
+    def spent_size(self, fingerprint: str) -> int:
+        """Return the bytes of the files that can be dropped of a stage."""
+        files = self.store.manifest(fingerprint)["files"]
+        return sum(files[name]["bytes"] for name in self.spent.get(fingerprint, ()))
+
+
+def inventory(store: Store) -> Inventory:
+    """Look through a store, reading manifests alone.
+
+    Raises:
+        HarnessError: The store, or the record of the seeds asked for, cannot be read.
+    """
+    found = Inventory(store)
+    stages, found.runs = _declared()
+    plan = Plan(stages)
+    needed = {stage.fingerprint: stage for stage in plan}
+    for fingerprint in store.fingerprints():
+        manifest = store.manifest(fingerprint)
+        dropped = store.released(fingerprint)
+        files = manifest["files"]
+        size = sum(file["bytes"] for name, file in files.items() if name not in dropped)
+        found.sizes[fingerprint] = (manifest["kind"], size)
+        if fingerprint not in needed:
+            found.unneeded.append(fingerprint)
+    for fingerprint in found.sizes.keys() & needed.keys():
+        if found.sizes[fingerprint][0] == "online" and store.remote is None:
+            after = plan.dependants[fingerprint]
+            if _gone_on(after, found.sizes):
+                heavy = (n for n in store.manifest(fingerprint)["files"] if n.startswith(_HEAVY))
+                names = sorted(set(heavy) - store.released(fingerprint))
+                if names:
+                    found.spent[fingerprint] = names
+    for folder in (store.root / "unfinished").glob("[!.]*"):
+        idle = folder.name in found.sizes or folder.name not in needed
+        if idle and not store.claimed(folder.name):
+            found.left[folder.name] = sum(
+                f.stat().st_size for f in folder.rglob("*") if f.is_file()
+            )
+    if isinstance(store.remote, Remote):
+        left = store.remote.leftovers()
+        found.attempts = {name: left[name] for name in left if not store.claimed(name)}
+    return found
+
+
+def _gone_on(after: Iterable[Stage], done: Mapping[str, object]) -> bool:
+    """Return whether all stages after a segment are done, and the run goes on with one of them."""
+    stages = list(after)
+    return any(s.kind == "online" for s in stages) and all(s.fingerprint in done for s in stages)
+
+
+def _declared() -> tuple[list[Stage], int]:
+    """Return the last stages of all declared runs with the seeds ever asked for, and their number.
+
+    A figure's runs are those of its tables' rows, with the seeds that it was asked with.
+    """
+    targets: list[Stage] = []
+    runs = 0
+    tables = all_tables()
+    for profile in all_profiles().values():
+        asked = {name: ever_asked(work_dir(), name, profile.name) for name in tables}
+        for name, seeds in asked.items():
+            rows = supported_rows(tables[name], profile) if seeds else []
+            if rows:
+                planned = plan_table(tables[name], profile, seeds, rows)
+                targets += planned.targets
+                runs += len(planned.runs)
+        for figure in all_figures().values():
+            seeds = ever_asked(work_dir(), figure.id, profile.name)
+            if seeds:
+                targets += plan_figure(figure, tables, profile, seeds).targets
+    return targets, runs
+
+
+def prune(found: Inventory) -> None:
+    """Drop all that nothing needs; what is being computed now is waited for.
+
+    Raises:
+        StoreError: The store may not be written.
+    """
+    store = found.store
+    for fingerprint in found.unneeded:
+        store.discard(fingerprint)
+    for fingerprint, names in found.spent.items():
+        store.release(fingerprint, names)
+    with explained("removing unfinished work", store.root):
+        for fingerprint in found.left:
+            with store.claim(fingerprint) as mine:
+                if mine:
+                    shutil.rmtree(store.unfinished(fingerprint), ignore_errors=True)
+    if isinstance(store.remote, Remote):
+        for attempts in found.attempts.values():
+            store.remote.remove_leftovers(attempts)
+
+
+def verify(found: Inventory) -> list[str]:
+    """Read every file of the store; return what is not what was written, a sentence each."""
+    broken = []
+    for fingerprint in found.sizes:
+        try:
+            if found.store.remote is None:
+                found.store.verify(fingerprint)
+            else:
+                fault = found.store.remote.fault(fingerprint)
+                if fault is not None:
+                    broken.append(f"the stage {fingerprint[:12]} is broken, {fault}")
+        except BrokenEntry as error:
+            broken.append(str(error))
+    return broken
+
+
+def summary(found: Inventory, *, pruned: bool = False, broken: list[str] | None = None) -> Stored:
+    """Return what an inventory says, kind by kind, the largest first."""
+    unneeded = set(found.unneeded)
+    kinds: dict[str, list[str]] = {}
+    for fingerprint, (kind, _) in found.sizes.items():
+        kinds.setdefault(kind, []).append(fingerprint)
+    rows = []
+    for kind, names in kinds.items():
+        without = [name for name in names if name in unneeded]
+        spent = [name for name in names if name in found.spent]
+        rows.append(
+            KindStored(
+                kind=kind,
+                stages=len(names),
+                size=sum(found.sizes[name][1] for name in names),
+                unneeded=len(without),
+                unneeded_size=sum(found.sizes[name][1] for name in without),
+                spent=len(spent),
+                spent_size=sum(map(found.spent_size, spent)),
+            )
+        )
+    left, attempts = sum(found.left.values()), sum(map(len, found.attempts.values()))
+    for kind, count, size in ((UNFINISHED, len(found.left), left), (ATTEMPTS, attempts, 0)):
+        if count:
+            rows.append(
+                KindStored(
+                    kind=kind,
+                    stages=count,
+                    size=size,
+                    unneeded=count,
+                    unneeded_size=size,
+                    spent=0,
+                    spent_size=0,
+                )
+            )
+    rows.sort(key=lambda row: (-row.size, row.kind))
+    return Stored(
+        place=found.store.place,
+        runs=found.runs,
+        kinds=rows,
+        size=sum(row.size for row in rows),
+        prunable=sum(row.unneeded_size + row.spent_size for row in rows),
+        pruned=pruned,
+        broken=broken,
+    )
+
+
+def refuse_broken(broken: list[str]) -> None:
+    """Fail where something is not what was written.
+
+    Raises:
+        HarnessError: Something is; the message names all of it.
+    """
+    if broken:
+        listed = "".join(f"\n  {line}" for line in broken)
+        raise HarnessError(f"{len(broken)} things in the store are broken:{listed}")

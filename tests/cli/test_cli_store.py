@@ -1,0 +1,105 @@
+"""`harness store`: what is there, whether it is whole, and what can go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from harness.runtime import Plan, Stage, Store
+from harness.selection import stored
+
+RUN = ("run", "table4", "--rows", "dpo-1", "--seeds", "0", "--jobs", "1")
+
+
+def strange(store: Store) -> str:
+    """Store a stage that no declared run needs; return its fingerprint."""
+    stage = Stage("train", 1, {"nobody": "asks"}, {}, "strange")
+    with store.writing(stage) as output:
+        (output / "model").write_bytes(bytes(1000))
+    return stage.fingerprint
+
+
+def test_what_no_run_needs_goes_when_that_is_confirmed(
+    says: Callable[..., Any], call: Callable[..., Any], tracker: Any, folders: Path
+) -> None:
+    assert call(*RUN).exit_code == 0
+    before = says("report", "report", "table4")
+    store = Store(folders / "store")
+    fingerprint = strange(store)
+    left = store.unfinished("0" * 64)
+    left.mkdir(parents=True)
+    (left / "half").write_bytes(bytes(500))
+    found = says("store", "store", "--prune", "--verify")
+    assert (found["prunable"], found["pruned"], found["broken"]) == (1500, False, [])
+    kinds = {row["kind"]: row for row in found["kinds"]}
+    assert (kinds["train"]["unneeded"], kinds["train"]["unneeded_size"]) == (1, 1000)
+    assert kinds["train"]["stages"] == 2
+    assert found["size"] == sum(row["size"] for row in found["kinds"])
+    assert store.status(fingerprint) == "done"
+    text = call("store", "--prune").stdout
+    assert "1.5 kB can be given back: `harness store --prune --yes` does it" in text
+    assert "1.5 kB were given back" in call("store", "--prune", "--yes").stdout
+    assert Store(folders / "store").status(fingerprint) == "missing"
+    assert not left.exists()
+    assert says("store", "store")["prunable"] == 0
+    assert says("report", "report", "table4") == before
+    planned = says("plan", "plan", "table4", "--rows", "dpo-1", "--seeds", "0")
+    assert planned["stages"]["missing"] == 0
+
+
+def test_a_damaged_file_is_named_and_the_command_fails(
+    says: Callable[..., Any], call: Callable[..., Any], folders: Path
+) -> None:
+    store = Store(folders / "store")
+    fingerprint = strange(store)
+    (store.path(fingerprint) / "model").write_bytes(bytes(999) + b"1")
+    (sentence,) = says("store", "store", "--verify", code=1)["broken"]
+    assert "model has other content than was written" in sentence
+    assert "1 things in the store are broken" in call("store", "--verify").stderr
+    assert call("store").exit_code == 0
+
+
+def test_to_delete_takes_both_words(call: Callable[..., Any]) -> None:
+    result = call("store", "--yes")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+
+
+def segments(store: Store) -> list[Stage]:
+    """Store three segments of an online run and a score, each after the other."""
+    made: list[Stage] = []
+    for number in range(3):
+        inputs = {"before": made[-1]} if made else {}
+        made.append(Stage("online", 1, {"segment": number}, inputs, f"segment {number}"))
+    made.append(Stage("answer", 1, {}, {"policy": made[2]}, "answer"))
+    for stage in made:
+        with store.writing(stage) as output:
+            (output / "model").mkdir()
+            (output / "model" / "weights").write_bytes(bytes(1000))
+            (output / "optimizer.safetensors").write_bytes(bytes(2000))
+            (output / "progress.jsonl").write_text('{"step": 1, "metrics": {"loss": 0.5}}\n')
+    return made
+
+
+def test_spent_segments_give_their_weights_back_and_keep_their_curves(
+    says: Callable[..., Any], monkeypatch: Any, folders: Path
+) -> None:
+    store = Store(folders / "store")
+    first, second, third, answer = segments(store)
+    monkeypatch.setattr(stored, "_declared", lambda: ([answer], 1))
+    found = says("store", "store", "--prune", "--yes")
+    assert (found["prunable"], found["kinds"][0]["spent"]) == (6000, 2)
+    for stage in (first, second):
+        assert store.status(stage.fingerprint) == "done"
+        assert store.progress(stage.fingerprint)[0].metrics == {"loss": 0.5}
+        assert not (store.path(stage.fingerprint) / "model" / "weights").exists()
+    assert (store.path(third.fingerprint) / "model" / "weights").exists()
+    assert says("store", "store", "--verify")["broken"] == []
+    assert says("store", "store")["prunable"] == 0
+    # What turns out to be needed after all is computed again, with what it needs itself.
+    plan = Plan([answer])
+    plan.reclaim(store)
+    assert [s.label for s in plan.pending(store)] == []
+    store.discard(third.fingerprint)
+    plan.reclaim(store)
+    assert [s.label for s in plan.pending(store)] == ["segment 0", "segment 1", "segment 2"]

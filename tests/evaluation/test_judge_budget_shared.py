@@ -1,0 +1,147 @@
+"""One budget for all processes that draw on it at the same time, whoever of them is killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from judge_stand_in import StandIn
+
+from harness.endpoint.budget import Book, BudgetReachedError, Ledger, Limit
+from harness.endpoint.prices import Price
+from harness.endpoint.request import ChatRequest, Message, Reply
+from harness.errors import HarnessError
+
+ROOT = Path(__file__).resolve().parents[2]
+RIVALS = 8
+BUDGET = 0.05
+PRICE = Price(10.0, 30.0)
+REPLY_USD = 0.0013
+"""100 tokens of prompt and 10 of completion, as the endpoint counts them."""
+
+ASKS = """
+import sys
+from pathlib import Path
+from harness.endpoint.budget import BudgetReachedError, Ledger, shared_book
+from harness.endpoint.cache import ReplyCache
+from harness.endpoint.client import Client, work_through
+from harness.endpoint.connection import Endpoint
+from harness.endpoint.prices import Price
+from harness.endpoint.request import ChatRequest, Message
+url, folder, rival, budget = sys.argv[1:]
+book = shared_book(Path(folder) / "spending")
+ledger = Ledger(None, book=book, role=("JUDGE", "CREATOR")[int(rival) % 2], total_usd=float(budget))
+client = Client(
+    Endpoint(url, "NO_KEY"), ReplyCache(Path(folder) / rival), ledger, Price(10.0, 30.0)
+)
+settings = {"temperature": 0, "max_tokens": 10}
+texts = ["x" * 88 + f"{rival} {number}" for number in range(30)]
+requests = [ChatRequest("p", "judge", (Message("user", text),), settings) for text in texts]
+book.join()
+print("drawing", flush=True)
+sys.stdin.readline()
+try:
+    work_through(requests, lambda request: client.ask(request).text, client, 2)
+except BudgetReachedError as error:
+    print(error)
+"""
+
+
+def start(url: str, folder: Path, rival: int, budget: float) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", ASKS, url, str(folder), str(rival), str(budget)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+
+
+def drawing(rival: subprocess.Popen[str]) -> bool:
+    assert rival.stdout is not None
+    return rival.stdout.readline() == "drawing\n"
+
+
+def ask() -> ChatRequest:
+    text = "x" * 114
+    return ChatRequest("p", "judge", (Message("user", text),), {"max_tokens": 10})
+
+
+def test_eight_processes_hold_one_budget_to_the_cent(tmp_path: Path) -> None:
+    """Derivation: 38 replies of 0.13 cents are 4.94 cents; the 39th would pass 5.
+
+    A request is begun while the most it can cost, somewhat more than its reply, fits; so the stop
+    is no earlier than one request at its most before the budget.
+    """
+    with StandIn() as server:
+        rivals = [start(server.url, tmp_path, rival, BUDGET) for rival in range(RIVALS)]
+        assert all(map(drawing, rivals))
+        for rival in rivals:
+            assert rival.stdin is not None
+            rival.stdin.write("\n")
+            rival.stdin.flush()
+        said = [rival.communicate(timeout=200) for rival in rivals]
+        answered = server.requests
+    for out, errors in said:
+        assert "Stopped before the budget of $0.05 is passed" in out, errors
+        assert "raise --budget-usd" in out
+    spent = answered * REPLY_USD
+    most = PRICE.of(ask().most_prompt_tokens, 10)
+    assert BUDGET - most < spent <= BUDGET
+    # Nobody draws on it any more: the next command has the whole of it.
+    assert Book(tmp_path / "spending").spent(Limit(BUDGET, "")) == 0.0
+
+
+def test_what_a_killed_process_had_under_way_counts_at_the_most(tmp_path: Path) -> None:
+    request, usd = ask(), PRICE.of(ask().most_prompt_tokens, 10)
+    ours = Ledger(2.5 * usd, book=Book(tmp_path))
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom harness.endpoint.budget import Book\n"
+        "Book(Path(sys.argv[1])).reserve('EVALUATE', float(sys.argv[2]), [])\n"
+        "print('drawing', flush=True)\nsys.stdin.read()"
+    )
+    ticket = ours.reserve(request, PRICE)
+    other = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path), str(usd)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert drawing(other)
+    other.kill()
+    other.communicate()
+    ours.release(ticket)
+    ticket = ours.reserve(request, PRICE)
+    free = Reply({"usage": {"prompt_tokens": 0, "completion_tokens": 0}})
+    ours.settle(ticket, request, free, PRICE)
+    ours.release(ours.reserve(request, PRICE))
+    ours.lose(ours.reserve(request, PRICE))
+    with pytest.raises(BudgetReachedError, match=f"{2 * usd:.4f} is spent"):
+        ours.reserve(request, PRICE)
+
+
+def test_each_role_has_its_own_limit_and_all_have_one(tmp_path: Path) -> None:
+    request, usd = ask(), PRICE.of(ask().most_prompt_tokens, 10)
+    book = Book(tmp_path)
+    judge = Ledger(usd, "HARNESS_JUDGE_BUDGET_USD", book=book, role="JUDGE", total_usd=2 * usd)
+    creator = Ledger(None, book=book, role="CREATOR", total_usd=2 * usd)
+    judge.lose(judge.reserve(request, PRICE))
+    with pytest.raises(BudgetReachedError, match="raise HARNESS_JUDGE_BUDGET_USD"):
+        judge.reserve(request, PRICE)
+    creator.lose(creator.reserve(request, PRICE))
+    with pytest.raises(BudgetReachedError, match="raise --budget-usd"):
+        creator.reserve(request, PRICE)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"spent": {}}', '{"spent": 1, "under_way": {}}'])
+def test_a_damaged_book_stops_what_would_be_paid(tmp_path: Path, text: str) -> None:
+    ledger = Ledger(1.0, book=Book(tmp_path))
+    ledger.release(ledger.reserve(ask(), PRICE))
+    (tmp_path / "book.json").write_text(text)
+    with pytest.raises(HarnessError, match=r"book.json, which says what is spent, is not what"):
+        ledger.reserve(ask(), PRICE)

@@ -1,0 +1,265 @@
+"""Laws of leases across machines: a heartbeat keeps one, silence ends it, and no clock is believed.
+
+Another machine is a lease with another host's name in it: the lock of this machine says nothing
+of it, as where `flock` is local to a node.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from harness.runtime import Stage, Store, leases
+from harness.runtime.leases import hold, is_held, lock_of, sweep
+from harness.runtime.provenance import code_digest, collect_provenance
+from harness.runtime.worker import Worker
+
+STAGE = Stage("train", 1, {"seed": 0}, {})
+LIMIT_S = leases.MISSED * leases.BEAT_S
+
+HOLD = """
+import subprocess, sys
+from pathlib import Path
+from harness.runtime import leases
+leases.BEAT_S = 0.02
+with leases.hold(Path(sys.argv[1])):
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    print(child.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+class Elsewhere:
+    """A machine that holds a lease."""
+
+    def __init__(self, lock_file: Path, **said: object) -> None:
+        lock_file.parent.mkdir(parents=True, exist_ok=True)
+        self.file = lock_file.with_name(f"{lock_file.name}.lease")
+        self.said = {"lock": "another:1:2", "name": "node-7", "pid": 1, "beat_s": 30.0, **said}
+        self.beats = 0
+        self.beat()
+
+    def beat(self) -> None:
+        self.beats += 1
+        self.file.write_text(f"{self.beats:011d}\n{json.dumps(self.said)}\n")
+
+
+@pytest.fixture(autouse=True)
+def pass_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[float], None]:
+    """Return a function that lets seconds pass on this machine's clock."""
+    now = [1000.0]
+
+    def later(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(leases.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(leases.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(leases, "_SEEN", {})
+    return later
+
+
+def free(lock: Path) -> bool:
+    """Return whether the lease can be had now."""
+    with hold(lock, wait=False) as mine:
+        assert is_held(lock)
+        return mine
+
+
+def test_a_heartbeat_keeps_a_lease_and_silence_ends_it(
+    tmp_path: Path, pass_time: Callable[[float], None]
+) -> None:
+    lock = tmp_path / "work"
+    holder = Elsewhere(lock)
+    for _ in range(5):
+        assert not free(lock)
+        pass_time(LIMIT_S - 1)
+        assert is_held(lock)
+        holder.beat()
+    assert not free(lock)
+    pass_time(LIMIT_S - 1)
+    assert not free(lock)
+    pass_time(1)
+    assert not is_held(lock)
+    with hold(lock, wait=False) as mine:
+        assert mine
+    assert not holder.file.exists()
+
+
+@pytest.mark.parametrize("since", ["1999-01-01T00:00:00Z", "2999-01-01T00:00:00Z", "?", None, 7])
+def test_no_clock_but_our_own_is_believed(
+    tmp_path: Path, pass_time: Callable[[float], None], since: object
+) -> None:
+    """A holder whose clock is off by minutes or centuries is as alive as any."""
+    lock = tmp_path / "work"
+    holder = Elsewhere(lock, since=since)
+    os.utime(holder.file, (0, 0) if since == 7 else (1e10, 1e10))
+    assert is_held(lock)
+    pass_time(LIMIT_S - 1)
+    assert is_held(lock)
+    pass_time(1)
+    assert free(lock)
+
+
+def test_a_lease_says_how_often_its_heart_beats(
+    tmp_path: Path, pass_time: Callable[[float], None]
+) -> None:
+    for said, limit_s in ((1.0, 3.0), (-1.0, LIMIT_S), (1e9, LIMIT_S), ("soon", LIMIT_S)):
+        lock = tmp_path / f"beats {said}"
+        Elsewhere(lock, beat_s=said)
+        assert is_held(lock)
+        pass_time(limit_s - 0.5)
+        assert is_held(lock), said
+        pass_time(0.5)
+        assert not is_held(lock), said
+
+
+def test_commands_that_look_once_judge_together(
+    tmp_path: Path, pass_time: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = tmp_path / "work"
+    holder = Elsewhere(lock)
+    assert is_held(lock)
+    monkeypatch.setattr(leases, "_SEEN", {})  # the next command
+    pass_time(LIMIT_S)
+    assert not is_held(lock)
+    holder.beat()
+    assert is_held(lock)
+    monkeypatch.setattr(leases, "_SEEN", {})
+    pass_time(-500)  # this machine was started again: what was noted is of another time
+    assert is_held(lock)
+    pass_time(LIMIT_S - 1)
+    assert is_held(lock)
+
+
+@pytest.mark.parametrize("text", ["", "0", "no lease\n{", "00000000001\n[]", "00000000001\nnull"])
+def test_a_lease_that_cannot_be_read_is_somebodys_until_it_is_silent(
+    tmp_path: Path, pass_time: Callable[[float], None], text: str
+) -> None:
+    lock = tmp_path / "work"
+    (tmp_path / "work.lease").write_text(text)
+    assert not free(lock)
+    pass_time(LIMIT_S)
+    assert free(lock)
+
+
+def test_a_holder_of_this_machine_that_was_killed_is_not_waited_for(tmp_path: Path) -> None:
+    """Its lock went with it, whatever its heartbeat says."""
+    lock = tmp_path / "work"
+    lock.touch()
+    Elsewhere(lock, lock=leases._lock(lock))
+    assert not is_held(lock)
+    assert free(lock)
+
+
+def test_another_machines_unfinished_output_is_not_swept_away(
+    tmp_path: Path, pass_time: Callable[[float], None]
+) -> None:
+    folder = tmp_path / "train-0123456789ab"
+    folder.mkdir()
+    (folder / "half").write_text("half")
+    holder = Elsewhere(folder.with_name(f"{folder.name}.lock"))
+    assert sweep(tmp_path) == 0
+    pass_time(LIMIT_S - 1)
+    holder.beat()
+    assert sweep(tmp_path) == 0
+    assert (folder / "half").read_text() == "half"
+    pass_time(LIMIT_S)
+    assert sweep(tmp_path) == 1
+    assert not folder.exists()
+    assert not list(tmp_path.glob("train*"))
+
+
+def test_a_stage_that_another_machine_computes_is_claimed(
+    tmp_path: Path, pass_time: Callable[[float], None]
+) -> None:
+    store = Store(tmp_path)
+    holder = Elsewhere(lock_of(store.unfinished(STAGE.fingerprint)))
+    assert store.claimed(STAGE.fingerprint)
+    store.record_failure(STAGE, "worker died", "")
+    assert store.status(STAGE.fingerprint) == "missing"
+    with store.claim(STAGE.fingerprint) as mine:
+        assert not mine
+    pass_time(LIMIT_S)
+    with store.claim(STAGE.fingerprint) as mine:
+        assert mine
+        holder.beat()  # it was asleep, and wakes
+
+
+def test_whoever_finds_anothers_name_in_its_lease_ends_with_all_it_has_started(
+    tmp_path: Path,
+) -> None:
+    lock = tmp_path / "work"
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(lock)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    assert process.stdout is not None
+    child = psutil.Process(int(process.stdout.readline()))
+    draft = tmp_path / "draft"
+    draft.write_text(f"00000000000\n{json.dumps({'lock': 'another:1:2'})}\n")
+    os.replace(draft, tmp_path / "work.lease")
+    assert process.wait(60) in (-9, leases.LOST)
+    _, errors = process.communicate()
+    assert f"the lease {lock} is another machine's now" in errors
+    assert not psutil.wait_procs([child], timeout=30)[1]
+    assert "another" in (tmp_path / "work.lease").read_text()
+
+
+def test_a_heartbeat_is_seen_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with hold(tmp_path / "work"):
+        (lease,) = leases._KEEPER._held
+        before = (tmp_path / "work.lease").read_bytes()
+        assert lease.beat()
+        after = (tmp_path / "work.lease").read_bytes()
+        assert after != before
+        assert after.split(b"\n", 1)[1] == before.split(b"\n", 1)[1]
+        (tmp_path / "work.lease").unlink()  # somebody tidies up
+        assert lease.beat()
+        assert is_held(tmp_path / "work")
+
+        def full(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(leases.FilePost, "replace", full)
+        assert lease.beat(), "what cannot be written now is written later"
+    assert not (tmp_path / "work.lease").exists()
+
+
+@pytest.mark.parametrize(
+    ("host", "code", "refused"),
+    [("driver", "other", True), ("driver", None, False), (None, "other", False)],
+)
+def test_a_worker_elsewhere_has_the_code_of_whoever_drives_the_run(
+    tmp_path: Path, host: str | None, code: str | None, refused: bool
+) -> None:
+    said: list[Mapping[str, Any]] = []
+    worker = Worker(
+        {
+            "root": str(tmp_path),
+            "functions": {"train": "toy_stages:draw"},
+            "preload": [],
+            "provenance": collect_provenance(),
+            "hardware": {},
+            "host": host or leases.this_host(),
+            "code": code or code_digest(),
+        },
+        said.append,
+    )
+    worker.preload()
+    worker.compute(STAGE.record)
+    assert said[-1]["event"] == ("failed" if refused else "finished")
+    if refused:
+        assert "is another version than the one that drives the run" in said[-1]["reason"]
+        assert "\n" not in said[-1]["reason"]
