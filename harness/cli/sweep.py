@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,12 +15,15 @@ from harness.cli.options import (
     PublishOption,
 )
 from harness.cli.output import console, grid, note, print_json, warn
+from harness.cli.tracking import PortOption, check_port
 from harness.errors import UserError
-from harness.project import store_dir
+from harness.project import results_dir, store_dir
 from harness.selection.names import DEFAULT_PROFILE, publishing, workers_of
 from harness.words import counted
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from harness.registry.profile import Profile
     from harness.report.sweep import SweepReport
     from harness.report.view import Block
@@ -52,6 +57,10 @@ StorageOption = Annotated[
         help="Where Optuna keeps the trials.",
         show_default="a file in the work folder",
     ),
+]
+
+NoFinalOption = Annotated[
+    bool, typer.Option("--no-final", help="Do not run the winner on the benchmarks.")
 ]
 
 SHOWN_TRIALS = 10
@@ -92,6 +101,7 @@ def run(
     jobs: ProcessesOption = 1,
     profile: ProfileOption = DEFAULT_PROFILE,
     storage: StorageOption = None,
+    no_final: NoFinalOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run the trials that a sweep lacks, then its winner on the benchmarks.
@@ -111,7 +121,8 @@ def run(
         # A pipe is read while the sweep goes on.
         out.file.flush()
 
-    report = run_sweep(order, shared, jobs, say, warn)
+    with _watching(out) as watch:
+        report = run_sweep(order, shared, jobs, say, warn, final=not no_final, watch=watch)
     if as_json:
         print_json(report.model_dump(mode="json"))
     else:
@@ -134,11 +145,17 @@ def show(
     from harness.report.sweep import publish_sweep
     from harness.runtime import Store
     from harness.sweep.conduct import order_of, stored_report
+    from harness.tracking.published import published_sweep
 
     sweep, scale = _found(name, profile)
     to = publishing(publish, allow_fewer, [name], profile)
     order = order_of(sweep, scale, storage=storage)
     report, others = stored_report(sweep, scale, order.study, order.storage, Store(store_dir()))
+    if not report.trials and storage is None and to is None:
+        published = published_sweep(results_dir(), scale.name, name)
+        if published is not None:
+            note(f"`{name}` was not run here; this is what is published of it")
+            report = published
     if others:
         note(f"{counted(others, 'study')} of `{name}` under other settings is left out")
     if to is not None:
@@ -148,6 +165,35 @@ def show(
         print_json(report.model_dump(mode="json"))
     else:
         _print(report)
+
+
+@group.command("ui", epilog="Example: harness sweep ui online-evolve --port 8081")
+def ui(name: SweepArgument, port: PortOption = 8080, storage: StorageOption = None) -> None:
+    """Serve optuna-dashboard's pages of a sweep on this machine, until Ctrl-C."""
+    import os
+
+    from harness.project import work_dir
+    from harness.sweep.conduct import dashboard_command
+    from harness.sweep.declaration import find_sweep, load_sweeps
+    from harness.sweep.study import default_storage
+
+    sweep = find_sweep(load_sweeps(), name)
+    command = dashboard_command(storage or default_storage(work_dir(), sweep.name), port)
+    check_port(port)
+    out = console()
+    out.print(f"optuna-dashboard is at http://127.0.0.1:{port}/ (Ctrl-C stops it).", soft_wrap=True)
+    out.file.flush()
+    os.execv(command[0], command)
+
+
+@contextmanager
+def _watching(out: Console) -> Iterator[Callable[[str], None]]:
+    """Show where the trials stand while they run: a line redrawn on a terminal, none elsewhere."""
+    if not out.is_terminal:
+        yield lambda words: None
+        return
+    with out.status("starting") as status:
+        yield status.update
 
 
 def _found(name: str, profile: str) -> tuple[Sweep, Profile]:

@@ -257,3 +257,8 @@ def _scalar(loader: Any, node: Any) -> Any:
 
 def _tag(node: Any) -> str:
     return f"`{node.tag.replace(_CORE, '!!')[:60]}`"
+
+
+def as_yaml(data: Any) -> str:
+    """Return plain data as YAML, keys in their order."""
+    return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
-from harness.project import work_dir
+from harness.project import results_dir, work_dir
 from harness.registry.declared import all_figures, all_profiles, all_tables
-from harness.registry.profile import Profile, supported_rows
+from harness.registry.profile import Profile, lacking_rows, supported_rows
 from harness.registry.schema import Table
 from harness.report.asked import ever_asked, shown_seeds
 from harness.report.cells import build_cells
 from harness.report.model import Cell
 from harness.runtime import Store
 from harness.selection.reporting import FigureReport, Report
-from harness.tracking import TableState, Tracker
+from harness.tracking import Details, TableState, Tracker
 from harness.trainer.runs import (
     TableRuns,
     Work,
@@ -59,7 +60,7 @@ def states_of(runs: TableRuns, cells: Sequence[Cell], store: Store) -> list[Tabl
     shown = shown_seeds(work_dir(), store, runs.table, runs.profile, rows)
     seeds = runs.seeds if shown is None else shown.seeds
     if (rows, seeds) == (runs.row_ids, runs.seeds):
-        return [TableState(runs, cells)]
+        return [TableState(runs, cells, _details(runs, cells, store))]
     return [TableState(runs, ()), _rows_state(runs.table, runs.profile, seeds, rows, store)]
 
 
@@ -95,4 +96,27 @@ def _rows_state(
     table: Table, profile: Profile, seeds: Sequence[int], rows: Sequence[str], store: Store
 ) -> TableState:
     runs = plan_table(table, profile, seeds, rows)
-    return TableState(runs, build_cells(runs, store))
+    cells = build_cells(runs, store)
+    return TableState(runs, cells, _details(runs, cells, store))
+
+
+def _details(runs: TableRuns, cells: Sequence[Cell], store: Store) -> Callable[[], Details]:
+    """Return what makes the report of a table, its finding and its page, once it is asked for."""
+
+    @cache
+    def make() -> Details:
+        from harness.report.build import build_report
+        from harness.report.claims import judge_runs
+        from harness.report.page.contents import from_store
+        from harness.report.page.finding import finding
+        from harness.report.page.page import as_html
+
+        report = build_report(runs, store, cells=cells)
+        lacking = lacking_rows(runs.table, runs.profile)
+        found = finding(report, judge_runs(runs, store, lacking))
+        page = from_store(
+            [runs.table], runs.profile, lambda _: runs.seeds, store, results_dir(), ()
+        )
+        return Details(report, found, as_html(page))
+
+    return make

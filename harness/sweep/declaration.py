@@ -52,6 +52,9 @@ Measure = Literal[
 """What an objective can be: a score of the validation answers (win rate, length, and the oracle's:
 mean partial credit and share of wholly right answers), or a count of an online run."""
 
+SamplerKind = Literal["tpe", "random", "grid", "gp", "nsga2", "cmaes"]
+"""What can suggest points."""
+
 MOST_VALUES = 10_000
 """Values of one setting that are counted one by one."""
 
@@ -137,21 +140,37 @@ class Objective(Strict):
 class Sampler(Strict):
     """What suggests points."""
 
-    kind: Literal["tpe", "random", "grid"]
-    """Optuna's tree-structured Parzen estimator, independent draws, or every point once."""
+    kind: SamplerKind
+    """Optuna's tree-structured Parzen estimator, independent draws, every point once, a Gaussian
+    process, the genetic algorithm NSGA-II, or the evolution strategy CMA-ES."""
     seed: int = Field(ge=0, lt=2**31)
     """Seed of all suggestions."""
     startup_trials: int = Field(default=10, ge=1)
-    """TPE: trials drawn at random before the first that is modelled."""
+    """Trials drawn at random before the first that is modelled; of NSGA-II, its population."""
 
 
 class Pruner(Strict):
-    """What ends a trial early: it is worse than the median of the others at the same step."""
+    """What ends a trial early."""
 
-    kind: Literal["median"]
-    """The rule."""
+    kind: Literal["median", "wilcoxon"]
+    """It is worse than the median of the others at the same step, or, by Wilcoxon's signed-rank
+    test over the prompts, than the best so far."""
     startup_trials: int = Field(default=5, ge=1)
-    """Complete trials before the first that may be pruned."""
+    """Median: complete trials before the first that may be pruned."""
+    p: float | None = Field(default=None, gt=0, lt=1, exclude_if=lambda p: p is None)
+    """Wilcoxon: the p-value below which a trial is worse; null: Optuna's 0.1."""
+    early: bool = Field(default=False, exclude_if=lambda early: not early)
+    """Whether a trial is also looked at after its first iteration, or the first segment of an
+    online run, before the rest is trained. That costs another judging of each seed."""
+
+
+class Limit(Strict):
+    """What a trial may spend; one that spends more is no winner, and the sampler learns it."""
+
+    measure: Literal["rollouts", "tokens", "gradient_steps", "creator_calls"]
+    """A count of an online run, averaged over the seeds."""
+    at_most: float = Field(gt=0)
+    """Most of it."""
 
 
 class Budget(Strict):
@@ -187,6 +206,10 @@ class Sweep(Strict):
     """What suggests points."""
     pruner: Pruner | None = None
     """What ends a trial early; null: nothing."""
+    enqueue: tuple[dict[str, Scalar], ...] = ()
+    """Points that are tried first, such as the paper's own; each names every setting."""
+    limits: tuple[Limit, ...] = ()
+    """What a trial may spend at most."""
     trials: int = Field(ge=1)
     """Trials of the whole study, however many commands they take."""
     budget: Budget | None = None
@@ -201,10 +224,15 @@ class Sweep(Strict):
                 "a `pruner` needs one objective: with several no trial is worse on the way; "
                 "remove the pruner or all objectives but one"
             )
-        if self.pruner and len(self.seeds) < 2:
+        if self.pruner and len(self.seeds) < 2 and not self.pruner.early:
             raise ValueError(
                 "a `pruner` looks after each seed and there is one; give two or more `seeds`"
             )
+        if self.pruner and self.pruner.kind == "wilcoxon" and self.objectives[0].measure in COSTS:
+            raise ValueError("the pruner `wilcoxon` compares prompts, and the objective is a count")
+        self._check_sampler()
+        for point in self.enqueue:
+            self._check_point(point)
         if len({objective.name for objective in self.objectives}) < len(self.objectives):
             raise ValueError("two `objectives` have one name; rename one")
         for name, seeds in (("seeds", self.seeds), ("result.seeds", self.result.seeds)):
@@ -216,10 +244,36 @@ class Sweep(Strict):
                 f"seed {again[0]} stands in `seeds` and in `result.seeds`; the winner needs "
                 "fresh ones"
             )
-        endless = [name for name, p in self.space.items() if not p.is_finite]
-        if self.sampler.kind == "grid" and endless:
-            raise ValueError(f"a grid has no points for `{endless[0]}`; give it a `step`")
         return self
+
+    def _check_sampler(self) -> None:
+        kind = self.sampler.kind
+        endless = [name for name, p in self.space.items() if not p.is_finite]
+        if kind == "grid" and endless:
+            raise ValueError(f"a grid has no points for `{endless[0]}`; give it a `step`")
+        if kind == "cmaes":
+            words = [name for name, p in self.space.items() if p.kind == "categorical"]
+            if words or len(self.space) < 2:
+                raise ValueError("the sampler `cmaes` needs two or more settings, all numbers")
+            if len(self.objectives) > 1 or self.limits:
+                raise ValueError("the sampler `cmaes` needs one objective and no `limits`")
+
+    def _check_point(self, point: Point) -> None:
+        """Raise ValueError unless a point that is tried first lies in the space."""
+        if point.keys() != self.space.keys():
+            strange = sorted(point.keys() ^ self.space.keys())
+            raise ValueError(f"a point of `enqueue` names every setting; look at `{strange[0]}`")
+        for path, value in point.items():
+            parameter = self.space[path]
+            if parameter.is_finite:
+                inside = value in parameter.values()
+            else:
+                low, high = parameter.low, parameter.high
+                assert low is not None
+                assert high is not None
+                inside = isinstance(value, int | float) and low <= value <= high
+            if not inside:
+                raise ValueError(f"`enqueue` has {value} for `{path}`, which its `space` has not")
 
     @property
     def grid_size(self) -> int | None:
@@ -245,7 +299,7 @@ class ListedSweep(Strict):
     """The settings that vary, by path."""
     objectives: tuple[str, ...]
     """Names of what is measured."""
-    sampler: Literal["tpe", "random", "grid"]
+    sampler: SamplerKind
     trials: int
     """Trials of the whole study."""
 
@@ -319,3 +373,6 @@ def _wrong(sweep: Sweep, document: Document) -> Iterator[Problem]:
         if objective.measure in COSTS and not recipe.is_online:
             text = f"objectives[{i}]: `{objective.measure}` is counted in online runs only"
             yield document.problem(("objectives", i), text)
+    if sweep.limits and not recipe.is_online:
+        text = "limits: what a trial spends is counted in online runs only"
+        yield document.problem(("limits",), text)

@@ -29,7 +29,7 @@ from harness.report.sweep import (
     winner_scores,
 )
 from harness.runtime import LocalEngine, Plan, Store
-from harness.sweep.declaration import Point, Sweep
+from harness.sweep.declaration import Point, Pruner, Sweep
 from harness.sweep.space import base_candidate, candidate
 from harness.sweep.study import (
     Note,
@@ -66,7 +66,7 @@ def report_of(
             for o in sweep.objectives
         ),
         sampler=f"{sweep.sampler.kind}, seed {sweep.sampler.seed}",
-        pruner=None if sweep.pruner is None else f"{sweep.pruner.kind}, after each seed",
+        pruner=None if sweep.pruner is None else pruner_words(sweep.pruner),
         seeds=sweep.seeds,
         result_seeds=sweep.result.seeds,
         target=sweep.target(),
@@ -84,6 +84,12 @@ def report_of(
     )
 
 
+def pruner_words(pruner: Pruner) -> str:
+    """Return what ends trials early, in words."""
+    words = f"{pruner.kind}, after each seed"
+    return f"{words} and after the first part of a run" if pruner.early else words
+
+
 def trial_line(sweep: Sweep, trial: FrozenTrial) -> SweepTrial:
     """Return one trial as plain data."""
     notes = trial.user_attrs
@@ -95,7 +101,7 @@ def trial_line(sweep: Sweep, trial: FrozenTrial) -> SweepTrial:
         state=trial.state.name.lower(),
         params=point_of(trial),
         values=dict(zip(names, trial.values, strict=True)) if complete else None,
-        so_far=dict(sorted(trial.intermediate_values.items())),
+        so_far=_so_far(trial),
         started=notes.get(Note.STARTED),
         ended=notes.get(Note.ENDED),
         seconds=notes.get(Note.SECONDS),
@@ -110,15 +116,29 @@ def trial_line(sweep: Sweep, trial: FrozenTrial) -> SweepTrial:
     )
 
 
+def _so_far(trial: FrozenTrial) -> dict[int, float]:
+    """Return the objective after each seed; 0 is the look after the first iteration or segment."""
+    noted = trial.user_attrs.get(Note.SO_FAR)
+    found = trial.intermediate_values if noted is None else noted
+    return dict(sorted((int(step), float(value)) for step, value in found.items()))
+
+
+def _excess(trial: FrozenTrial) -> float:
+    """Return by how much of its limits a trial spent more than it may; 0 where it kept them."""
+    return sum(max(0.0, over) for over in trial.constraints.values())
+
+
 def winner_of(sweep: Sweep, trials: Sequence[FrozenTrial]) -> int | None:
     """Return the number of the best complete trial, None where there is none.
 
-    The first objective decides, the others break ties in their order, then the earlier trial.
+    Of trials that keep the limits, the first objective decides, the others break ties in their
+    order, then the earlier trial. Where none keeps them, it is the one that comes nearest.
     """
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     if not complete:
         return None
-    return min(complete, key=lambda trial: (_losses(sweep, trial), trial.number)).number
+    best = min(complete, key=lambda t: (_excess(t), _losses(sweep, t), t.number))
+    return best.number
 
 
 def pareto_front(sweep: Sweep, trials: Sequence[FrozenTrial]) -> tuple[int, ...]:

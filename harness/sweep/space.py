@@ -170,6 +170,20 @@ def validation_runs(
     return [planner.run(run_id, recipe, seed) for seed in sweep.seeds]
 
 
+def first_parts(sweep: Sweep, found: Candidate, run_id: str) -> list[Run]:
+    """Return the first iteration, or segment of an online run, of each of a trial's seeds.
+
+    Each is judged on the validation prompts; its stages are those that the whole run begins with.
+
+    Raises:
+        UserError: The profile cannot run the recipe.
+    """
+    profile = on_validation(found.profile)
+    planner = Planner(world_of(profile))
+    runs = [planner.run(run_id, found.recipe, seed) for seed in sweep.seeds]
+    return [planner.first_part(run) for run in runs]
+
+
 def _shortened(recipe: Recipe, after: int) -> Recipe:
     """Return a recipe's beginning; its stages are those that the whole recipe begins with."""
     if recipe.online is None:
@@ -186,12 +200,23 @@ def measured(measure: Measure, run: Run, store: Store) -> float:
     """
     if measure in COSTS:
         return _count(measure, run, store)
+    values = by_prompt(measure, run, store)
+    return math.fsum(values) / len(values)
+
+
+def by_prompt(measure: Measure, run: Run, store: Store) -> list[float]:
+    """Return a score of each validation prompt, in the prompts' order.
+
+    Raises:
+        StoreError: A stage is not done, or a file is not what was written.
+        HarnessError: The judge gave no such score.
+    """
     folder = store.open(run.judged[VALIDATION].fingerprint)
-    rows = read_rows(folder / "scores.parquet", "column", "value")
-    values = [value for column, value in rows if column == measure]
+    rows = read_rows(folder / "scores.parquet", "column", "prompt_id", "value")
+    values = {prompt: value for column, prompt, value in rows if column == measure}
     if not values:
         raise HarnessError(f"the judge of `{VALIDATION}` gave no scores `{measure}`")
-    return math.fsum(values) / len(values)
+    return [values[prompt] for prompt in sorted(values)]
 
 
 def nested(point: Point) -> dict[str, Any]:

@@ -26,6 +26,7 @@ a killed trial is noticed minutes later.)
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import platform
 import uuid
 import warnings
@@ -42,7 +43,14 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.samplers import (
+    BaseSampler,
+    CmaEsSampler,
+    GPSampler,
+    NSGAIISampler,
+    RandomSampler,
+    TPESampler,
+)
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.storages.journal._file import BaseJournalFileLock
@@ -53,7 +61,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from harness.errors import UserError
 from harness.foreign import read_plain
 from harness.registry.profile import Profile
-from harness.runtime import canonical_json
+from harness.runtime import Json, canonical_json
 from harness.runtime.files import explained
 from harness.runtime.leases import hold, is_held
 from harness.runtime.manifest import utc_now
@@ -75,6 +83,7 @@ class Note:
     SECONDS = "seconds"  # how long it took
     REUSED = "stages reused"  # those in the store when it began
     COMPUTED = "stages computed"
+    SO_FAR = "so far"  # the objective after each seed, where the pruner looks at prompts
     MLFLOW_RUN = "mlflow run"  # absent where MLflow could not be reached
 
 
@@ -160,12 +169,16 @@ def study_name(sweep: Sweep, profile: Profile) -> str:
         UserError: The profile cannot run the base recipe.
     """
     runs = validation_runs(sweep, base_candidate(sweep, profile), sweep.name)
-    identity = {
+    identity: dict[str, Json] = {
         "declared": sweep.model_dump(
             mode="json", include={"space", "objectives", "seeds", "sampler", "pruner"}
         ),
         "base": [stage.fingerprint for run in runs for stage in run.targets],
     }
+    # Named where there are any, so that no other study is another one by their being possible.
+    # What is tried first is not named: it changes no trial's numbers.
+    if sweep.limits:
+        identity["limits"] = sweep.model_dump(mode="json", include={"limits"})["limits"]
     digest = hashlib.sha256(canonical_json(identity).encode("ascii")).hexdigest()
     return f"{sweep.name}/{profile.name}/{digest[:8]}"
 
@@ -177,7 +190,7 @@ def open_study(sweep: Sweep, name: str, storage: BaseStorage, where: str) -> opt
         UserError: The storage cannot be used.
     """
     try:
-        return optuna.create_study(
+        study = optuna.create_study(
             storage=storage,
             study_name=name,
             sampler=RandomSampler(seed=0),
@@ -185,6 +198,11 @@ def open_study(sweep: Sweep, name: str, storage: BaseStorage, where: str) -> opt
             directions=[objective.direction for objective in sweep.objectives],
             load_if_exists=True,
         )
+        names = [objective.name for objective in sweep.objectives]
+        if study.metric_names != names:
+            with _experimental():
+                study.set_metric_names(names)
+        return study
     except (SQLAlchemyError, optuna.exceptions.StorageInternalError, OSError) as error:
         raise UserError(unusable(where, error)) from error
 
@@ -205,10 +223,21 @@ def find_study(name: str, storage: BaseStorage, where: str) -> tuple[optuna.Stud
     return found, others
 
 
+@contextmanager
+def _experimental() -> Iterator[None]:
+    """Use what Optuna may change in another version, without its saying so each time."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        yield
+
+
 def pruner_of(sweep: Sweep) -> optuna.pruners.BasePruner:
     """Return the sweep's pruner."""
     if sweep.pruner is None:
         return optuna.pruners.NopPruner()
+    if sweep.pruner.kind == "wilcoxon":
+        with _experimental():
+            return optuna.pruners.WilcoxonPruner(p_threshold=sweep.pruner.p or 0.1)
     return optuna.pruners.MedianPruner(
         n_startup_trials=sweep.pruner.startup_trials, n_warmup_steps=0
     )
@@ -220,15 +249,35 @@ def sampler_for(sampler: Sampler, position: int) -> BaseSampler:
     A grid needs none: its points are given out in order (`Claims.take`).
     """
     seed = int(np.random.SeedSequence([sampler.seed, position]).generate_state(1)[0])
-    if sampler.kind != "tpe":
-        return RandomSampler(seed=seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+    startup = sampler.startup_trials
+    with _experimental():
+        if sampler.kind == "gp":
+            return GPSampler(seed=seed, n_startup_trials=startup)
+        if sampler.kind == "nsga2":
+            return NSGAIISampler(seed=seed, population_size=max(startup, 2))
+        if sampler.kind == "cmaes":
+            return CmaEsSampler(seed=seed, n_startup_trials=startup)
+        if sampler.kind != "tpe":
+            return RandomSampler(seed=seed)
         return TPESampler(
             n_startup_trials=sampler.startup_trials,
             seed=seed,
             multivariate=True,
             constant_liar=True,
+        )
+
+
+def check_sampler(sampler: Sampler) -> None:
+    """Check that what a sampler needs is installed.
+
+    Raises:
+        UserError: It is not.
+    """
+    needed = {"cmaes": "cmaes"}.get(sampler.kind)
+    if needed and importlib.util.find_spec(needed) is None:
+        raise UserError(
+            f"the sampler `{sampler.kind}` needs the package `{needed}`: install the extra "
+            "`sweeps`, `pip install 'eva-harness[sweeps]'`"
         )
 
 
@@ -294,7 +343,10 @@ class Claims:
                 return None
             self.study.sampler = sampler_for(self._sweep.sampler, position)
             waiting = any(trial.state == TrialState.WAITING for trial in trials)
-            if self._sweep.sampler.kind == "grid" and not waiting:
+            first = self._first_of_all(trials)
+            if first is not None and not waiting:
+                self.study.enqueue_trial(first)
+            elif self._sweep.sampler.kind == "grid" and not waiting:
                 self.study.enqueue_trial(self._next_of_grid(trials))
             trial = self.study.ask(distributions(self._sweep))
             trial.set_user_attr(Note.OWNER, mark)
@@ -340,6 +392,11 @@ class Claims:
         if trial.params.keys() == self._sweep.space.keys():
             attributes = {Note.ATTEMPT: attempt, Note.RETRY_OF: trial.number}
             self.study.enqueue_trial(trial.params, user_attrs=attributes)
+
+    def _first_of_all(self, trials: Sequence[FrozenTrial]) -> dict[str, Scalar] | None:
+        """Return the first point that is to be tried first and was not; None where all were."""
+        taken = [point_of(trial) for trial in trials if Note.DONE_AGAIN not in trial.user_attrs]
+        return next((p for p in map(tidy, self._sweep.enqueue) if p not in taken), None)
 
     def _next_of_grid(self, trials: Sequence[FrozenTrial]) -> dict[str, Scalar]:
         """Return the first point of the grid that no trial stands for."""

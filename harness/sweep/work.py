@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
@@ -30,13 +30,21 @@ from pydantic import BaseModel, ConfigDict
 from harness.errors import HarnessError
 from harness.quiet import worker_environment
 from harness.registry.profile import Profile
-from harness.runtime import Interrupted, LocalEngine, Plan, Store
+from harness.runtime import Event, Interrupted, LocalEngine, Plan, Store, Tally
 from harness.runtime.manifest import utc_now
 from harness.runtime.pool import Pool
 from harness.runtime.processes import Child, Parent
 from harness.sweep.declaration import Sweep
 from harness.sweep.results import trial_line
-from harness.sweep.space import candidate, measured, on_validation, shown, validation_runs
+from harness.sweep.space import (
+    by_prompt,
+    candidate,
+    first_parts,
+    measured,
+    on_validation,
+    shown,
+    validation_runs,
+)
 from harness.sweep.study import (
     Claims,
     Note,
@@ -48,8 +56,18 @@ from harness.sweep.study import (
 from harness.tracking import StudyName, TrialTracker
 from harness.tracking.connection import shown as shown_uri
 from harness.trainer.plan import Run
+from harness.words import duration
 
 Say = Callable[[str], None]
+
+Watch = Callable[[str], None]
+"""Takes where a trial stands, in words, as often as that changes."""
+
+MOST_PROMPTS = 100_000
+"""More than a seed has validation prompts."""
+
+LEAST_BETWEEN_S = 1.0
+"""Seconds between two words about where a trial stands."""
 
 
 class WarmEngine(LocalEngine):
@@ -60,6 +78,10 @@ class WarmEngine(LocalEngine):
     """
 
     _kept: Pool | None = None
+
+    def on_event(self, take: Callable[[Event], None]) -> None:
+        """Let something else take the events of the runs to come."""
+        self._on_event = take
 
     def __enter__(self) -> Self:
         return self
@@ -162,20 +184,106 @@ class _Work:
     values: list[float] | None = None
     runs: list[Run] = field(default_factory=list)
     early: dict[int, list[Run]] = field(default_factory=dict)
+    first: list[Run] = field(default_factory=list)
+    computed: int = 0
     profile: Profile | None = None
+
+
+class _Looks:
+    """Shows a pruner what a trial has found so far, and ends the trial where it says so."""
+
+    def __init__(self, sweep: Sweep, trial: optuna.Trial, store: Store) -> None:
+        self._sweep = sweep
+        self._trial = trial
+        self._store = store
+        self._so_far: dict[str, float] = {}
+
+    def early(self, runs: Sequence[Run]) -> None:
+        """Take in the first parts of the runs of all seeds; raise _Pruned where they are enough."""
+        measure = self._sweep.objectives[0].measure
+        if self._by_prompt:
+            for seed, run in enumerate(runs):
+                self._prompts(run, -seed - 1)
+        else:
+            values = [measured(measure, run, self._store) for run in runs]
+            self._trial.report(math.fsum(values) / len(values), step=0)
+        self._decide()
+
+    def after_seed(self, number: int, run: Run, mean: float) -> None:
+        """Take in a seed, counted from 1, and the mean so far; raise _Pruned where it is enough."""
+        if not self._by_prompt:
+            self._trial.report(mean, step=number)
+        else:
+            self._prompts(run, number - 1)
+            self._so_far[str(number)] = mean
+            self._trial.set_user_attr(Note.SO_FAR, dict(self._so_far))
+        if number < len(self._sweep.seeds):
+            self._decide()
+
+    @property
+    def _by_prompt(self) -> bool:
+        return self._sweep.pruner is not None and self._sweep.pruner.kind == "wilcoxon"
+
+    def _prompts(self, run: Run, seed: int) -> None:
+        """Report the score of each prompt; a prompt has the same step in every trial."""
+        first = (seed + len(self._sweep.seeds)) * MOST_PROMPTS
+        for at, value in enumerate(by_prompt(self._sweep.objectives[0].measure, run, self._store)):
+            self._trial.report(value, step=first + at)
+
+    def _decide(self) -> None:
+        if self._trial.should_prune():
+            raise _Pruned
+
+
+class Standing:
+    """Where a trial stands: its stages, and the time it takes yet; told at most once a second."""
+
+    def __init__(self, order: Order, engine: LocalEngine, watch: Watch) -> None:
+        self._order = order
+        self._engine = engine
+        self._watch = watch
+        self._head = ""
+        self._tally: Tally | None = None
+        self._said = 0.0
+
+    def begin(self, number: int, plan: Plan) -> None:
+        """Take in a trial and all its stages."""
+        self._head = f"trial {number} of {self._order.target}"
+        self._tally = Tally(plan, self._engine.store, 1, self._order.expected_s)
+
+    def observe(self, event: Event) -> None:
+        """Take in an event of the engine."""
+        if self._tally is None:
+            return
+        self._tally.observe(event)
+        if time.monotonic() - self._said >= LEAST_BETWEEN_S:
+            self._said = time.monotonic()
+            tally = self._tally
+            running = next(iter(tally.running), None)
+            words = [f"{tally.done} of {tally.total} stages"]
+            words += [f"{running.kind} running"] if running is not None else []
+            words.append(f"about {duration(tally.remaining_s())} left")
+            self._watch(f"{self._head} · {', '.join(words)}")
 
 
 class Worker:
     """Works on trials until the study has enough; says a line when one begins and when it ends."""
 
     def __init__(
-        self, order: Order, engine: LocalEngine, claims: Claims, tracker: TrialTracker, say: Say
+        self,
+        order: Order,
+        engine: LocalEngine,
+        claims: Claims,
+        tracker: TrialTracker,
+        say: Say,
+        watch: Watch = lambda words: None,
     ) -> None:
         self._order = order
         self._engine = engine
         self._claims = claims
         self._tracker = tracker
         self._say = say
+        self._standing = Standing(order, engine, watch)
 
     def work(self) -> None:
         """Work until the study has enough trials, or the time is up.
@@ -183,6 +291,8 @@ class Worker:
         Raises:
             Interrupted: Ctrl-C; the trial's point is queued again.
         """
+        if isinstance(self._engine, WarmEngine):
+            self._engine.on_event(self._standing.observe)
         with self._claims.working() as mark:
             while self._order.until is None or time.time() < self._order.until:
                 trial = self._claims.take(mark, self._order.target)
@@ -223,10 +333,14 @@ class Worker:
         work.runs = validation_runs(sweep, found, run_id)
         for after in {o.after for o in sweep.objectives if o.after is not None}:
             work.early[after] = validation_runs(sweep, found, run_id, after)
-        planned = [*work.runs, *(run for runs in work.early.values() for run in runs)]
+        if sweep.pruner is not None and sweep.pruner.early:
+            work.first = first_parts(sweep, found, run_id)
+        more = (run for runs in work.early.values() for run in runs)
+        planned = [*work.first, *work.runs, *more]
         plan = Plan(stage for run in planned for stage in run.targets)
         missing = len(plan.pending(self._engine.store))
         trial.set_user_attr(Note.REUSED, len(plan) - missing)
+        self._standing.begin(trial.number, plan)
         self._say(
             f"trial {trial.number} · {shown(point_of(trial))}: {len(plan) - missing} of "
             f"{len(plan)} stages reused, {missing} to compute"
@@ -240,27 +354,42 @@ class Worker:
             _Pruned: The trial is worse than most after some of its seeds.
             HarnessError: A stage failed.
         """
-        trial, objectives = work.trial, self._order.sweep.objectives
-        sums, computed = [0.0] * len(objectives), 0
+        trial, sweep = work.trial, self._order.sweep
+        objectives = sweep.objectives
+        sums, spent = [0.0] * len(objectives), [0.0] * len(sweep.limits)
+        looks = _Looks(sweep, trial, self._engine.store)
+        if work.first:
+            self._compute(work, work.first)
+            looks.early(work.first)
         for number, run in enumerate(work.runs, start=1):
             at: dict[int | None, Run] = {k: runs[number - 1] for k, runs in work.early.items()}
             at[None] = run
-            outcome = self._engine.run(Plan(s for some in at.values() for s in some.targets))
-            computed += len(outcome.finished)
-            trial.set_user_attr(Note.COMPUTED, computed)
-            if not outcome.ok:
-                stage, reason = next(iter(outcome.failed.items()))
-                raise HarnessError(f"{stage.title}: {reason}")
+            self._compute(work, at.values())
             for i, objective in enumerate(objectives):
                 sums[i] += measured(objective.measure, at[objective.after], self._engine.store)
+            for i, limit in enumerate(sweep.limits):
+                spent[i] += measured(limit.measure, run, self._engine.store) / len(work.runs)
             if len(objectives) == 1:
-                trial.report(sums[0] / number, step=number)
-                if number < len(work.runs) and trial.should_prune():
-                    raise _Pruned
+                looks.after_seed(number, at[objectives[0].after], sums[0] / number)
+        for limit, total in zip(sweep.limits, spent, strict=True):
+            trial.set_constraint(limit.measure, total - limit.at_most)
         means = [total / len(work.runs) for total in sums]
         if not all(map(math.isfinite, means)):
             raise HarnessError(f"an objective is not a number: {means}")
         return means
+
+    def _compute(self, work: _Work, runs: Iterable[Run]) -> None:
+        """Compute what is missing of some runs of a trial.
+
+        Raises:
+            HarnessError: A stage failed.
+        """
+        outcome = self._engine.run(Plan(stage for run in runs for stage in run.targets))
+        work.computed += len(outcome.finished)
+        work.trial.set_user_attr(Note.COMPUTED, work.computed)
+        if not outcome.ok:
+            stage, reason = next(iter(outcome.failed.items()))
+            raise HarnessError(f"{stage.title}: {reason}")
 
     def _track(self, work: _Work) -> None:
         """Bring MLflow to the state of a trial, and note its run there."""
@@ -287,22 +416,23 @@ def said(sweep: Sweep, trial: optuna.trial.FrozenTrial) -> str:
         return f"trial {trial.number} · {scores} {took}"
     if line.state == "pruned":
         name = sweep.objectives[0].name
-        step, value = max(line.so_far.items())
-        return (
-            f"trial {trial.number} · pruned with {name} {value:.6g} after {step} of "
-            f"{len(sweep.seeds)} seeds {took}"
-        )
+        step, value = max(line.so_far.items(), default=(0, math.nan))
+        after = f"{step} of {len(sweep.seeds)} seeds" if step else "the first part of its runs"
+        worth = "" if math.isnan(value) else f" with {name} {value:.6g}"
+        return f"trial {trial.number} · pruned{worth} after {after} {took}"
     return f"trial {trial.number} · failed: {line.failure} {took}"
 
 
-def run_processes(order: Order, count: int, say: Say, warn: Say) -> None:
+def run_processes(
+    order: Order, count: int, say: Say, warn: Say, watch: Watch = lambda words: None
+) -> None:
     """Work on a study with several processes until it has enough trials; each warning is said once.
 
     Raises:
         HarnessError: A process ended with an error, or died.
         Interrupted: Ctrl-C; the processes have ended.
     """
-    heard = _Heard(say, warn)
+    heard = _Heard(say, warn, watch)
     children = [
         Child(
             __name__,
@@ -325,9 +455,10 @@ def run_processes(order: Order, count: int, say: Say, warn: Say) -> None:
 class _Heard:
     """Passes on what several processes say."""
 
-    def __init__(self, say: Say, warn: Say) -> None:
+    def __init__(self, say: Say, warn: Say, watch: Watch) -> None:
         self._say = say
         self._warn = warn
+        self._watch = watch
         self._warned: set[str] = set()
         self._errors: dict[Child, str] = {}
         self._ended: set[Child] = set()
@@ -345,6 +476,8 @@ class _Heard:
                     self._errors[child] = message["error"]
                 elif "say" in message:
                     self._say(message["say"])
+                elif "watch" in message:
+                    self._watch(message["watch"])
                 elif message["warn"] not in self._warned:
                     self._warned.add(message["warn"])
                     self._warn(message["warn"])
@@ -375,7 +508,14 @@ def main(descriptor: int) -> None:
         order = Order.model_validate(request["order"])
         tracker = order.tracker(lambda text: send(warn=text))
         with order.engine(1, request["slot"]) as engine:
-            worker = Worker(order, engine, order.claims(), tracker, lambda text: send(say=text))
+            worker = Worker(
+                order,
+                engine,
+                order.claims(),
+                tracker,
+                lambda text: send(say=text),
+                lambda words: send(watch=words),
+            )
             worker.work()
     except (KeyboardInterrupt, Interrupted):
         sys.exit(Interrupted.exit_code)

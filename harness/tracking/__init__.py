@@ -9,8 +9,10 @@ it again on any other server: the result is the same. MLflow is imported by `ser
 
 from harness.tracking.connection import TrackingError
 from harness.tracking.projection import StudyName
+from harness.tracking.tables import Details
 from harness.tracking.tracker import (
     EvaluationTracker,
+    PublishedTracker,
     TableState,
     Tracker,
     TrialTracker,
@@ -18,7 +20,9 @@ from harness.tracking.tracker import (
 )
 
 __all__ = [
+    "Details",
     "EvaluationTracker",
+    "PublishedTracker",
     "StudyName",
     "TableState",
     "Tracker",

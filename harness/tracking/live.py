@@ -16,11 +16,11 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from harness.runtime import Event, Plan, Stage, StageFailed, StageFinished, StageProgress, Store
-from harness.tracking.connection import Connection
+from harness.tracking.connection import Connection, join_within
 from harness.tracking.marks import Marks
 from harness.tracking.record import Status
 from harness.tracking.runs import run_identity, run_record, trained_in
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 SIGN_S = 60.0
 """Seconds between two signs of life of the runs that are computed."""
+
+SYSTEM_S = 10.0
+"""Seconds between two readings of the machine while runs are computed."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,15 @@ class LiveRuns:
             if not server.sign(self._written[identity].run_id):
                 del self._written[identity]
 
+    def write_system(self, server: Server, readings: Mapping[str, float]) -> None:
+        """Add a reading of the machine to the runs that are computed."""
+        from harness.tracking.server import system_metrics
+
+        for identity in self._running():
+            written = self._written[identity]
+            if not server.add_points(written.run_id, system_metrics(written.start_ms, readings)):
+                del self._written[identity]
+
     def write_ends(self, server: Server) -> None:
         """Write the records of the runs that are not computed any more."""
         for identity in self._running():
@@ -157,6 +169,8 @@ class LiveRuns:
         record = run_record(*self._runs[identity], self._store, self._served, self._marks.read())
         if record is None:
             return None
+        # What is dear and can wait is written when everything has ended.
+        record = replace(record, files=None, model=None, describe=None)
         found = server.find([record]).get(identity, [])
         change, run_id = server.apply(record, found, settle=False)
         if change == "kept":
@@ -181,6 +195,7 @@ class Live:
         self._flush_s = flush_s
         self._queue: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._read = time.monotonic()
         self.failed = threading.Event()
 
     def observe(self, event: Event) -> None:
@@ -197,7 +212,7 @@ class Live:
         """Write what is left and stop; what needs longer ends with the process."""
         if self._thread is not None:
             self._queue.put(None)
-            self._thread.join(timeout_s)
+            join_within(timeout_s, self._thread)
             if self._thread.is_alive():
                 self._give_up(self._connection.too_slow())
 
@@ -225,10 +240,10 @@ class Live:
     def _gather(self) -> tuple[Sequence[Message], bool]:
         """Wait for a message, then a while for more; the flag says that there will be none.
 
-        Without a message the wait ends when the next sign of life is due.
+        Without a message the wait ends when the machine is to be read, or a sign of life is due.
         """
         batch: list[Message] = []
-        until = time.monotonic() + SIGN_S
+        until = time.monotonic() + min(SIGN_S, SYSTEM_S)
         while (left := until - time.monotonic()) > 0:
             try:
                 message = self._queue.get(timeout=left)
@@ -249,6 +264,9 @@ class Live:
             self._runs.write_settled(server, settled)
             if sign:
                 self._runs.write_signs(server)
+            if time.monotonic() - self._read >= SYSTEM_S:
+                self._read = time.monotonic()
+                self._runs.write_system(server, server.machine())
             if end:
                 self._runs.write_ends(server)
 

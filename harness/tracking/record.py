@@ -19,11 +19,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Literal
 
+from harness.registry.yaml_reader import as_yaml
 from harness.runtime import Json, Point, canonical_json
 
-VERSION = 1
+VERSION = 2
 """Version of the projection; bumped when the same store should look different in MLflow."""
 
 ID = "harness.id"
@@ -41,6 +43,18 @@ SEEN = "harness.seen"
 CURVE = "harness.curve."
 """Tags with the digest of each curve that was written completely."""
 
+FILES = "harness.files"
+"""Tag with the digest of the artifacts that were written completely."""
+
+MODEL = "harness.model"
+"""Tag with the id of the logged model of a run's policy."""
+
+NOTE_TAG = "mlflow.note.content"
+"""MLflow's tag for what a run is, in Markdown."""
+
+SYSTEM = "system/"
+"""What MLflow's system metrics begin with; they are live only, and no record says them."""
+
 LONGEST_TAG = 4000
 """Most characters of a tag; what is longer is cut off."""
 
@@ -53,11 +67,15 @@ _LARGEST = sys.float_info.max
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set a run was trained on: its name in the run and the digest of its file."""
+    """A data set a run was trained on: its name in the run and the digest of its file.
+
+    `locate` returns the Parquet file, checked; it is read for the schema and the number of rows.
+    """
 
     name: str
     sha256: str
     context: str = "training"
+    locate: Callable[[], Path] | None = field(default=None, repr=False, compare=False)
 
     @property
     def digest(self) -> str:
@@ -71,6 +89,28 @@ class Curves:
 
     digest: str
     read: Callable[[], Sequence[Point]]
+
+
+@dataclass(frozen=True)
+class Files:
+    """Artifacts of a run: what identifies them, and how to make them, by path.
+
+    Those named in `tables` are JSON tables, which MLflow shows as such.
+    """
+
+    digest: str
+    make: Callable[[], Mapping[str, bytes]] = field(repr=False)
+    tables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained policy: metadata and where it lies, without a copy of its weights."""
+
+    name: str
+    location: str
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -93,6 +133,12 @@ class Record:
         curves: The curves of finished training stages, by the prefix of their metrics.
         open: Prefixes of the metrics of training stages that are not finished; the first stages
             of an online run may be, and then its prefix is in `curves` as well.
+        view: More tags of the experiment: what its page opens on.
+        files: Artifacts, written once the run has ended; None where there are none.
+        model: The policy it trained, once it is there.
+        describe: Makes the description in Markdown from what the rest says; `{experiment:NAME}` in
+            it becomes the id of an experiment.
+        costs: What it cost, by metric name; they are among the scores as well.
         reproducible: All but times, costs and versions follows from the identity, so that what
             another work folder has written of it stands.
     """
@@ -111,6 +157,11 @@ class Record:
     datasets: tuple[Dataset, ...] = ()
     curves: Mapping[str, Curves] = field(default_factory=dict)
     open: tuple[str, ...] = ()
+    view: Mapping[str, str] = field(default_factory=dict)
+    files: Files | None = None
+    model: Model | None = None
+    describe: Callable[[], str] | None = field(default=None, repr=False, compare=False)
+    costs: Mapping[str, float] = field(default_factory=dict)
     reproducible: bool = False
 
     def __post_init__(self) -> None:
@@ -134,6 +185,11 @@ class Record:
             "datasets": [[d.name, d.sha256, d.context] for d in self.datasets],
             "curves": {prefix: curves.digest for prefix, curves in self.curves.items()},
             "open": list(self.open),
+            "note": self.note,
+            "view": dict(self.view),
+            "described": self.describe is not None,
+            "files": self.files.digest if self.files else None,
+            "model": [self.model.name, dict(self.model.params)] if self.model else None,
         }
         return sha256(content)
 
@@ -187,6 +243,23 @@ def flatten(value: object, name: str) -> dict[str, str]:
             found |= flatten(item, f"{name}.{key}")
         return found
     return {name: _text(value)}
+
+
+def recipe_file(recipes: Mapping[str, Json]) -> Files:
+    """Return recipes, by run id, as the artifact `recipe.yaml`."""
+    text = as_yaml(dict(recipes))
+    return Files(sha256(text), lambda: {"recipe.yaml": text.encode()})
+
+
+def both(first: Files, second: Files | None) -> Files:
+    """Return the artifacts of both."""
+    if second is None:
+        return first
+    return Files(
+        sha256([first.digest, second.digest]),
+        lambda: {**first.make(), **second.make()},
+        (*first.tables, *second.tables),
+    )
 
 
 def join(values: Iterable[object]) -> str:

@@ -10,11 +10,14 @@ old one stays as history.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from harness.runtime import Failure, Manifest, Plan, Stage, Store
 from harness.tracking.marks import Asked
@@ -23,22 +26,33 @@ from harness.tracking.record import (
     ONLINE_PREFIX,
     Curves,
     Dataset,
+    Files,
+    Model,
     Record,
     Status,
+    both,
     curve_prefix,
     flatten,
     join,
     metric_name,
     milliseconds,
+    recipe_file,
     sha256,
 )
+from harness.tracking.view import KIND_TAG
 from harness.trainer.factory import reward_models_named
 
 if TYPE_CHECKING:
+    from pyarrow import Field
+
     from harness.registry.profile import Profile
-    from harness.trainer.plan import Run
+    from harness.trainer.plan import Iteration, Run
 
 SCORES = "scores.parquet"
+PROMPTS = "prompts.parquet"
+LONGEST_TABLE = 2000
+"""Most rows of a table among the artifacts; the store has all."""
+
 NOTE = (
     "One run for each recipe and seed at the profile `{}`. Curves are named by iteration; the time "
     "of a point is the run's start plus one second for each step."
@@ -138,6 +152,7 @@ class _RunState:
         return Record(
             experiment=f"runs/{run.profile}",
             note=NOTE.format(run.profile),
+            view=KIND_TAG,
             identity=self.identity,
             name=f"{run.run_id} · seed {run.seed}",
             status=status,
@@ -150,6 +165,10 @@ class _RunState:
             ),
             read_scores=lambda: self._costs() | _scores(self.store, judges),
             datasets=self._datasets(),
+            costs=self._costs(),
+            files=self._files(judges),
+            model=self._model(status),
+            describe=lambda: self._described(places),
             curves=self._curves(),
             open=tuple(
                 prefix
@@ -197,6 +216,8 @@ class _RunState:
     def _tags(self, profile: Profile, places: Sequence[str], status: Status) -> dict[str, str]:
         run = self.run
         tags = {
+            "mlflow.source.name": f"harness run · {run.run_id} · seed {run.seed}",
+            "mlflow.source.type": "LOCAL",
             "tables": join(place.partition("/")[0] for place in places),
             "cells": join(places),
             "scale": profile.scale,
@@ -236,14 +257,20 @@ class _RunState:
         if not found:
             return {}
         versions = {name for provenance in found for name in provenance["versions"]}
-        return {
-            "commit": join(provenance["commit"] or "unknown" for provenance in found),
-            "dirty": join(p["dirty"] if p["dirty"] is not None else "unknown" for p in found),
-            "version.python": join(provenance["python"] for provenance in found),
-        } | {
-            f"version.{name}": join(p["versions"].get(name) for p in found)
-            for name in sorted(versions)
-        }
+        known = [provenance["commit"] for provenance in found if provenance["commit"]]
+        mlflows = {"mlflow.source.git.commit": known[-1]} if known else {}
+        return (
+            mlflows
+            | {
+                "commit": join(provenance["commit"] or "unknown" for provenance in found),
+                "dirty": join(p["dirty"] if p["dirty"] is not None else "unknown" for p in found),
+                "version.python": join(provenance["python"] for provenance in found),
+            }
+            | {
+                f"version.{name}": join(p["versions"].get(name) for p in found)
+                for name in sorted(versions)
+            }
+        )
 
     def _datasets(self) -> tuple[Dataset, ...]:
         """Return the tables each iteration was trained on and drew its prompts from."""
@@ -251,6 +278,7 @@ class _RunState:
             Dataset(
                 f"{iteration_name(self.run, number)}/{name.removesuffix('.parquet')}",
                 file["sha256"],
+                locate=lambda stage=stage, name=name: self._file(stage, name),  # type: ignore[misc]
             )
             for number, iteration in enumerate(self.run.iterations, start=1)
             for stage in dict.fromkeys((iteration.prompts, iteration.pairs))
@@ -258,6 +286,65 @@ class _RunState:
             for name, file in sorted(self.done[stage.fingerprint]["files"].items())
             if name.endswith(".parquet")
         )
+
+    def _file(self, stage: Stage, name: str) -> Path:
+        """Return a file of a finished stage, checked."""
+        return self.store.open(stage.fingerprint) / name
+
+    def _files(self, judges: Sequence[Stage]) -> Files:
+        """Return the recipe, per-prompt scores and evolved prompts of a run as artifacts."""
+        run = self.run
+        recipe = recipe_file({run.run_id: run.recipe.canonical()})
+        evolved = {
+            f"evolved/iter{number}.json": stage
+            for number, iteration in enumerate(run.iterations, start=1)
+            if (stage := _evolving(iteration)) is not None and stage.fingerprint in self.done
+        }
+        scores = {f"scores/{stage.settings['benchmark']}.json": stage for stage in judges
+                  if "benchmark" in stage.settings}  # fmt: skip
+        behind = [stage.fingerprint for stage in (*evolved.values(), *scores.values())]
+
+        def make() -> dict[str, bytes]:
+            made = {path: _as_table(self._file(s, SCORES)) for path, s in scores.items()}
+            for path, stage in evolved.items():
+                prompts = self._file(stage, PROMPTS)
+                if prompts.is_file():
+                    made[path] = _as_table(prompts)
+            return made
+
+        return both(recipe, Files(sha256(sorted(behind)), make, (*scores, *evolved)))
+
+    def _model(self, status: Status) -> Model | None:
+        """Return the trained policy of a run that is whole; None where nothing is trained."""
+        run = self.run
+        if status != "FINISHED" or not run.training:
+            return None
+        last = run.training[-1].fingerprint
+        return Model(
+            name=f"{run.run_id}-seed{run.seed}",
+            location=str(self.store.path(last)),
+            params={"run": run.run_id, "seed": str(run.seed), "profile": run.profile},
+            tags={"stage": last, "policy": self._named("policy")},
+        )
+
+    def _described(self, places: Sequence[str]) -> str:
+        """Return what the run is, in Markdown, with the rows it stands behind."""
+        run = self.run
+        lines = [
+            f"Run `{run.run_id}`, seed {run.seed}, profile `{run.profile}`: one training behind "
+            "these rows.",
+            "",
+        ]
+        for place in places:
+            table, _, row = place.partition("/")
+            where = "{experiment:" + f"{table}/{run.profile}" + "}"
+            search = quote(f'params.row = "{row}"')
+            lines.append(f"- [`{place}`](#/experiments/{where}/runs?searchFilter={search})")
+        if run.training:
+            last = run.training[-1].fingerprint
+            lines += ["", f"The policy is the stage `{last}` of the store `{self.store.root}`; "
+                      "`harness export` copies it out."]  # fmt: skip
+        return "\n".join(lines)
 
     def _curves(self) -> dict[str, Curves]:
         found = {}
@@ -295,4 +382,27 @@ def _scores(store: Store, judges: Sequence[Stage]) -> dict[str, float]:
         table = pq.read_table(store.open(stage.fingerprint) / SCORES, columns=["column", "value"])
         for row in table.to_pylist():
             values.setdefault(metric_name(row["column"]), []).append(row["value"])
-    return {column: math.fsum(found) / len(found) for column, found in values.items()}
+    return {f"ours/{column}": math.fsum(found) / len(found) for column, found in values.items()}
+
+
+def _evolving(iteration: Iteration) -> Stage | None:
+    """Return the stage that evolved the prompts of an offline iteration; None without one."""
+    evolved = iteration.pairs.inputs.get("evolved")
+    if evolved is None or "completions" not in evolved.inputs:
+        return None
+    return evolved.inputs["completions"].inputs.get("prompts")
+
+
+def _as_table(path: Path) -> bytes:
+    """Return a Parquet file as a JSON table of MLflow's, cut off where it gets long."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path).slice(0, LONGEST_TABLE)
+    plain = [name for name in table.column_names if not _is_nested(table.schema.field(name))]
+    rows = table.select(plain).to_pylist()
+    return json.dumps({"columns": plain, "data": [[row[name] for name in plain] for row in rows]},
+                      ensure_ascii=False).encode()  # fmt: skip
+
+
+def _is_nested(field: Field) -> bool:
+    return str(field.type).startswith(("list", "struct", "map", "large_list"))

@@ -14,12 +14,15 @@ all, so one is left; and whose run was deleted leaves the field to the other.
 
 from __future__ import annotations
 
+import getpass
 import json
+import re
+import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from mlflow import MlflowClient
 from mlflow.entities import (
@@ -29,6 +32,8 @@ from mlflow.entities import (
     DatasetInput,
     Experiment,
     InputTag,
+    LoggedModelOutput,
+    LoggedModelStatus,
     Metric,
     Param,
     Run,
@@ -39,14 +44,23 @@ from mlflow.exceptions import MlflowException
 from harness.tracking.record import (
     CURVE,
     DIGEST,
+    FILES,
     FOLDER,
     ID,
+    MODEL,
+    NOTE_TAG,
     SEEN,
+    SYSTEM,
+    Dataset,
     Record,
     metric_name,
     point_ms,
     readable,
 )
+from harness.tracking.view import FIRST_VIEW, SHARED
+
+if TYPE_CHECKING:
+    from pyarrow import DataType
 
 Change: TypeAlias = Literal["created", "updated", "replaced", "unchanged", "kept"]
 
@@ -55,6 +69,8 @@ SILENT_S = 300.0
 
 _Item = TypeVar("_Item")
 _OURS = ("harness.", "state.", "stage.", "version.", "failure")
+_LINK_TO_NOTHING = re.compile(r"\[([^\]]*)\]\(#/experiments/0/[^)]*\)")
+_NAMED_EXPERIMENT = re.compile(r"\{experiment:([^}]+)\}")
 _FEW = 4
 """Most runs that are searched for one by one."""
 
@@ -77,6 +93,7 @@ class Server:
         self._client = MlflowClient(tracking_uri=uri)
         self._artifacts = artifacts
         self._experiments: dict[str, str] = {}
+        self._user = _user()
         self._client.search_experiments(max_results=1)
 
     def find(self, records: Sequence[Record]) -> dict[str, list[Run]]:
@@ -130,6 +147,21 @@ class Server:
             return True
         return False
 
+    def machine(self) -> dict[str, float]:
+        """Return how busy the machine is, by the names of MLflow's system metrics."""
+        from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
+        from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
+
+        found: dict[str, float] = {}
+        for kind in (CPUMonitor, GPUMonitor):
+            try:
+                monitor = kind()
+                monitor.collect_metrics()
+            except Exception:  # noqa: BLE001  no such device, or nothing that reads it
+                continue
+            found |= monitor.aggregate_metrics()
+        return found
+
     def end_stale(self, computing: Collection[str]) -> None:
         """End the runs that are RUNNING and that nothing computes, here or elsewhere."""
         for run in self._running():
@@ -146,15 +178,18 @@ class Server:
 
     def _running(self) -> list[Run]:
         """Return all of our runs that are RUNNING, in whichever experiment."""
-        experiments: list[str] = []
+        experiments = [experiment.experiment_id for experiment in self._all_experiments()]
+        return self._search(experiments, "attributes.status = 'RUNNING'")
+
+    def _all_experiments(self) -> list[Experiment]:
+        found: list[Experiment] = []
         token = None
         while True:
             page = self._client.search_experiments(page_token=token)
-            experiments += [experiment.experiment_id for experiment in page]
+            found += page
             token = page.token
             if not token:
-                break
-        return self._search(experiments, "attributes.status = 'RUNNING'")
+                return found
 
     def _search(self, experiments: list[str], wanted: str) -> list[Run]:
         """Return all of our runs that a filter finds."""
@@ -198,7 +233,7 @@ class Server:
             found = self.find([record]).get(record.identity, [])
         found.sort(key=lambda run: (run.info.start_time, run.info.run_id))
         for spare in found[1:]:
-            self._client.delete_run(spare.info.run_id)
+            self._delete(spare)
         return found[0] if found else None
 
     def _apply(self, record: Record, run: Run | None, *, settle: bool) -> tuple[Change, str]:
@@ -207,13 +242,22 @@ class Server:
         complete = run.data.tags.get(DIGEST) == record.digest
         loose = settle and self._loose(record, run)
         if complete and not loose:
-            return "unchanged", run.info.run_id
+            return self._relinked(record, run), run.info.run_id
         wrong = loose or _contradicts(record, run)
         missing = None if wrong else self._missing_metrics(record, run)
         if missing is None:
-            self._client.delete_run(run.info.run_id)
+            self._delete(run)
             return "replaced", self._write(record, None, _wanted_metrics(record))
         return "updated", self._write(record, run, missing)
+
+    def _relinked(self, record: Record, run: Run) -> Change:
+        """Bring the links of a run's description up to date: a table may have been run since."""
+        if record.reproducible and record.describe is not None:
+            text = self._linked(record.describe())
+            if run.data.tags.get(NOTE_TAG) != text:
+                self._client.set_tag(run.info.run_id, NOTE_TAG, text)
+                return "updated"
+        return "unchanged"
 
     def _create(self, record: Record) -> Run:
         """Create a run.
@@ -221,7 +265,7 @@ class Server:
         Raises:
             _Overtaken: Another process has created the one that stays.
         """
-        tags = {ID: record.identity, FOLDER: self._folder}
+        tags = {ID: record.identity, FOLDER: self._folder, "mlflow.user": self._user}
         run = self._client.create_run(self._experiment(record), record.start_ms, tags, record.name)
         first = self._first(record, [])
         if first is None or first.info.run_id != run.info.run_id:
@@ -251,15 +295,40 @@ class Server:
                 found = self._new_experiment(record)
             if found.lifecycle_stage == "deleted":
                 self._client.restore_experiment(found.experiment_id)
+            for key, text in {NOTE_TAG: self._linked(record.note), **record.view}.items():
+                if found.tags.get(key) != text:
+                    self._client.set_experiment_tag(found.experiment_id, key, text)
             self._experiments[name] = found.experiment_id
         return self._experiments[name]
+
+    def views(self) -> dict[str, str]:
+        """Return the ids of the experiments that have a first view, by name, as people sort."""
+        found = self._all_experiments()
+        tag = f"{SHARED}{FIRST_VIEW}"
+        numbers = {e.name: str(e.experiment_id) for e in found if tag in e.tags}
+        return {name: numbers[name] for name in sorted(numbers, key=_as_people_sort)}
+
+    def _linked(self, text: str) -> str:
+        """Return a text with the ids of the experiments that it names.
+
+        A link to one that is not there is left as its words.
+        """
+
+        def number(found: re.Match[str]) -> str:
+            name = found[1]
+            if name not in self._experiments:
+                experiment = self._client.get_experiment_by_name(name)
+                return "0" if experiment is None else str(experiment.experiment_id)
+            return self._experiments[name]
+
+        return _LINK_TO_NOTHING.sub(r"\1", _NAMED_EXPERIMENT.sub(number, text))
 
     def _new_experiment(self, record: Record) -> Experiment:
         """Create an experiment, and return it or that of a process which was faster."""
         name = record.experiment
         place = (self._artifacts / name).resolve().as_uri() if self._artifacts else None
         try:
-            self._client.create_experiment(name, place, {"mlflow.note.content": record.note})
+            self._client.create_experiment(name, place)
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
@@ -272,7 +341,7 @@ class Server:
         by_key: dict[str, dict[tuple[object, ...], Metric]] = {}
         for metric in missing:
             by_key.setdefault(metric.key, {})[_point(metric)] = metric
-        unread = (*_complete_curves(record, run), *record.open)
+        unread = (*_complete_curves(record, run), *record.open, SYSTEM)
         if any(key not in by_key and not key.startswith(unread) for key in keys):
             return None
         for key in by_key.keys() & keys:
@@ -310,15 +379,65 @@ class Server:
             datasets = _datasets(record, without=_held_datasets(run))
             if datasets:
                 self._client.log_inputs(run_id, datasets)
+            extra = self._write_files(run, record) | self._write_model(run, record)
             if record.status == "RUNNING":  # an end from before it went on cannot be taken back
                 self._client.update_run(run_id, status="RUNNING")
             elif (run.info.status, run.info.end_time) != (record.status, record.end_ms):
                 self._client.set_terminated(run_id, record.status, record.end_ms)
-            self._write_tags(run_id, run.data.tags, record)
+            self._write_tags(run_id, run.data.tags, record, extra)
         return run_id
 
-    def _write_tags(self, run_id: str, held: Mapping[str, str], record: Record) -> None:
-        wanted = {**record.tags, ID: record.identity, FOLDER: self._folder}
+    def _write_files(self, run: Run, record: Record) -> dict[str, str]:
+        """Write the artifacts of a run that has ended; return the tags that say so."""
+        files = record.files
+        if files is None or record.status == "RUNNING":
+            return {}
+        tags = {FILES: files.digest}
+        if files.tables:
+            listed = [{"path": path, "type": "table"} for path in files.tables]
+            tags["mlflow.loggedArtifacts"] = json.dumps(listed)
+        if run.data.tags.get(FILES) != files.digest:
+            with tempfile.TemporaryDirectory() as folder:
+                for path, content in files.make().items():
+                    target = Path(folder, path)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(content)
+                self._client.log_artifacts(run.info.run_id, folder)
+        return tags
+
+    def _write_model(self, run: Run, record: Record) -> dict[str, str]:
+        """Log the policy of a run and link its scores; return the tag that names it."""
+        if record.model is None or record.status == "RUNNING":
+            return {}
+        run_id, held = run.info.run_id, run.data.tags.get(MODEL)
+        if held is None:
+            wanted = record.model
+            logged = self._client.create_logged_model(
+                self._experiment(record), wanted.name, run_id, {**wanted.tags,
+                "harness.location": wanted.location}, dict(wanted.params), "policy",
+            )  # fmt: skip
+            held = str(logged.model_id)
+            self._client.finalize_logged_model(held, LoggedModelStatus.READY)
+            self._client.log_outputs(run_id, [LoggedModelOutput(held, 0)])
+            scores = record.read_scores().items()
+            linked = [Metric(n, v, record.start_ms, 0, model_id=held) for n, v in scores]
+            for part in _batches(linked, _BATCH):
+                self._client.log_batch(run_id, metrics=part)
+        return {MODEL: held}
+
+    def _delete(self, run: Run) -> None:
+        """Delete a run and the model logged of it."""
+        self._client.delete_run(run.info.run_id)
+        if MODEL in run.data.tags:
+            with suppress(MlflowException):  # somebody has deleted it before
+                self._client.delete_logged_model(run.data.tags[MODEL])
+
+    def _write_tags(
+        self, run_id: str, held: Mapping[str, str], record: Record, extra: Mapping[str, str]
+    ) -> None:
+        wanted = {**record.tags, **extra, ID: record.identity, FOLDER: self._folder}
+        if record.describe is not None:
+            wanted[NOTE_TAG] = self._linked(record.describe())
         if record.status == "RUNNING" and record.reproducible:
             wanted[SEEN] = _now()
         wanted |= {f"{CURVE}{prefix[:-1]}": c.digest for prefix, c in record.curves.items()}
@@ -336,6 +455,26 @@ def point_metrics(
     """Return one point of curves as MLflow takes it."""
     time = point_ms(start_ms, step)
     return [Metric(metric_name(prefix + name), v, time, step) for name, v in values.items()]
+
+
+def system_metrics(start_ms: int, readings: Mapping[str, float]) -> list[Metric]:
+    """Return a reading of the machine, made now, as MLflow takes it; its step is in seconds."""
+    now = round(1000 * time.time())
+    step = max(0, now - start_ms) // 1000
+    return [Metric(SYSTEM + name, value, now, step) for name, value in readings.items()]
+
+
+def _as_people_sort(name: str) -> list[tuple[str, int]]:
+    """Return what sorts table 9 before table 10."""
+    return [(text, int(part or 0)) for text, part in re.findall(r"(\D+)(\d*)", name)]
+
+
+def _user() -> str:
+    """Return who writes, for MLflow's column of that name."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "unknown"
 
 
 def _now() -> str:
@@ -381,18 +520,42 @@ def _held_datasets(run: Run) -> set[tuple[str, str]]:
 
 def _datasets(record: Record, without: set[tuple[str, str]]) -> list[DatasetInput]:
     return [
-        DatasetInput(
-            MlflowDataset(
-                name=dataset.name,
-                digest=dataset.digest,
-                source_type="harness-store",
-                source=json.dumps({"sha256": dataset.sha256}),
-            ),
-            [InputTag("mlflow.data.context", dataset.context)],
-        )
+        DatasetInput(_dataset(dataset), [InputTag("mlflow.data.context", dataset.context)])
         for dataset in record.datasets
         if (dataset.name, dataset.digest) not in without
     ]
+
+
+def _dataset(dataset: Dataset) -> MlflowDataset:
+    """Return a data set as MLflow shows it, with its source, columns and number of rows."""
+    more = {}
+    source: dict[str, str] = {"uri": f"sha256:{dataset.sha256}"}
+    if dataset.locate is not None:
+        import pyarrow.parquet as pq
+
+        path = dataset.locate()
+        found = pq.read_metadata(path)
+        columns = [
+            {"name": field.name, "type": _type(field.type), "required": True}
+            for field in found.schema.to_arrow_schema()
+        ]
+        more["schema"] = json.dumps({"mlflow_colspec": columns})
+        more["profile"] = json.dumps({"num_rows": found.num_rows})
+        source = {"uri": str(path)}
+    return MlflowDataset(
+        name=dataset.name,
+        digest=dataset.digest,
+        source_type="local",
+        source=json.dumps(source),
+        **more,
+    )
+
+
+def _type(found: DataType) -> str:
+    """Return MLflow's word for the type of a column."""
+    words = {"int64": "long", "int32": "integer", "double": "double", "float": "float",
+             "bool": "boolean"}  # fmt: skip
+    return words.get(str(found), "string")
 
 
 def _point(metric: Metric) -> tuple[object, ...]:

@@ -45,6 +45,8 @@ from harness.tracking.projection import (
 )
 from harness.tracking.record import Record, join
 from harness.tracking.runs import run_identity, run_record
+from harness.tracking.tables import Details
+from harness.tracking.view import address
 from harness.trainer.runs import asked_together
 
 if TYPE_CHECKING:
@@ -62,10 +64,11 @@ Warn = Callable[[str], None]
 
 
 class TableState(NamedTuple):
-    """A table at a profile: the runs behind it, and the report's cells."""
+    """A table at a profile: the runs behind it, the report's cells, and what is said beside."""
 
     runs: TableRuns
     cells: Sequence[Cell]
+    details: Callable[[], Details] | None = None
 
 
 class _Writer:
@@ -200,6 +203,14 @@ class Tracker:
         changes = self._writer.write(lambda asked: self._records(states, asked), end_stale=True)
         return Counter(change for change, _ in changes)
 
+    def records(self, states: Sequence[TableState]) -> list[Record]:
+        """Return what the store says of some tables, for any place it may be written to.
+
+        Raises:
+            StoreError: The store cannot be read.
+        """
+        return self._records(states, self._writer.marks.read())
+
     def _records(self, states: Sequence[TableState], asked: Asked) -> list[Record]:
         """Return the distinct records of some tables; tables may share runs."""
         together = asked_together([state.runs for state in states])
@@ -207,7 +218,9 @@ class Tracker:
             {
                 record.identity: record
                 for runs, state in zip(together, states, strict=True)
-                for record in table_records(runs, state.cells, self._store, self._served, asked)
+                for record in table_records(
+                    runs, state.cells, self._store, self._served, asked, state.details
+                )
             }.values()
         )
 
@@ -246,6 +259,26 @@ class EvaluationTracker:
     def _write(self, records: list[Record]) -> Counter[str]:
         if not records:
             return Counter()
+        changes = self._writer.write(lambda _: records, end_stale=False)
+        return Counter(change for change, _ in changes)
+
+
+class PublishedTracker:
+    """Projects published results to MLflow."""
+
+    def __init__(self, work_dir: Path, uri: str | None = None) -> None:
+        self._writer = _Writer(work_dir, uri)
+
+    def sync(self, results_dir: Path) -> Counter[str]:
+        """Bring MLflow to the state of all published tables and sweeps; return what was done.
+
+        Raises:
+            TrackingError: MLflow cannot be reached, or refuses what is written.
+            HarnessError: A published file is missing, was changed, or fits no declaration.
+        """
+        from harness.tracking.published import published_records
+
+        records = published_records(results_dir)
         changes = self._writer.write(lambda _: records, end_stale=False)
         return Counter(change for change, _ in changes)
 
@@ -318,10 +351,20 @@ class TrialTracker:
         return [None] if changes is None else [run_id for _, run_id in changes]
 
 
-def ui_command(
-    work_dir: Path, port: int = 5000, uri: str | None = None
-) -> tuple[list[str], dict[str, str]]:
-    """Return the command that serves MLflow's pages on the loopback interface, and its environment.
+class Ui(NamedTuple):
+    """How to serve MLflow's pages.
+
+    `views` are the pages of the tables' experiments, after the server's address, by the
+    experiment's name.
+    """
+
+    command: list[str]
+    environment: dict[str, str]
+    views: dict[str, str]
+
+
+def ui_command(work_dir: Path, port: int = 5000, uri: str | None = None) -> Ui:
+    """Return the command that serves MLflow's pages on the loopback interface.
 
     Runs of processes that were killed are ended first, so that RUNNING means what it says.
 
@@ -334,7 +377,9 @@ def ui_command(
     where = chosen_uri(work_dir, uri)
     if where.startswith(("http://", "https://")):
         raise UserError(f"MLflow at {shown(where)} is a server: open that address in a browser")
-    _Writer(work_dir, where).write(lambda _: [], end_stale=True)
+    writer = _Writer(work_dir, where)
+    writer.write(lambda _: [], end_stale=True)
+    views = {name: address(number) for name, number in writer.connection.server().views().items()}
     path = database_path(where)
     command = [sys.executable, "-m", "mlflow", "server"]
     if path is not None:
@@ -348,4 +393,4 @@ def ui_command(
         # Whoever lists this machine's processes would read a password in the command.
         "MLFLOW_BACKEND_STORE_URI": where,
     }
-    return command, environment
+    return Ui(command, environment, views)

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from harness.sweep.declaration import FOLDER
+
 MISTAKES = {
     "sweep run offline-evolv": "there is no sweep `offline-evolv`; did you mean `offline-evolve`?",
     "sweep show nothing": "there is no sweep `nothing`",
@@ -53,14 +55,16 @@ def test_an_unreachable_storage_ends_a_sweep_before_anything_runs(
 
 
 def test_the_list_names_the_shipped_sweeps(call: Callable[..., Any], says: Any) -> None:
-    assert [s["name"] for s in says("sweep_list", "sweep", "list")] == [
-        "offline-evolve",
-        "online-evolve",
-    ]
+    names = [s["name"] for s in says("sweep_list", "sweep", "list")]
+    assert {"offline-evolve", "online-evolve"} <= set(names)
+    assert names == sorted(path.stem for path in FOLDER.glob("*.yaml"))
     assert "maximize win_rate, minimize rollouts" in call("sweep", "list").stdout
 
 
-def test_a_sweep_that_never_ran_says_so(call: Callable[..., Any], says: Any, folders: Path) -> None:
+def test_a_sweep_that_never_ran_says_so(
+    call: Callable[..., Any], says: Any, folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.cli.sweep.results_dir", lambda: folders / "nothing")
     found = says("sweep", "sweep", "show", "online-evolve")
     assert (found["trials"], found["winner"], found["pareto"], found["benchmarks"]) == (
         [], None, [], []
@@ -70,6 +74,36 @@ def test_a_sweep_that_never_ran_says_so(call: Callable[..., Any], says: Any, fol
     assert "Trials: 0 of 12" in text
     assert "no trial is complete yet" in text
     assert "n/a: too few complete trials" in text
+
+
+def test_a_sweep_that_was_not_run_here_is_shown_as_published(
+    call: Callable[..., Any], folders: Path
+) -> None:
+    found = call("sweep", "show", "offline-evolve")
+    assert "this is what is published of it" in found.stderr
+    assert "Trials: 20 of 20" in found.stdout
+    assert not folders.exists()
+
+
+def test_without_the_final_the_winner_is_not_run(
+    call: Callable[..., Any], says: Any, toys: None
+) -> None:
+    found = says("sweep", "sweep", "run", "offline-evolve", "--trials", "1", "--no-final")
+    assert [trial["state"] for trial in found["trials"]] == ["complete"]
+    assert found["benchmarks"] == []
+
+
+def test_the_dashboard_needs_trials_and_its_package(
+    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def finds(name: str, *_: object) -> object:
+        return object() if there else None
+
+    monkeypatch.setattr("harness.sweep.conduct.find_spec", finds)
+    there = False
+    assert "eva-harness[sweeps]" in call("sweep", "ui", "offline-evolve").stderr
+    there = True
+    assert "run a sweep first" in call("sweep", "ui", "offline-evolve").stderr
 
 
 def test_a_sweep_runs_goes_on_and_is_shown(

@@ -158,3 +158,35 @@ def test_other_settings_make_another_study(work_dir: Path) -> None:
 def test_an_order_survives_being_sent(work_dir: Path) -> None:
     order = order_of(toy(), work_dir)
     assert Order.model_validate(order.model_dump(mode="json", by_alias=True)) == order
+
+
+def test_by_prompt_a_trial_worse_than_the_best_is_pruned_after_its_first_seed(
+    work_dir: Path,
+) -> None:
+    """The grid's order is 0.8, 0.2, 0.6, 0.4; each is worse than 0.8 on all four prompts.
+
+    One side of a signed-rank test over four equal signs is 1/16, which is less than 0.1.
+    """
+    pruner = {"kind": "wilcoxon"}
+    sweep = toy(space=SHARES, sampler={"kind": "grid", "seed": 3}, pruner=pruner)
+    worked(sweep, work_dir)
+    trials = found(sweep, work_dir).trials
+    assert [trial.state for trial in trials] == ["complete", "pruned", "pruned", "pruned"]
+    assert set(trials[0].so_far) == {1, 2}
+    assert trials[1].so_far == {1: pytest.approx(10 * float(str(trials[1].params[SHARE])))}
+
+
+def test_an_early_look_is_at_the_first_part_of_every_seed(work_dir: Path) -> None:
+    """The first iterations of all trials are equal, so that none is worse and none is pruned."""
+    pruner = {"kind": "median", "startup_trials": 1, "early": True}
+    sweep = toy(space=SHARES, sampler=GRID, pruner=pruner)
+    worked(sweep, work_dir)
+    first = found(sweep, work_dir).trials[0]
+    assert set(first.so_far) == {0, 1, 2}
+
+
+def test_points_that_are_to_be_tried_first_are(work_dir: Path) -> None:
+    first = {SHARE: 0.4, "recipe.creator.metric": "var"}
+    sweep = toy(enqueue=[first], trials=2)
+    worked(sweep, work_dir)
+    assert found(sweep, work_dir).trials[0].params == first

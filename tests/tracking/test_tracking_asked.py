@@ -57,17 +57,17 @@ def test_a_run_has_the_scores_of_every_table_that_judged_it(
     tracker(work, store).sync([state(*HARD)])
     before = contents(work)[NAME]
     assert before["info"][0] == "FINISHED"
-    assert "ah_wr" in before["metrics"]
-    assert "mt_avg" not in before["metrics"]
+    assert "ours/ah_wr" in before["metrics"]
+    assert "ours/mt_avg" not in before["metrics"]
     assert before["tags"]["benchmarks"] == "toy/arena_hard"
     for stage in stages(asking(*RATED)):
         if store.status(stage.fingerprint) != "done":
             write(store, stage)
     tracker(work, store).sync([state(*RATED)])
     after = contents(work)[NAME]
-    assert {"ah_wr", "mt_avg"} <= after["metrics"].keys()
+    assert {"ours/ah_wr", "ours/mt_avg"} <= after["metrics"].keys()
     assert after["tags"]["benchmarks"] == "toy/arena_hard, toy/mt_bench"
-    assert tracker(work, store).sync([state(*HARD)]) == {"unchanged": 4}
+    assert tracker(work, store).sync([state(*HARD)]) == {"unchanged": 6}
 
 
 def test_a_run_is_finished_when_all_that_any_table_asks_is(

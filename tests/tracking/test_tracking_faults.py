@@ -23,6 +23,7 @@ from harness.tracking import (
     Tracker,
     TrackingError,
     TrialTracker,
+    connection,
 )
 from harness.tracking.connection import Connection, shown, within, without_secrets
 
@@ -201,3 +202,18 @@ def test_what_is_waited_for_returns_or_raises_what_was_done() -> None:
         within(60.0, "http://host", lambda: 1 / 0)
     with pytest.raises(TrackingError, match="too slow"):
         within(0.01, "http://host", threading.Event().wait)
+
+
+@pytest.mark.parametrize("starved", [True, False])
+def test_time_without_a_processor_is_not_counted(
+    starved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On an overloaded machine a writer that only waits for its turn is not given up."""
+    seconds = 1e9 if starved else 0.0
+    monkeypatch.setattr(connection, "_starved_s", lambda thread: seconds)
+    release = threading.Event()
+    thread = threading.Thread(target=lambda: release.wait(0.3), daemon=True)
+    thread.start()
+    connection.join_within(0.05, thread)
+    assert thread.is_alive() is not starved
+    release.set()

@@ -57,7 +57,7 @@ def test_a_run_tracked_live_and_synced_equals_one_only_synced(
     tracker.finish(lambda: [STATE], timeout_s=60)
     assert warnings == []
     assert contents(live) == synced(after, store)
-    assert Tracker(live, store, SERVED).sync([STATE]) == {"unchanged": 4}
+    assert Tracker(live, store, SERVED).sync([STATE]) == {"unchanged": 6}
 
 
 def test_curves_are_there_before_their_stage_is_finished(
@@ -171,7 +171,7 @@ def test_an_unreachable_server_is_one_quick_warning_and_the_next_sync_catches_up
         Tracker(work, store, SERVED).sync([STATE])
     assert time.monotonic() - began < PATIENCE_S
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    assert Tracker(work, store, SERVED).sync([STATE]) == {"created": 4}
+    assert Tracker(work, store, SERVED).sync([STATE]) == {"created": 6}
 
 
 def test_a_fault_of_ours_is_one_warning_with_its_traceback_in_a_file(
@@ -193,7 +193,7 @@ def test_the_pages_are_served_on_loopback_by_one_process(
     new_work_dir: NewWorkDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = new_work_dir("a")
-    command, environment = ui_command(work, 5123)
+    command, environment, _ = ui_command(work, 5123)
     assert command[:4] == [sys.executable, "-m", "mlflow", "server"]
     options = dict(zip(command[4::2], command[5::2], strict=True))
     assert options == {
@@ -226,7 +226,7 @@ def test_neither_mlflow_nor_its_pages_collect_usage_data(new_work_dir: NewWorkDi
         "sent = pages.post('/ajax-api/3.0/mlflow/ui-telemetry', json={'records': [1]}).json\n"
         "print(mlflow.telemetry.get_telemetry_client(), told['disable_ui_telemetry'], sent)\n"
     )
-    _, environment = ui_command(new_work_dir("a"))
+    _, environment, _ = ui_command(new_work_dir("a"))
     kept = {"PATH", "HOME", "PYTHONPATH"} | QUIET.keys()
     for found in (environment, worker_environment()):
         bare = {name: text for name, text in found.items() if name in kept}

@@ -73,8 +73,8 @@ def test_segments_are_one_curve_over_the_steps_of_the_run(
     write(store, SECOND)
     tracker_of(work_dir, store).sync([state()])
     first, second = (stage.settings["first_step"] for stage in (FIRST, SECOND))
-    assert (first, second) == (1, 126)
-    assert curve(work_dir) == [1, 2, 3, 126, 127, 128]
+    assert (first, second) == (1, 51)
+    assert curve(work_dir) == [1, 2, 3, 51, 52, 53]
 
 
 def test_a_half_finished_run_shows_its_finished_segments_and_syncs_once(
@@ -88,7 +88,7 @@ def test_a_half_finished_run_shows_its_finished_segments_and_syncs_once(
     assert tracker_of(work_dir, store).sync([state()])["unchanged"] == 1
     write(store, SECOND)
     tracker_of(work_dir, store).sync([state()])
-    assert curve(work_dir) == [1, 2, 3, 126, 127, 128]
+    assert curve(work_dir) == [1, 2, 3, 51, 52, 53]
 
 
 def test_live_points_of_a_segment_that_was_killed_go_away_and_those_of_finished_ones_stay(
@@ -103,7 +103,7 @@ def test_live_points_of_a_segment_that_was_killed_go_away_and_those_of_finished_
     tracker.observe(StageFinished(FIRST, 0.0))
     tracker.observe(StageProgress(SECOND, *points(SECOND)[0]))
     tracker.close(timeout_s=60)
-    assert curve(work_dir) == [1, 2, 3, 126]
+    assert curve(work_dir) == [1, 2, 3, 51]
     tracker_of(work_dir, store).sync([state()])
     assert curve(work_dir) == [1, 2, 3]
 

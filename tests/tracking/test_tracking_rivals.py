@@ -80,12 +80,12 @@ def test_several_processes_create_one_run_of_each(
     assert [rival.returncode for rival in rivals] == [0] * RIVALS, said
     assert said == [("", "")] * RIVALS
     found = contents(tmp_path)  # no name is there twice
-    assert len(found) == 4
+    assert len(found) == 6
     whole = {name: run for name, run in found.items() if name.startswith("runs/")}
     assert {run["info"][0] for run in whole.values()} == {"FINISHED"}
     for run in whole.values():
         assert [step for step, *_ in run["metrics"]["iter1/loss"]] == [1, 2, 3]
-        assert len(run["metrics"]["ah_wr"]) == 1
+        assert len(run["metrics"]["ours/ah_wr"]) == 1
     # And each of them is content with that.
     for number in range(RIVALS):
         work = tmp_path / str(number)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import shutil
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
+import mlflow
 import pytest
 from mlflow import MlflowClient
 from toy_table import SERVED, contents, filled, mark, score, stages, toy_cells, toy_runs, write
 
 from harness.runtime import Store, StoreError
-from harness.tracking import TableState, Tracker, TrackingError
+from harness.tracking import TableState, Tracker, TrackingError, ui_command
 from harness.tracking.connection import Connection, default_uri
 
 NewWorkDir = Callable[[str], Path]
@@ -46,13 +50,15 @@ def test_a_run_says_all_about_itself(store: Store, new_work_dir: NewWorkDir) -> 
     The eva run has two trainings of three steps; the first is the one of the run `dpo-h1`.
     """
     work = new_work_dir("a")
-    assert tracker(work, store).sync([STATE]) == {"created": 4}
+    assert tracker(work, store).sync([STATE]) == {"created": 6}
     found = contents(work)
     assert set(found) == {
         "runs/micro | dpo-h1 · seed 0",
         "runs/micro | dpo-eva-a_min · seed 0",
         "table4/micro | dpo-1",
         "table4/micro | eva-a_min",
+        "table4/micro | ours",
+        "table4/micro | paper",
     }
     run = RUNS.runs["dpo-eva-a_min", 0]
     held = found["runs/micro | dpo-eva-a_min · seed 0"]
@@ -60,7 +66,7 @@ def test_a_run_says_all_about_itself(store: Store, new_work_dir: NewWorkDir) -> 
     start = round(datetime.fromisoformat(first["started"]).timestamp() * 1000)
     assert held["info"][:2] == ["FINISHED", start]
     judge = run.judged["arena_hard"]
-    assert held["metrics"]["ah_wr"] == [[0, start, repr(score(judge, "ah_wr") + 1)]]
+    assert held["metrics"]["ours/ah_wr"] == [[0, start, repr(score(judge, "ah_wr") + 1)]]
     loss = held["metrics"]["iter1/loss"]
     assert [step for step, *_ in loss] == [1, 2, 3]
     assert loss[1] == [2, start + 2000, "0.25"]
@@ -71,9 +77,9 @@ def test_a_run_says_all_about_itself(store: Store, new_work_dir: NewWorkDir) -> 
         "run": "dpo-eva-a_min",
         "seed": "0",
         "recipe.chain": "human, eva",
-        "train.beta": "0.1",
+        "train.beta": str(RUNS.profile.training.of("dpo").beta),  # type: ignore[union-attr]
     }
-    wanted |= {"recipe.creator.metric": "a_min", "generate.n": "6", "train.learning_rate": "0.0001"}
+    wanted |= {"recipe.creator.metric": "a_min", "generate.n": "6"}
     assert wanted.items() <= held["params"].items()
     tags = {"cells": "table4/eva-a_min", "tables": "table4", "scale": "toy", "state": "done"}
     tags |= {"commit": "c0ffee", "dirty": "true", "version.torch": "2.13.0", "judge": "toy/oracle"}
@@ -84,6 +90,59 @@ def test_a_run_says_all_about_itself(store: Store, new_work_dir: NewWorkDir) -> 
     assert found["runs/micro | dpo-h1 · seed 0"]["tags"]["tables"] == "table4, table5"
 
 
+def test_the_first_view_is_ours_against_the_paper(store: Store, new_work_dir: NewWorkDir) -> None:
+    """The experiment's tag opens its page on the rows in order, and one chart of both sides."""
+    work = new_work_dir("a")
+    tracker(work, store).sync([STATE])
+    client = MlflowClient(default_uri(work))
+    experiment = client.get_experiment_by_name("table4/micro")
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
+    packed = experiment.tags["mlflow.sharedViewState.harness"].removeprefix("deflate;")
+    view = json.loads(zlib.decompress(base64.b64decode(packed)))
+    assert view["selectedColumns"][:3] == [
+        "metrics.`ours/ah_wr`", "metrics.`gain/ah_wr`", "metrics.`paper/ah_wr`",
+    ]  # fmt: skip
+    assert (view["orderByKey"], view["orderByAsc"]) == ("tags.`order`", True)
+    first = view["compareRunCharts"][0]
+    assert first["selectedMetricKeys"] == ["ours/ah_wr", "paper/ah_wr"]
+    shown = [section["name"] for section in view["compareRunSections"] if section["display"]]
+    assert shown == ["Ours against the paper"]
+    ordered = client.search_runs([experiment.experiment_id], order_by=["tags.`order` ASC"])
+    names = [run.info.run_name for run in ordered]
+    assert names == ["dpo-1", "eva-a_min", "ours", "paper"]
+    command = ui_command(work)
+    address = f"/#/experiments/{experiment.experiment_id}/runs?viewStateShareKey=harness"
+    assert command.views["table4/micro"].startswith(address)
+
+
+def test_a_run_is_a_whole_run_of_mlflows(store: Store, new_work_dir: NewWorkDir) -> None:
+    """Source, user, commit, description with a link to its rows, data, tables and model."""
+    work = new_work_dir("a")
+    tracker(work, store).sync([STATE])
+    client = MlflowClient(default_uri(work))
+    runs, rows = (
+        client.get_experiment_by_name(name).experiment_id for name in ("runs/micro", "table4/micro")
+    )
+    found = {run.info.run_name: run for run in client.search_runs([runs, rows])}
+    run, row = found["dpo-eva-a_min · seed 0"], found["eva-a_min"]
+    tags = run.data.tags
+    assert tags["mlflow.source.git.commit"] == "c0ffee"
+    assert tags["mlflow.user"]
+    assert tags["mlflow.source.name"] == "harness run · dpo-eva-a_min · seed 0"
+    assert f"#/experiments/{rows}/runs?searchFilter=" in tags["mlflow.note.content"]
+    assert f"#/experiments/{runs}/runs?searchFilter=" in row.data.tags["mlflow.note.content"]
+    dataset = run.inputs.dataset_inputs[0].dataset
+    assert json.loads(dataset.profile) == {"num_rows": 1}
+    assert json.loads(dataset.schema)["mlflow_colspec"][0]["name"] == "prompt"
+    assert type(mlflow.data.get_source(dataset)).__name__ == "LocalArtifactDatasetSource"
+    artifacts = {entry.path for entry in client.list_artifacts(run.info.run_id)}
+    assert {"recipe.yaml", "scores"} <= artifacts
+    model = client.get_logged_model(tags["harness.model"])
+    assert model.source_run_id == run.info.run_id
+    assert {m.key for m in model.metrics} >= {"ours/ah_wr"}
+    assert Path(model.tags["harness.location"]).is_dir()
+
+
 def test_a_row_has_the_numbers_of_whole_cells_and_never_ours_minus_the_papers(
     store: Store, new_work_dir: NewWorkDir
 ) -> None:
@@ -91,16 +150,21 @@ def test_a_row_has_the_numbers_of_whole_cells_and_never_ours_minus_the_papers(
     tracker(work, store).sync([STATE])
     row = contents(work)["table4/micro | eva-a_min"]
     latest = {name: float(points[-1][2]) for name, points in row["metrics"].items()}
+    costs = {name: latest.pop(name) for name in list(latest) if name.startswith("cost/")}
+    assert costs.keys() == {"cost/wall_s", "cost/cpu_s"}
     assert latest == {
-        "ah_wr": 54.25,
-        "ah_wr.ci_low": 52.0,
-        "ah_wr.ci_high": 56.5,
-        "ah_wr.gain": 1.5,
-        "ah_wr.gain_ci_low": 0.5,
-        "ah_wr.gain_ci_high": 2.5,
-        "ah_wr.paper": 51.6,
-        "ah_wr.paper_gain": 8.5,
+        "ours/ah_wr": 54.25,
+        "ours/ah_wr.low": 52.0,
+        "ours/ah_wr.high": 56.5,
+        "gain/ah_wr": 1.5,
+        "gain/ah_wr.low": 0.5,
+        "gain/ah_wr.high": 2.5,
+        "paper/ah_wr": 51.6,
+        "paper/ah_wr.gain": 8.5,
+        "paper/mt_avg": 8.9,
+        "paper/mt_avg.gain": 0.24,
     }
+    assert row["params"]["recipe.creator.metric"] == "a_min"
     assert row["params"]["label"] == "θ_{1→1̄}: + eva (A*_min) (our default)"
     assert row["params"]["run"] == "dpo-eva-a_min"
     states = {"state.ah_wr": "ok", "state.mt_avg": "partial", "seeds": "0", "state": "mixed"}
@@ -115,7 +179,7 @@ def test_syncing_twice_changes_nothing_and_an_empty_server_gets_the_same(
     assert not tracker(first, store).is_current([STATE])
     tracker(first, store).sync([STATE])
     before = contents(first)
-    assert tracker(first, store).sync([STATE]) == {"unchanged": 4}
+    assert tracker(first, store).sync([STATE]) == {"unchanged": 6}
     assert contents(first) == before
     assert tracker(first, store).is_current([STATE])
     tracker(second, store).sync([STATE])
@@ -157,12 +221,13 @@ def test_numbers_that_have_changed_replace_the_row_and_leave_no_trace(
     partial = dict.fromkeys(("mean", "ci_low", "ci_high", "gain", "gain_ci_low", "gain_ci_high"))
     for cells in (toy_cells(mean=55.0), toy_cells(state="partial", **partial)):
         assert tracker(changed, store).sync([TableState(RUNS, cells)]) == {
-            "replaced": 1,
-            "unchanged": 3,
+            "replaced": 2,  # the row, and that of the whole table
+            "unchanged": 4,
         }
     tracker(direct, store).sync([TableState(RUNS, cells)])
     assert contents(changed) == contents(direct)
-    assert contents(changed)["table4/micro | eva-a_min"]["metrics"] == {}
+    left = contents(changed)["table4/micro | eva-a_min"]["metrics"]
+    assert not [name for name in left if name.startswith(("ours/", "gain/"))]
 
 
 def test_what_others_did_to_the_server_is_put_right(
@@ -242,9 +307,9 @@ def test_a_number_that_the_database_changes_is_no_contradiction(
     """SQLite loses the sign of a zero."""
     work = new_work_dir("a")
     cells = toy_cells(gain=-0.0)
-    assert tracker(work, store).sync([TableState(RUNS, cells)])["created"] == 4
+    assert tracker(work, store).sync([TableState(RUNS, cells)])["created"] == 6
     client = MlflowClient(default_uri(work))
     rows = client.get_experiment_by_name("table4/micro").experiment_id
     for run in client.search_runs([rows]):
         client.set_tag(run.info.run_id, "harness.digest", "stale")
-    assert tracker(work, store).sync([TableState(RUNS, cells)]) == {"unchanged": 2, "updated": 2}
+    assert tracker(work, store).sync([TableState(RUNS, cells)]) == {"unchanged": 2, "updated": 4}

@@ -19,7 +19,7 @@ from harness.runtime import Json, Plan, Provenance, Stage, Store
 from harness.runtime.stage import ProgressWriter
 from harness.tracking.connection import default_uri
 from harness.tracking.marks import Marks
-from harness.tracking.record import FOLDER, SEEN
+from harness.tracking.record import FOLDER, MODEL, SEEN, SYSTEM
 from harness.tracking.runs import run_identity
 from harness.trainer.plan import Planner
 from harness.trainer.runs import TableRuns
@@ -158,13 +158,14 @@ def contents(work_dir: Path) -> dict[str, Any]:
                     for m in client.get_metric_history(run.info.run_id, key)
                 )
                 for key in run.data.metrics
+                if not key.startswith(SYSTEM)
             }
             name = f"{experiment.name} | {run.info.run_name}"
             assert name not in found, f"{name} is there twice"
             found[name] = {
                 "info": (run.info.status, run.info.start_time, run.info.end_time),
                 "params": run.data.params,
-                "tags": {k: v for k, v in run.data.tags.items() if k not in (FOLDER, SEEN)},
+                "tags": {k: v for k, v in run.data.tags.items() if k not in (FOLDER, MODEL, SEEN)},
                 "metrics": history,
                 "datasets": sorted(
                     (i.dataset.name, i.dataset.digest, i.dataset.source, i.tags[0].value)

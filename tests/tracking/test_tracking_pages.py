@@ -1,0 +1,87 @@
+"""The first view of MLflow's pages, in a browser: ours against the paper, without a click."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from toy_table import SERVED, filled, toy_cells, toy_runs
+
+from harness.tracking import TableState, Tracker, ui_command
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium")
+PATIENCE_S = 240
+
+
+@contextmanager
+def served(work_dir: Path, port: int) -> Iterator[dict[str, str]]:
+    """Serve the pages of a work folder; yield their addresses by experiment."""
+    command, environment, views = ui_command(work_dir, port)
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as server:
+        try:
+            until = time.monotonic() + PATIENCE_S
+            while not _answers(port):
+                assert server.poll() is None, "MLflow's server ended"
+                assert time.monotonic() < until, "MLflow's server does not answer"
+                time.sleep(0.5)
+            yield {name: f"http://127.0.0.1:{port}{view}" for name, view in views.items()}
+        finally:
+            server.terminate()
+
+
+def _answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+@pytest.mark.timeout(600)
+def test_the_page_opens_on_ours_gain_and_the_papers_value_in_the_tables_order(
+    tmp_path: Path, new_work_dir: Callable[[str], Path]
+) -> None:
+    """The list has the main column's three numbers; the charts, both sides in one."""
+    runs = toy_runs((0,))
+    work = new_work_dir("a")
+    store = filled(tmp_path / "store", runs)
+    Tracker(work, store, SERVED).sync([TableState(runs, toy_cells())])
+    shots = Path(os.environ.get("HARNESS_SCREENSHOTS", tmp_path))
+    with served(work, _free_port()) as pages, playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.set_default_timeout(1000 * PATIENCE_S)
+        page.goto(pages["table4/micro"], wait_until="domcontentloaded")
+        page.wait_for_selector("[col-id*='paper/ah_wr']")
+        page.screenshot(path=shots / "list.png")
+        heads = page.eval_on_selector_all(
+            ".ag-header-cell", "cells => cells.map(c => [c.getBoundingClientRect().x, c.innerText])"
+        )
+        shown = [text.strip() for _, text in sorted(heads) if "/" in text]
+        assert shown[:3] == ["ours/ah_wr", "gain/ah_wr", "paper/ah_wr"]
+        names = page.locator("a[href*='/runs/']").all_inner_texts()
+        assert list(dict.fromkeys(n.strip() for n in names if n.strip())) == [
+            "dpo-1", "eva-a_min", "ours", "paper",
+        ]  # fmt: skip
+        page.goto(pages["table4/micro"] + "&compareRunsMode=CHART")
+        chart = page.locator("text=ours/ah_wr vs paper/ah_wr")
+        chart.first.wait_for()
+        page.screenshot(path=shots / "charts.png")
+        browser.close()
