@@ -282,7 +282,7 @@ def over_optimise(jobs: JobsOption = None, allow_fewer: AllowFewerOption = None)
 
     RLOO without a KL penalty at a large learning rate; takes a few minutes.
     """
-    from harness.report.over_optimisation import FOLDER, Pushed, publish_pushed
+    from harness.report.over_optimisation import FOLDER, OVER_OPTIMISATION, Pushed
     from harness.runtime import Store
     from harness.trainer.over_optimise import push
 
@@ -290,7 +290,8 @@ def over_optimise(jobs: JobsOption = None, allow_fewer: AllowFewerOption = None)
     assert to is not None
     store = Store(work_dir() / "over-optimise" / "store")
     measured = Pushed.model_validate(push(store, workers_of(jobs), _say))
-    folder = publish_pushed(measured, to.results_dir, "micro", allow_fewer=bool(to.fewer))
+    fewer, place = bool(to.fewer), f"micro/{FOLDER}"
+    folder = OVER_OPTIMISATION.publish(measured, place, to.results_dir, allow_fewer=fewer)
     note(f"published in {folder}")
 
 

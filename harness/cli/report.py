@@ -347,7 +347,7 @@ def error_rates(
     scores, go through the code that judges the paper's claims.
     """
     from harness.registry.declared import all_tables, named_profile
-    from harness.report.error_rates import FOLDER, HEAD, measure, publish_rates
+    from harness.report.error_rates import ERROR_RATES, FOLDER, HEAD, measure
 
     to = publishing(publish, allow_fewer, [FOLDER], profile)
     folder = project.results_dir() / named_profile(profile).name
@@ -359,5 +359,7 @@ def error_rates(
         out.print(grid(HEAD, found.lines, right="1234567"))
         out.print(f"At most {found.level:.0%} of the verdicts should be decided.")
     if to is not None:  # after what took so long is printed, because it may be refused
-        target = publish_rates(found, to.results_dir, folder.name, allow_fewer=bool(to.fewer))
+        place = f"{folder.name}/{FOLDER}"
+        fewer = bool(to.fewer)
+        target = ERROR_RATES.publish(found, place, to.results_dir, allow_fewer=fewer)
         note(f"published in {target}")

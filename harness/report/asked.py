@@ -28,12 +28,6 @@ if TYPE_CHECKING:
 def remember(work_dir: Path, table: str, profile: str, seeds: Sequence[int]) -> None:
     """Keep the seeds asked for of a table at a profile, as the last ones, beside those before.
 
-    Args:
-        work_dir: The folder that runs write to.
-        table: Id of the table.
-        profile: Name of the profile.
-        seeds: Root seeds, in order.
-
     Raises:
         StoreError: The disk is full, or the folder may not be written.
     """
@@ -89,12 +83,7 @@ def shown_seeds(
 ) -> Shown | None:
     """Return the seeds that a report of a table shows when it is not told which.
 
-    Args:
-        work_dir: The folder that runs write to.
-        store: What is computed.
-        table: The table.
-        profile: The profile.
-        rows: Ids of the rows it has; all that the profile can run by default.
+    `rows` are the ids of the rows it has, by default all that the profile can run.
 
     Returns:
         The most complete of the seeds ever asked for, those last asked for where nothing is done;
@@ -121,10 +110,7 @@ def shown_seeds(
 def most_complete(runs: TableRuns | FigureRuns, store: Store, last: Iterable[int]) -> Shown:
     """Return the seeds of which most runs are done, of all the seeds that some runs have.
 
-    Args:
-        runs: Runs with every seed that may be shown.
-        store: What is computed.
-        last: The seeds shown where nothing is done.
+    Where nothing is done, they are `last`.
     """
     done = dict.fromkeys(sorted({seed for _, seed in runs.runs}), 0)
     for (_, seed), run in runs.runs.items():

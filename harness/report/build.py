@@ -7,6 +7,10 @@ prints lacks its numbers, there is a count and no result. From one seed there is
 says nothing about the recipes. Rows are ordered without those that others are measured against. A
 baseline lies apart from rows that all build on it, for us as in the paper; counted among them it
 makes any order look like the paper's.
+
+A profile's file gives every setting's source beside it. The settings that matter to a table are
+grouped by who says so: the paper, the authors' code, or this project. What the paper leaves open is
+thus in the open, in every report.
 """
 
 from __future__ import annotations
@@ -18,13 +22,14 @@ from typing import TYPE_CHECKING, Any
 from harness.evaluation.calibration import states as calibration_states
 from harness.project import calibrations_dir, results_dir
 from harness.registry.claims import Qualitative, places
-from harness.registry.profile import Profile, benchmark_of
+from harness.registry.documents import read_document
+from harness.registry.profile import Profile, benchmark_of, roles_of, sources
+from harness.registry.recipe import Online
 from harness.registry.schema import Column, Row, Table, TrainingKind
-from harness.report.assumptions import assumptions_of
 from harness.report.cells import build_cells, declared_cell, judged_runs
 from harness.report.controls import Controls, dose_gain, found_controls, inadmissible
-from harness.report.curves import curves_of
 from harness.report.model import (
+    Assumption,
     Cell,
     Origin,
     Pooled,
@@ -36,17 +41,18 @@ from harness.report.model import (
     Summary,
 )
 from harness.report.origin import origin_of
+from harness.report.plots import curves_of
 from harness.report.reward_study import study_of
 from harness.report.rows import Costs, creations, online_costs, prompt_distances
 from harness.report.scores import Measured, gain_priors, pairs_of, read_scores, scores_of
 from harness.report.view import plain, state_words
 from harness.runtime import Store
+from harness.statistics import Scores, rank_agreement, sign_agreement
 
 if TYPE_CHECKING:
-    from harness.statistics import Scores
     from harness.trainer.runs import TableRuns
 
-ScoresBehind = Callable[[Cell], "Scores | None"]
+ScoresBehind = Callable[[Cell], Scores | None]
 """Returns the scores behind a cell, None where it has no numbers."""
 
 
@@ -60,13 +66,8 @@ def build_report(
 ) -> Report:
     """Return the report of a table.
 
-    Args:
-        table_runs: The runs behind the table.
-        store: The store with what is done.
-        cells: Its cells (`harness.report.cells.build_cells`), where they are built already.
-        measured: The per-prompt scores behind the cells, where they are read already.
-        costs: What reads the costs of rows; without it the report has none, because they take a
-            look at every stage.
+    `cells`, `measured` and `costs` are given where they are at hand; without `costs` the report
+    has none, because they take a look at every stage.
 
     Raises:
         StoreError: A stored file is not what was written.
@@ -113,15 +114,7 @@ def sensitivity(
     measured: Measured,
     controls: Controls | None,
 ) -> dict[str, Any]:
-    """Return the fields of a report that say what its numbers can show.
-
-    Args:
-        table: The table.
-        seeds: Root seeds.
-        cells: Its cells.
-        measured: The per-prompt scores behind them.
-        controls: The controls of the profile; None where there are none.
-    """
+    """Return the fields of a report that say what its numbers can show."""
     rows = {cell.row for cell in cells}
     pooled: list[Pooled] = []
     power: list[Power] = []
@@ -271,14 +264,7 @@ def _failures(cells: Iterable[Cell]) -> list[str]:
 
 
 def summarise(cells: Sequence[Cell], scores: ScoresBehind) -> list[Summary]:
-    """Return the summary of each column, in the order of the cells.
-
-    Args:
-        cells: Whole columns.
-        scores: The scores behind the cells.
-    """
-    from harness.statistics.rank_correlation import rank_agreement
-
+    """Return the summary of each column, in the order of the cells."""
     found = []
     for summary, own in zip(compared_signs(cells), _columns(cells), strict=True):
         if summary.signs is None:
@@ -294,7 +280,7 @@ def summarise(cells: Sequence[Cell], scores: ScoresBehind) -> list[Summary]:
         rank = rank_agreement([ours for ours, _ in ranked], [paper for _, paper in ranked])
         more: dict[str, Any] = {"ranked": len(ranked)}
         if rank is not None:
-            more |= {"spearman": rank.rho, "spearman_low": rank.low, "spearman_high": rank.high}
+            more |= dict(zip(("spearman", "spearman_low", "spearman_high"), rank, strict=True))
         found.append(summary.model_copy(update=more))
     return found
 
@@ -317,12 +303,94 @@ def _signs(cells: Sequence[Cell]) -> Summary:
     )
     if not printed or len(done) < len(printed) or len(cells[0].seeds) == 1:
         return summary
-    from harness.statistics import sign_agreement
-
     gains = [
         (cell.gain, cell.paper_gain)
         for cell in printed
         if cell.gain is not None and cell.paper_gain is not None
     ]
-    signs = sign_agreement([ours for ours, _ in gains], [paper for _, paper in gains])
-    return summary.model_copy(update={"signs_agree": signs.agree, "signs": signs.total})
+    agree, signs = sign_agreement([ours for ours, _ in gains], [paper for _, paper in gains])
+    return summary.model_copy(update={"signs_agree": agree, "signs": signs})
+
+
+_OFFERS = ("algorithms", "arms", "train_modes", "rewriter")
+"""Settings that say what a profile can run; they change no number."""
+
+
+def assumptions_of(table_runs: TableRuns) -> list[Assumption]:
+    """Return the settings of a profile that matter to a table, in the order of the file."""
+    found = sources(read_document(table_runs.profile.file))
+    irrelevant, unused = _irrelevant(table_runs), _unused_roles(table_runs)
+    return online_settings(table_runs) + [
+        _assumption(name, _text(value), *_attributed(comment))
+        for name, (value, comment) in found.items()
+        if comment and not name.startswith(irrelevant) and not unused & set(_beginnings(name))
+    ]
+
+
+def online_settings(table_runs: TableRuns) -> list[Assumption]:
+    """Return the settings of a table's online recipes, with the source each is declared with.
+
+    Where the rows differ in a setting, all their values are listed.
+    """
+    recipes = [run.recipe for run in table_runs.runs.values()]
+    blocks = [recipe.online for recipe in recipes if recipe.online is not None]
+    kept = [block.canonical() for block in blocks]
+    found = []
+    for name, field in Online.model_fields.items():
+        values = list(dict.fromkeys(_text(block[name]) for block in kept if name in block))
+        text = " ".join((field.description or "").split())
+        _, ours, why = text.partition("Ours: ")
+        paper = text.rpartition("Paper ")[2]
+        group, source = ("ours", why) if ours else ("paper", paper)
+        if values:
+            found.append(_assumption(f"online.{name}", ", ".join(values), group, source))
+    return found
+
+
+def _assumption(name: str, value: str, group: str, source: str) -> Assumption:
+    return Assumption(name=name, value=value, group=group, source=source)
+
+
+def _irrelevant(table_runs: TableRuns) -> tuple[str, ...]:
+    """Return the beginnings of names of settings that change no number of a table."""
+    profile, table = table_runs.profile, table_runs.table
+    used = {str(run.recipe.algorithm) for run in table_runs.runs.values()}
+    read = {benchmark_of(profile, column.reads) for column in table.columns}
+    return (
+        *_OFFERS,
+        *(f"training.{name}." for name in type(profile.training).model_fields if name not in used),
+        *(f"benchmarks.{name}." for name in profile.benchmarks if name not in read),
+        *(f"benchmarks.{name}.columns" for name in profile.benchmarks),
+    )
+
+
+def _unused_roles(table_runs: TableRuns) -> set[str]:
+    """Return the names of the settings of reward models that no run of a table asks for."""
+    roles = {role for run in table_runs.runs.values() for role in roles_of(run.recipe)}
+    profile = table_runs.profile
+    found = {f"reward_models.{role}" for role in profile.reward_models if role not in roles}
+    trained = profile.trained_reward_models
+    return found | {f"trained_reward_models.{role}" for role in trained if role not in roles}
+
+
+def _beginnings(name: str) -> list[str]:
+    """Return a dotted name and the names it lies below."""
+    parts = name.split(".")
+    return [".".join(parts[:n]) for n in range(1, len(parts) + 1)]
+
+
+def _attributed(comment: str) -> tuple[str, str]:
+    """Return the group a comment belongs to, and what it says."""
+    if comment.startswith("paper"):
+        return "paper", comment.removeprefix("paper").strip() or "the paper"
+    if comment.startswith("authors"):
+        return "code", comment
+    return "ours", comment.removeprefix("ours:").strip()
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    return str(value)

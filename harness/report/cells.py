@@ -51,11 +51,7 @@ def build_cells(
 ) -> list[Cell]:
     """Return the cells of a table, row by row, columns in printed order.
 
-    Args:
-        table_runs: The runs behind the table.
-        store: The store.
-        measured: Their per-prompt scores, where they are read already.
-        controls: The controls of the profile, where they are found already.
+    Scores and controls are given where they are at hand.
 
     Raises:
         StoreError: A stored file is not what was written.
@@ -117,8 +113,7 @@ class Failures:
     def state(self, needed: Sequence[Sequence[Stage]]) -> tuple[State, int]:
         """Return the state of numbers that need some stages of each seed.
 
-        Args:
-            needed: The stages, by seed; none where there is nothing to have numbers of.
+        `needed` are the stages by seed, none where there is nothing to have numbers of.
 
         Returns:
             The state, and how many seeds have all their stages.
@@ -187,8 +182,17 @@ def _cell(
     table, profile, seeds = table_runs.table, table_runs.profile, table_runs.seeds
     run_id, score = row.run_id(column), column.reads
     baseline = None if row.baseline is None else table.row(row.baseline).run_id(column)
-    state, reason = _state(table_runs, row, column, measured, failures)
-    found = Numbers()
+    benchmark, behind = benchmark_of(profile, score), table_runs.behind(row, column)
+    state: State = "not_available"
+    reason, judge, judged, found = None, None, [], Numbers()
+    if benchmark is not None:
+        state, reason = state_of(behind, benchmark, score, measured, failures)
+        judge = ", ".join(dict.fromkeys(str(r.judged[benchmark].settings["judge"]) for r in behind))
+        judged = [
+            f"{run.run_id}/{run.profile}/seed{run.seed}@{run.judged[benchmark].fingerprint[:12]}"
+            for run in behind
+            if (run.run_id, run.seed, score) in measured
+        ]
     if state == "ok":
         found = numbers(measured, run_id, baseline, seeds, score, priors)
     return declared_cell(
@@ -200,8 +204,8 @@ def _cell(
         **vars(found),
         **vars(makers(run_id)),
         state=state,
-        runs=_runs(table_runs, row, column, measured),
-        judge=_judge(table_runs, row, column),
+        runs=tuple(judged),
+        judge=judge,
         reason=reason,
     )
 
@@ -226,26 +230,12 @@ def declared_cell(
     )
 
 
-def _state(
-    table_runs: TableRuns, row: Row, column: Column, measured: Measured, failures: Failures
-) -> tuple[State, str | None]:
-    benchmark = benchmark_of(table_runs.profile, column.reads)
-    if benchmark is None:
-        return "not_available", None
-    return state_of(table_runs.behind(row, column), benchmark, column.reads, measured, failures)
-
-
 def state_of(
     runs: Sequence[Run], benchmark: str, score: str, measured: Measured, failures: Failures
 ) -> tuple[State, str | None]:
     """Return whether a score of some runs is there for every seed, and why not if that is known.
 
-    Args:
-        runs: One run for each seed.
-        benchmark: The benchmark that yields the score.
-        score: The score.
-        measured: Per-prompt values that are there.
-        failures: The store's recorded failures.
+    There is a run for each seed; the benchmark is the one that yields the score.
     """
     missing = [run for run in runs if (run.run_id, run.seed, score) not in measured]
     if not missing:
@@ -261,22 +251,3 @@ def state_of(
     if all(why is not None for why in unavailable):
         return "not_available", unavailable[0]
     return ("not_run" if len(missing) == len(runs) else "partial"), None
-
-
-def _runs(table_runs: TableRuns, row: Row, column: Column, measured: Measured) -> tuple[str, ...]:
-    benchmark = benchmark_of(table_runs.profile, column.reads)
-    if benchmark is None:
-        return ()
-    return tuple(
-        f"{run.run_id}/{run.profile}/seed{run.seed}@{run.judged[benchmark].fingerprint[:12]}"
-        for run in table_runs.behind(row, column)
-        if (run.run_id, run.seed, column.reads) in measured
-    )
-
-
-def _judge(table_runs: TableRuns, row: Row, column: Column) -> str | None:
-    benchmark = benchmark_of(table_runs.profile, column.reads)
-    if benchmark is None:
-        return None
-    stages = (run.judged[benchmark] for run in table_runs.behind(row, column))
-    return ", ".join(dict.fromkeys(str(stage.settings["judge"]) for stage in stages))

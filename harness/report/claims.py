@@ -42,12 +42,8 @@ def judge_runs(
 
     On stand-ins nothing is judged: their numbers say nothing of the paper.
 
-    Args:
-        runs: The runs behind the table, or behind the rows that can run.
-        store: The store.
-        lacking: Why the other rows cannot run, by row.
-        cells: The table's cells, where they are built already.
-        measured: Their per-prompt scores, where they are read already.
+    `lacking` says why rows that have no runs cannot run; cells and scores are given where they
+    are at hand.
 
     Raises:
         StoreError: A stored file is not what was written.
@@ -80,13 +76,7 @@ def by_construction(table: Table, profile: Profile) -> dict[str, str]:
 def judge_figures(
     declared: FigureClaims, verdicts: Iterable[Verdict], scale: Scale
 ) -> list[Verdict]:
-    """Return the verdicts on the claims that belong to no table.
-
-    Args:
-        declared: Those claims.
-        verdicts: Verdicts on the claims of tables.
-        scale: Scale of the profile.
-    """
+    """Return the verdicts on the claims that belong to no table."""
     known = {verdict.id: verdict for verdict in verdicts}
     return [
         _figure_verdict(claim, figure.id, known, scale)
@@ -139,17 +129,9 @@ NONE = "-"
 class Line:
     """One claim as text; what there is not is a dash.
 
-    Attributes:
-        name: Its id, with a star where it is primary.
-        verdict: The verdict, with the scale where it is not the paper's.
-        margin: Ours.
-        interval: Its 95% interval.
-        p: Two-sided p-value.
-        adjusted: The same after Holm's correction.
-        detectable: The smallest margin these runs would have found.
-        paper: The paper's margin, of a trend each step.
-        noise: Whether that is within the noise of its benchmark.
-        statement: What the paper says.
+    The name has a star where the claim is primary, the verdict the scale where it is not the
+    paper's. Ours is the margin; of a trend the paper's is each step. `noise` says whether that is
+    within the noise of its benchmark.
     """
 
     name: str

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.errors import HarnessError, UserError
 from harness.project import work_dir
@@ -33,14 +32,13 @@ from harness.report.model import CheckedControl, HumanPrompts, Report
 from harness.report.publication import PAGE, REPORT, SCORES, check_files, read_json, sha256
 from harness.report.scores import Measured, read_score_file, read_scores, scores_of
 from harness.runtime import Store
-
-if TYPE_CHECKING:
-    from harness.statistics import Scores
+from harness.statistics import ScoreMatrix, Scores, paired_difference
+from harness.statistics.dose import on_curve, worth
 
 FEWEST_SEEDS = 3
 """Seeds that a control needs; with fewer the standard error is a guess."""
 
-RowScores = Callable[[str, str], "Scores | None"]
+RowScores = Callable[[str, str], Scores | None]
 """Returns the scores of a row in a column, None where they are not whole."""
 
 
@@ -147,11 +145,7 @@ def check_controls(
 ) -> tuple[CheckedControl, ...]:
     """Return what came out of each declared control.
 
-    Args:
-        table: The table of controls.
-        scores: The scores of its rows.
-        lacking: Why rows cannot run or columns are not measured, by row and column.
-        seeds: The seeds of the scores.
+    `lacking` says why rows cannot run or columns are not measured, by row and column.
     """
     return tuple(_checked(control, scores, lacking, seeds) for control in table.controls)
 
@@ -159,8 +153,6 @@ def check_controls(
 def _checked(
     control: Control, scores: RowScores, lacking: Mapping[str, str], seeds: Sequence[int]
 ) -> CheckedControl:
-    from harness.statistics import paired_difference
-
     said = control.model_dump(exclude={"standard_errors"}) | {"needed": control.standard_errors}
     needs = (control.column, *control.rows)
     unable = next((lacking[part] for part in needs if part in lacking), None)
@@ -207,12 +199,9 @@ def found_controls(
 ) -> Controls | None:
     """Return the controls of a profile: those of a store, else those that are published.
 
-    Args:
-        profile: The profile.
-        store: The store; None looks at what is published alone.
-        results_dir: The folder of published results.
-        runs: Judged runs of a table, each with its column, as cells have them; published controls
-            that share a run and have another fingerprint of it are not the controls of this table.
+    Without a store only published ones are looked at. `runs` are the judged runs of a table,
+    each with its column, as cells have them: published controls that share a run and have
+    another fingerprint of it are not the controls of this table.
 
     Raises:
         HarnessError: What is stored or published is not what was written.
@@ -336,9 +325,6 @@ def worth_of(
 
     None where the controls lack its seeds, or their scores do not rise with the dose.
     """
-    from harness.statistics import ScoreMatrix
-    from harness.statistics.dose import worth
-
     found = controls.scores(training, score, seeds)
     curve = {float(dose): own for dose, own in found.items() if isinstance(own, ScoreMatrix)}
     if len(curve) < 2 or len(seeds) < 2 or not isinstance(scores, ScoreMatrix):
@@ -353,8 +339,6 @@ def paper_worth(
     printed: float, controls: Controls, training: TrainingKind, column: str
 ) -> HumanPrompts | None:
     """Return the same of a printed value on the curve that the paper prints, without interval."""
-    from harness.statistics.dose import on_curve
-
     curve = controls.paper(training, column)
     if len(curve) < 2:
         return None

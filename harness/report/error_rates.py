@@ -30,19 +30,7 @@ from harness.errors import HarnessError
 from harness.registry.claims import Compare
 from harness.registry.schema import PROMPT_SCORES, SHIPPED_SCORES, Table
 from harness.report.model import TESTED, Cell, Verdict
-from harness.report.publication import (
-    PAGE,
-    REPORT,
-    SCORES,
-    Extent,
-    Kind,
-    check_files,
-    check_page,
-    dumps,
-    publish_folder,
-    read_model,
-    sha256,
-)
+from harness.report.publication import REPORT, SCORES, Extent, Kind, sha256
 from harness.report.publish import published_folders, read_published
 from harness.report.scores import ALPHA, Measured
 from harness.report.verdicts import Evidence, ends_of, judge
@@ -234,12 +222,7 @@ def measure(
 ) -> ErrorRates:
     """Measure the error rates.
 
-    Args:
-        tables: The declared tables, which are simulated.
-        profile_results: Folder of a profile's published tables.
-        repetitions: How often each table is simulated.
-        deals: How often the seeds of a published run are dealt.
-        said: Told what is being measured.
+    `said` is told what is being measured.
 
     Raises:
         HarnessError: A published table is not what was published.
@@ -284,42 +267,6 @@ def _commit() -> str:
     return provenance["commit"][:12] + (" (changed)" if provenance["dirty"] else "")
 
 
-def publish_rates(
-    found: ErrorRates, results_dir: Path, profile: str, *, allow_fewer: bool = False
-) -> Path:
-    """Write what was measured at a profile, in place of what was published before.
-
-    Returns:
-        The folder that was written.
-
-    Raises:
-        Refused: It is not whole, or has less than what stands there, and that is not allowed.
-        StoreError: The folder cannot be written.
-    """
-
-    def write(draft: Path) -> None:
-        (draft / REPORT).write_text(dumps(found.model_dump(mode="json")), encoding="utf-8")
-        (draft / PAGE).write_text(found.markdown, encoding="utf-8")
-
-    place = f"{profile}/{FOLDER}"
-    return publish_folder(ERROR_RATES, place, results_dir, write, allow_fewer=allow_fewer)
-
-
-def check(folder: Path) -> int:
-    """Check what was published: its files, and the page, which follows from the counts.
-
-    Returns:
-        How many rates the page has.
-
-    Raises:
-        HarnessError: A file is missing or changed, or the page does not follow.
-    """
-    check_files(folder, (PAGE, REPORT), "error rates")
-    found = read_model(folder, ErrorRates, "error rates")
-    check_page(folder, lambda: found.markdown, "error rates")
-    return len(found.lines)
-
-
 def read(profile_results: Path) -> ErrorRates | None:
     """Return what was measured last, None where nothing was.
 
@@ -344,13 +291,6 @@ def simulated_nulls(
 
     Claims that rows are alike within some points are left out: where nothing differs they are
     true, and to find them supported is no error. A margin that is a share of a gain is zero here.
-
-    Args:
-        tables: The tables.
-        repetitions: How often each is simulated.
-        seeds: Seeds of each run.
-        prompts: Prompts of each benchmark.
-        root: Seed of the simulation.
     """
     import numpy as np
 
@@ -369,11 +309,8 @@ def one_recipe_twice(
 ) -> list[Verdict]:
     """Return the verdicts on one recipe under two names, without a seed in common.
 
-    Args:
-        measured: Per-prompt scores of some runs; a run that lacks a score is left out.
-        seeds: Their root seeds, four or more; with fewer there is no verdict to reach.
-        deals: How often the seeds of a run are dealt to the two names.
-        root: Seed of the dealing.
+    A run that lacks a score is left out; with fewer than four seeds there is no verdict to
+    reach.
     """
     import numpy as np
 
@@ -405,14 +342,7 @@ def _is_true_of_equals(table: Table, name: str) -> bool:
 
 
 def null_scores(table: Table, seeds: int, prompts: int, rng: np.random.Generator) -> Measured:
-    """Draw the scores of every run of a table, all with the same true mean.
-
-    Args:
-        table: The table.
-        seeds: Seeds of each run.
-        prompts: Prompts of each benchmark.
-        rng: What the scores are drawn with.
-    """
+    """Draw the scores of every run of a table, all with the same true mean."""
     measured: Measured = {}
     for score, unit in {column.reads: column.unit for column in table.columns}.items():
         # In the middle, because at an end of its scale no claim is tested.
@@ -479,6 +409,12 @@ def _two_names(scores: Sequence[str]) -> Table:
 
 
 ERROR_RATES = Kind(
-    "error rates", "simulated", lambda data: ErrorRates.model_validate(data).extent, check
+    "error rates",
+    "simulated",
+    ErrorRates,
+    lambda found: found.extent,
+    page=lambda found: found.markdown,
+    numbers=lambda found: len(found.lines),
 )
-"""How often a verdict is reached where there is nothing to find; a command measures it again."""
+"""How often a verdict is reached where there is nothing to find; its place is
+`<profile>/error-rates`, and a command measures it again."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from harness.evaluation.calibration import Calibration
     from harness.registry.profile import Profile
     from harness.registry.schema import Column, Table
-    from harness.report.curves import Series
+    from harness.report.plots import Series
 
 Scale = Literal["toy", "reduced", "paper"]
 State = Literal["ok", "partial", "not_run", "failed", "not_available"]
@@ -318,7 +318,7 @@ class StudiedModel(Part):
 
 
 class Correlation(Part):
-    """A rank correlation (`harness.statistics.rank_correlation`)."""
+    """A rank correlation (`harness.statistics.comparisons`)."""
 
     things: Count
     """Number of things ranked."""
@@ -479,6 +479,13 @@ class Assumption(Part):
     """Their words for why."""
 
 
+GROUPS: Mapping[str, str] = {
+    "paper": "From the paper",
+    "code": "From the authors' code",
+    "ours": "Ours",
+}
+"""Who sets what numbers rest on, in words."""
+
 TESTED: tuple[VerdictWord, ...] = ("supported", "contradicted", "inconclusive", "underpowered")
 """The verdicts on claims that were tested; but for the last, with enough power."""
 
@@ -512,7 +519,7 @@ class Verdict(Part):
     detectable: float | None = None
     """Smallest margin that these runs would have found with 80% power, at 5% for a primary claim
     and at 5% over the size of the family for another; of a claim with several statements, that
-    which suffices for each. See `harness.statistics.conjunction` for the formula."""
+    which suffices for each. See `harness.statistics.Interval.detectable`."""
     paper_margin: str | tuple[str, ...] | None = None
     """The paper's margin as printed; of a trend, each step."""
     paper_within_noise: bool | None = None
@@ -610,12 +617,8 @@ class Report(Part):
     ) -> Self:
         """Return the report with what is no part of its JSON form.
 
-        Args:
-            table: Its table, as declared now.
-            profile: Its profile, as declared now.
-            curves: The learning curves of online runs, by run id and name.
-            calibrations: The last calibration of each real judge that the columns read, by
-                benchmark; None where there is none.
+        The declarations are those of now, the calibrations the last one of each real judge
+        that the columns read, by benchmark, None where there is none.
 
         Raises:
             HarnessError: The report does not fit the declarations.

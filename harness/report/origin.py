@@ -24,13 +24,7 @@ if TYPE_CHECKING:
 def origin_of(
     table_runs: TableRuns | FigureRuns, store: Store, benchmarks: Iterable[str]
 ) -> Origin:
-    """Return where the numbers of a table or a figure come from.
-
-    Args:
-        table_runs: The runs behind it.
-        store: The store with what is done.
-        benchmarks: The benchmarks that it reads.
-    """
+    """Return where the numbers of a table or a figure come from."""
     runs = list(table_runs.runs.values())
     judges = {
         name: ", ".join(
@@ -44,13 +38,7 @@ def origin_of(
 def origin_of_stages(
     stages: Sequence[Stage], store: Store, judges: Mapping[str, str] | None = None
 ) -> Origin:
-    """Return where the output of some stages comes from.
-
-    Args:
-        stages: The stages, with all that they need.
-        store: The store with what is done.
-        judges: What judges, by benchmark.
-    """
+    """Return where the output of some stages comes from."""
     done = [s.fingerprint for s in stages if store.status(s.fingerprint) == "done"]
     manifests = [store.manifest(fingerprint) for fingerprint in done]
     return Origin(
@@ -116,12 +104,7 @@ def made_by(run: Run) -> list[Stage]:
 
 @dataclass(frozen=True)
 class Makers:
-    """What made some runs' policies or prompts, each in order and once.
-
-    Attributes:
-        reward_models: Reward models that annotate, as in `Origin`.
-        creators: What evolves prompts; empty where nothing evolves.
-    """
+    """What made some runs' policies or prompts, each in order and once."""
 
     reward_models: tuple[str, ...] = ()
     creators: tuple[str, ...] = ()

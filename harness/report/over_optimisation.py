@@ -10,23 +10,12 @@ It is no table of the paper. It shows why the reward model and the judge are two
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
 from harness.report.plots import Picture, Target, canvas, plain_frame
-from harness.report.publication import (
-    PAGE,
-    REPORT,
-    Extent,
-    Kind,
-    check_files,
-    check_page,
-    dumps,
-    publish_folder,
-    read_model,
-)
+from harness.report.publication import Extent, Kind
 from harness.strict import Strict
 
 FOLDER, FIGURE = "over-optimisation", "figure.svg"
@@ -148,48 +137,13 @@ class Pushed(Strict):
             sheet.legend(loc="outside upper center", ncols=2)
 
 
-def publish_pushed(
-    found: Pushed, results_dir: Path, profile: str, *, allow_fewer: bool = False
-) -> Path:
-    """Write the page, in place of what was published before.
-
-    Returns:
-        The folder that was written.
-
-    Raises:
-        Refused: It has less than what stands there, and that is not allowed.
-        StoreError: The folder cannot be written.
-    """
-
-    def write(draft: Path) -> None:
-        (draft / FIGURE).write_bytes(found.picture.svg())
-        (draft / REPORT).write_text(dumps(found.model_dump(mode="json")), encoding="utf-8")
-        (draft / PAGE).write_text(found.markdown, encoding="utf-8")
-
-    place = f"{profile}/{FOLDER}"
-    return publish_folder(OVER_OPTIMISATION, place, results_dir, write, allow_fewer=allow_fewer)
-
-
-def check(folder: Path) -> int:
-    """Check what was published: its files, and the page, which follows from the numbers.
-
-    Returns:
-        How many sizes the page has.
-
-    Raises:
-        HarnessError: A file is missing or changed, or the page does not follow.
-    """
-    check_files(folder, (PAGE, REPORT, FIGURE), FOLDER)
-    found = read_model(folder, Pushed, FOLDER)
-    check_page(folder, lambda: found.markdown, FOLDER)
-    return len(found.points)
-
-
 OVER_OPTIMISATION = Kind(
     FOLDER,
     "setting",
-    lambda data: Pushed.model_validate(data).extent,
-    check,
-    lambda folder: [read_model(folder, Pushed, FOLDER).picture],
+    Pushed,
+    lambda found: found.extent,
+    page=lambda found: found.markdown,
+    numbers=lambda found: len(found.points),
+    pictures=lambda found: [found.picture],
 )
-"""One run pushed without a KL penalty."""
+"""One run pushed without a KL penalty; its place is `<profile>/over-optimisation`."""

@@ -27,9 +27,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from harness import foreign
 from harness.errors import HarnessError
@@ -82,27 +82,6 @@ class Extent:
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A kind of publication.
-
-    Attributes:
-        name: Its name.
-        mark: A key that the `report.json` of this kind has and that of no other.
-        extent: Returns how much a report has, given the content of its `report.json`.
-        check: Checks a folder: its files against the digests beside them, and its numbers against
-            what they follow from. Returns how many were computed again; raises HarnessError.
-        pictures: Returns the pictures in a folder that a page shows by themselves; raises
-            HarnessError.
-    """
-
-    name: str
-    mark: str
-    extent: Callable[[Mapping[str, Any]], Extent]
-    check: Callable[[Path], int]
-    pictures: Callable[[Path], Sequence[Picture]] = lambda folder: ()
-
-
-@dataclass(frozen=True)
 class Entry:
     """What the index says of one publication.
 
@@ -151,50 +130,156 @@ class Refused(HarnessError):
     """A publication that is not whole, or has less than what stands there."""
 
 
-def publish_folder(
-    kind: Kind,
-    place: str,
-    results_dir: Path,
-    write: Callable[[Path], None],
-    *,
-    stages: Mapping[str, Mapping[str, str]] | None = None,
-    allow_fewer: bool = False,
-) -> Path:
-    """Write `results/<place>/`, in place of what was published before, and name it in the index.
+@dataclass(frozen=True)
+class Kind(Generic[Model]):
+    """A kind of publication: what is written of its report, and how that is checked.
 
-    Args:
-        kind: What is published.
-        place: Where, below the folder of results: `micro/table4`.
-        results_dir: The folder of published results.
-        write: Writes the files, `report.json` among them, into an empty folder.
-        stages: Fingerprints of the stages behind it, by run.
-        allow_fewer: Publish it though it is not whole, or has less than what stands there.
-
-    Returns:
-        The folder that was written.
-
-    Raises:
-        Refused: It is not whole, or has less than what stands there, and that is not allowed.
-        HarnessError: The index is broken.
-        StoreError: A stored file is not what was written, the disk is full, or the folder may
-            not be written.
+    Attributes:
+        name: Its name.
+        mark: A key that the `report.json` of this kind has and that of no other.
+        model: The report.
+        extent: Returns how much a report has.
+        page: Returns its page.
+        pictures: Returns the pictures beside it.
+        values: Returns the file with the values of single prompts that its numbers follow from.
+            Where there is none, the page follows from the report alone.
+        difference: Returns the first number, in words, that does not follow from those values,
+            given the folder they lie in; None where all do.
+        numbers: Returns how many numbers follow.
     """
-    target = results_dir / place
-    with explained(f"publishing `{target.name}`", results_dir), _alone(results_dir):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with _aside(target) as draft:
-            index = read_index(results_dir) if (results_dir / INDEX).exists() else {}
-            write(draft)
-            digests: dict[str, Any] = {"files": digests_of(draft)}
-            if stages is not None:
-                digests["stages"] = stages
-            (draft / DIGESTS).write_text(dumps(digests), encoding="utf-8")
-            entry = entry_of(kind, place, draft)
-            if not allow_fewer:
-                _refuse_less(place, entry, _standing(kind, place, results_dir, index))
-            _replace(target, draft)
-            write_index(results_dir, index | {place: entry})
-    return target
+
+    name: str
+    mark: str
+    model: type[Model]
+    extent: Callable[[Model], Extent]
+    page: Callable[[Model], str]
+    numbers: Callable[[Model], int]
+    pictures: Callable[[Model], Sequence[Picture]] = lambda report: ()
+    values: Callable[[Model], str | None] = lambda report: None
+    difference: Callable[[Model, Path], str | None] = lambda report, folder: None
+
+    def publish(
+        self,
+        report: Model,
+        place: str,
+        results_dir: Path,
+        *,
+        values: Callable[[Path], None] | None = None,
+        stages: Mapping[str, Mapping[str, str]] | None = None,
+        allow_fewer: bool = False,
+    ) -> Path:
+        """Write `results/<place>/`, in place of what was there, and name it in the index.
+
+        `values` writes the file of values; `stages` are the fingerprints of the stages behind the
+        report, by run. With `allow_fewer` it is published though it is not whole, or has less than
+        what stands there.
+
+        Raises:
+            Refused: It is not whole, or has less than what stands there, and that is not allowed.
+            HarnessError: The index is broken.
+            StoreError: A stored file is not what was written, the disk is full, or the folder may
+                not be written.
+        """
+        target = results_dir / place
+        with explained(f"publishing `{target.name}`", results_dir), _alone(results_dir):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with _aside(target) as draft:
+                index = read_index(results_dir) if (results_dir / INDEX).exists() else {}
+                for picture in self.pictures(report):
+                    (draft / picture.file).write_bytes(picture.svg())
+                (draft / PAGE).write_text(self.page(report), encoding="utf-8")
+                text = dumps(report.model_dump(mode="json"))
+                (draft / REPORT).write_text(text, encoding="utf-8")
+                file = self.values(report)
+                if values is not None and file is not None:
+                    values(draft / file)
+                digests: dict[str, Any] = {"files": digests_of(draft)}
+                if stages is not None:
+                    digests["stages"] = stages
+                (draft / DIGESTS).write_text(dumps(digests), encoding="utf-8")
+                entry = Entry(self.name, digests_of(draft, place), self.extent(report))
+                if not allow_fewer:
+                    _refuse_less(place, entry, self._standing(place, results_dir, index))
+                _replace(target, draft)
+                write_index(results_dir, index | {place: entry})
+        return target
+
+    def _standing(self, place: str, results_dir: Path, index: Index) -> Extent | None:
+        """Return how much stands at a place: what the index says, else the report there."""
+        if place in index:
+            return index[place].extent
+        with suppress(HarnessError, OSError):  # nothing that can be read
+            return self.extent(self.read(results_dir / place))
+        return None
+
+    def read(self, folder: Path) -> Model:
+        """Return a published report.
+
+        Raises:
+            HarnessError: It is missing, is not JSON, or was published in another form.
+        """
+        data = read_json(folder / REPORT, self.name)
+        try:
+            return self.model.model_validate(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = "/".join(map(str, first["loc"]))
+            raise HarnessError(
+                f"{folder} was published in another form ({where}: {first['msg']}); publish the "
+                f"{self.name} again"
+            ) from error
+
+    def check(self, folder: Path) -> int:
+        """Check a publication: its files against the digests, its numbers against the values.
+
+        Returns:
+            How many numbers follow from them.
+
+        Raises:
+            HarnessError: A file is missing or changed, or a number does not follow; a file that was
+                changed is named with the first number it changes.
+        """
+        try:
+            known = check_files(folder, (PAGE, REPORT), self.name)
+            report = self.read(folder)
+            file = self.values(report)
+            for name in (file, *(picture.file for picture in self.pictures(report))):
+                if name is not None and name not in known:
+                    raise changed_file(folder / name, self.name)
+        except HarnessError as error:
+            number = self._changed(folder)
+            if number is None:
+                raise
+            raise HarnessError(f"{error}; the first number that changes is the {number}") from error
+        if file is None:
+            self._check_page(report, folder)
+        number = self.difference(report, folder)
+        if number is not None:
+            raise HarnessError(
+                f"{folder / REPORT}: the {number} does not follow from {file}; publish the "
+                f"{self.name} again"
+            )
+        return self.numbers(report)
+
+    def _changed(self, folder: Path) -> str | None:
+        """Return the first published number that does not follow from the values as they are now.
+
+        None where every number does, or where the files cannot be read.
+        """
+        try:
+            return self.difference(self.read(folder), folder)
+        except (HarnessError, OSError, LookupError, ValueError, TypeError, StopIteration):
+            return None  # the files' own fault is reported by whoever found it
+
+    def _check_page(self, report: Model, folder: Path) -> None:
+        try:
+            follows = self.page(report) == (folder / PAGE).read_text(encoding="utf-8")
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise changed_file(folder / REPORT, self.name) from error
+        if not follows:
+            raise HarnessError(
+                f"{folder / PAGE} does not follow from {REPORT}; publish the {self.name} again"
+            )
 
 
 def read_index(results_dir: Path) -> Index:
@@ -228,17 +313,13 @@ def write_index(results_dir: Path, index: Index) -> None:
     draft.replace(results_dir / INDEX)
 
 
-def entry_of(kind: Kind, place: str, folder: Path) -> Entry:
+def entry_of(kind: Kind[Any], place: str, folder: Path) -> Entry:
     """Return what the index is to say of a publication, given the folder it lies in now.
 
     Raises:
         HarnessError: Its report cannot be read, or is of another kind.
     """
-    report = read_json(folder / REPORT, kind.name)
-    try:
-        return Entry(kind.name, digests_of(folder, place), kind.extent(report))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise changed_file(folder / REPORT, kind.name) from error
+    return Entry(kind.name, digests_of(folder, place), kind.extent(kind.read(folder)))
 
 
 def enter(results_dir: Path, entries: Mapping[str, Entry | None]) -> None:
@@ -273,9 +354,7 @@ def same(a: object, b: object) -> bool:
 def read_json(path: Path, what: str = "table") -> dict[str, Any]:
     """Read a published JSON object.
 
-    Args:
-        path: The file.
-        what: What was published, for the message.
+    `what` was published, for the message.
 
     Raises:
         HarnessError: It is missing, or holds no object.
@@ -291,25 +370,8 @@ def read_json(path: Path, what: str = "table") -> dict[str, Any]:
     return found
 
 
-def read_model(folder: Path, model: type[Model], what: str) -> Model:
-    """Return the report of a publication as the model it was written from.
-
-    Raises:
-        HarnessError: It is missing, or is not what was published.
-    """
-    report = read_json(folder / REPORT, what)
-    try:
-        return model.model_validate(report)
-    except ValueError as error:
-        raise changed_file(folder / REPORT, what) from error
-
-
 def without_numbers(states: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Return the places that should have a number and have none, each in words.
-
-    Args:
-        states: Places, each with its state (`harness.report.cells.State`).
-    """
+    """Return the places that should have a number and have none, each in words."""
     # What the profile has no benchmark for cannot have a number.
     return tuple(
         f"{place} ({state.replace('_', ' ')})"
@@ -318,13 +380,10 @@ def without_numbers(states: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     )
 
 
-def check_files(folder: Path, required: Sequence[str], what: str) -> None:
-    """Check the files of a publication against the digests beside them.
+def check_files(folder: Path, required: Sequence[str], what: str) -> Mapping[str, str]:
+    """Check the files of a publication against the digests beside them, and return these.
 
-    Args:
-        folder: Its folder.
-        required: Files that it must have, whatever the digests name.
-        what: What was published, for the message.
+    The files `required` must be there, whatever the digests name.
 
     Raises:
         HarnessError: A file is missing, or is not what was published.
@@ -338,27 +397,7 @@ def check_files(folder: Path, required: Sequence[str], what: str) -> None:
             raise HarnessError(f"{path} is missing; publish the {what} again")
         if sha256(path) != known.get(name):
             raise changed_file(path, what)
-
-
-def check_page(folder: Path, page: Callable[[], str], what: str) -> None:
-    """Check that a published page says what its report says.
-
-    Args:
-        folder: Its folder.
-        page: Makes the page of the report.
-        what: What was published, for the message.
-
-    Raises:
-        HarnessError: The page does not follow from the report, or the report is broken.
-    """
-    try:
-        follows = page() == (folder / PAGE).read_text(encoding="utf-8")
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise changed_file(folder / REPORT, what) from error
-    if not follows:
-        raise HarnessError(
-            f"{folder / PAGE} does not follow from {REPORT}; publish the {what} again"
-        )
+    return known
 
 
 def changed_file(path: Path, what: str) -> HarnessError:
@@ -419,15 +458,6 @@ def _refuse_less(place: str, entry: Entry, standing: Extent | None) -> None:
             f"`{name}` is not published in {place}: {', and '.join(said)}; run what is missing, or "
             f"publish it as it is with `--allow-fewer {name}`"
         )
-
-
-def _standing(kind: Kind, place: str, results_dir: Path, index: Index) -> Extent | None:
-    """Return how much stands at a place: what the index says, else the report that is there."""
-    if place in index:
-        return index[place].extent
-    with suppress(HarnessError, OSError):  # nothing that can be read
-        return entry_of(kind, place, results_dir / place).extent
-    return None
 
 
 @contextmanager

@@ -14,12 +14,10 @@ can be checked without a store, a model or the declarations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from pydantic import ValidationError
 
 from harness.errors import HarnessError
 from harness.registry.profile import benchmark_of
@@ -36,8 +34,6 @@ from harness.report.publication import (
     Extent,
     Kind,
     check_files,
-    dumps,
-    publish_folder,
     read_json,
     same,
     without_numbers,
@@ -57,9 +53,9 @@ from harness.report.scores import (
     write_scores,
 )
 from harness.runtime import Store
+from harness.statistics import Scores
 
 if TYPE_CHECKING:
-    from harness.statistics import Scores
     from harness.trainer.runs import TableRuns
 
 
@@ -70,16 +66,7 @@ OF_STUDY = "study"
 def publish(
     table_runs: TableRuns, store: Store, results_dir: Path, *, allow_fewer: bool = False
 ) -> Path:
-    """Write `results/<profile>/<table>/`, in place of what was published before.
-
-    Args:
-        table_runs: The runs behind the table.
-        store: The store.
-        results_dir: The folder of published results.
-        allow_fewer: Publish it though it is not whole, or has less than what stands there.
-
-    Returns:
-        The folder that was written.
+    """Write `results/<profile>/<table>/` and return it (`harness.report.publication.Kind.publish`).
 
     Raises:
         Refused: It is not whole, or has less than what stands there, and that is not allowed.
@@ -89,16 +76,14 @@ def publish(
     measured = read_scores(table_runs, store)
     report = build_report(table_runs, store, measured=measured, costs=Costs(store))
     measured |= read_study(table_runs, store)
-
-    def write(draft: Path) -> None:
-        (draft / PAGE).write_text(as_markdown(report), encoding="utf-8")
-        for picture in pictures(report):
-            (draft / picture.file).write_bytes(picture.svg())
-        (draft / REPORT).write_text(dumps(report.as_json()), encoding="utf-8")
-        write_scores(measured, draft / SCORES)
-
-    place, stages = f"{report.profile.name}/{report.table.id}", _fingerprints(table_runs, store)
-    return publish_folder(TABLE, place, results_dir, write, stages=stages, allow_fewer=allow_fewer)
+    return TABLE.publish(
+        report,
+        f"{report.profile.name}/{report.table.id}",
+        results_dir,
+        values=lambda path: write_scores(measured, path),
+        stages=_fingerprints(table_runs, store),
+        allow_fewer=allow_fewer,
+    )
 
 
 def _fingerprints(table_runs: TableRuns, store: Store) -> dict[str, dict[str, str]]:
@@ -118,9 +103,6 @@ def _fingerprints(table_runs: TableRuns, store: Store) -> dict[str, dict[str, st
         if store.status(stage.fingerprint) == "done":
             found.setdefault(OF_STUDY, {})[stage.label] = stage.fingerprint
     return found
-
-
-_NAMED = (*Numbers.__dataclass_fields__, "state")
 
 
 @dataclass(frozen=True)
@@ -143,84 +125,26 @@ def read_published(folder: Path) -> Published:
     Raises:
         HarnessError: A file is missing, is not what was published, or was written in another form.
     """
-    check_files(folder, (PAGE, REPORT, SCORES), "table")
-    return _read(folder)
+    check_files(folder, (PAGE, REPORT, SCORES), TABLE.name)
+    return Published(folder, TABLE.read(folder), read_score_file(folder / SCORES))
 
 
-def _read(folder: Path) -> Published:
-    try:
-        report = Report.model_validate(read_json(folder / REPORT))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = "/".join(map(str, first["loc"]))
-        raise HarnessError(
-            f"{folder} was published in another form ({where}: {first['msg']}); publish the table "
-            "again"
-        ) from error
-    return Published(folder, report, read_score_file(folder / SCORES))
-
-
-def check(folder: Path) -> int:
-    """Check a published report: its digests, and its numbers computed again from its scores.
-
-    Returns:
-        How many cells with numbers were computed again.
-
-    Raises:
-        HarnessError: A file is missing or changed, or a number does not follow from the scores; a
-            file that was changed is named with the first number it changes.
-    """
-    try:
-        return _check(read_published(folder))
-    except HarnessError as error:
-        number = _first_changed_number(folder)
-        if number is None or number in str(error):
-            raise
-        raise HarnessError(f"{error}; the first number that changes is the {number}") from error
-
-
-def _check(published: Published) -> int:
-    report = published.report
+def difference(report: Report, folder: Path) -> str | None:
+    """Return the first number that does not follow from the published scores, None where all do."""
+    published = Published(folder, report, read_score_file(folder / SCORES))
     cells = recompute(published)
-    number = _first_difference(report.cells, cells, list(Cell.model_fields))
-    if number is None:
-        for before, again in zip(report.summary, summarise(cells, published.scores), strict=True):
-            for name in Summary.model_fields:
-                if number is None and not same(getattr(before, name), getattr(again, name)):
-                    number = f"{name} in the summary of `{before.column}`"
-    if number is None and report.study is not None:
-        study = recomputed(report.study, published.measured)
-        parts = _parts(report.study.as_json(), study.as_json())
-        number = next((what for before, again, what in parts if not same(before, again)), None)
-    if number is not None:
-        raise HarnessError(
-            f"{published.folder / REPORT}: the {number} does not follow from {SCORES}; publish the "
-            "table again"
-        )
-    return sum(cell.mean is not None for cell in cells)
-
-
-def _first_difference(
-    before: Sequence[Cell], again: Sequence[Cell], names: Sequence[str]
-) -> str | None:
-    """Return the first field of a cell that has another value now, and where."""
-    for old, new in zip(before, again, strict=True):
-        for name in names:
-            if name != "reason" and not same(getattr(old, name), getattr(new, name)):
+    for old, new in zip(report.cells, cells, strict=True):
+        for name in (*Numbers.__dataclass_fields__, "state"):
+            if not same(getattr(old, name), getattr(new, name)):
                 return f"{name} of `{old.row}` in `{old.column}`"
-    return None
-
-
-def _first_changed_number(folder: Path) -> str | None:
-    """Return the first published number that does not follow from the scores as they are now.
-
-    None where every number does, or where the files cannot be read.
-    """
-    try:
-        published = _read(folder)
-        return _first_difference(published.report.cells, recompute(published), _NAMED)
-    except (HarnessError, OSError, LookupError, ValueError, TypeError, StopIteration):
-        return None  # the files' own fault is reported by whoever found it
+    for before, again in zip(report.summary, summarise(cells, published.scores), strict=True):
+        for name in Summary.model_fields:
+            if not same(getattr(before, name), getattr(again, name)):
+                return f"{name} in the summary of `{before.column}`"
+    if report.study is None:
+        return None
+    parts = _parts(report.study.as_json(), recomputed(report.study, published.measured).as_json())
+    return next((what for before, again, what in parts if not same(before, again)), None)
 
 
 def _parts(before: Any, again: Any, where: str = "study") -> Iterator[tuple[Any, Any, str]]:
@@ -262,18 +186,21 @@ def _again(cell: Cell, published: Published, priors: Priors) -> Cell:
     return cell.model_copy(update={**vars(found), "state": state})
 
 
-def table_extent(report: Mapping[str, Any]) -> Extent:
+def table_extent(report: Report) -> Extent:
     """Return how much a published table has, its study included."""
-    cells = report["cells"]
-    states = [(f"{cell['row']}/{cell['column']}", cell["state"]) for cell in cells]
-    study = report.get("study") or {"models": []}
-    states += [(f"{model['row']} in the study", model["state"]) for model in study["models"]]
+    states = [(f"{cell.row}/{cell.column}", cell.state) for cell in report.cells]
+    models = () if report.study is None else report.study.models
+    states += [(f"{model.row} in the study", model.state) for model in models]
     return Extent(
-        rows=tuple(row["id"] for row in report["rows"]),
-        seeds=tuple(report["seeds"]),
-        counts={"numbers": sum(cell["mean"] is not None for cell in cells)},
+        rows=tuple(row.id for row in report.rows),
+        seeds=report.seeds,
+        counts={"numbers": _numbers(report)},
         lacking=without_numbers(states),
     )
+
+
+def _numbers(report: Report) -> int:
+    return sum(cell.mean is not None for cell in report.cells)
 
 
 def published_folders(results_dir: Path) -> Iterator[Path]:
@@ -294,5 +221,15 @@ def is_table(folder: Path) -> bool:
         return True
 
 
-TABLE = Kind("table", "cells", table_extent, check)
+TABLE = Kind(
+    "table",
+    "cells",
+    Report,
+    table_extent,
+    page=as_markdown,
+    numbers=_numbers,
+    pictures=pictures,
+    values=lambda report: SCORES,
+    difference=difference,
+)
 """A table with the per-prompt scores its cells follow from."""

@@ -1,9 +1,9 @@
-"""Reports written down: on the terminal, as Markdown, as CSV and as JSON.
+"""Reports written down: on the terminal, as Markdown, as CSV, as JSON and as LaTeX.
 
-The words and the small tables are those of `harness.report.view`; LaTeX is `harness.report.latex`
-and HTML `harness.report.page`. On the terminal every line is legible at 80 characters. CSV has one
-line for each cell, every number with all its digits; what there is not is `NA`, which statistics
-programs read as missing, and `state` says why.
+The words and the small tables are those of `harness.report.view`; HTML is `harness.report.page`. On
+the terminal every line is legible at 80 characters. CSV has one line for each cell, every number
+with all its digits; what there is not is `NA`, which statistics programs read as missing, and
+`state` says why.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import csv
 import functools
 import io
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.report import curves, reward_study, view
+from harness.report import reward_study, view
 from harness.report.model import Cell, Report
-from harness.report.plots import Picture
+from harness.report.plots import Picture, curves_picture
 from harness.report.publication import dumps
 from harness.report.reward_study import study_blocks
 from harness.report.view_details import detail_blocks
@@ -38,11 +39,7 @@ WIDEST = 100
 def print_report(report: Report, console: Console | None = None, details: bool = True) -> None:
     """Print a report.
 
-    Args:
-        report: What to print.
-        console: Where to; standard output by default.
-        details: Also print where the training prompts lie, what the creator did and the
-            assumptions.
+    `details` are where the training prompts lie, what the creator did, and the assumptions.
     """
     from rich.console import Console
 
@@ -150,15 +147,13 @@ def as_markdown(report: Report) -> str:
 def pictures(report: Report, runs: Iterable[str] = ()) -> list[Picture]:
     """Return the pictures that belong to a table's report.
 
-    Args:
-        report: The report.
-        runs: Of a report that was read back, ids of the runs whose curves were published.
+    Of a report that was read back, `runs` are those whose curves were published.
     """
     found = []
     if report.curves:
-        found.append(curves.picture(report.curves, report.curves))
+        found.append(curves_picture(report.curves, report.curves))
     elif of_runs := list(runs):
-        found.append(curves.picture(of_runs))
+        found.append(curves_picture(of_runs))
     if report.study is not None and report.study.whole:
         found.append(reward_study.picture(report.study))
     return found
@@ -259,3 +254,131 @@ def _text(value: object) -> str:
 def as_json(cells: Sequence[Cell]) -> str:
     """Return cells as a JSON list, with a final newline."""
     return dumps([cell.as_json() for cell in cells])
+
+
+LATEX_HEAD = r"""\documentclass[a4paper]{article}
+\usepackage[margin=2cm]{geometry}
+\usepackage{booktabs}
+\begin{document}
+"""
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\char36{}",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": "$<$",
+    ">": "$>$",
+    "|": "$|$",
+    '"': "{''}",
+    "`": r"\`{}",
+    # Two hyphens in a row would become one dash.
+    "-": "{-}",
+    "±": r"$\pm$",
+    "−": r"$-$",
+    "·": r"$\cdot$",
+    "→": r"$\rightarrow$",
+    "≤": r"$\le$",
+    "≥": r"$\ge$",
+    "×": r"$\times$",
+    "–": "--",
+    "—": "---",
+    "“": "{``}",
+    "”": "{''}",
+    "’": "'",
+    "…": r"\ldots{}",
+    "\u00b2": r"$^2$",
+}
+
+_GREEK = "alpha beta gamma delta eta theta lambda mu pi rho sigma tau phi".split()
+
+_SYMBOLS = _SPECIAL | {
+    unicodedata.lookup(f"GREEK SMALL LETTER {'LAMDA' if n == 'lambda' else n.upper()}"): rf"$\{n}$"
+    for n in _GREEK
+}
+
+_BARRED = re.compile("(.)\u0304")
+
+
+_SAID = ("Inadmissible", "Intervals", "Power", "Controls")
+"""What the first caption of a report says of its numbers."""
+
+
+def as_latex(reports: Iterable[Report]) -> str:
+    """Return reports as one LaTeX document of booktabs tables, one for each column of each report.
+
+    It compiles by itself with pdfLaTeX and needs only `booktabs` and `geometry`; a table can be
+    lifted out of it as it is. Every text that is data is escaped; a letter that the document's font
+    may lack is written as its code point.
+    """
+    # LaTeX holds back a limited number of tables that found no place yet.
+    parts = ["".join(_latex_tables(report)) + "\n\\clearpage\n" for report in reports]
+    return f"{LATEX_HEAD}{''.join(parts)}\n\\end{{document}}\n"
+
+
+def _latex_tables(report: Report) -> Iterable[str]:
+    more = [*view.worth_blocks(report), *view.control_blocks(report)]
+    said = {name: text for name, text in view.facts(report) if name in _SAID}
+    about = " ".join(f"{name}: {text}." for name, text in said.items())
+    for block in [*view.column_blocks(report), *more, view.summary_block(report)]:
+        title = block.title.removesuffix(".")
+        notes = " ".join(block.notes)
+        yield _latex_table(block, f"{view.heading(report)}. {title}. {notes} {about}".rstrip())
+        about = ""  # once a report
+
+
+def _latex_table(block: view.Block, caption: str) -> str:
+    head = " & ".join(_label(text.replace("\n", " ")) for text in block.head)
+    rows = "".join(f"{' & '.join(map(_label, row))} \\\\\n" for row in block.rows)
+    return (
+        "\n\\begin{table}[htbp]\n\\centering\n\\small\n"
+        f"\\caption{{{latex_escape(caption)}}}\n"
+        f"\\begin{{tabular}}{{l{'r' * (len(block.head) - 1)}}}\n"
+        f"\\toprule\n{head} \\\\\n\\midrule\n{rows}\\bottomrule\n"
+        "\\end{tabular}\n\\end{table}\n"
+    )
+
+
+def _label(text: str) -> str:
+    """Return a text with its indices set low."""
+    parts = (
+        rf"\textsubscript{{{latex_escape(part.text)}}}" if part.low else latex_escape(part.text)
+        for part in view.label_parts(text)
+    )
+    return "".join(parts)
+
+
+def latex_escape(text: str) -> str:
+    """Return a text that LaTeX prints as it is, on one line."""
+    plain = view.plain(text)
+    shown = []
+    end = 0
+    for match in _BARRED.finditer(plain):
+        shown += [_characters(plain[end : match.start()]), rf"$\bar{{{_bare(match[1])}}}$"]
+        end = match.end()
+    return "".join([*shown, _characters(plain[end:])])
+
+
+def _bare(character: str) -> str:
+    """Return what stands under a bar, in mathematics."""
+    return character if character.isascii() and character.isalnum() else r"\cdot"
+
+
+def _characters(text: str) -> str:
+    return "".join(_SYMBOLS.get(character) or _letter(character) for character in text)
+
+
+def _letter(character: str) -> str:
+    """Return a letter that the font has, accents included, or the code point of another."""
+    if character.isascii():
+        return character
+    accented = (
+        "\u00c0" <= character <= "\u00ff" and len(unicodedata.normalize("NFD", character)) == 2
+    )
+    return character if accented else f"[U+{ord(character):04X}]"

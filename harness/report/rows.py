@@ -17,9 +17,9 @@ from harness.report.model import Creation, OfRow, OnlineCost, PromptDistance, Ro
 from harness.report.origin import JUDGING, made_by, stage_summary
 from harness.report.scores import read_rows
 from harness.runtime import Stage, Store
+from harness.statistics.distance import Bigrams, bigrams, jensen_shannon
 
 if TYPE_CHECKING:
-    from harness.statistics.distance import Bigrams
     from harness.trainer.plan import Run
     from harness.trainer.runs import TableRuns
 
@@ -40,14 +40,10 @@ def _of_rows(
 ) -> list[Found]:
     """Return what is said of every run of every row, in printed order.
 
-    Args:
-        part: Makes it of its fields.
-        table_runs: The runs behind the table.
-        store: The store.
-        needed: Returns the stages that a run's numbers need; none where there is nothing to say.
-        numbers: Returns the numbers of one seed's run whose stages are all there.
-        always: Returns the fields that there are in every state, given the runs of all seeds.
-        wanted: Returns whether anything is said of a run at all.
+    `part` makes it of its fields; `needed` returns the stages that a run's numbers need, none
+    where there is nothing to say; `numbers` the numbers of one seed's run whose stages are all
+    there; `always` the fields there are in every state; `wanted` whether anything is said of a
+    run at all.
     """
     failures = Failures(store)
     found = []
@@ -98,11 +94,7 @@ class Costs:
         self._known: dict[str, Numbers] = {}
 
     def of(self, table_runs: TableRuns) -> list[RowCost]:
-        """Return the cost of every run of every row of a table, in printed order.
-
-        Raises:
-            StoreError: A stored file is not what was written.
-        """
+        """Return the cost of every run of every row of a table, in printed order."""
 
         def of_untrained(runs: Sequence[Run]) -> dict[str, float | None]:
             if made_by(runs[0]):
@@ -188,9 +180,6 @@ def online_costs(table_runs: TableRuns, store: Store) -> list[OnlineCost]:
 
     The last segment of an online run says what the run has cost since it began, children's
     rollouts included; the shares are over all prompts the run was trained on.
-
-    Raises:
-        StoreError: A stored file is not what was written.
     """
 
     def numbers(run: Run) -> Numbers:
@@ -226,9 +215,6 @@ def creations(table_runs: TableRuns, store: Store) -> list[Creation]:
     have a positive weight, the rest of the selection is the same as without the metric. These facts
     are read from what the creator's stages of the last iteration say of themselves, the one
     iteration that differs between the rows of most tables.
-
-    Raises:
-        StoreError: A stored file is not what was written.
     """
 
     def numbers(run: Run) -> Numbers:
@@ -307,16 +293,11 @@ def prompt_distances(table_runs: TableRuns, store: Store) -> list[PromptDistance
     rule it out. Measured are the prompts of the last iteration's pairs (or, where prompts
     themselves are scored, its prompts), against the human prompts of the first iteration of the
     same run and against each benchmark of the table that compares two answers.
-
-    Raises:
-        StoreError: A stored file is not what was written.
     """
     reader = _Bigrams(table_runs, store)
     benchmarks = pairwise_benchmarks(table_runs)
 
     def numbers(run: Run) -> Numbers:
-        from harness.statistics.distance import jensen_shannon
-
         trained = reader.prompts(run.last_prompts)
         found: Numbers = {
             "to_seed": jensen_shannon(trained, reader.prompts(run.iterations[0].prompts))
@@ -372,7 +353,6 @@ class _Bigrams:
         return self._benchmarks[name]
 
     def _bag(self, stage: Stage, file: str, column: str, text: Callable[[str], str]) -> Bigrams:
-        from harness.statistics.distance import bigrams
         from harness.worlds.lookup import world_of
 
         if stage.fingerprint not in self._bags:

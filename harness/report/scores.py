@@ -9,7 +9,7 @@ ids.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,12 +20,19 @@ from harness.errors import HarnessError
 from harness.registry.profile import Profile, benchmark_of
 from harness.registry.schema import PROMPT_SCORES, Column, Row
 from harness.runtime import Store
+from harness.statistics import (
+    NestedScores,
+    Prior,
+    ScoreMatrix,
+    Scores,
+    mean_interval,
+    paired_difference,
+    seed_prior,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from harness.statistics import Scores
-    from harness.statistics.variance import Prior
     from harness.trainer.plan import Run
     from harness.trainer.runs import TableRuns
 
@@ -71,12 +78,6 @@ def read_wanted(
     runs: Mapping[tuple[str, int], Run], wanted: Iterable[Key], profile: Profile, store: Store
 ) -> Measured:
     """Read some scores of runs from every judge's stage that is done.
-
-    Args:
-        runs: The runs by run id and seed.
-        wanted: What to read.
-        profile: The profile that the runs have.
-        store: The store.
 
     Raises:
         StoreError: A stored file is not what was written.
@@ -146,7 +147,7 @@ def grouped(rows: Iterable[tuple[Key, str, float]]) -> Measured:
     return measured
 
 
-Priors = Mapping[str, "Prior"]
+Priors = Mapping[str, Prior]
 """What the gains over a run say of the variance between seeds, by that run."""
 
 
@@ -166,21 +167,12 @@ def gain_priors(
 ) -> Priors:
     """Return what the gains of a column say of each other's variance between seeds.
 
-    Args:
-        measured: Per-prompt values.
-        pairs: The run and the baseline run of each row that has a gain.
-        seeds: Root seeds asked for.
-        score: The score the column reads.
+    `pairs` are the run and the baseline run of each row that has a gain.
 
     Returns:
         The prior of the gains over each baseline run that has one
-        (`harness.statistics.moderated.seed_prior`). Scores of prompts have none, because every seed
-        has its own.
+        (`harness.statistics.seed_prior`); scores of prompts have none.
     """
-    if score in PROMPT_SCORES:
-        return {}
-    from harness.statistics.moderated import seed_prior
-
     rows: dict[str, dict[str, None]] = {}
     for run, baseline in pairs:
         if run != baseline:
@@ -189,7 +181,7 @@ def gain_priors(
     for baseline, runs in rows.items():
         base = scores_of(measured, baseline, seeds, score)
         own = [own for run in runs if (own := scores_of(measured, run, seeds, score)) is not None]
-        prior = None if base is None else seed_prior(own, base)  # type: ignore[arg-type]
+        prior = None if base is None else seed_prior(own, base)
         if prior is not None:
             found[baseline] = prior
     return found
@@ -205,14 +197,6 @@ def numbers(
 ) -> Numbers:
     """Return the numbers of a cell.
 
-    Args:
-        measured: Per-prompt values.
-        run_id: The run behind the cell.
-        baseline: The run behind the baseline row's cell in the same column, None without one.
-        seeds: Root seeds asked for.
-        score: The score the column reads.
-        priors: What the column's gains say of each other's variance; None for nothing.
-
     Returns:
         Mean and 95% interval where every seed is there, and the gain over the baseline, paired
         by seed and prompt (by seed alone where prompts are scored), where every seed of the
@@ -221,16 +205,12 @@ def numbers(
     own = scores_of(measured, run_id, seeds, score)
     if own is None:
         return Numbers()
-    from harness.statistics import mean_interval, paired_difference
-
     mean = mean_interval(own)
     base = None if baseline is None else scores_of(measured, baseline, seeds, score)
     if base is None:
         return Numbers(mean.mean, mean.low, mean.high)
     gain = paired_difference(own, base, prior=(priors or {}).get(baseline or ""))
-    from harness.statistics.conjunction import detectable
-
-    least = None if len(seeds) == 1 else detectable(gain, ALPHA, POWER)
+    least = None if len(seeds) == 1 else gain.detectable(ALPHA, POWER)
     return Numbers(mean.mean, mean.low, mean.high, gain.mean, gain.low, gain.high, least)
 
 
@@ -242,20 +222,8 @@ def scores_of(measured: Measured, run_id: str, seeds: Sequence[int], score: str)
     """
     if any((run_id, seed, score) not in measured for seed in seeds):
         return None
-    from harness.statistics import NestedScores, ScoreMatrix
-
     kind = NestedScores if score in PROMPT_SCORES else ScoreMatrix
     return kind.from_seeds({seed: measured[run_id, seed, score] for seed in seeds})
-
-
-def flat(measured: Measured) -> Iterator[tuple[str, int, str, str, float]]:
-    """Yield (run id, seed, score, prompt id, value) in order."""
-    for key in sorted(measured):
-        for prompt, value in measured[key].items():
-            yield (*key, prompt, value)
-
-
-Values = Sequence[str] | Sequence[int] | Sequence[float]
 
 
 def write_scores(measured: Measured, path: Path) -> None:
@@ -263,60 +231,38 @@ def write_scores(measured: Measured, path: Path) -> None:
 
     `column` is the score that a table's column reads. Rows are in order of the other columns.
     """
-    runs, seeds, scores, prompts, values = list(zip(*flat(measured), strict=True)) or [()] * 5
-    columns: dict[str, tuple[type, Values]] = {
-        "run_id": (str, runs),
-        "seed": (int, seeds),
-        "column": (str, scores),
-        "prompt_id": (str, prompts),
-        "value": (float, values),
-    }
-    write_columns(path, columns)
+    rows = [(*key, *row) for key in sorted(measured) for row in measured[key].items()]
+    types = {"run_id": str, "seed": int, "column": str, "prompt_id": str, "value": float}
+    write_rows(path, types, rows)
 
 
-def write_columns(path: Path, columns: Mapping[str, tuple[type, Values]]) -> None:
-    """Write columns of equal length as a Parquet file.
+def write_rows(path: Path, types: Mapping[str, type], rows: Sequence[tuple[Any, ...]]) -> None:
+    """Write rows as a Parquet file, given the columns' types: `str`, `int` or `float`.
 
-    pyarrow's own conversion of Python lists imports pandas, which takes a second and is not needed.
-
-    Args:
-        path: File to write.
-        columns: For each name its type (`str`, `int` or `float`) and its values.
+    What a row has beyond the columns is left out. pyarrow's own conversion of Python lists imports
+    pandas, which takes a second and is not needed.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    arrays = [_array(kind, values) for kind, values in columns.values()]
-    table = pa.Table.from_arrays(arrays, names=list(columns))
+    arrays = [_array(kind, [row[i] for row in rows]) for i, kind in enumerate(types.values())]
+    table = pa.Table.from_arrays(arrays, names=list(types))
     pq.write_table(table, path, compression="zstd")
 
 
 def _array(kind: type, values: Sequence[Any]) -> pa.Array:
+    """Return values as an array, made of buffers."""
     import pyarrow as pa
 
     if kind is str:
-        return _strings(values)
-    if kind is int:
-        return _numbers(np.array(values, dtype=np.int64), pa.int64())
-    return _numbers(np.array(values, dtype=np.float64), pa.float64())
-
-
-def _strings(texts: Sequence[str]) -> pa.Array:
-    """Return texts as an array, from buffers."""
-    import pyarrow as pa
-
-    encoded = [text.encode() for text in texts]
-    ends = itertools.accumulate(map(len, encoded), initial=0)
-    offsets = np.fromiter(ends, dtype=np.int32, count=len(encoded) + 1)
-    buffers = [pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
-    return pa.StringArray.from_buffers(len(encoded), *buffers)
-
-
-def _numbers(values: np.ndarray[Any, np.dtype[Any]], kind: pa.DataType) -> pa.Array:
-    """Return numbers as an array, from a buffer."""
-    import pyarrow as pa
-
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+        encoded = [text.encode() for text in values]
+        ends = itertools.accumulate(map(len, encoded), initial=0)
+        offsets = np.fromiter(ends, dtype=np.int32, count=len(encoded) + 1)
+        buffers = [pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
+        return pa.StringArray.from_buffers(len(encoded), *buffers)
+    numbers = np.array(values, dtype=np.int64 if kind is int else np.float64)
+    stored = pa.int64() if kind is int else pa.float64()
+    return pa.Array.from_buffers(stored, len(values), [None, pa.py_buffer(numbers)])
 
 
 def read_score_file(path: Path) -> Measured:

@@ -25,20 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from harness.errors import HarnessError
 from harness.report.plots import MUTED, OURS, STYLES, Picture, Target, canvas, plain_frame
-from harness.report.publication import (
-    PAGE,
-    REPORT,
-    SCORES,
-    Extent,
-    Kind,
-    check_files,
-    dumps,
-    publish_folder,
-    read_model,
-    same,
-)
+from harness.report.publication import SCORES, Extent, Kind, same
 from harness.report.render import template
 from harness.report.scores import Measured, numbers, read_score_file, write_scores
 from harness.report.view import Block
@@ -222,11 +210,7 @@ def winner_scores(
 ) -> tuple[WinnerScore, ...]:
     """Return what a winner scores on each benchmark.
 
-    Args:
-        measured: Per-prompt scores of the winner and, where it is another recipe, of the base.
-        sweep: Name of the sweep.
-        seeds: The fresh seeds.
-        scores: Names of the scores, in the order wanted; those not measured are left out.
+    The scores wanted are in order; those not measured are left out.
     """
     known = {score for _, _, score in measured}
     base = base_run(sweep) if any(run == base_run(sweep) for run, _, _ in measured) else None
@@ -355,52 +339,28 @@ def as_markdown(report: SweepReport) -> str:
 
 
 def publish_sweep(report: SweepReport, results_dir: Path, *, allow_fewer: bool = False) -> Path:
-    """Write `results/<profile>/sweeps/<name>/`, in place of what was published before.
+    """Write `results/<profile>/sweeps/<name>/` and return it.
 
-    Returns:
-        The folder that was written.
-
-    Raises:
-        Refused: It is not whole, or has less than what stands there, and that is not allowed.
-        StoreError: The disk is full, or the folder may not be written.
+    Raises what `harness.report.publication.Kind.publish` raises.
     """
-
-    def write(draft: Path) -> None:
-        for picture in pictures(report):
-            (draft / picture.file).write_bytes(picture.svg())
-        (draft / PAGE).write_text(as_markdown(report), encoding="utf-8")
-        (draft / REPORT).write_text(dumps(report.model_dump(mode="json")), encoding="utf-8")
-        write_scores(report.measured, draft / SCORES)
-
-    place = f"{report.profile}/sweeps/{report.name}"
-    return publish_folder(SWEEP, place, results_dir, write, allow_fewer=allow_fewer)
+    return SWEEP.publish(
+        report,
+        f"{report.profile}/sweeps/{report.name}",
+        results_dir,
+        values=lambda path: write_scores(report.measured, path),
+        allow_fewer=allow_fewer,
+    )
 
 
-def check_sweep(folder: Path) -> int:
-    """Check a published sweep: its files, and its winner's scores computed again.
-
-    Returns:
-        How many scores were computed again.
-
-    Raises:
-        HarnessError: A file is missing or changed, or a number does not follow from the scores.
-    """
-    check_files(folder, (PAGE, REPORT, SCORES), "sweep")
-    report = read_model(folder, SweepReport, "sweep")
+def difference(report: SweepReport, folder: Path) -> str | None:
+    """Return which of the winner's scores does not follow from the published ones, if any."""
     measured, order = read_score_file(folder / SCORES), [s.score for s in report.benchmarks]
     again = winner_scores(measured, report.name, report.result_seeds, order)
     for before, now in zip(report.benchmarks, again, strict=True):
         for name in WinnerScore.model_fields:
             if not same(getattr(before, name), getattr(now, name)):
-                raise HarnessError(
-                    f"{folder / REPORT}: the {name} of the winner in `{now.score}` does not follow "
-                    f"from {SCORES}; publish the sweep again"
-                )
-    return len(again)
-
-
-SWEEP = Kind("sweep", "trials", lambda data: SweepReport.model_validate(data).extent, check_sweep)
-"""A sweep with the per-prompt scores of its winner."""
+                return f"{name} of the winner in `{now.score}`"
+    return None
 
 
 def pictures(report: SweepReport) -> list[Picture]:
@@ -553,3 +513,17 @@ def _spans_a_plane(places: Sequence[tuple[int, int]]) -> bool:
     (x0, y0), *rest = places
     directions = [(x - x0, y - y0) for x, y in rest]
     return any(a * d != b * c for a, b in directions for c, d in directions)
+
+
+SWEEP = Kind(
+    "sweep",
+    "trials",
+    SweepReport,
+    lambda report: report.extent,
+    page=as_markdown,
+    numbers=lambda report: len(report.benchmarks),
+    pictures=pictures,
+    values=lambda report: SCORES,
+    difference=difference,
+)
+"""A sweep with the per-prompt scores of its winner."""

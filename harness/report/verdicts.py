@@ -17,7 +17,7 @@ are scored, prompts nested in seeds and rows paired by seed. The verdict is
                   compares are one and the same policy here
 
 The gain of a row over its baseline is judged with the interval that its table shows, which borrows
-the variance between seeds from the table's other rows (`harness.statistics.moderated`).
+the variance between seeds from the table's other rows (`harness.statistics.intervals`).
 
 A claim about a column that comes out as the paper says because of how the profile's world is made
 is judged like any other, and says so: it could not have failed.
@@ -33,7 +33,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.registry.claims import (
     Claim,
@@ -56,11 +56,15 @@ from harness.report.scores import (
     pairs_of,
     scores_of,
 )
-
-if TYPE_CHECKING:
-    from harness.statistics import Interval, Scores
-    from harness.statistics.variance import Prior
-
+from harness.statistics import (
+    Interval,
+    Prior,
+    Scores,
+    conjunction,
+    holm,
+    mean_interval,
+    weighted_sum,
+)
 
 ALL_ALIKE = "the rows compared all have one and the same score"
 """Why nothing can be told apart, where every score at hand is one number."""
@@ -70,7 +74,7 @@ AT_AN_END = 0.01
 
 _BOUNDS = re.compile(r"(\d+)-(\d+)")
 
-ScoresOf = Callable[[Place], "Scores"]
+ScoresOf = Callable[[Place], Scores]
 """Returns the scores behind a cell."""
 
 
@@ -233,9 +237,6 @@ def _draft(
     missing = next(reasons, None)
     if missing is not None:
         return _Draft(bare(claim, table, scale, "not_run", missing))
-    from harness.statistics import mean_interval
-    from harness.statistics.conjunction import conjunction, detectable, weighted_sum
-
     shown = [weighted_sum([(w, scores(p)) for w, p in s.terms]) for s in test.shown]
     alike = _alike(test, evidence, scores)
     if alike is not None:
@@ -275,7 +276,7 @@ def _draft(
         ci_low=ours.low,
         ci_high=ours.high,
         p=result.p_value,
-        detectable=max(detectable(statement, alpha, power) for statement in statements),
+        detectable=max(statement.detectable(alpha, power) for statement in statements),
     )
     weighed = _weighed(verdict, claim, margin)
     return _Draft(weighed, result.favoured, verdict.reason, why)
@@ -366,8 +367,6 @@ def _is_within(test: Measurable) -> bool:
 
 def _margin(test: Measurable, scores: ScoresOf) -> Scores | None:
     """Return the margin of a claim as scores, None where it has none."""
-    from harness.statistics.conjunction import weighted_sum
-
     if not isinstance(test, Compare) or test.margin is None:
         return None
     if test.margin.of is None:
@@ -380,8 +379,6 @@ def _margin(test: Measurable, scores: ScoresOf) -> Scores | None:
 
 def _statements(test: Measurable, shown: Sequence[Scores], margin: Scores | None) -> list[Scores]:
     """Return the scores whose means are above zero where a claim holds."""
-    from harness.statistics.conjunction import weighted_sum
-
     if margin is None:
         return [weighted_sum([(test.sign, part)]) for part in shown]
     above = weighted_sum([(1.0, shown[0]), (1.0, margin)])
@@ -419,8 +416,6 @@ def _about(test: Measurable, at: int, margin: Scores | None) -> str | None:
 
 def _adjusted(family: Sequence[_Draft]) -> dict[str, float]:
     """Return Holm's adjusted p-values by claim; a claim without one counts as 1."""
-    from harness.statistics import holm
-
     p_values = [1.0 if draft.verdict.p is None else draft.verdict.p for draft in family]
     return dict(zip((draft.verdict.id for draft in family), holm(p_values), strict=True))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from harness.errors import HarnessError, UserError
 from harness.report.error_rates import ERROR_RATES
@@ -40,7 +40,9 @@ from harness.report.sweep import SWEEP
 from harness.runtime import Store
 from harness.strict import Output
 
-KINDS = {kind.name: kind for kind in (TABLE, FIGURE, SWEEP, ERROR_RATES, OVER_OPTIMISATION)}
+KINDS: dict[str, Kind[Any]] = {
+    kind.name: kind for kind in (TABLE, FIGURE, SWEEP, ERROR_RATES, OVER_OPTIMISATION)
+}
 """Every kind of publication, by name."""
 
 
@@ -86,10 +88,6 @@ class Different(Output):
 def verify(results_dir: Path, store: Store | None = None) -> Verified:
     """Check everything published, and every stage of a store where one is given.
 
-    Args:
-        results_dir: The folder of published results.
-        store: The store to check as well.
-
     Raises:
         HarnessError: Nothing is published, or something is missing or not what was published; the
             message names the first difference.
@@ -129,9 +127,7 @@ def record(results_dir: Path, places: Sequence[str]) -> None:
 
     A publication is checked by itself first.
 
-    Args:
-        results_dir: The folder of published results.
-        places: Places below it: of publications (`micro/table4`), or of files kept by hand.
+    Places are those of publications (`micro/table4`), or of files kept by hand.
 
     Raises:
         UserError: Nothing stands at a place and the index does not name it either, or it is no
@@ -162,7 +158,7 @@ def _found(results_dir: Path, place: str, known: Index) -> Entry | None:
     )
 
 
-def kind_of(folder: Path) -> Kind:
+def kind_of(folder: Path) -> Kind[Any]:
     """Return what a folder was published as.
 
     Raises:

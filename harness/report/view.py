@@ -16,8 +16,7 @@ from functools import partial
 
 from harness.registry.profile import MEANINGLESS, benchmark_of
 from harness.registry.schema import Column
-from harness.report.assumptions import GROUPS
-from harness.report.model import Cell, Power, Report, ReportRow, State, Summary
+from harness.report.model import GROUPS, Cell, Power, Report, ReportRow, State, Summary
 from harness.words import counted
 
 NO_PAPER = "not printed"

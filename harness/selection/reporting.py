@@ -277,7 +277,7 @@ def _texts(tables: Sequence[TableReport], form: Format, *, details: bool) -> str
 
         return as_csv(reports)
     if form is Format.latex:
-        from harness.report.latex import as_latex
+        from harness.report.render import as_latex
 
         return as_latex(reports)
     if form is Format.markdown:

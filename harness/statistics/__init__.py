@@ -1,42 +1,43 @@
 """Statistics over per-prompt values of several seeds.
 
 Every score of the harness is a plain mean of per-prompt values, so that one set of tools serves
-all benchmarks: a `ScoreMatrix` (seeds x prompts), intervals and paired differences over it that
-treat prompts as crossed with seeds, the same for `NestedScores` of prompts that no two seeds share,
-and the few comparisons made over rows of a table.
+all benchmarks: the values themselves (`scores`), means and paired differences with their intervals
+(`intervals`), what is said over rows of a table (`comparisons`), what a gain is worth in human
+prompts (`dose`), and how far apart two sets of prompts are (`distance`).
 """
 
-from harness.statistics.comparisons import SignAgreement, holm, sign_agreement, spearman
-from harness.statistics.intervals import (
-    Difference,
-    Interval,
-    Scores,
-    difference_of_differences,
-    mean_interval,
-    paired_difference,
+from harness.statistics.comparisons import (
+    conjunction,
+    holm,
+    rank_agreement,
+    rank_correlation,
+    sign_agreement,
+    spearman,
 )
-from harness.statistics.matrix import ScoreMatrix
-from harness.statistics.nested import NestedScores
-from harness.statistics.seeds import SeedMean, mean_over_seeds
-from harness.statistics.spread import Spread
-from harness.statistics.variance import CrossedMoments, crossed_moments
+from harness.statistics.intervals import (
+    Interval,
+    mean_interval,
+    mean_over_seeds,
+    paired_difference,
+    seed_prior,
+)
+from harness.statistics.scores import NestedScores, Prior, ScoreMatrix, Scores, weighted_sum
 
 __all__ = [
-    "CrossedMoments",
-    "Difference",
     "Interval",
     "NestedScores",
+    "Prior",
     "ScoreMatrix",
-    "SeedMean",
     "Scores",
-    "SignAgreement",
-    "Spread",
-    "crossed_moments",
-    "difference_of_differences",
+    "conjunction",
     "holm",
     "mean_interval",
     "mean_over_seeds",
     "paired_difference",
+    "rank_agreement",
+    "rank_correlation",
+    "seed_prior",
     "sign_agreement",
     "spearman",
+    "weighted_sum",
 ]

@@ -1,28 +1,121 @@
-"""Comparisons over the rows of a table: many p-values, rank correlation, agreement of signs.
+"""Comparisons over rows of a table, and several statements tested together.
 
-They are what can be said about a toy-scale table beside the paper's: not whether the numbers
-agree, but whether the rows order and the gains point the same way.
+A statement is that one mean is above zero, often of a weighted sum of scores: `a - b` for a
+difference, `a - b + share (c - d)` for a difference that may fall short of zero by a share of a
+gain. Putting the gain into the sum, rather than its estimate into a margin, keeps the noise of
+the gain in the test. A claim is a conjunction of such statements:
+
+* It is shown when every statement is shown: its one-sided p-value is the largest of theirs
+  (intersection-union test). Two statements, d + m > 0 and m - d > 0, are the two one-sided tests
+  of equivalence; one, d + m > 0, is the test of non-inferiority.
+* It is refuted when any statement is refuted: the one-sided p-value against it is the smallest of
+  theirs times their number (Bonferroni).
+
+Both directions are looked at, so the p-value of a claim is twice the smaller of the two. For one
+statement it is the usual two-sided p-value, and the claim is decided at 5% just when the 95%
+interval excludes zero.
+
+Rank correlations say whether one measurement of K things (rows, reward models) orders them as
+another one does. Each is a mean over seeds and prompts, and the correlation can be off for two
+reasons, which two intervals keep apart:
+
+*Over seeds and prompts*, the things as they are: each measurement would have come out a little
+differently with other seeds and prompts. Seeds and prompts are resampled, crossed, the same ones
+for all things, and the correlation is computed again. Resampling adds its own noise to means that
+are noisy already, which pulls correlations towards zero, so this interval is on the careful side.
+
+*Over the things*, their measurements as they are: another choice of K things would have given
+another correlation. The things are resampled. With six to ten of them this interval is crude and
+rather too narrow, and it means something only if the things are a fair sample of some kind, which
+things made to be graded are not. The exact permutation test beside it asks less: how often a
+correlation at least as large comes of a random pairing.
+
+A measurement can also be held against numbers that are simply given, printed in a paper without
+their spread; then only the first question can be asked.
+
+Sources: Berger (1982), Technometrics 24(4) (intersection-union); Schuirmann (1987), Journal of
+Pharmacokinetics and Biopharmaceutics 15(6) (two one-sided tests); Rothmann et al. (2003),
+Statistics in Medicine 22(2) (a margin that is a share of an estimated effect); Owen (2007) on
+resampling rows and columns of a crossed table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
 
 from harness.errors import HarnessError
+from harness.statistics.intervals import Interval
+from harness.statistics.scores import FloatArray, NestedScores, ScoreMatrix, Scores
+
+DRAWS = 2000
+"""Resamples behind each interval of a rank correlation."""
+
+LEAST = 4
+"""Fewest things of which a correlation is computed; of three it can take four values."""
+
+PERMUTATIONS = 50_000
+"""Random pairings of the permutation test; up to eight things have fewer, and all are tried."""
+
+DECIMALS = 9
+"""Decimals to which means are ranked. Other threads round sums differently, and two means that are
+one number must stay a tie."""
+
+
+@dataclass(frozen=True)
+class Conjunction:
+    """How several statements fare together.
+
+    Attributes:
+        p_for: One-sided p-value against "some statement is false": small shows the conjunction.
+        p_against: One-sided p-value against "every statement is true": small refutes it.
+        weakest: Position of the statement with the least in its favour.
+    """
+
+    p_for: float
+    p_against: float
+    weakest: int
+
+    @property
+    def p_value(self) -> float:
+        """Twice the smaller of the two p-values, at most 1."""
+        return min(1.0, 2.0 * min(self.p_for, self.p_against))
+
+    @property
+    def favoured(self) -> bool:
+        """Whether the data lean to the conjunction rather than against it."""
+        return self.p_for < self.p_against
+
+
+def conjunction(statements: Sequence[Interval]) -> Conjunction:
+    """Test statements, each that a mean from two seeds or more is above zero, together.
+
+    Raises:
+        HarnessError: There is no statement, or one seed stands behind one.
+    """
+    if not statements:
+        raise HarnessError("A conjunction needs at least one statement; none was given.")
+    if any(statement.seeds == 1 for statement in statements):
+        raise HarnessError("One seed says nothing about a recipe; run two seeds or more.")
+    p_for = [statement.p_above_zero() for statement in statements]
+    # The other tail for itself, not as 1 - p, which would lose the digits of small values.
+    p_against = [
+        replace(statement, mean=-statement.mean).p_above_zero() for statement in statements
+    ]
+    return Conjunction(
+        p_for=max(p_for),
+        p_against=min(1.0, len(statements) * min(p_against)),
+        weakest=int(np.argmin(p_against)),
+    )
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return Holm's step-down adjusted p-values, in the order given.
+    """Return Holm's step-down adjusted p-values of a family, in the order given.
 
     Rejecting where the adjusted value is below a level keeps the chance of any false rejection
     in the family below that level, whatever the dependence between the tests.
-
-    Args:
-        p_values: The family's p-values; leave out comparisons that have none.
 
     Raises:
         HarnessError: A p-value is not between 0 and 1.
@@ -39,37 +132,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(value) for value in adjusted]
 
 
-def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Return Spearman's rank correlation over rows, ties sharing their mean rank.
-
-    Returns:
-        The correlation, or None where it says nothing: fewer than three rows, or one side
-        constant.
-
-    Raises:
-        HarnessError: The two have different lengths, or a value is not finite.
-    """
-    left, right = _finite_pair(a, b)
-    if len(left) < 3 or np.ptp(left) == 0.0 or np.ptp(right) == 0.0:
-        return None
-    return float(stats.spearmanr(left, right).statistic)
-
-
-@dataclass(frozen=True)
-class SignAgreement:
-    """How many gains point the same way as the paper's.
-
-    Attributes:
-        agree: Rows where both gains have the same sign.
-        total: Rows compared: those where the paper's gain is not zero.
-    """
-
-    agree: int
-    total: int
-
-
-def sign_agreement(ours: Sequence[float], paper: Sequence[float]) -> SignAgreement:
-    """Count the rows whose gain has the sign of the paper's gain.
+def sign_agreement(ours: Sequence[float], paper: Sequence[float]) -> tuple[int, int]:
+    """Return how many gains have the sign of the paper's gain, and how many are compared.
 
     A row where the paper prints no gain (zero) claims no direction and is not counted. A gain of
     exactly zero on our side agrees with neither direction.
@@ -80,14 +144,26 @@ def sign_agreement(ours: Sequence[float], paper: Sequence[float]) -> SignAgreeme
     left, right = _finite_pair(ours, paper)
     counted = right != 0.0
     agree = np.sign(left[counted]) == np.sign(right[counted])
-    return SignAgreement(agree=int(agree.sum()), total=int(counted.sum()))
+    return int(agree.sum()), int(counted.sum())
 
 
-def _finite_pair(
-    a: Sequence[float], b: Sequence[float]
-) -> tuple[
-    np.ndarray[tuple[int], np.dtype[np.float64]], np.ndarray[tuple[int], np.dtype[np.float64]]
-]:
+def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
+    """Return Spearman's rank correlation over rows, ties sharing their mean rank.
+
+    None where it says nothing: fewer than three rows, or one side constant.
+
+    Raises:
+        HarnessError: The two have different lengths, or a value is not finite.
+    """
+    from scipy import stats
+
+    left, right = _finite_pair(a, b)
+    if len(left) < 3 or np.ptp(left) == 0.0 or np.ptp(right) == 0.0:
+        return None
+    return float(stats.spearmanr(left, right).statistic)
+
+
+def _finite_pair(a: Sequence[float], b: Sequence[float]) -> tuple[FloatArray, FloatArray]:
     left, right = np.array(a, dtype=np.float64).ravel(), np.array(b, dtype=np.float64).ravel()
     if len(left) != len(right):
         raise HarnessError(
@@ -97,3 +173,148 @@ def _finite_pair(
     if not (np.isfinite(left).all() and np.isfinite(right).all()):
         raise HarnessError("A compared value is not finite; leave out rows without a score.")
     return left, right
+
+
+@dataclass(frozen=True)
+class RankCorrelation:
+    """How alike two measurements order some things.
+
+    Attributes:
+        things: Number of things.
+        rho: Spearman's correlation.
+        low: Lower end of its 95% interval over seeds and prompts.
+        high: Upper end.
+        things_low: Lower end of its 95% interval over the things.
+        things_high: Upper end.
+        p_value: Two-sided p-value of the permutation test.
+    """
+
+    things: int
+    rho: float
+    low: float
+    high: float
+    things_low: float
+    things_high: float
+    p_value: float
+
+
+def rank_correlation(
+    first: Sequence[ScoreMatrix], second: Sequence[ScoreMatrix], seed: int = 0
+) -> RankCorrelation | None:
+    """Return how alike two measurements of some things, which may have other seeds, order them.
+
+    None with fewer than four things, or where a measurement is the same for all of them. `seed` is
+    that of the resampling.
+
+    Raises:
+        HarnessError: The two are not of equally many things, or the things of a measurement do not
+            have the same seeds and prompts.
+    """
+    if len(first) != len(second):
+        raise HarnessError(
+            f"Measurements of {len(first)} and {len(second)} things cannot be correlated; give "
+            "both of each thing."
+        )
+    if len(first) < LEAST:
+        return None
+    left, right = _stacked(first), _stacked(second)
+    means = left.mean(axis=(1, 2)).round(DECIMALS), right.mean(axis=(1, 2)).round(DECIMALS)
+    rho = spearman(*(list(map(float, side)) for side in means))
+    if rho is None:
+        return None
+    rng = np.random.default_rng(seed)
+    low, high = _interval(_rhos(_resampled(left, rng), _resampled(right, rng)))
+    chosen = rng.integers(len(first), size=(DRAWS, len(first)))
+    things_low, things_high = _interval(_rhos(means[0][chosen], means[1][chosen]))
+    p_value = permutation_p(*means, rng)
+    return RankCorrelation(len(first), rho, low, high, things_low, things_high, p_value)
+
+
+def rank_agreement(
+    measured: Sequence[Scores], given: Sequence[float], seed: int = 0
+) -> tuple[float, float, float] | None:
+    """Return how alike a measurement and given numbers order some things: rho and its 95% ends.
+
+    All things have the same seeds and the same prompts; prompts that every seed has for itself come
+    and go with their seed. None as in `rank_correlation`.
+
+    Raises:
+        HarnessError: The two are not of equally many things, or the things do not have the same
+            seeds and prompts.
+    """
+    if len(measured) < LEAST and len(measured) == len(given):
+        return None
+    means = np.array([scores.mean for scores in measured]).round(DECIMALS)
+    rho = spearman(means.tolist(), given)
+    if rho is None:
+        return None
+    drawn = _redrawn(measured, np.random.default_rng(seed))
+    return rho, *_interval(_rhos(drawn, np.broadcast_to(np.asarray(given), drawn.shape)))
+
+
+def _redrawn(measured: Sequence[Scores], rng: np.random.Generator) -> FloatArray:
+    """Return each thing's mean over what is resampled of it, shape (draws, things)."""
+    matrices = [scores for scores in measured if isinstance(scores, ScoreMatrix)]
+    if matrices:
+        return _resampled(_stacked(matrices), rng)
+    nested = [scores for scores in measured if isinstance(scores, NestedScores)]
+    means = np.stack([scores.means for scores in nested])
+    seeds = means.shape[1]
+    by_seed = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=DRAWS) / seeds
+    return np.asarray((by_seed @ means.T).round(DECIMALS))
+
+
+def _stacked(matrices: Sequence[ScoreMatrix]) -> FloatArray:
+    """Return the values of all things, shape (things, seeds, prompts)."""
+    return np.stack([matrix.aligned_to(matrices[0]).values for matrix in matrices])
+
+
+def _resampled(values: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Return each thing's mean over resampled seeds and prompts, shape (draws, things)."""
+    _, seeds, prompts = values.shape
+    by_seed = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=DRAWS) / seeds
+    by_prompt = rng.multinomial(prompts, np.full(prompts, 1 / prompts), size=DRAWS) / prompts
+    over_prompts = np.einsum("ksp,dp->dks", values, by_prompt, optimize=True)
+    return np.asarray(np.einsum("dks,ds->dk", over_prompts, by_seed).round(DECIMALS))
+
+
+def _rhos(left: FloatArray, right: FloatArray) -> FloatArray:
+    """Return the rank correlation of each row, leaving out those where a side is constant."""
+    from scipy import stats
+
+    a, b = (stats.rankdata(side, axis=1) for side in (left, right))
+    a, b = (side - side.mean(axis=1, keepdims=True) for side in (a, b))
+    norms = np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
+    kept = norms > 0.0
+    return np.asarray((a * b).sum(axis=1)[kept] / norms[kept])
+
+
+def _interval(rhos: FloatArray) -> tuple[float, float]:
+    low, high = np.quantile(rhos, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def permutation_p(left: FloatArray, right: FloatArray, rng: np.random.Generator) -> float:
+    """Return the two-sided p-value of Spearman's correlation among random pairings.
+
+    `left` and `right` have a value of each thing; `rng` draws pairings where there are too many to
+    try all.
+    """
+    from scipy import stats
+
+    ranks = stats.rankdata(right)
+
+    def statistic(ordered: FloatArray, axis: int = -1) -> FloatArray:
+        a = stats.rankdata(ordered, axis=axis)
+        products = (a - a.mean(axis=axis, keepdims=True)) * (ranks - ranks.mean())
+        return np.asarray(products.sum(axis=axis))
+
+    result = stats.permutation_test(
+        (left,),
+        statistic,
+        permutation_type="pairings",
+        vectorized=True,
+        n_resamples=PERMUTATIONS,
+        rng=rng,
+    )
+    return float(result.pvalue)

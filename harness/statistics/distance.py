@@ -36,25 +36,6 @@ def mask_items(word: str) -> str:
     return ITEM if len(word) == 1 and word.isalnum() else word
 
 
-def unmasked(word: str) -> str:
-    """Return the word as it is."""
-    return word
-
-
-def prompt_distance(a: Iterable[str], b: Iterable[str], mask: Mask = mask_items) -> float:
-    """Return the distance between two sets of prompts, from 0 to 1.
-
-    Args:
-        a: Prompts.
-        b: Prompts it is compared with.
-        mask: Turns each word into what is counted.
-
-    Raises:
-        HarnessError: A set has no prompt of two words or more.
-    """
-    return jensen_shannon(bigrams(a, mask), bigrams(b, mask))
-
-
 def bigrams(prompts: Iterable[str], mask: Mask = mask_items) -> Bigrams:
     """Count the pairs of neighbouring words in some prompts, over all prompts together."""
     counts: Bigrams = Counter()

@@ -18,11 +18,9 @@ from math import exp, log
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from harness.errors import HarnessError
-from harness.statistics.matrix import FloatArray, ScoreMatrix
-from harness.statistics.variance import CrossedMoments, crossed_moments, weighed
+from harness.statistics.scores import CrossedMoments, FloatArray, ScoreMatrix, crossed_moments
 
 STEPS = 400
 """Points of the curve, evenly spaced in the logarithm of the dose, at which a row is compared."""
@@ -48,25 +46,9 @@ class Worth:
     largest: float
     beyond: str | None = None
 
-    def __str__(self) -> str:
-        """Return it in words: `2.3x (1.4x to more than 6x)`."""
-        low = f"less than {self.smallest:g}x" if self.low is None else f"{self.low:.1f}x"
-        high = f"more than {self.largest:g}x" if self.high is None else f"{self.high:.1f}x"
-        if self.beyond == "above":
-            said = f"more than {self.largest:g}x"
-        elif self.beyond == "below":
-            said = f"less than {self.smallest:g}x"
-        else:
-            said = f"{self.times:.1f}x"
-        return f"{said} ({low} to {high})"
-
 
 def on_curve(score: float, curve: Mapping[float, float]) -> float | None:
-    """Return the dose at which a curve has a score, None where it does not reach it.
-
-    Args:
-        score: The score, in the unit of the curve.
-        curve: Scores by dose, two or more, rising with the dose.
+    """Return the dose at which a curve, scores by dose, has a score; None outside the curve.
 
     Raises:
         HarnessError: The curve has fewer than two doses, or does not rise.
@@ -83,14 +65,11 @@ def on_curve(score: float, curve: Mapping[float, float]) -> float | None:
     return exp(float(np.interp(score, scores, [log(dose) for dose in doses])))
 
 
-def worth(row: ScoreMatrix, curve: Mapping[float, ScoreMatrix], confidence: float = 0.95) -> Worth:
-    """Return how many times as many human prompts a row is worth, with its interval.
+def worth(row: ScoreMatrix, curve: Mapping[float, ScoreMatrix]) -> Worth:
+    """Return how many times as many human prompts a row is worth, with its 95% interval.
 
-    Args:
-        row: The row's values, seeds x prompts.
-        curve: The values of policies trained on human prompts alone, by dose, of the same seeds
-            and prompts.
-        confidence: Nominal coverage, strictly between 0 and 1.
+    The curve has the values of policies trained on human prompts alone, by dose, of the row's seeds
+    and prompts.
 
     Raises:
         HarnessError: The curve has fewer than two doses or does not rise, there is one seed, or
@@ -103,7 +82,7 @@ def worth(row: ScoreMatrix, curve: Mapping[float, ScoreMatrix], confidence: floa
     times = on_curve(row.mean, means)
     beyond = None if times is not None else "above" if row.mean > means[doses[-1]] else "below"
     grid = np.exp(np.linspace(log(doses[0]), log(doses[-1]), STEPS))
-    held = grid[_level(row, curve, doses, grid, confidence)]
+    held = grid[_level(row, curve, doses, grid)]
     if not len(held):
         # The whole interval lies outside the curve, as the score does.
         at_end = None if beyond is None else beyond == "above"
@@ -125,16 +104,17 @@ def _level(
     curve: Mapping[float, ScoreMatrix],
     doses: Sequence[float],
     grid: FloatArray,
-    confidence: float,
 ) -> npt.NDArray[np.bool_]:
     """Return at which doses row and curve are not told apart; the curve is linear in log dose."""
+    from scipy import stats
+
     short = [row.minus(curve[dose]).values for dose in doses]
     found = np.zeros(len(grid), dtype=bool)
     for i, (below, above) in enumerate(pairwise(doses)):
         inside = grid <= above if i == 0 else grid >= below
         share = np.clip(np.log(grid[inside] / below) / log(above / below), 0.0, 1.0)
         moments = _between(short[i], short[i + 1], share)
-        half = stats.t.ppf(0.5 + confidence / 2, moments.df) * np.sqrt(moments.variance)
+        half = stats.t.ppf(0.975, moments.df) * np.sqrt(moments.variance)
         found[inside] = np.abs(moments.mean) <= half
     return found
 
@@ -153,7 +133,7 @@ def _between(first: FloatArray, second: FloatArray, share: FloatArray) -> Crosse
     )
     # Rounding may leave a sum of squares that is zero a little below it.
     squares = [np.maximum(square, 0.0) for square in (seed, prompt, error)]
-    return weighed(CrossedMoments(mean, mean, mean, *squares), *first.shape)
+    return CrossedMoments.of(mean, squares, first.shape)
 
 
 def _doses(curve: Mapping[float, object]) -> list[float]:

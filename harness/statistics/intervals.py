@@ -1,179 +1,204 @@
-"""Intervals for means and paired differences of per-prompt values.
+"""Intervals for means and paired differences, and what intervals of one table borrow.
 
-With two seeds or more, prompts and seeds are both sampled and crossed
-(`harness.statistics.variance`), and the interval says what another set of seeds *and* another set
-of prompts would give. With one seed the variance between seeds is unknown: the interval is over
-prompts only, says so in `over`, and no p-value is given, because nothing can be concluded about
-the recipe from it.
+With two seeds or more, prompts and seeds are both sampled (`harness.statistics.scores`), and the
+interval says what another set of seeds *and* another set of prompts would give. With one seed the
+variance between seeds is unknown: the interval is over prompts only, and nothing can be concluded
+about the recipe from it. A comparison is always paired, so that what both sides share cancels. All
+intervals are at 95%.
 
-A comparison is always paired: the same seeds and the same prompts on both sides, so that what
-they share cancels. Where prompts themselves are scored, every seed has its own
-(`harness.statistics.nested`), and a comparison is paired by seed.
+With three seeds a gain has two degrees of freedom, and a 95% interval of 4.3 standard errors. The
+rows of a table are trained alike, so that their seeds differ alike: the mean square of the seeds of
+one gain is drawn towards those of the others, as far as they agree with each other,
+
+    squeezed = (d0 * prior + d * own) / (d0 + d),    d = seeds - 1,
+
+with d0 + d degrees of freedom in place of d. The prior and its weight d0 are fitted to the
+logarithms of the mean squares (Smyth 2004, section 6.2). Two things keep it honest, since every
+gain of a table is a difference from the same baseline row:
+
+* Gains that share a baseline are correlated, and so are their variances. `R` gains of correlation
+  r are worth R / (1 + (R - 1) r^2) independent ones; r is estimated over the rows, and taken as
+  0.6 at least, because it is itself unsure. No gain gets more degrees of freedom than they have.
+* Fitting d0 to few rows favours agreement by chance: it is multiplied by (R - 2) / R, so that two
+  gains borrow nothing.
+
+Simulated gains without any difference are missed 3.5 to 6% of the time, with three to ten seeds,
+three or eight gains, and spreads of rows or of the baseline that differ by a factor of 2 (one row
+of 4). Eight gains that spread alike have intervals 30% narrower with three seeds, 14% with five
+and 6% with ten (`tests/statistics/test_moderated.py`).
+
+Source: Smyth (2004), Linear models and empirical Bayes methods, Statistical Applications in
+Genetics and Molecular Biology 3(1).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from harness.errors import HarnessError
-from harness.statistics.matrix import ScoreMatrix
-from harness.statistics.nested import NestedScores
-from harness.statistics.spread import Spread
-from harness.statistics.variance import Prior, crossed_moments
+from harness.statistics.scores import (
+    FloatArray,
+    Prior,
+    ScoreMatrix,
+    Scores,
+    Spread,
+    crossed_moments,
+)
 
-Scores = ScoreMatrix | NestedScores
-"""The values behind a cell: on prompts that all seeds share, or on prompts of each seed's own."""
-
-Over = Literal["prompts", "seeds and prompts"]
+LEAST_CORRELATION = 0.6
+"""Correlation that gains over one baseline are taken to have at least; equal spreads give 0.5."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its confidence interval, in the unit of the values.
+    """A mean with its 95% interval, in the unit of the values.
 
     Attributes:
         mean: Mean over seeds and prompts.
-        low: Lower end of the interval.
-        high: Upper end of the interval.
-        spreads: How far the mean may be off. There is one, or two where every seed has prompts of
-            its own: by the seeds and by the prompts. The one that gives more counts.
-        seeds: Number of seeds.
-        prompts: Number of prompts; those of all seeds together where each has its own.
-        over: What was resampled in thought: "prompts" with one seed, else "seeds and prompts".
-        confidence: Nominal coverage, for example 0.95.
+        spreads: How far it may be off. There is one, or two where every seed has prompts of its
+            own: by the seeds and by the prompts. The one that gives more counts.
+        seeds: Number of seeds; of one, the interval is over prompts only.
     """
 
     mean: float
-    low: float
-    high: float
     spreads: tuple[Spread, ...]
     seeds: int
-    prompts: int
-    over: Over
-    confidence: float
+
+    @property
+    def widest(self) -> Spread:
+        """The spread behind the interval."""
+        return max(self.spreads, key=lambda spread: spread.half_width)
+
+    @property
+    def low(self) -> float:
+        """Lower end of the interval."""
+        return self.mean - self.widest.half_width
+
+    @property
+    def high(self) -> float:
+        """Upper end of the interval."""
+        return self.mean + self.widest.half_width
 
     @property
     def standard_error(self) -> float:
         """Standard error of the mean, from the spread behind the interval."""
-        return self._widest.standard_error
-
-    @property
-    def df(self) -> float:
-        """Degrees of freedom of that standard error."""
-        return self._widest.df
-
-    @property
-    def _widest(self) -> Spread:
-        return max(self.spreads, key=lambda spread: spread.half_width(self.confidence))
+        return self.widest.standard_error
 
     def p_above_zero(self) -> float:
         """Return the one-sided p-value against a true mean of zero or less."""
         return max(spread.p_above_zero(self.mean) for spread in self.spreads)
 
+    def detectable(self, alpha: float, power: float = 0.8) -> float:
+        """Return the smallest true mean that a test like this one finds with the power asked for.
 
-@dataclass(frozen=True)
-class Difference(Interval):
-    """A paired difference with its interval and the test of no difference.
+        It is (t[1 - alpha / 2] + t[power]) times the standard error, the quantiles at the
+        interval's degrees of freedom: a mean that large is, with that probability, far enough from
+        zero for a two-sided test at the level `alpha`.
 
-    Attributes:
-        p_value: Two-sided p-value against a true difference of zero, from the same spreads as the
-            interval, so that it is below 1 - confidence just when the interval excludes zero.
-            None with one seed.
-    """
-
-    p_value: float | None
+        Source: Bloom (1995), Evaluation Review 19(5) (minimum detectable effects).
+        """
+        return max(spread.detectable(alpha, power) for spread in self.spreads)
 
 
-def mean_interval(
-    values: Scores | npt.ArrayLike, confidence: float = 0.95, prior: Prior | None = None
-) -> Interval:
-    """Return the mean of scores with its interval.
+def mean_interval(values: Scores | npt.ArrayLike, prior: Prior | None = None) -> Interval:
+    """Return the mean of scores, or of an array of seeds x prompts, with its interval.
 
-    Args:
-        values: Per-prompt values, seeds x prompts, or nested scores.
-        confidence: Nominal coverage, strictly between 0 and 1.
-        prior: What is known of the seeds' mean square from elsewhere; not used for nested scores
-            or one seed.
+    `prior` is what is known of the seeds' mean square from elsewhere; it is not used for nested
+    scores or one seed.
 
     Raises:
-        HarnessError: The matrix is incomplete or the confidence is not between 0 and 1.
+        HarnessError: The array is no complete matrix.
     """
-    if not 0.0 < confidence < 1.0:
-        raise HarnessError(f"The confidence {confidence} is not between 0 and 1; use 0.95.")
-    scores = values if isinstance(values, NestedScores) else ScoreMatrix.of(values)
-    spreads = scores.spreads() if isinstance(scores, NestedScores) else (_crossed(scores, prior),)
-    seeds, mean = len(scores.seeds), scores.mean
-    over: Over = "prompts" if seeds == 1 else "seeds and prompts"
-    half = max(spread.half_width(confidence) for spread in spreads)
-    return Interval(mean, mean - half, mean + half, spreads, seeds, scores.count, over, confidence)
-
-
-def _crossed(matrix: ScoreMatrix, prior: Prior | None) -> Spread:
-    """Return how far the mean of a matrix may be off; of one seed, over its prompts alone."""
-    seeds, prompts = matrix.values.shape
-    if seeds == 1:
-        return Spread(float(np.sqrt(float(matrix.values[0].var(ddof=1)) / prompts)), prompts - 1.0)
-    moments = crossed_moments(matrix.values, prior)
-    return Spread(float(np.sqrt(float(moments.variance))), float(moments.df))
+    scores = values if isinstance(values, Scores) else ScoreMatrix.of(values)
+    return Interval(scores.mean, scores.spreads(prior), len(scores.seeds))
 
 
 def paired_difference(
-    a: Scores | npt.ArrayLike,
-    b: Scores | npt.ArrayLike,
-    confidence: float = 0.95,
-    prior: Prior | None = None,
-) -> Difference:
-    """Return the mean of `a - b` with its interval and p-value.
-
-    Args:
-        a: Per-prompt values, seeds x prompts, or nested scores.
-        b: The same for what it is compared with; rows and columns may be in another order.
-        confidence: Nominal coverage, strictly between 0 and 1.
-        prior: As in `mean_interval`.
+    a: Scores | npt.ArrayLike, b: Scores | npt.ArrayLike, prior: Prior | None = None
+) -> Interval:
+    """Return the mean of `a - b` with its interval; rows and columns may be in another order.
 
     Raises:
         HarnessError: The two do not have the same seeds and, unless nested, the same prompts.
     """
-    if isinstance(a, NestedScores) and isinstance(b, NestedScores):
-        return _test(a.minus(b), confidence)
-    if isinstance(a, NestedScores) or isinstance(b, NestedScores):
-        raise HarnessError(
-            "Scores of prompts cannot be compared with scores of answers; compare two columns of "
-            "one kind."
-        )
-    return _test(ScoreMatrix.of(a).minus(ScoreMatrix.of(b)), confidence, prior)
+    left, right = (it if isinstance(it, Scores) else ScoreMatrix.of(it) for it in (a, b))
+    return mean_interval(left.minus(right), prior)
 
 
-def difference_of_differences(
-    a: ScoreMatrix | npt.ArrayLike,
-    b: ScoreMatrix | npt.ArrayLike,
-    c: ScoreMatrix | npt.ArrayLike,
-    d: ScoreMatrix | npt.ArrayLike,
-    confidence: float = 0.95,
-) -> Difference:
-    """Return the mean of `(a - b) - (c - d)`, all four paired, with its interval and p-value.
+def mean_over_seeds(values: Sequence[float]) -> tuple[float, float | None, float | None]:
+    """Return the mean of a number that each seed has of its own, and the ends of its t interval.
 
-    It answers whether one change helps more in one setting than in another, which two separate
-    intervals do not.
+    Such a number is no mean over prompts that all seeds answer: a rank correlation over the
+    training prompts of a seed, the share of a topic among them. One seed has no ends.
 
     Raises:
-        HarnessError: The four do not have the same seeds and the same prompts.
+        HarnessError: There is no value, or one is not finite.
     """
-    first = ScoreMatrix.of(a).minus(ScoreMatrix.of(b))
-    second = ScoreMatrix.of(c).minus(ScoreMatrix.of(d))
-    return _test(first.minus(second), confidence)
+    array = np.asarray(values, dtype=np.float64)
+    if len(array) == 0 or not np.isfinite(array).all():
+        raise HarnessError(
+            "A mean over seeds needs a finite value of each seed; leave out what is not defined."
+        )
+    mean = float(array.mean())
+    if len(array) == 1:
+        return mean, None, None
+    half = Spread(float(array.std(ddof=1)) / len(array) ** 0.5, len(array) - 1.0).half_width
+    return mean, mean - half, mean + half
 
 
-def _test(difference: Scores, confidence: float, prior: Prior | None = None) -> Difference:
-    interval = mean_interval(difference, confidence, prior)
-    p_value = None if interval.over == "prompts" else _two_sided_p(interval)
-    return Difference(**vars(interval), p_value=p_value)
+def seed_prior(rows: Sequence[Scores], baseline: Scores) -> Prior | None:
+    """Return what the gains of a table's rows say of the seeds of each.
+
+    `rows` are the per-prompt values of each row but the baseline, all of the same seeds and
+    prompts as `baseline`, the row that all are compared with. None with one seed, with fewer than
+    three rows, with prompts of each seed's own, or where a gain is the same under every seed.
+
+    Raises:
+        HarnessError: Two rows do not have the same seeds and prompts.
+    """
+    if not isinstance(baseline, ScoreMatrix):
+        return None
+    # All in the baseline's order of seeds and prompts.
+    gains = [baseline.scaled(-1.0).plus(row).values for row in rows]
+    count, own = len(gains), len(baseline.seeds) - 1
+    if count < 3 or own < 1:
+        return None
+    values = np.stack(gains)
+    squares = crossed_moments(values).ms_seed
+    if not (squares > 0.0).all():
+        return None
+    fitted, mean_square = fit_prior(squares, own)
+    worth = count / (1.0 + (count - 1) * _correlation(values.mean(axis=-1)) ** 2)
+    return Prior(mean_square, min(fitted, own * (worth - 1.0)) * (count - 2) / count)
 
 
-def _two_sided_p(interval: Interval) -> float:
-    """Return the p-value of a mean against zero; without any variance it is 1 or 0."""
-    return 2.0 * replace(interval, mean=abs(interval.mean)).p_above_zero()
+def _correlation(means: FloatArray) -> float:
+    """Return how far the seed means of gains vary together, shape (gains, seeds)."""
+    centred = means - means.mean(axis=1, keepdims=True)
+    products = centred @ centred.T
+    own = float(np.trace(products))
+    shared = (float(products.sum()) - own) / (len(means) - 1)
+    return float(np.clip(shared / own, LEAST_CORRELATION, 1.0))
+
+
+def fit_prior(squares: FloatArray, df: float) -> tuple[float, float]:
+    """Fit a scaled F distribution to independent mean squares, all above zero, of some freedom.
+
+    Returns:
+        The prior's degrees of freedom, infinite where the mean squares differ by no more than
+        chance, and its mean square.
+
+    Source: Smyth (2004), section 6.2.
+    """
+    from scipy import optimize, special
+
+    logs = np.log(squares) - special.digamma(df / 2) + np.log(df / 2)
+    excess = float(logs.var(ddof=1) - special.polygamma(1, df / 2))
+    if excess <= 0.0:
+        return float("inf"), float(squares.mean())
+    half = optimize.brentq(lambda y: float(special.polygamma(1, y)) - excess, 1e-8, 1e8)
+    return 2.0 * half, float(np.exp(logs.mean() + special.digamma(half) - np.log(half)))

@@ -19,10 +19,9 @@ from toy_tables import DECLARATION, judge_of, toy_runs
 
 from harness.report.build import build_report
 from harness.report.cells import build_cells
-from harness.report.latex import as_latex
 from harness.report.model import Report
 from harness.report.page.page import as_html
-from harness.report.render import CSV_HEAD, as_csv, as_json, as_markdown, as_text
+from harness.report.render import CSV_HEAD, as_csv, as_json, as_latex, as_markdown, as_text
 from harness.runtime import Store
 from harness.tracking.marks import Asked
 from harness.tracking.projection import table_records

@@ -18,10 +18,9 @@ from toy_figures import (
 from toy_tables import PROVENANCE, ToyWorld
 
 from harness.report.cells import build_cells
-from harness.report.figures.points import Point
 from harness.report.figures.prompts import RewardData, ShareData
 from harness.report.figures.report import FigureReport, assemble_figure
-from harness.report.figures.scores import ScoreData
+from harness.report.figures.scores import Point, ScoreData
 from harness.report.scores import read_rows, read_scores
 from harness.runtime import Stage, Store, StoreError
 from harness.trainer.runs import plan_figure

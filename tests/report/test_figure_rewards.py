@@ -16,7 +16,7 @@ from harness.registry.figures import (
     TopicsFigure,
     load_figures,
 )
-from harness.report.figures.numbers import (
+from harness.report.figures.prompts import (
     ALL,
     HISTOGRAM,
     MEAN,
@@ -26,6 +26,8 @@ from harness.report.figures.numbers import (
     SHARE,
     SPREAD,
     SUMMARY,
+    PromptRewards,
+    RewardData,
     correlation_findings,
     correlation_points,
     density_points,
@@ -35,8 +37,7 @@ from harness.report.figures.numbers import (
     variance_bounds,
     xy,
 )
-from harness.report.figures.points import Found, Point
-from harness.report.figures.prompts import PromptRewards, RewardData
+from harness.report.figures.scores import Found, Point
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.report.over_optimisation import Pushed, publish_pushed
+from harness.report.over_optimisation import FOLDER, OVER_OPTIMISATION, Pushed
 from harness.report.publication import Refused
 
 SETTING = {
@@ -39,12 +39,12 @@ def test_both_can_fall() -> None:
 
 def test_the_page_its_figure_and_its_numbers_are_published(tmp_path: Path) -> None:
     given = pushed((0.0, 0.5), (1.0, 0.7), (2.0, 0.6))
-    folder = publish_pushed(given, tmp_path, "micro")
+    folder = OVER_OPTIMISATION.publish(given, f"micro/{FOLDER}", tmp_path)
     assert folder == tmp_path / "micro" / "over-optimisation"
     assert json.loads((folder / "report.json").read_text()) == given.model_dump(mode="json")
     assert "| 1x | 1.000 | 0.700 |" in (folder / "report.md").read_text(encoding="utf-8")
     fewer = pushed((0.0, 0.5), (1.0, 0.7))
     with pytest.raises(Refused, match="what stands there has row `2x` that it has not"):
-        publish_pushed(fewer, tmp_path, "micro")
-    publish_pushed(fewer, tmp_path, "micro", allow_fewer=True)
+        OVER_OPTIMISATION.publish(fewer, f"micro/{FOLDER}", tmp_path)
+    OVER_OPTIMISATION.publish(fewer, f"micro/{FOLDER}", tmp_path, allow_fewer=True)
     assert (folder / "figure.svg").read_text(encoding="utf-8").startswith("<?xml")

@@ -18,12 +18,12 @@ from harness.registry.load import load_tables
 from harness.registry.profile import load_profiles
 from harness.report.build import build_report
 from harness.report.cells import build_cells
+from harness.report.findings import finding
 from harness.report.model import Cell, Report
 from harness.report.page.contents import from_results, published_pictures
 from harness.report.page.examples import judged_answers, offline_lineages
-from harness.report.page.finding import finding
-from harness.report.page.layout import Axis, axis_of, draw, margins
-from harness.report.page.page import ticked_parts, visible
+from harness.report.page.layout import Axis, axis_of, draw
+from harness.report.page.page import margins, ticked_parts, visible
 from harness.report.rows import Costs, creator_stages
 from harness.report.scores import read_scores
 from harness.report.verdicts import Evidence, judge
@@ -268,14 +268,13 @@ def test_rewrites_of_rewrites_follow_their_parents(store: Store) -> None:
     write_training(store, runs)
     drawn = creator_stages(runs.runs[RUN, 0])["select"]
     assert store.status(drawn.fingerprint) == "done"
-    from harness.report.page.examples import Reader, _steps
+    from harness.report.page.examples import _steps, read_stage
 
-    reader = Reader(store)
     children: dict[str, Any] = {}
     evolve = creator_stages(runs.runs[RUN, 0])["evolve"]
-    for child in reader.rows(evolve, "prompts.parquet"):
+    for child in read_stage(store, evolve, "prompts.parquet"):
         children.setdefault(child["parent_id"], []).append(child)
-    h0 = reader.rows(drawn, "selected.parquet")[1]
+    h0 = read_stage(store, drawn, "selected.parquet")[1]
     assert [step.name for step in _steps(h0, children, {}, set())] == ["h0", "h0.2.1", "h0.2.2"]
 
 

@@ -11,6 +11,7 @@ from toy_tables import toy_runs, write_all, write_prompts
 from harness.errors import HarnessError
 from harness.registry.schema import Table
 from harness.report.error_rates import (
+    ERROR_RATES,
     FOLDER,
     PROMPTS,
     Counts,
@@ -18,7 +19,6 @@ from harness.report.error_rates import (
     ErrorRates,
     measure,
     one_recipe_twice,
-    publish_rates,
     read,
     simulated_nulls,
 )
@@ -44,7 +44,7 @@ def test_what_is_measured_is_what_the_simulations_say(
     (twice,) = found.one_recipe_twice
     again = one_recipe_twice(read_published(folder).measured, (0, 1, 2, 3), 2, 0)
     assert (twice.table, twice.judged) == ("table90", Counts.of(again).judged)
-    assert publish_rates(found, results, "micro") == results / "micro" / FOLDER
+    assert ERROR_RATES.publish(found, f"micro/{FOLDER}", results) == results / "micro" / FOLDER
     assert read(results / "micro") == found
     # It is no table, and no figure either.
     assert list(published_folders(results)) == [folder]

@@ -29,12 +29,12 @@ from harness.registry.profile import load_profiles
 from harness.registry.schema import Table
 from harness.report.build import build_report
 from harness.report.cells import build_cells
-from harness.report.latex import as_latex, escape
 from harness.report.model import Cell, Report
 from harness.report.page.contents import from_results, from_store
 from harness.report.page.page import as_html
 from harness.report.publish import publish, read_published
-from harness.report.render import CSV_HEAD, as_csv, as_json, as_markdown, as_text
+from harness.report.render import CSV_HEAD, as_csv, as_json, as_latex, as_markdown, as_text
+from harness.report.render import latex_escape as escape
 from harness.report.view import column_blocks, facts, summary_block
 from harness.report.view_details import detail_blocks
 from harness.runtime import Store

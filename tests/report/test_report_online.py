@@ -13,9 +13,8 @@ import pytest
 from toy_tables import PROVENANCE, toy_runs, write_parquet
 
 from harness.registry.recipe import Online
-from harness.report.assumptions import online_settings
-from harness.report.build import build_report
-from harness.report.curves import WINDOW, curves_of, draw_curves
+from harness.report.build import build_report, online_settings
+from harness.report.plots import WINDOW, curves_of, draw_curves
 from harness.report.rows import online_costs
 from harness.report.view_details import detail_blocks
 from harness.runtime import Stage, Store

@@ -23,17 +23,11 @@ from toy_tables import (
 )
 
 from harness.errors import HarnessError
-from harness.report.publication import (
-    Extent,
-    Kind,
-    Refused,
-    publish_folder,
-    read_index,
-    sha256,
-)
-from harness.report.publish import check, publish, published_folders, read_published, recompute
+from harness.report.publication import Extent, Kind, Refused, read_index, sha256
+from harness.report.publish import TABLE, publish, published_folders, read_published, recompute
 from harness.report.verify import verify
 from harness.runtime import Store
+from harness.strict import Strict
 
 
 @pytest.fixture
@@ -55,7 +49,7 @@ def seal(folder: Path, name: str) -> None:
 def test_what_is_published_is_computed_again_to_the_same_digits(folder: Path) -> None:
     published = read_published(folder)
     assert recompute(published) == list(published.report.cells)
-    assert check(folder) == 8
+    assert TABLE.check(folder) == 8
     assert sorted(path.name for path in folder.iterdir()) == [
         "digests.json", "report.json", "report.md", "scores.parquet",
     ]  # fmt: skip
@@ -99,10 +93,10 @@ def test_a_changed_or_missing_file_is_found(folder: Path, name: str) -> None:
     with (folder / name).open("ab") as file:
         file.write(b" ")
     with pytest.raises(HarnessError, match="is not what was published"):
-        check(folder)
+        TABLE.check(folder)
     (folder / name).unlink()
     with pytest.raises(HarnessError, match="is missing"):
-        check(folder)
+        TABLE.check(folder)
 
 
 def test_one_changed_value_is_found_even_with_a_new_digest(folder: Path) -> None:
@@ -113,7 +107,7 @@ def test_one_changed_value_is_found_even_with_a_new_digest(folder: Path) -> None
     pq.write_table(changed, scores_file(folder))
     seal(folder, "scores.parquet")
     with pytest.raises(HarnessError, match=r"does not follow from scores\.parquet"):
-        check(folder)
+        TABLE.check(folder)
 
 
 @pytest.mark.parametrize("row", [0, 55])
@@ -124,7 +118,7 @@ def test_a_value_that_was_left_out_is_found(folder: Path, row: int) -> None:
     pq.write_table(pa.Table.from_pylist(kept), scores_file(folder))
     seal(folder, "scores.parquet")
     with pytest.raises(HarnessError, match="does not follow"):
-        check(folder)
+        TABLE.check(folder)
 
 
 def test_a_changed_number_or_summary_is_found(folder: Path) -> None:
@@ -136,18 +130,18 @@ def test_a_changed_number_or_summary_is_found(folder: Path) -> None:
         path.write_text(json.dumps(data), encoding="utf-8")
         seal(folder, "report.json")
         with pytest.raises(HarnessError, match=f"{name} .*does not follow"):
-            check(folder)
+            TABLE.check(folder)
 
 
 def test_what_is_missing_is_published_as_missing(store: Store, tmp_path: Path) -> None:
     runs = toy_runs()
     results = tmp_path / "results"
     folder = publish(runs, store, results, allow_fewer=True)
-    assert check(folder) == 0
+    assert TABLE.check(folder) == 0
     assert len(pq.read_table(scores_file(folder))) == 0
     write_scores(store, runs, "dpo-h1", 0, ah_wr={"p0": 50.0, "p1": 52.0})
     assert publish(runs, store, results, allow_fewer=True) == folder
-    assert check(folder) == 0
+    assert TABLE.check(folder) == 0
     assert {cell.state for cell in read_published(folder).report.cells} == {
         "partial", "not_run", "not_available",
     }  # fmt: skip
@@ -166,7 +160,7 @@ def test_nothing_does_not_replace_what_stands_there(folder: Path, tmp_path: Path
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert verify(results).cells == 8
     publish(runs, empty, results, allow_fewer=True)
-    assert (check(folder), verify(results).cells) == (0, 0)
+    assert (TABLE.check(folder), verify(results).cells) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -216,18 +210,24 @@ def test_what_a_killed_publication_left_is_put_right_by_the_next(
     assert [path.name for path in folder.parent.iterdir()] == ["table90"]
 
 
+class Toy(Strict):
+    number: int
+
+
 def test_rivals_publish_one_after_the_other(tmp_path: Path) -> None:
     """Twelve publications, four at a time: the index names them all."""
     results = tmp_path / "results"
 
     def put(number: int) -> None:
-        def write(draft: Path) -> None:
-            (draft / "report.json").write_text(json.dumps({"number": number}))
-
         kind = Kind(
-            "toy", "number", lambda report: Extent((), (report["number"],), {}), lambda _: 0
+            "toy",
+            "number",
+            Toy,
+            lambda report: Extent((), (report.number,), {}),
+            page=lambda _: "",
+            numbers=lambda _: 0,
         )
-        publish_folder(kind, f"micro/toy{number}", results, write)
+        kind.publish(Toy(number=number), f"micro/toy{number}", results)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(put, range(12)))
@@ -246,7 +246,7 @@ def test_a_publication_that_fails_leaves_the_one_before(
     monkeypatch.setattr(module, "write_scores", full_disk)
     with pytest.raises(HarnessError, match="the disk is full"):
         publish(runs, store, folder.parent.parent)
-    assert check(folder) == 8
+    assert TABLE.check(folder) == 8
     assert [path.name for path in folder.parent.iterdir()] == ["table90"]
 
 
@@ -263,15 +263,16 @@ from harness.report.cells import build_cells
 from harness.report.render import as_json
 from harness.report.render import as_markdown
 from harness.report.publish import publish
-from harness.report.publish import check
+from harness.report.publish import TABLE
 from harness.report.build import build_report
 from harness.report.render import as_text
 from harness.runtime import Store
+from harness.strict import Strict
 runs, store = toy_runs(), Store(Path({str(store.root)!r}))
 cells = build_cells(runs, store)
 report = build_report(runs, store, cells=cells)
 assert as_text(report) and as_json(cells) and as_markdown(report)
-assert check(publish(runs, store, Path({str(folder.parent.parent)!r}))) == 8
+assert TABLE.check(publish(runs, store, Path({str(folder.parent.parent)!r}))) == 8
 heavy = {{"torch", "transformers", "trl", "mlflow", "pandas", "datasets"}}
 print(sorted(heavy & set(sys.modules)))
 """

@@ -19,7 +19,7 @@ from harness.report.error_rates import one_recipe_twice
 from harness.report.findings import as_findings
 from harness.report.page.contents import from_results
 from harness.report.publication import read_index
-from harness.report.publish import check, published_folders, read_published
+from harness.report.publish import TABLE, published_folders, read_published
 
 FOLDERS = list(published_folders(results_dir()))
 
@@ -50,7 +50,7 @@ def test_the_published_tables_are_those_expected() -> None:
     "folder", FOLDERS, ids=lambda folder: f"{folder.parent.name}-{folder.name}"
 )
 def test_a_published_report_follows_from_its_scores(folder: Path) -> None:
-    assert check(folder) > 0
+    assert TABLE.check(folder) > 0
 
 
 def test_one_changed_score_is_found(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_one_changed_score_is_found(tmp_path: Path) -> None:
     changed = table.set_column(place, table.schema.field(place), pa.array(values, pa.float64()))
     pq.write_table(changed, folder / "scores.parquet")
     with pytest.raises(HarnessError, match=r"scores\.parquet"):
-        check(folder)
+        TABLE.check(folder)
 
 
 def test_every_damaged_byte_of_the_scores_own_description_is_an_error(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_every_damaged_byte_of_the_scores_own_description_is_an_error(tmp_path: 
         flipped[-back] ^= 4
         scores.write_bytes(flipped)
         with pytest.raises(HarnessError, match=r"scores\.parquet is not what was published"):
-            check(folder)
+            TABLE.check(folder)
 
 
 def test_every_published_table_is_on_the_page_with_a_trace_of_each_run() -> None:

@@ -22,7 +22,8 @@ from harness.errors import HarnessError
 from harness.report.build import build_report
 from harness.report.model import Agreement, Report, Study
 from harness.report.publication import DIGESTS, REPORT, sha256
-from harness.report.publish import check, publish
+from harness.report.publish import TABLE as PUBLISHED_TABLE
+from harness.report.publish import publish
 from harness.report.render import as_markdown, as_text
 from harness.report.reward_study import study_blocks, study_of
 from harness.runtime import Stage, Store
@@ -231,7 +232,7 @@ def test_what_is_published_is_computed_again(folder: Path) -> None:
     assert (folder / "study.svg").read_text(encoding="utf-8").count("<svg") == 1
     stages = json.loads((folder / DIGESTS).read_text(encoding="utf-8"))["stages"]["study"]
     assert len(stages) == 5 + 2 * 5
-    assert check(folder) == 6
+    assert PUBLISHED_TABLE.check(folder) == 6
 
 
 @pytest.mark.parametrize(
@@ -247,7 +248,7 @@ def test_a_changed_number_is_found(folder: Path, place: tuple[Any, ...]) -> None
     (folder / REPORT).write_text(json.dumps(changed), encoding="utf-8")
     seal(folder)
     with pytest.raises(HarnessError, match="in the study does not follow"):
-        check(folder)
+        PUBLISHED_TABLE.check(folder)
 
 
 def test_a_changed_value_of_a_held_out_pair_is_found(folder: Path) -> None:
@@ -260,4 +261,4 @@ def test_a_changed_value_of_a_held_out_pair_is_found(folder: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows), folder / "scores.parquet")
     seal(folder)
     with pytest.raises(HarnessError, match="in the study does not follow"):
-        check(folder)
+        PUBLISHED_TABLE.check(folder)

@@ -14,9 +14,8 @@ from harness.report.build import build_report, with_all_rows
 from harness.report.cells import build_cells
 from harness.report.error_rates import ErrorRates
 from harness.report.model import Verdict
-from harness.report.page.contents import Contents, Section
+from harness.report.page.contents import Contents, Section, Traces, trace_store
 from harness.report.page.examples import judged_answers, offline_lineages
-from harness.report.page.provenance import Traces, trace_store
 from harness.report.rows import Costs, creator_stages
 from harness.report.scores import read_scores
 from harness.report.verdicts import Evidence, judge

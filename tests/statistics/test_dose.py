@@ -61,12 +61,8 @@ def test_a_row_between_two_doses_has_a_number_and_an_interval_around_it() -> Non
 
 def test_outside_the_curve_there_is_no_number() -> None:
     above, below = worth(scores(3.0, 0.1, 5), CURVE), worth(scores(-1.0, 0.1, 6), CURVE)
-    assert (above.times, above.beyond, str(above)) == (
-        None, "above", "more than 4x (4.0x to more than 4x)"
-    )  # fmt: skip
-    assert (below.times, below.beyond, str(below)) == (
-        None, "below", "less than 1x (less than 1x to 1.0x)"
-    )  # fmt: skip
+    assert (above.times, above.low, above.high, above.beyond) == (None, 4.0, None, "above")
+    assert (below.times, below.low, below.high, below.beyond) == (None, None, 1.0, "below")
 
 
 def test_an_unsure_row_has_open_ends() -> None:

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.statistics import NestedScores, crossed_moments, paired_difference
-from harness.statistics.matrix import FloatArray
+from harness.statistics import NestedScores, paired_difference
+from harness.statistics.scores import FloatArray, crossed_moments
 
 REPLICATES = 3000
 PROMPTS = 40

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from scipy import special
 
-from harness.statistics import ScoreMatrix, paired_difference
-from harness.statistics.matrix import FloatArray
-from harness.statistics.moderated import LEAST_CORRELATION, fit_prior, seed_prior
-from harness.statistics.variance import Prior, crossed_moments
+from harness.statistics import Prior, ScoreMatrix, paired_difference, seed_prior
+from harness.statistics.intervals import LEAST_CORRELATION, fit_prior
+from harness.statistics.scores import FloatArray, crossed_moments
 
 PROMPTS = 12
 

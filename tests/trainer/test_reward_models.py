@@ -18,7 +18,7 @@ from harness.registry.load import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.profile import unsupported as lacking
 from harness.registry.recipe import Online, Recipe
-from harness.report.assumptions import assumptions_of
+from harness.report.build import assumptions_of
 from harness.runtime import Json, Plan, StageContext
 from harness.trainer.factory import TRAINING, plan_study, reward_models_named
 from harness.trainer.model_steps import annotate_stage, assistant, user

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.registry.figures import CorrelationFigure
-from harness.report.figures.numbers import HISTOGRAM, NAMES, RHO, variance_bounds, xy
-from harness.report.figures.points import Point
-from harness.report.figures.prompts import RewardData
+from harness.report.figures.prompts import HISTOGRAM, NAMES, RHO, RewardData, variance_bounds, xy
 from harness.report.figures.report import FILE, FigureReport
+from harness.report.figures.scores import Point
 from harness.report.plots import (
     GRID,
     INK,

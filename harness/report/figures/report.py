@@ -16,10 +16,9 @@ from pydantic import Field, computed_field, model_validator
 
 from harness.registry.figures import AnyFigure
 from harness.registry.profile import MEANINGLESS, benchmark_of
-from harness.report.figures import numbers
-from harness.report.figures.points import Point
+from harness.report.figures import prompts
 from harness.report.figures.prompts import RewardData, ShareData
-from harness.report.figures.scores import ScoreData, score_points
+from harness.report.figures.scores import Point, ScoreData, score_points
 from harness.report.model import Origin
 from harness.report.origin import origin_of
 from harness.report.publication import dumps
@@ -78,16 +77,16 @@ KINDS: Mapping[str, Kind] = {
     "gains": Kind(ScoreData, score_points, "series", "at", "panel"),
     "iterations": Kind(ScoreData, score_points, "panel", "series", "at"),
     "ratings": Kind(ScoreData, score_points, None, "at", "series"),
-    "shares": Kind(ShareData, numbers.share_points, None, "panel", "at"),
+    "shares": Kind(ShareData, prompts.share_points, None, "panel", "at"),
     "densities": Kind(
-        RewardData, numbers.density_points, None, "series", "at", only=numbers.SUMMARY
+        RewardData, prompts.density_points, None, "series", "at", only=prompts.SUMMARY
     ),
     "correlation": Kind(
-        RewardData, numbers.correlation_points, None, "series", "at",
-        findings=numbers.correlation_findings,
+        RewardData, prompts.correlation_points, None, "series", "at",
+        findings=prompts.correlation_findings,
     ),
     "topics": Kind(
-        RewardData, numbers.topic_points, None, "at", "panel", findings=numbers.topic_findings
+        RewardData, prompts.topic_points, None, "at", "panel", findings=prompts.topic_findings
     ),
 }  # fmt: skip
 """The kinds of figures."""
@@ -322,12 +321,7 @@ def number_text(value: float, point: Point) -> str:
 
 
 def as_markdown(report: FigureReport, *, drawn: bool = False) -> str:
-    """Return a figure's report as GitHub-flavoured Markdown.
-
-    Args:
-        report: The report.
-        drawn: Show the drawing, which lies beside the page.
-    """
+    """Return a figure's report as GitHub-flavoured Markdown."""
     return template("figure.md.j2").render(report=report, file=FILE if drawn else None)
 
 

@@ -1,4 +1,8 @@
-"""Figures of scores: gains over baselines, means over iterations, means by category.
+"""Points of figures, and figures of scores: gains, means over iterations, means by category.
+
+A point is one number with its interval and the paper's beside it, or why not. It is whole or it has
+no number, as a table's cell is: every seed has to be there, and the number has to be defined in
+each.
 
 An item says where a number stands and which runs it is computed from, by the declaration alone;
 the numbers are those of `harness.report.scores.numbers`, as in a table. A score of one category of
@@ -7,17 +11,17 @@ a benchmark's prompts is kept under the score's name with the category behind it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from harness.registry.figures import Figure, GainsFigure, IterationsFigure, RatingsFigure
 from harness.registry.profile import benchmark_of
-from harness.registry.schema import Row, Table
 from harness.report.cells import Failures, state_of
-from harness.report.figures.points import Found, Point, Spot
+from harness.report.model import State
 from harness.report.scores import (
     Measured,
     Numbers,
@@ -30,10 +34,91 @@ from harness.report.scores import (
 )
 from harness.report.view import signed
 from harness.runtime import Store
+from harness.statistics import mean_over_seeds
 from harness.strict import Strict
 
 if TYPE_CHECKING:
     from harness.trainer.runs import FigureRuns
+
+Quantity = Literal["gain", "mean", "share", "level", "reward", "rank correlation", "count"]
+
+Place = tuple[str, str, str]
+"""Panel, series and place on the axis."""
+
+
+class Spot(Strict):
+    """Where a number stands, whether it is there, and the paper's."""
+
+    panel: str
+    """What shares axes: a benchmark, a topic."""
+    series: str
+    """What shares colour and shape: a line, a polygon, a metric."""
+    at: str
+    """The place on the axis: a bar, an iteration, a category, a bin."""
+    quantity: Quantity
+    """What it is."""
+    unit: str
+    """Its unit."""
+    state: State = "not_run"
+    """Whether there is a number, and why not."""
+    done: int = 0
+    """Seeds that are there."""
+    paper: float | None = None
+    """The paper's number."""
+    paper_printed: str | None = None
+    """The same at the printed precision."""
+    reason: str | None = None
+    """Why there is no number, where more is known than the state says."""
+
+    @property
+    def name(self) -> str:
+        """Where it stands, in words."""
+        return " / ".join(filter(None, (self.panel, self.series, self.at)))
+
+
+class Point(Spot):
+    """One number of a figure."""
+
+    value: float | None = None
+    """The number; None where a seed is missing or it is not defined."""
+    low: float | None = None
+    """Lower end of its 95% interval; None where there is none."""
+    high: float | None = None
+    """Upper end."""
+
+
+class Found(NamedTuple):
+    """Whether data are there: a cell's state, the seeds that are, and why others are not."""
+
+    state: State
+    done: int
+    reason: str | None = None
+
+    @classmethod
+    def of(cls, done: int, asked: int) -> Found:
+        """Return what is known of published data."""
+        return cls("ok" if done == asked else "not_run", done)
+
+
+def seeds_point(
+    place: Place, quantity: Quantity, unit: str, found: Found, values: Sequence[float | None]
+) -> Point:
+    """Return the mean over seeds as a point.
+
+    There is a value of each seed that is there, None where it is not defined.
+    """
+    reason, low, mean, high = found.reason, None, None, None
+    known = [value for value in values if value is not None]
+    if found.state == "ok" and len(known) < len(values):
+        reason = f"undefined in {len(values) - len(known)} of {len(values)} seeds"
+    elif found.state == "ok":
+        mean, low, high = mean_over_seeds(known)
+    panel, series, at = place
+    return Point(
+        panel=panel, series=series, at=at, quantity=quantity, unit=unit,
+        state=found.state, done=found.done, reason=reason, value=mean, low=low, high=high,
+    )  # fmt: skip
+
 
 ALL = "all categories"
 """Stands for the categories while no run has been judged and none is known."""
@@ -91,13 +176,9 @@ class ScoreData(Strict):
 
     @classmethod
     def stored(cls, runs: FigureRuns, store: Store) -> ScoreData:
-        """Return what a figure of scores shows, as a store has it.
-
-        Raises:
-            StoreError: A stored file is not what was written.
-        """
+        """Return what a figure of scores shows, as a store has it."""
         categories = _categories(runs, store)
-        placed = list(_items(runs, categories))
+        placed = list(_items(runs, list(dict.fromkeys(categories.values()))))
         wanted = [
             (run_id, seed, item.score.partition("/")[0])
             for ref, item in placed
@@ -129,44 +210,70 @@ def score_points(_: Figure, data: ScoreData) -> list[Point]:
         score: gain_priors(data.measured, pairs, data.seeds, score)
         for score, pairs in compared.items()
     }
-    return [
-        item.point(
-            Numbers()
-            if item.run is None
-            else numbers(
-                data.measured, item.run, item.baseline, data.seeds, item.score,
-                priors.get(item.score),
-            )
-        )
-        for item in data.items
-    ]  # fmt: skip
+
+    def found(item: Item) -> Numbers:
+        if item.run is None:
+            return Numbers()
+        prior = priors.get(item.score)
+        return numbers(data.measured, item.run, item.baseline, data.seeds, item.score, prior)
+
+    return [item.point(found(item)) for item in data.items]
 
 
-def _items(runs: FigureRuns, categories: Mapping[str, str]) -> Placed:
+def _items(runs: FigureRuns, categories: Sequence[str]) -> Placed:
+    """Yield the items: gains in each column, means after each iteration, or means by category."""
     figure = runs.figure
     if isinstance(figure, GainsFigure):
-        return _gain_items(figure, runs)
-    if isinstance(figure, IterationsFigure):
-        return _iteration_items(figure, runs)
-    assert isinstance(figure, RatingsFigure)
-    return _rating_items(figure, runs, list(dict.fromkeys(categories.values())))
-
-
-def _gain_items(figure: GainsFigure, runs: FigureRuns) -> Placed:
-    """Yield the items of bars: a gain in each column."""
-    for group in figure.groups:
-        for bar in group.bars:
-            for name in figure.columns:
-                label = bar.label
-                if figure.reward_model_accuracy:
-                    label += _accuracy(bar.row, runs)
-                item = Item(
-                    panel=_heading(name, runs), series=group.title, at=label,
-                    quantity="gain", unit="", run=None, score=name,
+        for group in figure.groups:
+            for bar, name in itertools.product(group.bars, figure.columns):
+                label = bar.label + (
+                    _accuracy(bar.row, runs) if figure.reward_model_accuracy else ""
+                )
+                place = _heading(name, runs), group.title, label
+                yield bar.row, _item(runs, bar.row, name, place, "gain")
+    elif isinstance(figure, IterationsFigure):
+        for panel in figure.panels:
+            for line in panel.lines:
+                for iteration, ref in sorted(line.rows.items()):
+                    place = panel.title, line.label, str(iteration)
+                    yield ref, _item(runs, ref, figure.column, place, "mean")
+    else:
+        assert isinstance(figure, RatingsFigure)
+        for polygon in figure.polygons:
+            run = runs.places[polygon.row][1].run if polygon.row in runs.places else None
+            for name in categories or [ALL]:
+                yield polygon.row, Item(
+                    panel="", series=polygon.label, at=name, quantity="mean", unit=UNIT_OF_RATINGS,
+                    run=run, score=f"{figure.score}/{name}" if categories else figure.score,
                 )  # fmt: skip
-                if bar.row in runs.places:
-                    item = _gain_of(item, *runs.places[bar.row], name)
-                yield bar.row, item
+
+
+def _item(runs: FigureRuns, ref: str, name: str, place: Place, quantity: Quantity) -> Item:
+    """Return the item of a row in a column; nothing is behind one that no table declares."""
+    panel, series, at = place
+    where: dict[str, Any] = {"panel": panel, "series": series, "at": at, "quantity": quantity}
+    if ref not in runs.places:
+        return Item(**where, unit="", run=None, score=name)
+    table, row = runs.places[ref]
+    column, base = table.column(name), None
+    if quantity == "gain":
+        base = table.row(row.baseline or row.id)
+        paper = table.paper_gain(row, column)
+        values = [r.values[name] for r in (row, base) if name in r.values]
+        decimals = max((value.decimals for value in values), default=0)
+        printed = None if paper is None else signed(paper, decimals)
+    else:
+        value = row.values.get(name)
+        paper, printed = (None, None) if value is None else (value.value, value.printed)
+    return Item(
+        **where,
+        unit=column.unit,
+        run=row.run_id(column),
+        baseline=None if base is None else base.run_id(column),
+        score=column.reads,
+        paper=paper,
+        paper_printed=printed,
+    )
 
 
 def _accuracy(ref: str, runs: FigureRuns) -> str:
@@ -188,63 +295,6 @@ def _heading(name: str, runs: FigureRuns) -> str:
             if column.id == name:
                 return f"{column.benchmark} · {column.metric.partition(' against ')[0]}"
     return name
-
-
-def _gain_of(item: Item, table: Table, row: Row, name: str) -> Item:
-    column = table.column(name)
-    base = table.row(row.baseline or row.id)
-    gain = table.paper_gain(row, column)
-    values = [r.values[name] for r in (row, base) if name in r.values]
-    decimals = max((value.decimals for value in values), default=0)
-    return item.model_copy(
-        update={
-            "unit": column.unit,
-            "run": row.run_id(column),
-            "baseline": base.run_id(column),
-            "score": column.reads,
-            "paper": gain,
-            "paper_printed": None if gain is None else signed(gain, decimals),
-        }
-    )
-
-
-def _iteration_items(figure: IterationsFigure, runs: FigureRuns) -> Placed:
-    """Yield the items of lines: a mean after each iteration."""
-    for panel in figure.panels:
-        for line in panel.lines:
-            for iteration, ref in sorted(line.rows.items()):
-                item = Item(
-                    panel=panel.title, series=line.label, at=str(iteration),
-                    quantity="mean", unit="", run=None, score=figure.column,
-                )  # fmt: skip
-                if ref in runs.places:
-                    item = _mean_of(item, *runs.places[ref], figure.column)
-                yield ref, item
-
-
-def _mean_of(item: Item, table: Table, row: Row, name: str) -> Item:
-    column = table.column(name)
-    printed = row.values.get(name)
-    return item.model_copy(
-        update={
-            "unit": column.unit,
-            "run": row.run_id(column),
-            "score": column.reads,
-            "paper": None if printed is None else printed.value,
-            "paper_printed": None if printed is None else printed.printed,
-        }
-    )
-
-
-def _rating_items(figure: RatingsFigure, runs: FigureRuns, categories: list[str]) -> Placed:
-    """Yield the items of polygons: a mean in each category, in the benchmark's order."""
-    for polygon in figure.polygons:
-        run = runs.places[polygon.row][1].run if polygon.row in runs.places else None
-        for name in categories or [ALL]:
-            yield polygon.row, Item(
-                panel="", series=polygon.label, at=name, quantity="mean", unit=UNIT_OF_RATINGS,
-                run=run, score=f"{figure.score}/{name}" if categories else figure.score,
-            )  # fmt: skip
 
 
 def _categories(runs: FigureRuns, store: Store) -> dict[str, str]:

@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from harness.registry.claims import figure_claims
 from harness.registry.deviations import Deviations, deviations
 from harness.registry.figures import Figure
-from harness.registry.profile import Profile, lacking_rows
+from harness.registry.profile import Profile, benchmark_of, lacking_rows
 from harness.registry.schema import Table
 from harness.report import error_rates
 from harness.report.build import build_report, with_all_rows, without_runs
 from harness.report.cells import build_cells
 from harness.report.claims import judge_figures, judge_published, judge_runs
-from harness.report.curves import FILE as CURVES
-from harness.report.curves import longest
 from harness.report.error_rates import ErrorRates
 from harness.report.figures.drawing import picture
 from harness.report.figures.report import assemble_figure
 from harness.report.model import Report, Verdict
+from harness.report.origin import behind, makers_of, origin_of_stages
 from harness.report.page.examples import (
     Judged,
     Lineage,
@@ -35,10 +34,9 @@ from harness.report.page.examples import (
     offline_lineages,
     online_lineage,
 )
-from harness.report.page.provenance import Traces, trace_published, trace_store
-from harness.report.plots import Picture
+from harness.report.plots import CURVES, Picture, longest
 from harness.report.publication import DIGESTS, REPORT, read_json
-from harness.report.publish import TABLE, Published, read_published
+from harness.report.publish import OF_STUDY, TABLE, Published, read_published
 from harness.report.render import pictures
 from harness.report.rows import Costs
 from harness.report.scores import read_scores
@@ -47,6 +45,7 @@ from harness.report.verify import kind_of
 from harness.runtime import Store
 
 if TYPE_CHECKING:
+    from harness.trainer.plan import Run
     from harness.trainer.runs import TableRuns
 
 Example = TypeVar("Example")
@@ -60,15 +59,51 @@ Source = Literal["store", "results"]
 NOT_PUBLISHED = "not published at this profile"
 
 
+SHORT = 12
+"""Digits of a fingerprint that are shown; they are enough to find the folder."""
+
+
+@dataclass(frozen=True)
+class SeedTrace:
+    """One run: a recipe at a profile with a seed.
+
+    The stages are the beginnings of the fingerprints of each judge and training that is done; how
+    many of all stages are done, and when the last was finished, is None where it is not known.
+    """
+
+    seed: int
+    stages: Mapping[str, str]
+    commits: tuple[str, ...]
+    done: tuple[int, int] | None = None
+    finished: str | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether all its stages are done; what is published of a run counts as all."""
+        return bool(self.stages) if self.done is None else self.done[0] == self.done[1]
+
+
+@dataclass
+class RunTrace:
+    """One recipe at a profile, with all its seeds; it serves rows, as `table/row`."""
+
+    run: str
+    profile: str
+    serves: dict[str, None] = field(default_factory=dict)
+    policies: tuple[str, ...] = ()
+    reward_models: tuple[str, ...] = ()
+    creators: tuple[str, ...] = ()
+    judges: Mapping[str, str] = field(default_factory=dict)
+    seeds: dict[int, SeedTrace] = field(default_factory=dict)
+
+
+Traces = dict[str, RunTrace]
+"""Runs by their ids."""
+
+
 @dataclass(frozen=True)
 class Shown:
-    """A picture on the page.
-
-    Attributes:
-        picture: What it is.
-        svg: The picture itself.
-        origin: Where it comes from.
-    """
+    """A picture on the page."""
 
     picture: Picture
     svg: bytes
@@ -89,11 +124,8 @@ class Shown:
 class Section:
     """One table on the page.
 
-    Attributes:
-        report: Its report, with every row that is declared.
-        verdicts: The verdicts on its claims.
-        absent: Why rows have no numbers here, by row; those that just have not run are not in it.
-        pictures: Its figures.
+    Its report has every row that is declared; `absent` says why rows have no numbers here, but for
+    those that just have not run.
     """
 
     report: Report
@@ -111,17 +143,8 @@ class Section:
 class Contents:
     """Everything on the page.
 
-    Attributes:
-        profile: The profile.
-        source: What the page is made from.
-        sections: The tables, in the paper's order.
-        figure_verdicts: The verdicts on the claims that belong to no table.
-        pictures: The figures that belong to no table.
-        error_rates: What `harness.report.error_rates` measured; None where it was not.
-        deviations: Where paper and code part, and what is open.
-        lineages: Prompts on their way; None where the page is not made from a store.
-        judged: Benchmark answers before and after; None as above.
-        traces: The runs behind the numbers.
+    Lineages and judged answers are None where the page is not made from a store, error rates where
+    they were not measured; figure verdicts and pictures belong to no table.
     """
 
     profile: Profile
@@ -155,14 +178,8 @@ def from_store(
     Every number and picture comes from the store, but for the error rates, which are a property of
     the code that judges claims and are read from where they were published.
 
-    Args:
-        tables: The tables.
-        profile: The profile.
-        seeds: The seeds of each table.
-        store: What was computed.
-        results_dir: The folder of published results, for the error rates.
-        figures: Declared figures; those are drawn of which all tables are on the page, with the
-            seeds that these have in common, as far as the store holds their numbers.
+    Of the declared figures those are drawn of which all tables are on the page, with the seeds
+    that these have in common, as far as the store holds their numbers.
 
     Raises:
         StoreError: A stored file is not what was written.
@@ -266,11 +283,6 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
     Prompts, answers and what offline rows cost are not published, and the page says so. The
     numbers are those of the published reports, and verdicts are computed from the published scores.
 
-    Args:
-        tables: The tables.
-        profile: The profile.
-        results_dir: The folder of published results.
-
     Raises:
         HarnessError: Something published is not what was published, or is broken.
     """
@@ -306,7 +318,7 @@ def published_pictures(profile_results: Path) -> Iterator[Shown]:
     for folder in sorted(path.parent for path in profile_results.glob(f"*/{REPORT}")):
         kind = kind_of(folder)
         if kind is not TABLE:
-            yield from _beside(folder, kind.pictures(folder))
+            yield from _beside(folder, kind.pictures(kind.read(folder)))
 
 
 def _beside(folder: Path, known: Iterable[Picture]) -> Iterator[Shown]:
@@ -358,3 +370,76 @@ def _contents(
         judged=judged,
         traces=traces,
     )
+
+
+def trace_store(table_runs: TableRuns, store: Store, traces: Traces) -> None:
+    """Add the runs behind a table to those known, from what a store holds."""
+    _serve(table_runs.table.id, _rows(table_runs), table_runs.profile.name, traces)
+    for (run_id, seed), run in table_runs.runs.items():
+        trace = traces[run_id]
+        if seed in trace.seeds:
+            continue
+        origin = origin_of_stages(list(behind(run.targets)), store)
+        if not trace.policies:
+            makers = makers_of([run], store)
+            trace.policies, trace.creators = origin.policies, makers.creators
+            trace.reward_models = makers.reward_models
+            judges = {name: str(stage.settings["judge"]) for name, stage in run.judged.items()}
+            trace.judges = judges
+        done = (origin.stages_done, origin.stages)
+        stages = {
+            name: fingerprint[:SHORT]
+            for name, fingerprint in _targets(run).items()
+            if store.status(fingerprint) == "done"
+        }
+        trace.seeds[seed] = SeedTrace(seed, stages, origin.commits, done, origin.finished)
+
+
+def trace_published(published: Published, profile: Profile, traces: Traces) -> None:
+    """Add the runs behind a published table to those known.
+
+    What is published names the commits for a table as a whole, so that each of a run's is among
+    those that all its tables have.
+    """
+    report = published.report
+    origin = report.origin
+    rows = {row.id: row.runs.values() for row in report.rows}
+    _serve(report.table_id, rows, report.profile_id, traces)
+    stages = read_json(published.folder / DIGESTS)["stages"]
+    of_runs = {name: found for name, found in stages.items() if name != OF_STUDY}
+    for name, fingerprints in of_runs.items():
+        run_id, _, seed = name.split("/")
+        trace, number = traces[run_id], int(seed.removeprefix("seed"))
+        trace.policies = _joined(trace.policies, origin.policies)
+        known = trace.seeds.get(number)
+        short = {what: fingerprint[:SHORT] for what, fingerprint in fingerprints.items()}
+        commits = tuple(c for c in origin.commits if known is None or c in known.commits)
+        both = short if known is None else {**known.stages, **short}
+        trace.seeds[number] = SeedTrace(number, both, commits)
+    for cell in report.cells:
+        trace = traces[report.run_of(cell.row, cell.column)]
+        trace.reward_models, trace.creators = cell.reward_models, cell.creators
+        benchmark = benchmark_of(profile, report.score_of(cell.column))
+        if benchmark is not None and cell.judge is not None:
+            trace.judges = {**trace.judges, benchmark: cell.judge}
+
+
+def _serve(table: str, rows: Mapping[str, Iterable[str]], profile: str, traces: Traces) -> None:
+    for row, names in rows.items():
+        for name in names:
+            traces.setdefault(name, RunTrace(name, profile)).serves[f"{table}/{row}"] = None
+
+
+def _rows(table_runs: TableRuns) -> dict[str, list[str]]:
+    columns = table_runs.table.columns
+    return {row.id: [row.run_id(column) for column in columns] for row in table_runs.rows}
+
+
+def _targets(run: Run) -> dict[str, str]:
+    stages = {f"judge {name}": stage for name, stage in run.judged.items()}
+    stages |= {f"train {i}": stage for i, stage in enumerate(run.training, start=1)}
+    return {name: stage.fingerprint for name, stage in stages.items()}
+
+
+def _joined(known: Iterable[str], more: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*known, *map(str, more)]))

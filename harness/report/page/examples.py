@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.errors import HarnessError
 from harness.registry.claims import Qualitative, places
@@ -44,31 +43,18 @@ JUDGED_RULE = (
 )
 
 
-@dataclass(frozen=True)
-class Answer:
-    """One answer to a prompt.
-
-    Attributes:
-        text: What the policy wrote.
-        reward: Its reward, in the reward model's units.
-        role: `chosen` or `rejected`, empty for the others.
-    """
+class Answer(NamedTuple):
+    """One answer to a prompt; its role is `chosen` or `rejected`, empty for the others."""
 
     text: str
     reward: float
     role: str
 
 
-@dataclass(frozen=True)
-class Step:
-    """A prompt of a chain: a human prompt, or a rewrite.
+class Step(NamedTuple):
+    """A prompt of a chain: a human prompt, or a rewrite by some method.
 
-    Attributes:
-        name: Its id.
-        text: The prompt.
-        how: How it came about: `human`, or the method that rewrote its parent.
-        facts: What is known of it, as names and texts.
-        answers: The policy's answers; online runs do not keep them.
+    Online runs do not keep answers.
     """
 
     name: str
@@ -78,19 +64,8 @@ class Step:
     answers: tuple[Answer, ...] = ()
 
 
-@dataclass(frozen=True)
-class Lineage:
-    """A human prompt with what became of it.
-
-    Attributes:
-        table: Id of the table.
-        row: Id of the row.
-        run: The run, as `run/profile/seed`.
-        rule: How the prompt was chosen to be shown.
-        reward_model: What rewarded the answers.
-        steps: The prompts, first to last.
-        stages: Beginnings of the fingerprints of the stages they were read from.
-    """
+class Lineage(NamedTuple):
+    """A human prompt with what became of it, and the rule by which it was chosen."""
 
     table: str
     row: str
@@ -101,37 +76,19 @@ class Lineage:
     stages: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Turn:
-    """What a policy was asked and answered, and what the judge said.
-
-    Attributes:
-        asked: The prompt of the turn.
-        answer: The answer.
-        replies: What the judge wrote about it, as names and texts.
-    """
+class Turn(NamedTuple):
+    """What a policy was asked and answered, and what the judge wrote of it, by name."""
 
     asked: str
     answer: str
     replies: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
-class Judged:
-    """One item of a benchmark, answered by two policies.
+class Judged(NamedTuple):
+    """One item of a benchmark, answered by the baseline row's run and by the row's.
 
-    Attributes:
-        table: Id of the table.
-        row: Id of the row.
-        baseline: Id of its baseline row.
-        benchmark: The benchmark.
-        judge: What judged.
-        item: The item.
-        reference: The answer it is compared with; None where answers are rated alone, or where
-            the reference is not at hand.
-        before: The turns of the baseline row's run.
-        after: The turns of the row's run.
-        stages: Beginnings of the fingerprints of the two judges' stages.
+    The reference is the answer it is compared with; None where answers are rated alone, or where it
+    is not at hand.
     """
 
     table: str
@@ -148,11 +105,6 @@ class Judged:
 
 def shown_run(table_runs: TableRuns, store: Store, *, online: bool) -> tuple[str, Run] | None:
     """Return the row and the run of a table that examples are taken from.
-
-    Args:
-        table_runs: The runs behind the table.
-        store: The store.
-        online: Whether an online run is wanted, or an offline one.
 
     Returns:
         Row id and run; None where no row that evolves prompts is whole.
@@ -184,25 +136,21 @@ def _evolves(run: Run) -> bool:
 
 
 def offline_lineages(table_runs: TableRuns, store: Store) -> list[Lineage]:
-    """Return the examples of a table's offline run; none where there is none.
-
-    Raises:
-        StoreError: A stored file is not what was written.
-    """
+    """Return the examples of a table's offline run; none where there is none."""
     found = shown_run(table_runs, store, online=False)
     if found is None:
         return []
     row, run = found
-    reader = Reader(store)
     stages = creator_stages(run)
-    drawn = reader.rows(stages["select"], "selected.parquet")
+    drawn = read_stage(store, stages["select"], "selected.parquet")
     children: dict[str, Rows] = {}
-    for child in reader.rows(stages["evolve"], "prompts.parquet"):
+    for child in read_stage(store, stages["evolve"], "prompts.parquet"):
         children.setdefault(child["parent_id"], []).append(child)
     mix = run.iterations[-1].prompts
     rewarded = mix.inputs["base"].inputs["rewards"]
-    answers = reader.answers(rewarded) | reader.answers(stages["pair"].inputs["rewards"])
-    trained = {prompt["prompt_id"] for prompt in reader.rows(mix, "pairs.parquet")}
+    answers = rewarded_answers(store, rewarded)
+    answers |= rewarded_answers(store, stages["pair"].inputs["rewards"])
+    trained = {prompt["prompt_id"] for prompt in read_stage(store, mix, "pairs.parquet")}
     name = f"{run.run_id}/{run.profile}/seed{run.seed}"
     behind_it = tuple(stage.fingerprint[:12] for stage in stages.values())
     places_shown = dict.fromkeys((0, len(drawn) // 2, len(drawn) - 1))
@@ -248,17 +196,12 @@ def _yes(truth: bool) -> str:
 
 
 def online_lineage(table_runs: TableRuns, store: Store) -> list[Lineage]:
-    """Return the example of a table's online run; none where there is none.
-
-    Raises:
-        StoreError: A stored file is not what was written.
-    """
+    """Return the example of a table's online run; none where there is none."""
     found = shown_run(table_runs, store, online=True)
     if found is None:
         return []
     row, run = found
-    reader = Reader(store)
-    trained = [r for stage in run.training for r in reader.rows(stage, "trained.parquet")]
+    trained = [r for stage in run.training for r in read_stage(store, stage, "trained.parquet")]
     last = next((prompt for prompt in reversed(trained) if prompt["generation"] > 0), None)
     if last is None:
         return []
@@ -286,35 +229,28 @@ def _trained_on(prompt: dict[str, Any]) -> Step:
     return Step(prompt["prompt_id"], prompt["prompt"], how, facts)
 
 
-class Reader:
-    """Reads what stages wrote, verified."""
+def read_stage(store: Store, stage: Stage, file: str) -> Rows:
+    """Return the rows of a file of a stage, verified."""
+    import pyarrow.parquet as pq
 
-    def __init__(self, store: Store) -> None:
-        """Read from a store."""
-        self._store = store
+    with pq.ParquetFile(store.open(stage.fingerprint) / file) as parquet:
+        found: Rows = parquet.read().to_pylist()
+    return found
 
-    def rows(self, stage: Stage, file: str) -> Rows:
-        """Return the rows of a stage's file."""
-        import pyarrow.parquet as pq
 
-        with pq.ParquetFile(self._store.open(stage.fingerprint) / file) as parquet:
-            found: Rows = parquet.read().to_pylist()
-        return found
-
-    def answers(self, annotate: Stage) -> dict[str, tuple[Answer, ...]]:
-        """Return the rewarded answers of each prompt, best and worst marked as pairs mark them."""
-        completions = self.rows(annotate.inputs["completions"], "completions.parquet")
-        rewards = {
-            (r["prompt_id"], r["sample"]): r["reward"]
-            for r in self.rows(annotate, "rewards.parquet")
-        }
-        by_prompt: dict[str, Rows] = {}
-        for answer in completions:
-            by_prompt.setdefault(answer["prompt_id"], []).append(answer)
-        return {
-            name: tuple(_marked((a["completion"], rewards[name, a["sample"]]) for a in own))
-            for name, own in by_prompt.items()
-        }
+def rewarded_answers(store: Store, annotate: Stage) -> dict[str, tuple[Answer, ...]]:
+    """Return the rewarded answers of each prompt, best and worst marked as pairs mark them."""
+    rewards = {
+        (r["prompt_id"], r["sample"]): r["reward"]
+        for r in read_stage(store, annotate, "rewards.parquet")
+    }
+    by_prompt: dict[str, Rows] = {}
+    for answer in read_stage(store, annotate.inputs["completions"], "completions.parquet"):
+        by_prompt.setdefault(answer["prompt_id"], []).append(answer)
+    return {
+        name: tuple(_marked((a["completion"], rewards[name, a["sample"]]) for a in own))
+        for name, own in by_prompt.items()
+    }
 
 
 def _marked(answers: Iterable[tuple[str, float]]) -> list[Answer]:
@@ -327,16 +263,7 @@ def _marked(answers: Iterable[tuple[str, float]]) -> list[Answer]:
 
 
 def judged_answers(table_runs: TableRuns, store: Store, *, online: bool) -> list[Judged]:
-    """Return the judged answers of a table that are shown; none where a run is not whole.
-
-    Args:
-        table_runs: The runs behind the table.
-        store: The store.
-        online: Whether an online run is wanted, or an offline one.
-
-    Raises:
-        StoreError: A stored file is not what was written.
-    """
+    """Return the judged answers of a table that are shown; none where a run is not whole."""
     found = shown_run(table_runs, store, online=online)
     if found is None:
         return []
@@ -351,7 +278,7 @@ def judged_answers(table_runs: TableRuns, store: Store, *, online: bool) -> list
         for benchmark, judge in run.judged.items()
         if "answers" in judge.inputs and _both_done(store, before, run, benchmark)
         for judged in _of_benchmark(
-            Reader(store), benchmark, before, run, (table_runs.table.id, row.id, row.baseline)
+            store, benchmark, before, run, (table_runs.table.id, row.id, row.baseline)
         )
     ]
 
@@ -362,10 +289,10 @@ def _both_done(store: Store, before: Run, after: Run, benchmark: str) -> bool:
 
 
 def _of_benchmark(
-    reader: Reader, benchmark: str, before: Run, after: Run, where: tuple[str, str, str]
+    store: Store, benchmark: str, before: Run, after: Run, where: tuple[str, str, str]
 ) -> list[Judged]:
     judges = before.judged[benchmark], after.judged[benchmark]
-    turns = [_turns(reader, judge) for judge in judges]
+    turns = [_turns(store, judge) for judge in judges]
     if not all(turns):
         return []
     names = sorted(turns[0])
@@ -385,14 +312,14 @@ def _of_benchmark(
     ]
 
 
-def _turns(reader: Reader, judge: Stage) -> dict[str, tuple[Turn, ...]]:
+def _turns(store: Store, judge: Stage) -> dict[str, tuple[Turn, ...]]:
     """Return the turns of each item: what was asked, answered and said of it.
 
     Nothing where the judge did not say anything, but marked answers by a rule.
     """
-    answers = reader.rows(judge.inputs["answers"], "answers.parquet")
+    answers = read_stage(store, judge.inputs["answers"], "answers.parquet")
     replies: dict[str, Rows] = {}
-    for reply in reader.rows(judge, "judgments.parquet"):
+    for reply in read_stage(store, judge, "judgments.parquet"):
         if "reply" not in reply:
             return {}
         replies.setdefault(reply["prompt_id"], []).append(reply)

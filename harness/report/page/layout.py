@@ -1,4 +1,4 @@
-"""A table as it stands on the page: texts, marks and where each number comes from; and the claims.
+"""A table as it stands on the page: texts, marks and where each number comes from.
 
 Every text of a number is the one of `harness.report.view`, so that the page says what the terminal
 says; what is added is the drawing of gains and a card behind each number.
@@ -11,17 +11,14 @@ with the page while its marks keep their shape.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from harness.registry.claims import Claim, Compare, Qualitative, places
 from harness.registry.schema import Column
-from harness.report import claims, view
-from harness.report.model import Cell, Report, ReportRow, Verdict
-from harness.report.page.contents import Contents, Section
-from harness.report.page.finding import finding
-from harness.report.page.provenance import SeedTrace, Traces
+from harness.report import view
+from harness.report.findings import finding
+from harness.report.model import Cell, Report, ReportRow
+from harness.report.page.contents import Section, Traces
 from harness.report.reward_study import study_blocks
 from harness.report.view import signed
 from harness.report.view_details import cost_block, detail_blocks
@@ -29,8 +26,8 @@ from harness.report.view_details import cost_block, detail_blocks
 SHOWN = ("Question", "Source", "Inadmissible")
 """The facts that stand at the head of a table."""
 
-DRAWN_AFTER = 2
-"""Figures of a row that stand before its drawing: ours and our gain."""
+SENSITIVITY = ("Inadmissible", "Power", "Controls")
+"""The facts that stand before a table's numbers: what these can show."""
 
 MARGIN = 0.06
 """Share of the span that is left free at either end."""
@@ -39,16 +36,8 @@ MOST_TICKS = 5
 """Parts that an axis has at most."""
 
 
-@dataclass(frozen=True)
-class Axis:
-    """A range of gains.
-
-    Attributes:
-        low: Its lower end, in the column's unit.
-        high: Its upper end.
-        ticks: Round numbers within it, zero among them.
-        decimals: Decimals the ticks need.
-    """
+class Axis(NamedTuple):
+    """A range of gains in the column's unit, with round numbers in it, zero among them."""
 
     low: float
     high: float
@@ -64,18 +53,10 @@ class Axis:
         return "0" if tick == 0.0 else signed(tick, self.decimals)
 
 
-@dataclass(frozen=True)
-class Drawing:
+class Drawing(NamedTuple):
     """One row's gains on an axis; positions in percent, None for what there is not.
 
-    Attributes:
-        zero: No gain.
-        ours: Our gain.
-        low: Lower end of its interval.
-        high: Upper end.
-        clear: Whether the interval lies on one side of zero.
-        paper: The paper's gain.
-        words: The same in words.
+    The gain is clear where its interval lies on one side of zero.
     """
 
     zero: float
@@ -112,22 +93,14 @@ def _step(span: float) -> float:
 
 
 def draw(cell: Cell, axis: Axis, decimals: int) -> Drawing:
-    """Return the marks of a cell.
-
-    Args:
-        cell: The cell.
-        axis: The axis of its column.
-        decimals: Decimals of our numbers, for the words.
-    """
+    """Return the marks of a cell."""
     low, high, gain = cell.gain_ci_low, cell.gain_ci_high, cell.gain
     known = gain is not None and low is not None and high is not None
     ours = (gain, low, high) if known else (None, None, None)
-    places = [None if value is None else axis.at(value) for value in ours]
+    at = [None if value is None else axis.at(value) for value in ours]
     clear = low is not None and high is not None and (low > 0 or high < 0)
     paper = None if cell.paper_gain is None else axis.at(cell.paper_gain)
-    return Drawing(
-        axis.at(0.0), places[0], places[1], places[2], clear, paper, _words(cell, decimals)
-    )
+    return Drawing(axis.at(0.0), at[0], at[1], at[2], clear, paper, _words(cell, decimals))
 
 
 def _words(cell: Cell, decimals: int) -> str:
@@ -142,42 +115,10 @@ def _words(cell: Cell, decimals: int) -> str:
     return f"{ours}; the paper's {cell.paper_gain:+g}"
 
 
-@dataclass(frozen=True)
-class Card:
-    """Where a number comes from.
+class Line(NamedTuple):
+    """One row of a column's block, its texts as `view` has them, and where they come from.
 
-    Attributes:
-        name: Its address on the page.
-        title: Row and column.
-        facts: Names and texts.
-        run: The run whose entry in the appendix has more; None where nothing has run.
-        runs: The judged runs behind the number.
-    """
-
-    name: str
-    title: str
-    facts: tuple[tuple[str, str], ...]
-    run: str | None
-    runs: tuple[str, ...]
-
-    @property
-    def hint(self) -> str:
-        """The card in short, for a pointer that rests on the number."""
-        return "; ".join(f"{name}: {text}" for name, text in self.facts)
-
-
-@dataclass(frozen=True)
-class Line:
-    """One row of a column's block.
-
-    Attributes:
-        row: Id of the row.
-        label: Its label.
-        reading: The path the label stands for, where the paper's is ambiguous.
-        figures: Its texts, as `view` has them.
-        has_number: Whether the first of them is a number.
-        drawing: Its gains, None where there is nothing to draw.
-        card: Where its numbers come from.
+    `reading` is the path that the label stands for, where the paper's is ambiguous.
     """
 
     row: str
@@ -186,96 +127,38 @@ class Line:
     figures: tuple[str, ...]
     has_number: bool
     drawing: Drawing | None
-    card: Card
+    card: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class ColumnBlock:
-    """One column of a table.
-
-    Attributes:
-        column: Id of the column.
-        title: Benchmark and heading.
-        notes: What is measured.
-        head: Headings; the drawing has none of its own.
-        axis: The axis of its drawings, None without any.
-        lines: Its rows.
-    """
-
-    column: str
-    title: str
-    notes: tuple[str, ...]
-    head: tuple[str, ...]
-    axis: Axis | None
-    lines: tuple[Line, ...]
-
-
-SENSITIVITY = ("Inadmissible", "Power", "Controls")
-"""The facts that stand before a table's numbers: what these can show."""
-
-
-@dataclass(frozen=True)
-class TableLayout:
-    """One table as it stands on the page; the names are those of `Section` and of `view`."""
-
-    id: str
-    name: str
-    title: str
-    question: str
-    place: str
-    finding: str
-    word: str
-    verdict: str
-    progress: str
-    source: str
-    has_numbers: bool
-    blocks: tuple[ColumnBlock, ...]
-    facts: list[tuple[str, str]]
-    sensitivity: list[tuple[str, str]]
-    study: list[view.Block]
-    summary: view.Block
-    details: list[view.Block]
-    cost: view.Block | None
-    absent: list[tuple[str, str]]
-    section: Section
-
-
-def table_layout(section: Section, traces: Traces) -> TableLayout:
-    """Return a table laid out.
-
-    Args:
-        section: The table.
-        traces: The runs behind the numbers.
-    """
-    report = section.report
-    table = report.table
+def table_layout(section: Section, traces: Traces) -> dict[str, Any]:
+    """Return a table laid out: its texts and blocks by the names that the template has for them."""
+    report, table = section.report, section.report.table
     primary = next((verdict for verdict in section.verdicts if verdict.primary), None)
-    return TableLayout(
-        id=table.id,
-        name="Ours" if table.source is None else f"Table {table.source.table}",
-        title=view.plain(table.title),
-        question=view.plain(table.question),
-        place=table.place,
-        finding=finding(report, section.verdicts),
-        word="not_run" if primary is None else primary.verdict,
-        verdict="no primary claim" if primary is None else primary.text,
-        progress=_progress(report),
-        source=_source(report),
-        has_numbers=section.has_numbers,
-        blocks=tuple(_blocks(report, traces)),
-        facts=[fact for fact in view.facts(report) if fact[0] not in SHOWN],
-        sensitivity=[fact for fact in view.facts(report) if fact[0] in SENSITIVITY],
-        study=[
-            *view.worth_blocks(report),
-            *view.control_blocks(report),
-            *study_blocks(report),
+    facts = view.facts(report)
+    return {
+        "id": table.id,
+        "name": "Ours" if table.source is None else f"Table {table.source.table}",
+        "title": view.plain(table.title),
+        "question": view.plain(table.question),
+        "place": table.place,
+        "finding": finding(report, section.verdicts),
+        "word": "not_run" if primary is None else primary.verdict,
+        "verdict": "no primary claim" if primary is None else primary.text,
+        "progress": _progress(report),
+        "source": _source(report),
+        "has_numbers": section.has_numbers,
+        "blocks": list(_blocks(report, traces)),
+        "facts": [fact for fact in facts if fact[0] not in SHOWN],
+        "sensitivity": [fact for fact in facts if fact[0] in SENSITIVITY],
+        "study": [
+            *view.worth_blocks(report), *view.control_blocks(report), *study_blocks(report)
         ],
-        summary=view.summary_block(report),
-        details=detail_blocks(report) if section.has_numbers else [],
-        cost=None if report.costs is None else cost_block(report, report.costs),
-        absent=_absent(section.absent),
-        section=section,
-    )
+        "summary": view.summary_block(report),
+        "details": detail_blocks(report) if section.has_numbers else [],
+        "cost": None if report.costs is None else cost_block(report, report.costs),
+        "absent": _absent(section.absent),
+        "section": section,
+    }  # fmt: skip
 
 
 def _progress(report: Report) -> str:
@@ -302,38 +185,26 @@ def _absent(absent: Mapping[str, str]) -> list[tuple[str, str]]:
     return [(", ".join(rows), reason) for reason, rows in by_reason.items()]
 
 
-def _blocks(report: Report, traces: Traces) -> list[ColumnBlock]:
-    laid_out = []
+def _blocks(report: Report, traces: Traces) -> Iterator[dict[str, Any]]:
+    """Yield a table's columns with the axes of their drawings, None where there is no gain."""
     for column, block in zip(report.table.columns, view.column_blocks(report), strict=True):
         cells = [report.cell(row, column) for row in report.rows]
-        axis = axis_of(cells)
-        decimals = view.our_decimals(report, column)
-        lines = [
-            Line(
-                row=row.id,
-                label=name,
-                reading=report.table.row(row.id).reading,
-                figures=tuple(figures),
-                has_number=cell.mean is not None,
-                drawing=_drawing(cell, axis, decimals),
-                card=_card(report, row, column, cell, traces),
-            )
-            for row, cell, (name, *figures) in zip(report.rows, cells, block.rows, strict=True)
-        ]
-        laid_out.append(
-            ColumnBlock(column.id, block.title, block.notes, block.head, axis, tuple(lines))
-        )
-    return laid_out
+        axis, decimals = axis_of(cells), view.our_decimals(report, column)
+        lines = []
+        for row, cell, (name, *figures) in zip(report.rows, cells, block.rows, strict=True):
+            drawing = None
+            if axis is not None and (cell.gain is not None or cell.paper_gain is not None):
+                drawing = draw(cell, axis, decimals)
+            reading, has_number = report.table.row(row.id).reading, cell.mean is not None
+            card = _card(report, row, column, cell, traces)
+            lines.append(Line(row.id, name, reading, tuple(figures), has_number, drawing, card))
+        yield {**vars(block), "column": column.id, "axis": axis, "lines": lines}
 
 
-def _drawing(cell: Cell, axis: Axis | None, decimals: int) -> Drawing | None:
-    if axis is None or (cell.gain is None and cell.paper_gain is None):
-        return None
-    return draw(cell, axis, decimals)
-
-
-def _card(report: Report, row: ReportRow, column: Column, cell: Cell, traces: Traces) -> Card:
-    """Return where the numbers of a cell come from."""
+def _card(
+    report: Report, row: ReportRow, column: Column, cell: Cell, traces: Traces
+) -> Mapping[str, Any]:
+    """Return where the numbers of a cell come from, and the same in short."""
     run_id = row.runs[column.id]
     trace = traces.get(run_id)
     facts = [("state", view.state(cell))]
@@ -344,126 +215,30 @@ def _card(report: Report, row: ReportRow, column: Column, cell: Cell, traces: Tr
         facts.append((f"gain over {cell.baseline_row}", gain))
     if cell.reason is not None:
         facts.append(("failed" if cell.state == "failed" else "why not", view.plain(cell.reason)))
-    printed = cell.paper_printed or view.NO_PAPER
     if not report.table.is_ours:
-        facts.append(("paper", f"{printed}; {report.table.place}"))
+        facts.append(("paper", f"{cell.paper_printed or view.NO_PAPER}; {report.table.place}"))
     facts += [("run", run_id), ("seeds", ", ".join(map(str, cell.seeds)) or view.APPLIES_NOT)]
     if trace is not None:
+        of = (c for seed in trace.seeds.values() if seed.seed in cell.seeds for c in seed.commits)
         facts += [
             ("judge", cell.judge or view.APPLIES_NOT),
             ("reward model", ", ".join(cell.reward_models) or "none"),
             ("creator", ", ".join(cell.creators) or "none"),
             ("policy", ", ".join(trace.policies)),
-            ("commit", ", ".join(_commits(trace.seeds.values(), cell.seeds)) or "none yet"),
+            ("commit", ", ".join(dict.fromkeys(of)) or "none yet"),
         ]
-    return Card(
-        f"c-{cell.table}-{cell.row}-{cell.column}",
-        f"{view.row_names(report)[row.id]} · {column.benchmark}, {column.printed}",
-        tuple((name, view.plain(text)) for name, text in facts),
-        run_id if trace is not None else None,
-        cell.runs,
-    )
+    facts = [(name, view.plain(text)) for name, text in facts]
+    return {
+        "name": f"c-{cell.table}-{cell.row}-{cell.column}",
+        "title": f"{view.row_names(report)[row.id]} · {column.benchmark}, {column.printed}",
+        "facts": facts,
+        "hint": "; ".join(f"{name}: {text}" for name, text in facts),
+        "run": None if trace is None else run_id,
+        "runs": cell.runs,
+    }
 
 
 def _exact(mean: float, low: float | None, high: float | None) -> str:
     assert low is not None
     assert high is not None
     return f"{mean:.6g}, 95% from {low:.6g} to {high:.6g}"
-
-
-def _commits(seeds: Iterable[SeedTrace], wanted: Sequence[int]) -> list[str]:
-    of = (commit for seed in seeds if seed.seed in wanted for commit in seed.commits)
-    return list(dict.fromkeys(of))
-
-
-@dataclass(frozen=True)
-class ClaimLine:
-    """One claim of the ledger.
-
-    Attributes:
-        id: Id of the claim.
-        word: Its verdict, as a name.
-        line: Its texts.
-        reason: Why there is no decision, or what the verdict rests on; None without any.
-        basis: The cells and seeds that its numbers come from; None where there are no numbers.
-    """
-
-    id: str
-    word: str
-    line: claims.Line
-    reason: str | None
-    basis: str | None
-
-
-@dataclass(frozen=True)
-class ClaimGroup:
-    """The claims of one table or figure.
-
-    Attributes:
-        place: Its id.
-        title: Its title.
-        linked: Whether the page has a section of that id.
-        claims: The claims, in the order they are declared.
-    """
-
-    place: str
-    title: str
-    linked: bool
-    claims: tuple[ClaimLine, ...]
-
-
-def claim_groups(contents: Contents) -> list[ClaimGroup]:
-    """Return the claims on the page by the table or figure they belong to."""
-    groups = []
-    for section in contents.sections:
-        table = section.report.table
-        declared = {claim.id: claim for claim in table.claims}
-        lines = tuple(_claim(v, declared, section.report) for v in section.verdicts)
-        title = table.heading
-        groups.append(ClaimGroup(table.id, view.plain(title), True, lines))
-    for place in dict.fromkeys(verdict.table for verdict in contents.figure_verdicts):
-        own = [verdict for verdict in contents.figure_verdicts if verdict.table == place]
-        lines = tuple(_claim(verdict, {}, None) for verdict in own)
-        title = place.replace("figure", "Figure ").capitalize()
-        groups.append(ClaimGroup(place, title, False, lines))
-    return [group for group in groups if group.claims]
-
-
-def margins(declared: Iterable[Claim]) -> str:
-    """Return in a sentence how far apart rows may be and count as alike; empty if none may.
-
-    The paper says of rows that they are level, or that one is not behind, and names no margin: each
-    is an assumption of ours, declared beside the claim.
-    """
-    found: Counter[str] = Counter()
-    for claim in declared:
-        margin = claim.test.margin if isinstance(claim.test, Compare) else None
-        if margin is not None:
-            share = f"{margin.share:.0%} of a declared gain" if margin.share else ""
-            found[share or f"{margin.points:g} of the column's unit"] += 1
-    if not found:
-        return ""
-    counted = ", ".join(f"{margin} ({number})" for margin, number in found.most_common())
-    return (
-        f"{found.total()} claims say that rows are level, or that one is not behind, and the paper "
-        f"says not by how much; the margins are ours, declared with the claims: {counted}."
-    )
-
-
-def _claim(verdict: Verdict, declared: Mapping[str, Claim], report: Report | None) -> ClaimLine:
-    basis = None
-    if verdict.margin is not None and report is not None:
-        basis = _basis(declared[verdict.id], report)
-    reason = None if verdict.reason is None else view.plain(verdict.reason)
-    return ClaimLine(verdict.id, verdict.verdict, claims.line(verdict), reason, basis)
-
-
-def _basis(claim: Claim, report: Report) -> str:
-    """Return the cells that a claim's numbers come from, with their runs and seeds."""
-    assert not isinstance(claim.test, Qualitative)
-    cells = [
-        f"{row} in {column} (run {report.table.row(row).run_id(report.table.column(column))})"
-        for row, column in places(claim.test)
-    ]
-    seeds = ", ".join(map(str, report.seeds))
-    return view.plain(f"per-prompt scores of {', '.join(cells)}; seeds {seeds}")

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.registry.claims import Claim, Compare, Qualitative, places
 from harness.registry.deviations import Ambiguity, Discrepancy, value_in
 from harness.registry.profile import Profile
 from harness.report import error_rates, view
-from harness.report.assumptions import GROUPS
-from harness.report.claims import PRIMARY, counts, share_tested
+from harness.report.claims import PRIMARY, counts, line, share_tested
+from harness.report.model import GROUPS, Report, Verdict
 from harness.report.page.contents import Contents
 from harness.report.page.examples import JUDGED_RULE
-from harness.report.page.layout import TableLayout, claim_groups, margins, table_layout
+from harness.report.page.layout import table_layout
 from harness.report.view import Part, label_parts
 
 if TYPE_CHECKING:
@@ -37,11 +39,7 @@ _BREAKS = ("\n", "\t")
 
 
 def as_html(contents: Contents) -> str:
-    """Return the page.
-
-    Args:
-        contents: What is on it.
-    """
+    """Return the page."""
     tables = [table_layout(section, contents.traces) for section in contents.sections]
     rates = contents.error_rates
     return (
@@ -57,7 +55,6 @@ def as_html(contents: Contents) -> str:
             totals=_totals(contents, tables),
             commits=_commits(contents),
             finished=_finished(contents),
-            cards=[line.card for table in tables for block in table.blocks for line in block.lines],
             groups=claim_groups(contents),
             counts=counts(contents.verdicts),
             primary=PRIMARY,
@@ -78,15 +75,16 @@ def as_html(contents: Contents) -> str:
     )
 
 
-def _state(tables: Sequence[TableLayout]) -> str:
+def _state(tables: Sequence[Mapping[str, Any]]) -> str:
     """Return in words which tables have numbers."""
     whole: list[str] = []
     part: list[str] = []
     none: list[str] = []
     for table in tables:
-        without = any(cell.mean is None for cell in table.section.report.cells)
-        into = none if not table.has_numbers else part if without else whole
-        into.append(table.name.removeprefix("Table ") if table.name != "Ours" else table.id)
+        without = any(cell.mean is None for cell in table["section"].report.cells)
+        into = none if not table["has_numbers"] else part if without else whole
+        name = table["name"]
+        into.append(name.removeprefix("Table ") if name != "Ours" else table["id"])
     said = [
         f"{_tables(numbers)} {'has' if len(numbers) == 1 else 'have'} {what}"
         for numbers, what in (
@@ -106,12 +104,12 @@ def _tables(numbers: Sequence[str]) -> str:
     return f"tables {', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
-def _totals(contents: Contents, tables: Sequence[TableLayout]) -> dict[str, int]:
+def _totals(contents: Contents, tables: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Return how much of the paper has numbers here."""
     cells = [cell for section in contents.sections for cell in section.report.cells]
     seeds = [seed for trace in contents.traces.values() for seed in trace.seeds.values()]
     return {
-        "tables": sum(table.has_numbers for table in tables),
+        "tables": sum(table["has_numbers"] for table in tables),
         "tables_in_all": len(tables),
         "cells": sum(cell.mean is not None for cell in cells),
         "cells_in_all": len(cells),
@@ -130,6 +128,67 @@ def _finished(contents: Contents) -> str | None:
     """Return when the last stage behind the page was finished."""
     found = [s.report.origin.finished for s in contents.sections if s.report.origin.finished]
     return max(found, default=None)
+
+
+def claim_groups(contents: Contents) -> list[dict[str, Any]]:
+    """Return the claims on the page by their table, which has a section, or figure."""
+    groups = []
+    for section in contents.sections:
+        table = section.report.table
+        declared = {claim.id: claim for claim in table.claims}
+        found = [_claim(v, declared, section.report) for v in section.verdicts]
+        title = view.plain(table.heading)
+        groups.append({"place": table.id, "title": title, "linked": True, "claims": found})
+    for place in dict.fromkeys(verdict.table for verdict in contents.figure_verdicts):
+        own = [verdict for verdict in contents.figure_verdicts if verdict.table == place]
+        found = [_claim(verdict, {}, None) for verdict in own]
+        title = place.replace("figure", "Figure ").capitalize()
+        groups.append({"place": place, "title": title, "linked": False, "claims": found})
+    return [group for group in groups if group["claims"]]
+
+
+def _claim(
+    verdict: Verdict, declared: Mapping[str, Claim], report: Report | None
+) -> dict[str, Any]:
+    """Return a claim of the ledger, with the cells, runs and seeds behind its numbers if any."""
+    basis = None
+    if verdict.margin is not None and report is not None:
+        test = declared[verdict.id].test
+        assert not isinstance(test, Qualitative)
+        cells = [
+            f"{row} in {column} (run {report.table.row(row).run_id(report.table.column(column))})"
+            for row, column in places(test)
+        ]
+        seeds = ", ".join(map(str, report.seeds))
+        basis = view.plain(f"per-prompt scores of {', '.join(cells)}; seeds {seeds}")
+    return {
+        "id": verdict.id,
+        "word": verdict.verdict,
+        "line": line(verdict),
+        "reason": None if verdict.reason is None else view.plain(verdict.reason),
+        "basis": basis,
+    }
+
+
+def margins(declared: Iterable[Claim]) -> str:
+    """Return in a sentence how far apart rows may be and count as alike; empty if none may.
+
+    The paper says of rows that they are level, or that one is not behind, and names no margin: each
+    is an assumption of ours, declared beside the claim.
+    """
+    found: Counter[str] = Counter()
+    for claim in declared:
+        margin = claim.test.margin if isinstance(claim.test, Compare) else None
+        if margin is not None:
+            share = f"{margin.share:.0%} of a declared gain" if margin.share else ""
+            found[share or f"{margin.points:g} of the column's unit"] += 1
+    if not found:
+        return ""
+    counted = ", ".join(f"{margin} ({number})" for margin, number in found.most_common())
+    return (
+        f"{found.total()} claims say that rows are level, or that one is not behind, and the paper "
+        f"says not by how much; the margins are ours, declared with the claims: {counted}."
+    )
 
 
 def _assumptions(contents: Contents) -> list[tuple[str, list[tuple[str, str, str]]]]:

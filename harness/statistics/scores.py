@@ -1,0 +1,477 @@
+"""The data of every statistic: values of single prompts under several seeds, and their spread.
+
+A seed is one whole repetition of a recipe (data order, sampling, training, answering).
+
+Crossed (`ScoreMatrix`): the same benchmark prompts are answered under every seed. Model, one value
+per seed s and prompt p, all effects random and independent:
+
+    y[s, p] = mean + seed[s] + prompt[p] + error[s, p]
+
+With S seeds and P prompts the mean squares of the two-way analysis of variance expect
+
+    E MS_seed   = var_error + P var_seed
+    E MS_prompt = var_error + S var_prompt
+    E MS_error  = var_error
+
+so that the variance of the grand mean, var_seed/S + var_prompt/P + var_error/(S P), is estimated
+by (MS_seed + MS_prompt - MS_error) / (S P). This is also the two-way clustered variance.
+
+Two choices are ours, made so that 95% intervals miss a true zero 3 to 7% of the time from three
+seeds up, whatever the ratio of the effects (`tests/statistics/test_error_rates.py`):
+
+* The prompts' own part, MS_prompt - MS_error, is cut at zero. The seeds keep their whole mean
+  square: with few seeds, MS_seed - MS_error is often negative by chance, and an interval made
+  from what is left would be far too short.
+* Degrees of freedom: 1/df = w/(S - 1) + (1 - w)/(P - 1), where w is the seeds' share of the
+  estimated variance. Satterthwaite's formula has w squared. Plugging an estimated w into it is
+  liberal with few seeds, because a seed mean square that is small by chance both shortens the
+  interval and raises the degrees of freedom: it misses up to 8% of the time with three seeds.
+  The weight to the first power misses 3.4 to 6%.
+
+Nested (`NestedScores`): where prompts themselves are scored, each run draws or makes its own, and
+two recipes have seeds in common and nothing else:
+
+    y[s, p] = mean + seed[s] + prompt[s, p]
+
+Both levels are in the spread of the seed means, so that
+
+    variance of the mean = (sample variance of the S seed means) / S,  with S - 1 degrees of freedom
+
+is unbiased and its t interval exact for normal seed means, whatever the two variances are, and
+whatever the prompts of a seed have in common (several are rewrites of one parent, and a set can
+hold prompts that another recipe's holds as well). A difference is taken seed by seed, because
+recipes start from the same human prompts under the same seed.
+
+The rule for few seeds: two or three seed means can lie close together by chance, and their spread
+then says less than the prompts themselves do. So the spread of the prompts within the seeds, taken
+as independent, gives a second interval (Welch and Satterthwaite), and the wider one counts; a
+p-value is the larger one of two. Where seeds add nothing to their prompts' spread this misses a
+true zero in 1 to 3% of cases instead of 5%, and it approaches 5% as they do.
+
+Sources: Satterthwaite (1946), Biometrics Bulletin 2(6); Clark (1973), The language-as-fixed-effect
+fallacy (crossed random subjects and items); Searle, Casella and McCulloch (1992), Variance
+Components, chapter 3 (nested classification); Cameron, Gelbach and Miller (2011), Robust inference
+with multiway clustering.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.errors import HarnessError
+
+FloatArray = npt.NDArray[np.float64]
+
+ROUNDING = 1e-9
+"""Seed means that are no further apart are one number."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How far a mean may be off; the t distribution makes an interval and a p-value of it.
+
+    Attributes:
+        standard_error: Standard error of the mean, in the unit of the values.
+        df: Degrees of freedom of its estimate.
+    """
+
+    standard_error: float
+    df: float
+
+    @cached_property
+    def half_width(self) -> float:
+        """Half the width of the 95% interval."""
+        from scipy import stats
+
+        return float(stats.t.ppf(0.975, self.df)) * self.standard_error
+
+    def p_above_zero(self, mean: float) -> float:
+        """Return the one-sided p-value of a mean against a true mean of zero or less.
+
+        Without any variance it is 0, 1/2 or 1, by the sign of the mean.
+        """
+        from scipy import stats
+
+        if self.standard_error == 0.0:
+            return (1.0 - float(np.sign(mean))) / 2.0
+        return float(stats.t.sf(mean / self.standard_error, self.df))
+
+    def detectable(self, alpha: float, power: float) -> float:
+        """Return the smallest true mean that a two-sided test at a level finds with a power."""
+        from scipy import stats
+
+        quantiles = stats.t.ppf(1.0 - alpha / 2.0, self.df) + stats.t.ppf(power, self.df)
+        return float(quantiles) * self.standard_error
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What is known of the mean square of the seeds from elsewhere.
+
+    Attributes:
+        mean_square: The mean square, in squared units of the values.
+        df: How many degrees of freedom it is worth; 0 is nothing.
+    """
+
+    mean_square: float = 0.0
+    df: float = 0.0
+
+
+class Scores(ABC):
+    """The values behind a cell, or a weighted sum of such values, paired by seed."""
+
+    seeds: tuple[int, ...]
+
+    @property
+    @abstractmethod
+    def mean(self) -> float:
+        """Mean over seeds and prompts."""
+
+    @property
+    @abstractmethod
+    def level(self) -> float | None:
+        """The one number that every value is, None where they differ."""
+
+    @abstractmethod
+    def spreads(self, prior: Prior | None = None) -> tuple[Spread, ...]:
+        """Return how far the mean may be off; of two spreads the wider one counts.
+
+        With one seed it is over prompts only, and says nothing of other seeds.
+        """
+
+    @abstractmethod
+    def scaled(self, weight: float) -> Self:
+        """Return all values times a number."""
+
+    @abstractmethod
+    def plus(self, other: Scores) -> Self:
+        """Return the sum with scores of the same seeds and, unless nested, the same prompts.
+
+        Raises:
+            HarnessError: They are of others, or of another kind.
+        """
+
+    @abstractmethod
+    def constant(self, value: float) -> Self:
+        """Return scores of the same seeds that are one number without any spread."""
+
+    def minus(self, other: Scores) -> Self:
+        """Return the difference, paired as in `plus`."""
+        return self.plus(other.scaled(-1.0))
+
+
+def weighted_sum(terms: Sequence[tuple[float, Scores]]) -> Scores:
+    """Return the weighted sum of scores, paired by seed and, unless nested, by prompt.
+
+    Raises:
+        HarnessError: There is no term, or the scores differ in seeds or prompts.
+    """
+    if not terms:
+        raise HarnessError("A weighted sum needs at least one set of scores; none was given.")
+    return reduce(lambda a, b: a.plus(b), [scores.scaled(weight) for weight, scores in terms])
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreMatrix(Scores):
+    """Per-prompt values of one recipe on one column: complete, crossed, every id once.
+
+    Attributes:
+        values: Shape (seeds, prompts), in the unit of the column.
+        seeds: One id per row of `values`.
+        prompts: One id per column of `values`.
+    """
+
+    values: FloatArray
+    seeds: tuple[int, ...]
+    prompts: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Check the shape, the ids and that every value is finite.
+
+        Raises:
+            HarnessError: The matrix is not complete, or an id appears twice.
+        """
+        if self.values.shape != (len(self.seeds), len(self.prompts)):
+            raise HarnessError(
+                f"A score matrix of shape {self.values.shape} does not fit its {len(self.seeds)} "
+                f"seeds and {len(self.prompts)} prompts; give one row per seed."
+            )
+        for name, ids in (("seed", self.seeds), ("prompt", self.prompts)):
+            if len(set(ids)) != len(ids):
+                raise HarnessError(f"A {name} appears twice in a score matrix; keep one of them.")
+        if not self.seeds or len(self.prompts) < 2:
+            raise HarnessError(
+                f"A score matrix has {len(self.seeds)} seeds and {len(self.prompts)} prompts; "
+                "statistics need at least one seed and two prompts."
+            )
+        if not np.isfinite(self.values).all():
+            raise HarnessError(
+                "A score matrix holds a value that is not finite; leave out the seed or prompt "
+                "that has no score."
+            )
+
+    @classmethod
+    def from_seeds(cls, scores: Mapping[int, Mapping[str, float]]) -> ScoreMatrix:
+        """Build the matrix from `{seed: {prompt id: value}}`.
+
+        Raises:
+            HarnessError: The seeds do not all have the same prompts, or there is none.
+        """
+        if not scores:
+            raise HarnessError("A score matrix needs at least one seed; none has scores yet.")
+        seeds = tuple(sorted(scores))
+        prompts = tuple(scores[seeds[0]])
+        for seed in seeds[1:]:
+            _require_same("prompts", f"seed {seeds[0]}", prompts, f"seed {seed}", scores[seed])
+        values = [[scores[seed][prompt] for prompt in prompts] for seed in seeds]
+        return cls(np.asarray(values, dtype=np.float64), seeds, prompts)
+
+    @classmethod
+    def of(cls, values: npt.ArrayLike) -> ScoreMatrix:
+        """Return an array as a matrix; its ids are positions.
+
+        Raises:
+            HarnessError: It is not two-dimensional (seeds x prompts).
+        """
+        array = np.asarray(values, dtype=np.float64)
+        if array.ndim != 2:
+            raise HarnessError(
+                f"Per-prompt values have {array.ndim} dimensions; give two, seeds x prompts."
+            )
+        seeds, prompts = array.shape
+        return cls(array, tuple(range(seeds)), tuple(str(i) for i in range(prompts)))
+
+    def aligned_to(self, other: ScoreMatrix) -> ScoreMatrix:
+        """Return this matrix with its rows and columns in the order of `other`.
+
+        Raises:
+            HarnessError: The two do not have the same seeds and the same prompts.
+        """
+        _require_same("seeds", "the first", other.seeds, "the second", self.seeds)
+        _require_same("prompts", "the first", other.prompts, "the second", self.prompts)
+        row = {seed: i for i, seed in enumerate(self.seeds)}
+        column = {prompt: i for i, prompt in enumerate(self.prompts)}
+        rows = [row[seed] for seed in other.seeds]
+        columns = [column[prompt] for prompt in other.prompts]
+        return ScoreMatrix(self.values[np.ix_(rows, columns)], other.seeds, other.prompts)
+
+    @property
+    def mean(self) -> float:
+        """Mean over seeds and prompts."""
+        return float(self.values.mean(axis=(-2, -1)))
+
+    @property
+    def level(self) -> float | None:
+        """The one number that every value is, None where they differ."""
+        return float(self.values[0, 0]) if np.ptp(self.values) == 0.0 else None
+
+    def spreads(self, prior: Prior | None = None) -> tuple[Spread, ...]:
+        """Return how far the mean may be off: by seeds and prompts together, as crossed."""
+        seeds, prompts = self.values.shape
+        if seeds == 1:
+            variance = float(self.values[0].var(ddof=1)) / prompts
+            return (Spread(float(np.sqrt(variance)), prompts - 1.0),)
+        moments = crossed_moments(self.values, prior)
+        return (Spread(float(np.sqrt(float(moments.variance))), float(moments.df)),)
+
+    def scaled(self, weight: float) -> ScoreMatrix:
+        """Return all entries times a number."""
+        return ScoreMatrix(weight * self.values, self.seeds, self.prompts)
+
+    def plus(self, other: Scores) -> ScoreMatrix:
+        """Return the entrywise sum, `other` aligned to this matrix first."""
+        if not isinstance(other, ScoreMatrix):
+            raise _other_kind()
+        return ScoreMatrix(self.values + other.aligned_to(self).values, self.seeds, self.prompts)
+
+    def constant(self, value: float) -> ScoreMatrix:
+        """Return a matrix of the same seeds and prompts that holds one number."""
+        return ScoreMatrix(np.full_like(self.values, value), self.seeds, self.prompts)
+
+
+@dataclass(frozen=True, eq=False)
+class NestedScores(Scores):
+    """Scores of one recipe's prompts, of each seed its own, or a weighted sum of several recipes'.
+
+    Attributes:
+        seeds: One id for each seed.
+        means: Mean of each seed, shape (seeds,), in the unit of the column.
+        variances: Variance of each of these means over the prompts of its seed.
+        squares: Of each seed the sum of squared variances over their degrees of freedom, one for
+            each recipe in the sum; from it follow the degrees of freedom of one seed.
+    """
+
+    seeds: tuple[int, ...]
+    means: FloatArray
+    variances: FloatArray
+    squares: FloatArray
+
+    @classmethod
+    def from_seeds(cls, scores: Mapping[int, Mapping[str, float]]) -> NestedScores:
+        """Take the scores of `{seed: {prompt id: value}}`.
+
+        Raises:
+            HarnessError: There is no seed, one has fewer than two prompts, or a value is not
+                finite.
+        """
+        if not scores:
+            raise HarnessError("Scores of prompts need at least one seed; none has scores yet.")
+        seeds = tuple(sorted(scores))
+        sets = [np.fromiter(scores[seed].values(), dtype=np.float64) for seed in seeds]
+        for seed, values in zip(seeds, sets, strict=True):
+            if len(values) < 2 or not np.isfinite(values).all():
+                raise HarnessError(
+                    f"Seed {seed} has {len(values)} scored prompts, or one whose score is not "
+                    "finite; statistics need two prompts or more, all with a score."
+                )
+        sizes = np.array([len(values) for values in sets], dtype=np.float64)
+        variances = np.array([values.var(ddof=1) for values in sets]) / sizes
+        means = np.array([values.mean() for values in sets])
+        return cls(seeds, means, variances, variances**2 / (sizes - 1.0))
+
+    @property
+    def mean(self) -> float:
+        """Mean of the seed means."""
+        return float(self.means.mean())
+
+    @property
+    def level(self) -> float | None:
+        """The one number that every value is, None where they differ."""
+        # The mean of equal numbers can be off in its last digit.
+        same = np.ptp(self.means) < ROUNDING and float(self.variances.max()) < ROUNDING**2
+        return self.mean if same else None
+
+    def spreads(self, prior: Prior | None = None) -> tuple[Spread, ...]:
+        """Return how far the mean may be off: by the seeds, if two or more, and by the prompts.
+
+        A prior of crossed scores says nothing of them.
+        """
+        seeds = len(self.seeds)
+        variance, squares = float(self.variances.sum()), float(self.squares.sum())
+        # Without any spread the interval is a point, whatever the degrees of freedom.
+        df = variance**2 / squares if squares > 0.0 else 1.0
+        within = Spread(float(np.sqrt(variance)) / seeds, df)
+        if seeds == 1:
+            return (within,)
+        return (Spread(float(np.sqrt(self.means.var(ddof=1) / seeds)), seeds - 1.0), within)
+
+    def scaled(self, weight: float) -> NestedScores:
+        """Return all values times a number."""
+        variances, squares = weight**2 * self.variances, weight**4 * self.squares
+        return NestedScores(self.seeds, weight * self.means, variances, squares)
+
+    def plus(self, other: Scores) -> NestedScores:
+        """Return the sum with another recipe's scores, seed by seed."""
+        if not isinstance(other, NestedScores):
+            raise _other_kind()
+        if set(self.seeds) != set(other.seeds):
+            raise HarnessError(
+                f"Scores of the seeds {self.seeds} and {other.seeds} cannot be compared; run both "
+                "with the same seeds."
+            )
+        order = [other.seeds.index(seed) for seed in self.seeds]
+        return NestedScores(
+            self.seeds,
+            self.means + other.means[order],
+            self.variances + other.variances[order],
+            self.squares + other.squares[order],
+        )
+
+    def constant(self, value: float) -> NestedScores:
+        """Return scores of the same seeds whose mean is a number without any spread."""
+        nothing = np.zeros_like(self.means)
+        return NestedScores(self.seeds, nothing + value, nothing, nothing)
+
+
+@dataclass(frozen=True, eq=False)
+class CrossedMoments:
+    """The mean of a crossed matrix and what is known of its variance.
+
+    Every field has the leading (batch) shape of the values it came from.
+
+    Attributes:
+        mean: Grand mean.
+        variance: Estimated variance of the grand mean.
+        df: Degrees of freedom of that estimate, between the factors' S - 1 and P - 1; those of the
+            seeds where there is no variance.
+        ms_seed: Mean square of the seeds, drawn towards the prior where there is one.
+        ms_prompt: Mean square of the prompts.
+        ms_error: Mean square of the interaction and error.
+    """
+
+    mean: FloatArray
+    variance: FloatArray
+    df: FloatArray
+    ms_seed: FloatArray
+    ms_prompt: FloatArray
+    ms_error: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        mean: FloatArray,
+        squares: Sequence[FloatArray],
+        shape: tuple[int, ...],
+        prior: Prior | None = None,
+    ) -> CrossedMoments:
+        """Return the moments of a mean and the mean squares of seeds, prompts and error.
+
+        `shape` is the number of seeds and that of prompts.
+        """
+        (ms_seed, ms_prompt, ms_error), (seeds, prompts) = squares, shape
+        seed_df = float(seeds - 1)
+        if prior is not None:
+            seed_df += prior.df
+            ms_seed = (prior.df * prior.mean_square + (seeds - 1) * ms_seed) / seed_df
+        total = ms_seed + np.maximum(ms_prompt - ms_error, 0.0)
+        seed_share = np.divide(ms_seed, total, out=np.ones_like(total), where=total > 0)
+        df = 1.0 / (seed_share / seed_df + (1.0 - seed_share) / (prompts - 1))
+        return cls(mean, total / (seeds * prompts), df, ms_seed, ms_prompt, ms_error)
+
+
+def crossed_moments(values: FloatArray, prior: Prior | None = None) -> CrossedMoments:
+    """Estimate the mean over crossed seeds and prompts, and its variance.
+
+    `values` has the shape (..., seeds, prompts), at least two of each; leading axes are a batch.
+    The mean square of the seeds is drawn towards a prior, if there is one.
+    """
+    seeds, prompts = values.shape[-2:]
+    mean = values.mean(axis=(-2, -1))
+    centred = values - mean[..., None, None]
+    seed_effect = centred.mean(axis=-1)
+    prompt_effect = centred.mean(axis=-2)
+    residual = centred - seed_effect[..., :, None] - prompt_effect[..., None, :]
+    ms_seed = prompts * np.square(seed_effect).sum(axis=-1) / (seeds - 1)
+    ms_prompt = seeds * np.square(prompt_effect).sum(axis=-1) / (prompts - 1)
+    ms_error = np.square(residual).sum(axis=(-2, -1)) / ((seeds - 1) * (prompts - 1))
+    return CrossedMoments.of(mean, (ms_seed, ms_prompt, ms_error), (seeds, prompts), prior)
+
+
+def _require_same(
+    what: str,
+    first: str,
+    first_ids: Collection[object],
+    second: str,
+    second_ids: Collection[object],
+) -> None:
+    differing = set(first_ids) ^ set(second_ids)
+    if differing:
+        shown = ", ".join(sorted(map(str, differing))[:3])
+        raise HarnessError(
+            f"The {what} of {first} and {second} differ in {len(differing)} ids ({shown}); "
+            f"compare scores on the same {what} only."
+        )
+
+
+def _other_kind() -> HarnessError:
+    return HarnessError(
+        "Scores of prompts cannot be compared with scores of answers; compare two columns of one "
+        "kind."
+    )
