@@ -27,6 +27,7 @@ FOLDERS = list(published_folders(results_dir()))
 def test_the_published_tables_are_those_expected() -> None:
     assert [f"{folder.parent.name}/{folder.name}" for folder in FOLDERS] == [
         "micro/components",
+        "micro/controls",
         "micro/reward-models",
         "micro/table1",
         "micro/table10",
@@ -97,10 +98,10 @@ def test_every_published_table_is_on_the_page_with_a_trace_of_each_run() -> None
         card = page.partition(f'id="c-table4-{row}-ah_wr"')[2].partition("</dl>")[0]
         found = dict(re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", card))
         made[row] = (found["reward model"], found["creator"], found["judge"])
-    reward, judge = "micro-2/rm_pointwise@8e3ac3ccc1fd97b6", "micro-2/oracle"
+    reward, judge = "micro-3/rm_pointwise@129a55389283a069", "micro-3/oracle"
     assert made == {
         "dpo-1": (reward, "none", judge),
-        "eva-a_min": (reward, "micro-2/evol_instruct", judge),
+        "eva-a_min": (reward, "micro-3/evol_instruct", judge),
     }
 
 
