@@ -22,7 +22,7 @@ from harness.registry.declared import all_profiles
 from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe
 from harness.report.claims import judge_published
-from harness.report.page.finding import finding
+from harness.report.findings import finding
 from harness.report.publication import DIGESTS, REPORT, check_files, read_model
 from harness.report.publish import Published, published_folders, read_published
 from harness.report.sweep import SweepReport
