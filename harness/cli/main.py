@@ -180,7 +180,6 @@ app = typer.Typer(
     cls=HarnessGroup,
     help=HELP,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},

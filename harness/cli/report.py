@@ -17,8 +17,9 @@ from harness.cli.options import (
     ProfileOption,
     PublishOption,
     RowsOption,
+    complete_tables,
 )
-from harness.cli.output import console, grid, note, print_json, save, warn
+from harness.cli.output import console, grid, json_text, note, print_json, save, warn
 from harness.errors import HarnessError, UserError
 from harness.selection.names import DEFAULT_PROFILE, Format, parse_names, parse_seeds, publishing
 from harness.words import counted
@@ -35,7 +36,12 @@ app = typer.Typer(rich_markup_mode=None)
 
 AnyTableArgument = Annotated[
     str | None,
-    typer.Argument(metavar="TABLE", help="A table; `harness list` names them.", show_default=False),
+    typer.Argument(
+        metavar="TABLE",
+        help="A table; `harness list` names them.",
+        show_default=False,
+        autocompletion=complete_tables,
+    ),
 ]
 AllOption = Annotated[bool, typer.Option("--all", help="Report every table.")]
 FormatOption = Annotated[
@@ -124,9 +130,14 @@ def report(
     if form is Format.terminal and output is None:
         found.show(console())
     elif output is None:
-        sys.stdout.write(found.text(form))
+        sys.stdout.write(_written(found, form))
     else:
-        save(found.text(form), output)
+        save(_written(found, form), output)
+
+
+def _written(found: Report, form: Format) -> str:
+    text = found.text(form)
+    return json_text(text) if form is Format.json else text
 
 
 def _page_place(chosen: Selection, *, published: bool) -> Path:
