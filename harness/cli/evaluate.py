@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from harness.cli.options import JsonOption, ProfileOption, takes
-from harness.cli.output import console, grid, note, print_json, warn
+from harness.cli.output import console, grid, note, print_json, save, warn
 from harness.errors import HarnessError, UserError
 from harness.evaluation.options import (
     CalibrateOptions,
@@ -66,6 +66,17 @@ def _shipped(name: str) -> str:
     return name.replace("_", "-")
 
 
+LeaderboardOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--leaderboard",
+        metavar="FILE",
+        help="Also write the scores as CSV in the form of the benchmark's own leaderboard.",
+        show_default="none",
+    ),
+]
+
+
 class BenchmarkGroup(TyperGroup):
     """The commands of the shipped benchmarks, and one for each of a plug-in."""
 
@@ -99,16 +110,22 @@ def command_of(name: str) -> Callable[..., None]:
     """Return the command that judges answers to a benchmark, or scores a published file."""
 
     @takes(options_of(name))
-    def evaluate(options: EvaluateOptions, as_json: JsonOption = False) -> None:
+    def evaluate(
+        options: EvaluateOptions,
+        leaderboard: LeaderboardOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
         from harness.evaluation import run
 
         file = options.published
         if file is not None:
             found = run.score_published(name, file, options)
+            _save_leaderboard(found, leaderboard)
             _show_published(found, file, track=options.track, as_json=as_json)
             return
         judged = run.evaluate(name, options, voice(as_json=as_json))
         if judged is not None:
+            _save_leaderboard([judged[0]], leaderboard)
             _show_kept(*judged, what="judgments", track=options.track, as_json=as_json)
 
     return evaluate
@@ -254,6 +271,16 @@ def _cell(evaluation: Evaluation, name: str) -> str:
     interval = evaluation.intervals.get(name)
     text = f"{value:.2f}"
     return text if interval is None else f"{text} ({interval[0]:.2f} to {interval[1]:.2f})"
+
+
+def _save_leaderboard(found: Sequence[Evaluation], to: Path | None) -> None:
+    """Write scores in the form of a leaderboard, where one is asked for."""
+    if to is None:
+        return
+    from harness.evaluation.leaderboard import leaderboard
+    from harness.runtime.manifest import utc_now
+
+    save(leaderboard(found, utc_now()[:10]), to, "--leaderboard")
 
 
 def _show_kept(found: Evaluation, folder: Path, *, what: str, track: bool, as_json: bool) -> None:

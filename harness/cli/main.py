@@ -38,7 +38,7 @@ COMMANDS = {
     "error-rates": ("report", "Measure how often no gain is called one."),
     "prompts": ("machine", "Count human prompts, and those left out."),
     "calibrate": ("evaluate", "Check a judge against published numbers."),
-    "export": ("tracking", "Write a trained policy for transformers."),
+    "export": ("export", "Write a trained policy for transformers."),
     "engine": ("machine", "Check what answers for a policy."),
     "micro": ("machine", "The embedded world of the profile `micro`."),
     "sweep": ("sweep", "Search over settings with Optuna."),

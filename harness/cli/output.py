@@ -162,10 +162,10 @@ def grid(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: str =
     return table
 
 
-def save(text: str, output: Path) -> None:
-    """Write a file whole, and say where it is."""
+def save(text: str, output: Path, option: str = "--output") -> None:
+    """Write a file whole, and say where it is; `option` is the one that names it."""
     from harness.runtime.files import explained, write_whole
 
-    with writing("--output", output) as path, explained(f"writing {path.name}", path.parent):
+    with writing(option, output) as path, explained(f"writing {path.name}", path.parent):
         write_whole(path, text)
     note(f"written to {path}")
