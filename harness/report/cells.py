@@ -84,13 +84,17 @@ def with_worth(
 ) -> list[Cell]:
     """Return cells that say what their means, and the paper's values, are worth in human prompts.
 
-    A baseline row has no gain, and a row of prompts no policy.
+    A baseline row has no gain, and a row of prompts no policy; a row that is itself a point of the
+    dose-response has a dose, which need not be estimated.
     """
     found = []
     for cell in cells:
         row, column = table.row(cell.row), table.column(cell.column)
         trainings = table.training_of(row)
         if row.baseline is None or row.kind != "policy" or len(trainings) != 1:
+            found.append(cell)
+            continue
+        if controls.is_dose(trainings[0], row.run_id(column)):
             found.append(cell)
             continue
         more: dict[str, Any] = {}

@@ -92,6 +92,11 @@ class Controls:
         }
         return {dose: printed[run] for dose, run in runs.items() if run in printed}
 
+    def is_dose(self, training: TrainingKind, run: str) -> bool:
+        """Return whether a run is itself a point of the dose-response: its dose is known."""
+        rows = self._doses.get(training, {}).values()
+        return any(self.table.row(row).run == run for row in rows)
+
     @cached_property
     def _doses(self) -> dict[TrainingKind, dict[int, str]]:
         return {

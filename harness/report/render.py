@@ -206,13 +206,20 @@ CSV_HEAD = (
     "gain_ci_high",
     "paper",
     "paper_gain",
+    "worth",
+    "worth_low",
+    "worth_high",
+    "worth_beyond",
+    "paper_worth",
+    "paper_worth_beyond",
     "runs",
     "judge",
     "reward_models",
     "creators",
 )
 """The columns; numbers are in the unit of the column, seeds and runs are separated by blanks, and
-models, whose names hold blanks, by `; `."""
+models, whose names hold blanks, by `; `. What a score is worth is in multiples of the human
+prompts; a score outside the curve has no number, but the side: `above` or `below`."""
 
 MODELS = ("reward_models", "creators")
 
@@ -229,6 +236,7 @@ def as_csv(reports: Iterable[Report]) -> str:
             column = columns[cell.column]
             writer.writerow({
                 **{k: _text(value) for k, value in cell.as_json().items() if k in CSV_HEAD},
+                **_worth_in_csv(cell),
                 **{name: _inert("; ".join(getattr(cell, name))) or MISSING for name in MODELS},
                 "label": _inert(names[cell.row]),
                 "benchmark": _inert(view.plain(f"{column.benchmark}, {column.printed}")),
@@ -236,6 +244,19 @@ def as_csv(reports: Iterable[Report]) -> str:
                 "paper": cell.paper_printed or MISSING,
             })  # fmt: skip
     return text.getvalue()
+
+
+def _worth_in_csv(cell: Cell) -> dict[str, str]:
+    """Return what a cell's score, and the paper's, are worth in human prompts."""
+    ours, paper = cell.worth, cell.paper_worth
+    return {
+        "worth": _text(ours and ours.times),
+        "worth_low": _text(ours and ours.low),
+        "worth_high": _text(ours and ours.high),
+        "worth_beyond": _text(ours and ours.beyond),
+        "paper_worth": _text(paper and paper.times),
+        "paper_worth_beyond": _text(paper and paper.beyond),
+    }
 
 
 def _inert(text: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from harness.registry.profile import load_profiles
 from harness.registry.schema import Table
 from harness.report import controls as controls_module
 from harness.report.build import build_report
+from harness.report.cells import declared_cell, with_worth
 from harness.report.claims import judge_runs
 from harness.report.controls import (
     NO_CONTROLS,
@@ -26,7 +29,7 @@ from harness.report.controls import (
     paper_worth,
     worth_of,
 )
-from harness.report.render import as_markdown, as_text
+from harness.report.render import as_csv, as_markdown, as_text
 from harness.report.scores import Measured, scores_of
 from harness.runtime import Store
 
@@ -273,6 +276,36 @@ def test_with_controls_a_table_says_power_and_worth(
     assert "times what tripling the human prompts gains (+4.0" in text
     assert cells["dpo-1", "ah_wr"].worth is None
     assert cells["base", "ah_wr"].worth is None
+    (line,) = (
+        line
+        for line in csv.DictReader(io.StringIO(as_csv([report])))
+        if (line["row"], line["column"]) == ("eva-uniform", "ah_wr")
+    )
+    worth = uniform.worth
+    for name, value in (("", worth.times), ("_low", worth.low), ("_high", worth.high)):
+        assert line[f"worth{name}"] == ("NA" if value is None else repr(value))
+    assert (line["paper_worth"], line["worth_beyond"]) == (repr(uniform.paper_worth.times), "NA")
+
+
+def test_a_row_that_is_itself_a_dose_has_no_worth() -> None:
+    """Its dose is known; what would be read off is itself, with an interval that says nothing.
+
+    Of two rows with the very scores of 2x only the one whose run is no point of the curve is worth
+    something.
+    """
+    scores = measured(LEVELS | {"other": 43.0})
+    known = checked_runs(table(), MICRO, SEEDS, scores, {})
+    rows = ("dpo-2x", "dpo-other", "rloo-3x")
+    cells = [
+        declared_cell(table(), MICRO, SEEDS, table().row(row), table().columns[0], state="ok")
+        .model_copy(update={"mean": 43.0, "paper": 53.2})
+        for row in rows
+    ]  # fmt: skip
+    found = {cell.row: cell for cell in with_worth(table(), cells, scores, known)}
+    assert found["dpo-2x"].worth is found["dpo-2x"].paper_worth is None
+    assert found["rloo-3x"].worth is found["rloo-3x"].paper_worth is None
+    assert found["dpo-other"].worth is not None
+    assert found["dpo-other"].paper_worth is not None
 
 
 def test_published_controls_count_while_they_are_of_the_same_runs(

@@ -231,14 +231,15 @@ def test_mlflow_gets_the_numbers_of_the_cells(
     by_row = {record.name: record.read_scores() for record in records}
     for cell in report.cells:
         metrics = by_row[cell.row]
-        for suffix, value in (
-            ("", cell.mean),
-            (".ci_low", cell.ci_low),
-            (".gain", cell.gain),
-            (".gain_ci_high", cell.gain_ci_high),
-            (".paper", cell.paper if cell.mean is not None else None),
+        column = cell.column
+        for name, value in (
+            (f"ours/{column}", cell.mean),
+            (f"ours/{column}.low", cell.ci_low),
+            (f"gain/{column}", cell.gain),
+            (f"gain/{column}.high", cell.gain_ci_high),
+            (f"paper/{column}", cell.paper),
         ):
-            assert metrics.get(f"{cell.column}{suffix}") == value
+            assert metrics.get(name) == value
 
 
 def test_what_is_published_is_the_same_report_again(
