@@ -23,9 +23,9 @@ from harness.registry.profile import Profile
 from harness.registry.recipe import Recipe
 from harness.report.claims import judge_published
 from harness.report.findings import finding
-from harness.report.publication import DIGESTS, REPORT, check_files, read_model
+from harness.report.publication import DIGESTS, REPORT, check_files
 from harness.report.publish import Published, published_folders, read_published
-from harness.report.sweep import SweepReport
+from harness.report.sweep import SWEEP, SweepReport
 from harness.tracking.projection import StudyName, trial_record
 from harness.tracking.record import (
     Files,
@@ -228,7 +228,7 @@ def published_sweep(results_dir: Path, profile: str, name: str) -> SweepReport |
     if not (folder / REPORT).is_file():
         return None
     check_files(folder, (REPORT,), "sweep")
-    return read_model(folder, SweepReport, "sweep")
+    return SWEEP.read(folder)
 
 
 def _sweeps(results_dir: Path) -> Iterator[Record]:
