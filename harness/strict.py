@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, create_model
 
 
 class Strict(BaseModel):
@@ -24,6 +24,16 @@ class Output(Strict):
 
     schema_version: Literal[1] = 1
     """Changes when a field is taken away or means something else."""
+
+
+def with_version(printed: Any) -> type[BaseModel]:
+    """Return the model of what is printed for a model or a list: it has a schema version."""
+    if not (isinstance(printed, type) and issubclass(printed, BaseModel)):
+        return create_model("Listed", __base__=Output, items=(printed, ...))
+    if "schema_version" in printed.model_fields:
+        return printed
+    version: Any = (Literal[1], 1)
+    return create_model(printed.__name__, __base__=printed, schema_version=version)
 
 
 def models_in(annotation: Any) -> list[type[BaseModel]]:

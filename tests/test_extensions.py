@@ -231,7 +231,7 @@ def test_a_benchmark_and_a_judge_of_ones_own_score_and_are_asked_once(tmp_path: 
     """Derivation: 2 and 4 letters have the mean 3, and the third answer gets no rating."""
     reply = "'?' if answer == 'none' else str(len(answer))"
     first, again, newer = (judged(tmp_path, reply, version) for version in ("1", "1", "2"))
-    (found,) = json.loads(first.stdout)
+    (found,) = json.loads(first.stdout)["items"]
     assert (found["benchmark"], found["model"], found["judge"]) == ("brevity", "me", "letters")
     assert (found["scores"], found["n"], found["n_missing"]) == ({"rating": 3.0}, 2, 1)
     assert "3 requests answered, 0 from the cache" in first.stderr
@@ -425,7 +425,7 @@ def test_a_benchmark_and_a_judge_of_ones_own_score_a_profiles_policies(tmp_path:
     (folder / "question.jsonl").write_text("\n".join(lines))
     done = harness(tmp_path, "--plugin", mine, "run", *options)
     assert done.returncode == 0, done.stderr
-    (cell,) = json.loads(done.stdout)
+    (cell,) = json.loads(done.stdout)["items"]
     kept = tmp_path / "work" / "store"
     (judged,) = (path.parent for path in kept.rglob("judgments.parquet"))
     summary = json.loads((judged / "summary.json").read_text())

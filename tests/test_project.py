@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
@@ -20,9 +21,13 @@ ROOT = Path(__file__).resolve().parents[1]
 
 FILES = (
     ".ci/run",
+    ".devcontainer/devcontainer.json",
+    ".dockerignore",
     ".gitignore",
+    ".pre-commit-config.yaml",
     "CHANGELOG.md",
     "CITATION.cff",
+    "Dockerfile",
     "LICENSE",
     "MANIFEST.in",
     "NOTICE",
@@ -221,6 +226,22 @@ def test_every_path_the_readme_and_the_pages_name_exists(page: Path) -> None:
     missing += sorted(name for name in linked if not (page.parent / name).exists()
                       and name != "findings.md")  # fmt: skip
     assert not missing, ", ".join(missing)
+
+
+def test_a_container_installs_what_the_readme_installs() -> None:
+    """Docker is not at hand where the tests run: the file is read, not built."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert "--constraint constraints.txt" in text
+    assert "USER harness" in text
+    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text(encoding="utf-8"))
+    assert (ROOT / ".devcontainer" / container["build"]["dockerfile"]).is_file()
+
+
+def test_hooks_before_a_commit_fetch_nothing() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    assert {repo["repo"] for repo in hooks["repos"]} == {"local"}
+    commands = {hook["entry"].split()[0] for repo in hooks["repos"] for hook in repo["hooks"]}
+    assert commands == {"ruff", "harness"}
 
 
 def test_the_readme_is_short(readme: str) -> None:

@@ -148,6 +148,26 @@ def test_the_description_has_no_link_that_leads_nowhere(wheel: Path) -> None:
     assert "The page's head" in text
 
 
+def test_a_release_names_its_repository_and_links_to_it(source: Path, tmp_path: Path) -> None:
+    """Metadata alone, which needs no build of the wheel."""
+    code = (
+        "import sys; from setuptools import build_meta as b; "
+        "b.prepare_metadata_for_build_wheel(sys.argv[1])"
+    )
+    home = "https://host.example/eva-harness/"
+    done = run([sys.executable, "-c", code, str(tmp_path)], source, HARNESS_HOME_URL=home)
+    assert done.returncode == 0, done.stderr
+    (file,) = tmp_path.glob("*/METADATA")
+    metadata = Parser().parsestr(file.read_text(encoding="utf-8"))
+    text = str(metadata.get_payload())
+    at = "https://host.example/eva-harness"
+    assert f"]({at}/raw/v0.1.0/results/images/report.png)" in text
+    assert f"]({at}/blob/v0.1.0/docs/limits.md)" in text
+    urls = dict(line.split(", ", 1) for line in metadata.get_all("Project-URL"))
+    assert set(urls) == {"Paper", "Homepage", "Documentation", "Source", "Changelog"}
+    assert urls["Changelog"] == f"{at}/blob/v0.1.0/CHANGELOG.md"
+
+
 def test_all_that_is_declared_is_there(harness: Harness, empty: Path) -> None:
     for asked in ("list", "validate", "sweep list"):
         command = [*asked.split(), "--json"]

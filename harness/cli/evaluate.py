@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from harness.cli.options import JsonOption, ProfileOption, takes
-from harness.cli.output import console, grid, note, print_json, warn
+from harness.cli.output import console, grid, note, print_json, save, warn
 from harness.errors import HarnessError, UserError
 from harness.evaluation.options import (
     CalibrateOptions,
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 HELP = {
     "mt-bench": (
         "Rate two turns of answers to 80 questions, or score a file of ratings.",
-        "harness evaluate mt-bench --data mt_bench --answers answers.jsonl --dry-run",
+        "harness evaluate mt_bench --data mt_bench --answers answers.jsonl --dry-run",
     ),
     "arena-hard": (
         "Judge answers to 500 questions against gpt-4-0314, or score a file of verdicts.",
-        "harness evaluate arena-hard --battles battles.jsonl",
+        "harness evaluate arena_hard --battles battles.jsonl",
     ),
     "alpaca-eval": (
         "Compare 805 answers with a reference model's, or score a file of annotations.",
-        "harness evaluate alpaca-eval --annotations annotations.json",
+        "harness evaluate alpaca_eval --annotations annotations.json",
     ),
 }
 """What each shipped benchmark's command does, with an example."""
@@ -61,16 +61,33 @@ BenchmarkOption = Annotated[
 ]
 
 
+def _shipped(name: str) -> str:
+    """Return what a shipped benchmark is registered as; on the command line it has two writings."""
+    return name.replace("_", "-")
+
+
+LeaderboardOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--leaderboard",
+        metavar="FILE",
+        help="Also write the scores as CSV in the form of the benchmark's own leaderboard.",
+        show_default="none",
+    ),
+]
+
+
 class BenchmarkGroup(TyperGroup):
     """The commands of the shipped benchmarks, and one for each of a plug-in."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of all commands."""
-        return [*super().list_commands(ctx), *(n for n in BENCHMARKS if n not in HELP)]
+        """Return the names of all commands, benchmarks written as in profiles and reports."""
+        plugged = [n for n in BENCHMARKS if n not in HELP]
+        return [*(name.replace("-", "_") for name in super().list_commands(ctx)), *plugged]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command; that of a plug-in's benchmark is made when it is asked for."""
-        found = super().get_command(ctx, cmd_name)
+        found = super().get_command(ctx, cmd_name) or super().get_command(ctx, _shipped(cmd_name))
         if found is not None or BENCHMARKS.added(cmd_name) is None:
             return found
         lines = (BENCHMARKS.get(cmd_name).__doc__ or "A benchmark of a plug-in.").splitlines()
@@ -93,16 +110,22 @@ def command_of(name: str) -> Callable[..., None]:
     """Return the command that judges answers to a benchmark, or scores a published file."""
 
     @takes(options_of(name))
-    def evaluate(options: EvaluateOptions, as_json: JsonOption = False) -> None:
+    def evaluate(
+        options: EvaluateOptions,
+        leaderboard: LeaderboardOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
         from harness.evaluation import run
 
         file = options.published
         if file is not None:
             found = run.score_published(name, file, options)
+            _save_leaderboard(found, leaderboard)
             _show_published(found, file, track=options.track, as_json=as_json)
             return
         judged = run.evaluate(name, options, voice(as_json=as_json))
         if judged is not None:
+            _save_leaderboard([judged[0]], leaderboard)
             _show_kept(*judged, what="judgments", track=options.track, as_json=as_json)
 
     return evaluate
@@ -112,7 +135,7 @@ for _name, (_help, _example) in HELP.items():
     group.command(_name, help=_help, epilog=f"Example: {_example}")(command_of(_name))
 
 
-@group.command("fetch", epilog="Example: harness evaluate fetch mt-bench arena-hard")
+@group.command("fetch", epilog="Example: harness evaluate fetch mt_bench arena_hard")
 def fetch(benchmarks: BenchmarksArgument = None) -> None:
     """Fetch the benchmarks' own files from their public homes, and check their digests."""
     from harness.evaluation.benchmark import benchmark_class
@@ -120,7 +143,7 @@ def fetch(benchmarks: BenchmarksArgument = None) -> None:
 
     homes = {name: benchmark_class(name).homes for name in BENCHMARKS}
     known = [name for name, files in homes.items() if files]
-    wanted = benchmarks or known
+    wanted = [n if n in known else _shipped(n) for n in benchmarks or known]
     unknown = [name for name in wanted if name not in known]
     if unknown:
         raise UserError(f"There is no benchmark `{unknown[0]}`; fetch {', '.join(known)}")
@@ -135,7 +158,7 @@ def fetch(benchmarks: BenchmarksArgument = None) -> None:
             fetch_files(homes[name], benchmarks_dir() / name, partial(info, name))
 
 
-@group.command("lm-eval", epilog="Example: harness evaluate lm-eval --results results.json")
+@group.command("lm-eval", epilog="Example: harness evaluate lm_eval --results results.json")
 @takes(LmEvalOptions)
 def lm_eval(options: LmEvalOptions, as_json: JsonOption = False) -> None:
     """Run table 9's six tasks with lm-evaluation-harness, or score results it wrote.
@@ -250,6 +273,16 @@ def _cell(evaluation: Evaluation, name: str) -> str:
     return text if interval is None else f"{text} ({interval[0]:.2f} to {interval[1]:.2f})"
 
 
+def _save_leaderboard(found: Sequence[Evaluation], to: Path | None) -> None:
+    """Write scores in the form of a leaderboard, where one is asked for."""
+    if to is None:
+        return
+    from harness.evaluation.leaderboard import leaderboard
+    from harness.runtime.manifest import utc_now
+
+    save(leaderboard(found, utc_now()[:10]), to, "--leaderboard")
+
+
 def _show_kept(found: Evaluation, folder: Path, *, what: str, track: bool, as_json: bool) -> None:
     """Print scores and where all behind them is kept, and track them."""
     from harness.evaluation.archive import FILE
@@ -311,7 +344,8 @@ def calibrate(
     if benchmark is None:
         _show_candidates(calibration.candidates(scale, calibrations_dir()), as_json)
         return
-    found = calibration.calibrate(scale, benchmark, options, voice(as_json=as_json))
+    name = benchmark.replace("-", "_") if benchmark not in scale.benchmarks else benchmark
+    found = calibration.calibrate(scale, name, options, voice(as_json=as_json))
     if found is None:
         return
     _show_candidates([calibration.candidate_of(scale, found, calibrations_dir())], as_json)

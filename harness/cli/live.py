@@ -114,9 +114,18 @@ def rendered(tally: Tally) -> RenderableType:
     """Return the display of a run as it stands."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
+    from rich.table import Table
     from rich.text import Text
 
     settled = tally.done + tally.failed + tally.skipped
-    bar = ProgressBar(total=tally.total, completed=settled, width=40)
-    texts = [headline(tally), *(f"  {line}" for line in _running(tally))]
-    return Group(bar, *(Text(line, no_wrap=True, overflow="ellipsis") for line in texts))
+    bar = Table.grid(padding=(0, 1))  # a bar alone ends no line
+    bar.add_row(
+        ProgressBar(total=tally.total, completed=settled, width=40),
+        f"{100 * settled // max(tally.total, 1)}%",
+    )
+    running = (f"  {line}" for line in _running(tally))
+    return Group(
+        bar,
+        Text(headline(tally)),
+        *(Text(line, no_wrap=True, overflow="ellipsis") for line in running),
+    )

@@ -18,14 +18,41 @@ if TYPE_CHECKING:
 
     from harness.runtime import EngineOptions
 
+
+def complete_table(incomplete: str) -> list[str]:
+    """Return the tables and figures that a shell completes a beginning to."""
+    from harness.registry.declared import all_figures, all_tables
+
+    return [name for name in (*all_tables(), *all_figures()) if name.startswith(incomplete)]
+
+
+def complete_tables(incomplete: str) -> list[str]:
+    """Return the tables, and the names of several, that a beginning is completed to."""
+    groups = [name for name in ("all-offline", "all") if name.startswith(incomplete)]
+    return [*complete_table(incomplete), *groups]
+
+
+def complete_profile(incomplete: str) -> list[str]:
+    """Return the profiles that a beginning is completed to."""
+    from harness.registry.declared import all_profiles
+
+    return [name for name in all_profiles() if name.startswith(incomplete)]
+
+
 TableArgument = Annotated[
-    str, typer.Argument(metavar="TABLE", help="A table or figure; `harness list` names them.")
+    str,
+    typer.Argument(
+        metavar="TABLE",
+        help="A table or figure; `harness list` names them.",
+        autocompletion=complete_table,
+    ),
 ]
 TablesArgument = Annotated[
     str,
     typer.Argument(
         metavar="TABLE",
         help="A table (`harness list` names them), `all-offline` or `all`.",
+        autocompletion=complete_tables,
     ),
 ]
 SkipUnsupportedOption = Annotated[
@@ -36,7 +63,13 @@ SkipUnsupportedOption = Annotated[
     ),
 ]
 ProfileOption = Annotated[
-    str, typer.Option("--profile", metavar="NAME", help="The scale to run at.")
+    str,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="The scale to run at.",
+        autocompletion=complete_profile,
+    ),
 ]
 RowsOption = Annotated[
     str | None,

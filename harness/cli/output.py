@@ -47,6 +47,9 @@ OUTPUTS = {
 }
 """The models of what each verb prints with `--json`, as `module:attribute`."""
 
+VERSIONED = "schema_version"
+"""The first key of everything that is printed as JSON."""
+
 UNBOUNDED_WIDTH = 160
 """Columns of text where stdout is no terminal and `COLUMNS` does not say."""
 
@@ -93,7 +96,18 @@ def writing(option: str, given: Path) -> Iterator[Path]:
 def print_json(value: Any) -> None:
     """Print a model or plain data as JSON, and nothing else, on stdout."""
     data = value if isinstance(value, list | dict) else value.model_dump(mode="json")
-    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    sys.stdout.write(json_text(data))
+
+
+def json_text(data: Any) -> str:
+    """Return plain data as every command writes JSON: an object that begins with a schema version.
+
+    A list is the object's `items`. Text is read as JSON first.
+    """
+    read = json.loads(data) if isinstance(data, str) else data
+    content = {"items": read} if isinstance(read, list) else read
+    whole = {VERSIONED: 1} | content
+    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def json_schema(verb: str) -> dict[str, Any]:
@@ -104,11 +118,14 @@ def json_schema(verb: str) -> dict[str, Any]:
     """
     from pydantic import TypeAdapter
 
+    from harness.strict import with_version
+
     if verb not in OUTPUTS:
         names = ", ".join(f"`{name}`" for name in OUTPUTS)
         raise UserError(f"`{verb}` is no verb with a schema; it can be {names}")
     places = (place.partition(":") for place in OUTPUTS[verb])
-    models = [getattr(importlib.import_module(module), name) for module, _, name in places]
+    printed = [getattr(importlib.import_module(module), name) for module, _, name in places]
+    models = [with_version(model) for model in printed]
     found = TypeAdapter(functools.reduce(operator.or_, models)).json_schema(mode="serialization")
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return head | found | {"title": f"harness {verb} --json"}
@@ -128,13 +145,15 @@ def grid(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: str =
     """Return a table of text.
 
     `right` has the positions of the right-aligned columns, as digits: "23" for the third and
-    fourth.
+    fourth. Where it is wider than the console, the widest column breaks first, and no word breaks
+    as long as another column can give way.
     """
     from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    from harness.cli.grid import Grid
+
+    table = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for position, heading in enumerate(headings):
         justify = "right" if str(position) in right else "left"
         table.add_column(Text(heading), justify=justify, overflow="fold")  # type: ignore[arg-type]
@@ -143,10 +162,10 @@ def grid(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: str =
     return table
 
 
-def save(text: str, output: Path) -> None:
-    """Write a file whole, and say where it is."""
+def save(text: str, output: Path, option: str = "--output") -> None:
+    """Write a file whole, and say where it is; `option` is the one that names it."""
     from harness.runtime.files import explained, write_whole
 
-    with writing("--output", output) as path, explained(f"writing {path.name}", path.parent):
+    with writing(option, output) as path, explained(f"writing {path.name}", path.parent):
         write_whole(path, text)
     note(f"written to {path}")

@@ -17,8 +17,9 @@ from harness.cli.options import (
     ProfileOption,
     PublishOption,
     RowsOption,
+    complete_tables,
 )
-from harness.cli.output import console, grid, note, print_json, save, warn
+from harness.cli.output import console, grid, json_text, note, print_json, save, warn
 from harness.errors import HarnessError, UserError
 from harness.selection.names import DEFAULT_PROFILE, Format, parse_names, parse_seeds, publishing
 from harness.words import counted
@@ -35,7 +36,12 @@ app = typer.Typer(rich_markup_mode=None)
 
 AnyTableArgument = Annotated[
     str | None,
-    typer.Argument(metavar="TABLE", help="A table; `harness list` names them.", show_default=False),
+    typer.Argument(
+        metavar="TABLE",
+        help="A table; `harness list` names them.",
+        show_default=False,
+        autocompletion=complete_tables,
+    ),
 ]
 AllOption = Annotated[bool, typer.Option("--all", help="Report every table.")]
 FormatOption = Annotated[
@@ -124,9 +130,14 @@ def report(
     if form is Format.terminal and output is None:
         found.show(console())
     elif output is None:
-        sys.stdout.write(found.text(form))
+        sys.stdout.write(_written(found, form))
     else:
-        save(found.text(form), output)
+        save(_written(found, form), output)
+
+
+def _written(found: Report, form: Format) -> str:
+    text = found.text(form)
+    return json_text(text) if form is Format.json else text
 
 
 def _page_place(chosen: Selection, *, published: bool) -> Path:
@@ -262,16 +273,28 @@ RecordOption = Annotated[
         "file kept by hand that was edited, or something that was taken away.",
     ),
 ]
+WriteCrateOption = Annotated[
+    bool,
+    typer.Option(
+        "--write-crate",
+        help="When all is well, describe it as a data set: results/ro-crate-metadata.json.",
+    ),
+]
 
 
 @app.command("verify", epilog="Example: harness verify --record micro/log.md")
 def verify(
-    store: StoreOption = False, record: RecordOption = None, as_json: JsonOption = False
+    store: StoreOption = False,
+    record: RecordOption = None,
+    write_crate: WriteCrateOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Check that all that was published is there, and compute its numbers again.
 
     The first difference is named, and the command then fails.
     """
+    from harness.report.crate import CRATE
+    from harness.report.crate import write_crate as write
     from harness.report.verify import Different
     from harness.report.verify import record as record_places
     from harness.report.verify import verify as verify_results
@@ -281,12 +304,16 @@ def verify(
     try:
         if places is not None:
             record_places(project.publishing_dir(), places)
+        if write_crate:  # a stale one is replaced, not held against what is to replace it
+            (project.publishing_dir() / CRATE).unlink(missing_ok=True)
         found = verify_results(project.results_dir(), Store(project.store_dir()) if store else None)
     except HarnessError as error:
         if as_json:
             print_json(Different(difference=str(error)))
             raise typer.Exit(error.exit_code) from error
         raise
+    if write_crate:
+        note(f"written to {write(project.publishing_dir())}")
     if as_json:
         print_json(found)
         return

@@ -26,7 +26,7 @@ from harness.cli.options import (
     TablesArgument,
     engine_options,
 )
-from harness.cli.output import console, grid, note, print_json, warn
+from harness.cli.output import console, grid, json_text, note, print_json, warn
 from harness.errors import UserError
 from harness.project import work_dir
 from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS, Format, again
@@ -176,7 +176,7 @@ def _print_report(report: Report, out: Console, planned: RunPlan, as_json: bool)
     from harness.selection.reporting import GroupReport
 
     if as_json:
-        sys.stdout.write(report.text(Format.json))
+        sys.stdout.write(json_text(report.text(Format.json)))
         return
     if not isinstance(report, GroupReport):
         report.show(out, details=False)
@@ -307,7 +307,13 @@ def _print_explanation(found: Explanation) -> None:
     for run in found.runs:
         out.print(f"\nrun {run.run}", style="bold")
         lines = [
-            (stage.label, stage.state, _shared(stage), _why_new(stage)) for stage in run.stages
+            (
+                stage.label.removeprefix(f"seed {found.seed} · "),
+                stage.state,
+                _shared(stage),
+                _why_new(stage),
+            )
+            for stage in run.stages
         ]
         out.print(grid(("stage", "state", "shared with", "new because of"), lines))
         _print_missing(out, run.stages)

@@ -35,23 +35,19 @@ def _print_list(listed: Listed) -> None:
 
     profiles = all_profiles()
     tables = [
-        (item.id, str(item.rows), str(item.columns), str(item.paper_values),
-         profiles_in_short(dict.fromkeys(item.runnable, 1), 1, profiles),
-         all_tables()[item.id].title)
+        (item.id, all_tables()[item.id].title, f"{item.rows} × {item.columns}",
+         profiles_in_short(dict.fromkeys(item.runnable, 1), 1, profiles))
         for item in listed.tables
     ]  # fmt: skip
     figures = [
-        (item.id, item.drawn, str(item.rows),
-         profiles_in_short(item.rows_runnable, item.rows, profiles),
-         all_figures()[item.id].title)
+        (item.id, all_figures()[item.id].title, item.drawn,
+         profiles_in_short(item.rows_runnable, item.rows, profiles))
         for item in listed.figures
     ]  # fmt: skip
     out = console()
-    out.print(
-        grid(("table", "rows", "columns", "printed", "runs on", "title"), tables, right="123")
-    )
+    out.print(grid(("table", "title", "rows × columns", "runs on"), tables, right="2"))
     out.print()
-    out.print(grid(("figure", "kind", "rows", "runs on", "title"), figures, right="2"))
+    out.print(grid(("figure", "title", "kind", "runs on"), figures))
     runnable = [item.runnable for item in listed.tables] + [f.runnable for f in listed.figures]
     if not all(runnable):
         out.print("\nnot yet: no profile can run it; `harness run TABLE` says what is missing.")

@@ -1,30 +1,20 @@
-"""`sync`, `ui` and `export`: what leaves the store, for MLflow's pages and for transformers."""
+"""`sync` and `ui`: what leaves the store for MLflow's pages."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from harness.cli.options import JsonOption, ProfileOption, SeedOption
-from harness.cli.output import console, print_json, warn, writing
+from harness.cli.output import console, warn
 from harness.errors import UserError
-from harness.project import PACKAGE, evaluations_dir, results_dir, store_dir, work_dir
-from harness.selection.names import DEFAULT_PROFILE
+from harness.project import evaluations_dir, results_dir, store_dir, work_dir
 from harness.words import counted
 
 PortOption = Annotated[
     int, typer.Option("--port", metavar="N", min=1, max=65535, help="Where to listen.")
-]
-
-NameArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run's id, or a row, as `table4/eva-a_min`.")
-]
-OutputOption = Annotated[
-    Path, typer.Option("--output", metavar="DIR", help="A new or empty folder.")
 ]
 
 app = typer.Typer(rich_markup_mode=None)
@@ -155,39 +145,3 @@ def check_port(port: int) -> None:
             raise UserError(
                 f"port {port} cannot be used ({error.strerror}); choose another with `--port`"
             ) from error
-
-
-@app.command(
-    "export",
-    epilog="Example: harness export table4/eva-a_min --seed 0 --output my-policy",
-)
-def export(
-    run: NameArgument,
-    output: OutputOption,
-    profile: ProfileOption = DEFAULT_PROFILE,
-    seed: SeedOption = 0,
-    as_json: JsonOption = False,
-) -> None:
-    """Write a trained policy as a folder that transformers loads, with a card and its lineage.
-
-    The folder has weights as safetensors, configuration, tokenizer, README.md (what it is and what
-    it scores) and lineage.json (every stage behind it).
-    """
-    from harness.export.folder import export as write
-    from harness.export.policy import find_policy
-    from harness.registry.declared import all_tables, named_profile
-    from harness.runtime import Store
-
-    scale = named_profile(profile)
-    policy = find_policy(run, all_tables(), scale, seed)
-    with writing("--output", output) as target:
-        files = write(policy, Store(store_dir()), target, PACKAGE.parent)
-    if as_json:
-        told = {"run": policy.run.run_id, "profile": profile, "seed": seed}
-        print_json({**told, "output": str(target), "files": dict(files)})
-        return
-    console().print(
-        f"{policy.title}: {len(files) + 1} files in {target}; load it with "
-        f"AutoModelForCausalLM.from_pretrained({str(target)!r})",
-        soft_wrap=True,
-    )

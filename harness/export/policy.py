@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -183,6 +183,9 @@ def head_of(card: str) -> Mapping[str, Any]:
 
 CARD = "README.md"
 
+NOT_RUN = "not run"
+"""Stands for a score that was not measured."""
+
 SCALES = {
     "toy": "a toy: it lives in an embedded world and speaks no human language",
     "reduced": "reduced: a smaller model or fewer prompts than the paper's",
@@ -200,6 +203,7 @@ def card_of(policy: TrainedPolicy, store: Store) -> str:
     source = profile.prompts
     base, _, revision = policy.base.partition("@")
     meaning = None if profile.stand_ins is None else MEANINGLESS
+    scores = _scores(policy, store)
     facts = {
         "run": run.run_id,
         "rows": ", ".join(policy.places),
@@ -220,19 +224,19 @@ def card_of(policy: TrainedPolicy, store: Store) -> str:
         "trained by": policy.stage.fingerprint,
     }
     return template("model_card.md.j2").render(
-        head=_head(policy),
+        head=_head(policy, scores),
         title=policy.title,
         facts=facts,
         recipe=json.dumps(run.recipe.canonical(), indent=2, ensure_ascii=False),
-        scores=_scores(policy, store),
+        scores=scores,
         licence=licence_of(policy.base),
         meaning=meaning,
         toy=profile.scale == "toy",
     )
 
 
-def _head(policy: TrainedPolicy) -> str:
-    """Return the card's head: what the hub reads of it."""
+def _head(policy: TrainedPolicy, scores: Iterable[Sequence[str]]) -> str:
+    """Return the card's head: what the hub reads of it, with the lines of the card's scores."""
     licence = licence_of(policy.base)
     head: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation"}
     if licence is not None:
@@ -242,6 +246,17 @@ def _head(policy: TrainedPolicy) -> str:
     if not policy.world.self_contained:
         head["base_model"] = policy.base.partition("@")[0]
     head["tags"] = ["eva", str(policy.run.recipe.algorithm), f"scale:{policy.profile.scale}"]
+    results = [
+        {
+            "task": {"type": "text-generation"},
+            "dataset": {"name": f"{benchmark}, judged by {judge}", "type": benchmark},
+            "metrics": [{"type": score, "value": float(mean), "name": score}],
+        }
+        for benchmark, score, mean, _, _, judge in scores
+        if mean != NOT_RUN
+    ]
+    if results:  # the hub takes no model without results
+        head["model-index"] = [{"name": policy.title, "results": results}]
     return yaml.safe_dump(head, sort_keys=False, allow_unicode=True)
 
 
@@ -258,7 +273,7 @@ def _scores(policy: TrainedPolicy, store: Store) -> list[tuple[str, ...]]:
             values = measured.get((run.run_id, run.seed, score), {})
             found = numbers(measured, run.run_id, None, (run.seed,), score)
             known = found.mean is not None and found.ci_low is not None
-            mean = f"{found.mean:.4g}" if known else "not run"
+            mean = f"{found.mean:.4g}" if known else NOT_RUN
             interval = f"{found.ci_low:.4g} to {found.ci_high:.4g}" if known else "–"
             lines.append((name, score, mean, interval, str(len(values)) if known else "–", judge))
     return lines

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.errors import HarnessError, UserError
+from harness.report.crate import CRATE, check_crate
 from harness.report.error_rates import ERROR_RATES
 from harness.report.figures.publish import FIGURE
 from harness.report.model import Count
@@ -98,6 +99,7 @@ def verify(results_dir: Path, store: Store | None = None) -> Verified:
         raise HarnessError(f"nothing is published in {results_dir}; publish something first")
     numbers = {place: _verify_entry(results_dir, place, index[place]) for place in index}
     not_covered = _not_covered(results_dir, index)
+    check_crate(results_dir)
 
     def of(*kinds: str) -> tuple[str, ...]:
         return tuple(place for place, entry in index.items() if entry.kind in kinds)
@@ -147,7 +149,8 @@ def _found(results_dir: Path, place: str, known: Index) -> Entry | None:
         kind = kind_of(path)
         kind.check(path)
         return entry_of(kind, place, path)
-    if place in files - {INDEX} and not any(place.startswith(f"{other}/") for other in there):
+    made = {INDEX, CRATE}
+    if place in files - made and not any(place.startswith(f"{other}/") for other in there):
         return Entry(KEPT, {place: sha256(path)})
     if place in known and not path.exists():
         return None
@@ -247,7 +250,7 @@ def _not_covered(results_dir: Path, index: Index) -> tuple[str, ...]:
                 f"{results_dir / place} is not in {INDEX}; publish it again, or let it count as "
                 f"published with `harness verify --record {place}`"
             )
-    known = {INDEX, *(name for entry in index.values() for name in entry.files)}
+    known = {INDEX, CRATE, *(name for entry in index.values() for name in entry.files)}
     files = (path.relative_to(results_dir).as_posix() for path in files_below(results_dir))
     return tuple(name for name in files if name not in known)
 

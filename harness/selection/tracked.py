@@ -107,8 +107,8 @@ def _details(runs: TableRuns, cells: Sequence[Cell], store: Store) -> Callable[[
     def make() -> Details:
         from harness.report.build import build_report
         from harness.report.claims import judge_runs
+        from harness.report.findings import finding
         from harness.report.page.contents import from_store
-        from harness.report.page.finding import finding
         from harness.report.page.page import as_html
 
         report = build_report(runs, store, cells=cells)

@@ -13,7 +13,6 @@ from typing import Any
 import jsonschema
 import pytest
 import toy_world
-from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
 from harness.cli.main import app
@@ -21,6 +20,7 @@ from harness.cli.output import json_schema
 from harness.registry import declared
 from harness.report.figures.report import FigureReport
 from harness.runtime import Event, StageFailed, StageFinished, StageProgress
+from harness.strict import with_version
 from harness.sweep.declaration import ListedSweep
 from harness.tracking import TableState
 
@@ -108,7 +108,7 @@ MODELS: dict[str, Any] = {
 
 def _schema(name: str) -> Any:
     if name in MODELS:
-        return TypeAdapter(MODELS[name]).json_schema(mode="serialization")
+        return with_version(MODELS[name]).model_json_schema(mode="serialization")
     return json_schema(name)
 
 
@@ -121,7 +121,7 @@ def says(call: Callable[..., Any]) -> Callable[..., Any]:
         assert result.exit_code == code, result.stderr
         found = json.loads(result.stdout)
         jsonschema.Draft202012Validator(_schema(schema)).validate(found)
-        return found
+        return found.get("items", found)
 
     return run
 

@@ -27,7 +27,7 @@ def says(call: Callable[..., Any]) -> Callable[..., Any]:
         assert result.exit_code == code, result.stderr
         found = json.loads(result.stdout)
         jsonschema.Draft202012Validator(json_schema(verb)).validate(found)
-        return found
+        return found.get("items", found)
 
     return run
 

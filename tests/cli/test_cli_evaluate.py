@@ -258,7 +258,7 @@ def test_annotations_have_no_length_controlled_win_rate_without_its_data(
     (tmp_path / "df_gamed.csv").write_text("other")
     again = call(*command, "--json", "--length-control", str(tmp_path / "df_gamed.csv"))
     assert "has the digest" in again.stderr
-    assert json.loads(again.stdout) == [found]
+    assert json.loads(again.stdout)["items"] == [found]
 
 
 def test_annotations_of_fewer_than_all_instructions_are_an_error_that_says_how_many(

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from tiny_gemma import build_tiny_gemma
 from toy_world import planned
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -253,3 +254,97 @@ def test_a_licence_is_taken_from_a_card_only_where_it_is_a_name(
     gemma = licence_of("google/gemma-2-9b-it@0123456789abcdef0123456789abcdef01234567")
     assert gemma is not None
     assert (gemma.name, gemma.link) == ("gemma", "https://ai.google.dev/gemma/terms")
+
+
+def test_the_card_s_head_has_the_scores_as_the_hub_reads_them(
+    call: Callable[..., Any], folders: Path, tmp_path: Path
+) -> None:
+    fill(folders)
+    call("export", "dpo-h1", "--output", str(tmp_path / "policy"))
+    data = ModelCard.load(tmp_path / "policy" / "README.md").data
+    found = {result.metric_type: result for result in data.eval_results}
+    assert found["ah_wr"].metric_value == 2.0
+    assert found["ah_wr"].dataset_type == "arena_hard"
+    assert f"judged by {VERSION}/oracle" in found["ah_wr"].dataset_name
+
+
+def test_the_card_of_an_unjudged_policy_has_no_results(
+    call: Callable[..., Any], folders: Path, tmp_path: Path
+) -> None:
+    fill(folders, judged=False)
+    call("export", "dpo-h1", "--output", str(tmp_path / "policy"))
+    assert "model-index" not in head_of((tmp_path / "policy" / "README.md").read_text())
+
+
+class Hub:
+    """Stands for the hub's client: takes what it is sent, or refuses it."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.sent: list[tuple[str, set[str]]] = []
+
+    def create_repo(self, name: str, *, private: bool, exist_ok: bool) -> str:
+        assert private
+        if self.error is not None:
+            raise self.error
+        return f"https://hub.example/{name}"
+
+    def upload_folder(self, *, repo_id: str, folder_path: str, commit_message: str) -> None:
+        self.sent.append((repo_id, {path.name for path in Path(folder_path).iterdir()}))
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
+    """Return the hub that a push would reach; nothing leaves this machine."""
+    found = Hub()
+    monkeypatch.setattr("harness.export.push.client", lambda token: found)
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    return found
+
+
+PUSH = ("export", "dpo-h1", "--push", "me/policy", "--output")
+
+
+@pytest.mark.parametrize(
+    ("name", "token", "offline", "said"),
+    [
+        ("me/policy", "", "0", "set HF_TOKEN in the environment; nothing was written or sent"),
+        ("me/policy", "hf_secret", "1", "set HF_HUB_OFFLINE=0"),
+        ("policy", "hf_secret", "0", "write OWNER/NAME"),
+    ],
+)
+def test_nothing_is_pushed_without_a_token_a_name_and_the_network(
+    call: Callable[..., Any], folders: Path, tmp_path: Path, hub: Hub,
+    monkeypatch: pytest.MonkeyPatch, name: str, token: str, offline: str, said: str,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("HF_TOKEN", token)
+    monkeypatch.setenv("HF_HUB_OFFLINE", offline)
+    result = call("export", "dpo-h1", "--push", name, "--output", str(tmp_path / "policy"))
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert "hf_secret" not in result.output
+    assert hub.sent == []
+    assert not (tmp_path / "policy").exists()
+
+
+def test_a_pushed_folder_is_the_exported_one(
+    call: Callable[..., Any], folders: Path, tmp_path: Path, hub: Hub
+) -> None:
+    fill(folders)
+    result = call(*PUSH, str(tmp_path / "policy"))
+    assert result.exit_code == 0, result.stderr
+    assert "sent to https://hub.example/me/policy" in result.stderr
+    assert hub.sent == [("me/policy", {p.name for p in (tmp_path / "policy").iterdir()})]
+
+
+def test_a_hub_that_refuses_is_a_sentence_without_the_token(
+    call: Callable[..., Any], folders: Path, tmp_path: Path, hub: Hub
+) -> None:
+    fill(folders)
+    hub.error = OSError("401 for hf_secret\nmore")
+    result = call(*PUSH, str(tmp_path / "policy"))
+    assert result.exit_code == 1
+    assert "401 for …" in result.stderr
+    assert "hf_secret" not in result.output
+    assert (tmp_path / "policy" / "README.md").is_file()

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
 import jsonschema
 import pytest
+from rich.cells import cell_len
 
-from harness.cli.output import OUTPUTS
-
-WITHOUT_VERSION = {"report", "claims", "error-rates", "sweep"}
-"""What prints a list, of cells or of verdicts, or a report in the form in which it is published."""
+from harness.cli.grid import widths
+from harness.cli.output import OUTPUTS, json_text
 
 
 @pytest.mark.parametrize("verb", OUTPUTS)
-def test_every_schema_is_one_and_all_but_lists_have_a_version(
-    call: Callable[..., Any], verb: str
-) -> None:
+def test_every_schema_is_one_and_has_a_version(call: Callable[..., Any], verb: str) -> None:
     result = call("--json-schema", verb)
     assert result.exit_code == 0, result.stderr
     schema = json.loads(result.stdout)
     jsonschema.Draft202012Validator.check_schema(schema)
-    assert ("schema_version" in json.dumps(schema)) == (verb not in WITHOUT_VERSION)
+    variants = schema.get("anyOf") or [schema]
+    for variant in variants:
+        name = variant.get("$ref", "").rpartition("/")[2]
+        model = schema["$defs"][name] if name else variant
+        assert "schema_version" in model["properties"]
 
 
 def test_a_verb_without_a_schema_is_a_sentence(call: Callable[..., Any]) -> None:
@@ -31,3 +33,66 @@ def test_a_verb_without_a_schema_is_a_sentence(call: Callable[..., Any]) -> None
     assert result.exit_code == 2
     assert "`paln` is no verb with a schema" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_all_json_begins_with_the_version_of_its_schema() -> None:
+    assert json.loads(json_text([1, 2])) == {"schema_version": 1, "items": [1, 2]}
+    assert json.loads(json_text('{"table": "t"}')) == {"schema_version": 1, "table": "t"}
+    assert list(json.loads(json_text({"schema_version": 2, "a": 1}))) == ["schema_version", "a"]
+    assert json.loads(json_text({"schema_version": 2}))["schema_version"] == 2
+
+
+def test_a_grid_breaks_sentences_before_words() -> None:
+    """The identifier stays whole though its column is among the widest."""
+    columns = [["row", "eva-a_min_inv"], ["", "a b c d e f g h i"], ["value (%)", "55.01"]]
+    assert widths(columns, 100) == [13, 17, 9]
+    assert widths(columns, 30) == [13, 8, 9]
+    assert widths(columns, 20) == [13, 2, 5]
+    assert sum(widths(columns, 12)) == 12
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["list", "show table4", "show table9", "show figure3", "plan table4", "plan all-offline",
+     "why table4/eva-a_min", "doctor", "sweep list", "store", "calibrate", "report table4"],
+)  # fmt: skip
+def test_80_columns_are_enough(
+    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Tables are no wider, and their rows and columns are named in whole words."""
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = call(*command.split()).stdout.splitlines()
+    assert lines
+    tables = [line for line in lines if "  " in line.strip() or "──" in line]
+    assert max((cell_len(line.rstrip()) for line in tables), default=0) <= 80
+    if command == "show table4":
+        assert sum(line.startswith("eva-a_min_inv ") for line in lines) == 2
+
+
+def test_a_shell_completes_verbs_tables_and_profiles(process: Callable[..., Any]) -> None:
+    def completed(words: str, position: int) -> list[str]:
+        asked = {"_HARNESS_COMPLETE": "complete_bash", "COMP_WORDS": words}
+        return list(process(**asked, COMP_CWORD=str(position)).stdout.split())
+
+    assert completed("harness cla", 1) == ["claims"]
+    assert completed("harness show table1", 2)[:2] == ["table1", "table10"]
+    assert completed("harness run all", 2) == ["all-offline", "all"]
+    assert completed("harness plan table4 --profile st", 4) == ["stand-in"]
+    assert completed("harness evaluate mt", 2) == ["mt_bench"]
+
+
+def test_bash_reads_the_completion_script(process: Callable[..., Any]) -> None:
+    script = process("--show-completion", "bash").stdout
+    done = subprocess.run(
+        ["bash", "-c", f"{script}\ncomplete -p harness"], capture_output=True, text=True, check=True
+    )
+    assert "_harness_completion" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["mt-bench", "mt_bench", "lm_eval"])
+def test_a_benchmark_is_known_by_both_writings(call: Callable[..., Any], name: str) -> None:
+    result = call("evaluate", name, "--help")
+    assert result.exit_code == 0, result.stderr
+    shown = call("evaluate", "--help").stdout
+    assert "mt_bench" in shown
+    assert "mt-bench" not in shown

@@ -76,7 +76,7 @@ def test_two_identical_runs_at_once_both_succeed_with_the_same_report(process: P
         first, second = (run.result() for run in done)
     assert first.returncode == second.returncode == 0, first.stderr + second.stderr
     assert first.stdout == second.stdout
-    assert {cell["state"] for cell in json.loads(first.stdout)} == {"ok"}
+    assert {cell["state"] for cell in json.loads(first.stdout)["items"]} == {"ok"}
 
 
 def test_exit_codes(process: Process) -> None:
@@ -165,5 +165,5 @@ def test_ctrl_c_ends_with_130_and_the_next_run_goes_on(process: Process, folders
     assert not list(half.glob("*/half.txt"))
     done = process(*asked)
     assert done.returncode == 0, done.stderr
-    cells: list[dict[str, Any]] = json.loads(done.stdout)
+    cells: list[dict[str, Any]] = json.loads(done.stdout)["items"]
     assert {cell["state"] for cell in cells} == {"ok"}

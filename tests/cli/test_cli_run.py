@@ -87,7 +87,7 @@ def test_a_run_of_a_few_rows_takes_nothing_away(
     asked = says("report", "report", "table4", "--seeds", "7")
     assert {cell["row"] for cell in asked if cell["mean"] is not None} == {"dpo-1"}
     result = call("report", "table4", "--rows", "dpo-1", "--format", "json")
-    assert {tuple(cell["seeds"]) for cell in json.loads(result.stdout)} == {(0, 2, 7)}
+    assert {tuple(cell["seeds"]) for cell in json.loads(result.stdout)["items"]} == {(0, 2, 7)}
     assert result.stderr == ""
 
 
@@ -172,7 +172,7 @@ def test_a_failed_stage_costs_its_row_and_not_the_report(
     asked = ("run", "table4", "--rows", "eva-a_min", "--seeds", "0", "--jobs", "1")
     result = call(*asked, "--json")
     assert result.exit_code == 1
-    states = {cell["row"]: cell["state"] for cell in json.loads(result.stdout)}
+    states = {cell["row"]: cell["state"] for cell in json.loads(result.stdout)["items"]}
     assert states == {"dpo-1": "ok", "eva-a_min": "failed"}
     assert "1 stage failed" in result.stderr
     assert "the toy is broken: mend it" in result.stderr

@@ -67,7 +67,8 @@ class Done:
     @property
     def json(self) -> Any:
         """What it printed, as data."""
-        return json.loads(self.out)
+        found = json.loads(self.out)
+        return found.get("items", found)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class Page(HTMLParser):
 
     @property
     def text(self) -> str:
-        return "".join(text for text, where in self.texts if "style" not in where)
+        return "".join(text for text, where in self.texts if not {"style", "script"} & {*where})
 
 
 def numbers_of(html: str) -> dict[tuple[str, str], list[str]]:
@@ -54,6 +54,6 @@ def numbers_of(html: str) -> dict[tuple[str, str], list[str]]:
         column = re.search(r'data-column="([^"]+)"', table)
         assert column is not None
         for row, inside in re.findall(r'<tr data-row="([^"]+)">(.*?)</tr>', table, re.DOTALL):
-            cells = re.findall(r'<td class="num[^"]*">(.*?)</td>', inside, re.DOTALL)
+            cells = re.findall(r'<td[^>]*class="num[^"]*">(.*?)</td>', inside, re.DOTALL)
             found[column[1], row] = [Page(cell).text.strip() for cell in cells]
     return found

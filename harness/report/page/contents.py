@@ -1,17 +1,16 @@
 """What is on the page, before it is laid out: gathered from a store or from what is published.
 
-A picture goes into the page itself as data, as an image, where nothing that it holds can run. On a
-page made from a store every picture is drawn now; else it is the published file, and the report
-beside it says what it shows.
+On a page made from a store every picture is drawn now; else it is the published file, and the
+report beside it says what it shows.
 """
 
 from __future__ import annotations
 
-import base64
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from harness.registry.claims import figure_claims
 from harness.registry.deviations import Deviations, deviations
@@ -34,6 +33,7 @@ from harness.report.page.examples import (
     offline_lineages,
     online_lineage,
 )
+from harness.report.page.pictures import Shown
 from harness.report.plots import CURVES, Picture, longest
 from harness.report.publication import DIGESTS, REPORT, read_json
 from harness.report.publish import OF_STUDY, TABLE, Published, read_published
@@ -58,6 +58,8 @@ Source = Literal["store", "results"]
 
 NOT_PUBLISHED = "not published at this profile"
 
+
+_DIGITS = re.compile(r"(\d+)")
 
 SHORT = 12
 """Digits of a fingerprint that are shown; they are enough to find the folder."""
@@ -99,25 +101,6 @@ class RunTrace:
 
 Traces = dict[str, RunTrace]
 """Runs by their ids."""
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A picture on the page."""
-
-    picture: Picture
-    svg: bytes
-    origin: str
-
-    @classmethod
-    def drawn(cls, picture: Picture, origin: str) -> Self:
-        """Return a picture, drawn now."""
-        return cls(picture, picture.svg(), origin)
-
-    @property
-    def data(self) -> str:
-        """The picture as an address that holds it."""
-        return f"data:image/svg+xml;base64,{base64.b64encode(self.svg).decode('ascii')}"
 
 
 @dataclass(frozen=True)
@@ -223,7 +206,7 @@ def _drawn_figures(
     from harness.trainer.runs import plan_figure
 
     tables = {name: table for name, (table, _) in shown.items()}
-    for figure in figures:
+    for figure in sorted(figures, key=lambda it: in_order(it.id)):
         names = {ref.partition("/")[0] for ref in figure.rows}
         if not names <= shown.keys():
             continue
@@ -315,10 +298,16 @@ def published_pictures(profile_results: Path) -> Iterator[Shown]:
     Raises:
         HarnessError: A report beside one is broken.
     """
-    for folder in sorted(path.parent for path in profile_results.glob(f"*/{REPORT}")):
+    folders = [path.parent for path in profile_results.glob(f"*/{REPORT}")]
+    for folder in sorted(folders, key=lambda path: in_order(path.name)):
         kind = kind_of(folder)
         if kind is not TABLE:
             yield from _beside(folder, kind.pictures(kind.read(folder)))
+
+
+def in_order(name: str) -> list[tuple[int, str]]:
+    """Return what names sort by as people count: `figure3` stands before `figure10`."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(name)]
 
 
 def _beside(folder: Path, known: Iterable[Picture]) -> Iterator[Shown]:

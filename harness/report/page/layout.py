@@ -116,7 +116,7 @@ def _words(cell: Cell, decimals: int) -> str:
 
 
 class Line(NamedTuple):
-    """One row of a column's block, its texts as `view` has them, and where they come from.
+    """One row of a column's block, its texts as `view` has them.
 
     `reading` is the path that the label stands for, where the paper's is ambiguous.
     """
@@ -127,6 +127,20 @@ class Line(NamedTuple):
     figures: tuple[str, ...]
     has_number: bool
     drawing: Drawing | None
+
+
+class Place(NamedTuple):
+    """One cell of the compact matrix: ours with its interval, and below it what the paper prints.
+
+    The side is that of a gain whose interval is clear of zero: 1 above, -1 below, else 0. The value
+    is what a reader sorts by.
+    """
+
+    name: str
+    text: str
+    paper: str
+    side: int
+    value: float | None
     card: Mapping[str, Any]
 
 
@@ -147,7 +161,8 @@ def table_layout(section: Section, traces: Traces) -> dict[str, Any]:
         "progress": _progress(report),
         "source": _source(report),
         "has_numbers": section.has_numbers,
-        "blocks": list(_blocks(report, traces)),
+        "matrix": _matrix(report, traces),
+        "blocks": list(_blocks(report)),
         "facts": [fact for fact in facts if fact[0] not in SHOWN],
         "sensitivity": [fact for fact in facts if fact[0] in SENSITIVITY],
         "study": [
@@ -185,7 +200,42 @@ def _absent(absent: Mapping[str, str]) -> list[tuple[str, str]]:
     return [(", ".join(rows), reason) for reason, rows in by_reason.items()]
 
 
-def _blocks(report: Report, traces: Traces) -> Iterator[dict[str, Any]]:
+def _matrix(report: Report, traces: Traces) -> dict[str, Any]:
+    """Return a table as the paper prints it: its rows by its columns, ours above the paper's."""
+    columns, names = report.table.columns, view.row_names(report)
+    decimals = {column.id: view.our_decimals(report, column) for column in columns}
+    lines = [
+        {
+            "row": row.id,
+            "label": names[row.id],
+            "places": [_place(report, row, c, decimals[c.id], traces) for c in columns],
+        }
+        for row in report.rows
+    ]
+    groups: list[tuple[str, int]] = []
+    for column in columns:
+        name = view.plain(column.benchmark)
+        last, count = groups[-1] if groups else ("", 0)
+        groups[-1:] = [(name, count + 1)] if last == name else [*groups[-1:], (name, 1)]
+    heads = [view.plain(c.printed + (f" · {c.panel}" if c.panel else "")) for c in columns]
+    return {"groups": groups, "heads": heads, "lines": lines}
+
+
+def _place(report: Report, row: ReportRow, column: Column, decimals: int, traces: Traces) -> Place:
+    cell = report.cell(row, column)
+    low, high = cell.gain_ci_low, cell.gain_ci_high
+    side = 0 if low is None or high is None else (low > 0) - (high < 0)
+    return Place(
+        name=f"{cell.table}/{cell.row}/{cell.column}",
+        text=view.ours(cell, decimals),
+        paper="" if report.table.is_ours else cell.paper_printed or view.NO_PAPER,
+        side=side,
+        value=cell.mean,
+        card=_card(report, row, column, cell, traces),
+    )
+
+
+def _blocks(report: Report) -> Iterator[dict[str, Any]]:
     """Yield a table's columns with the axes of their drawings, None where there is no gain."""
     for column, block in zip(report.table.columns, view.column_blocks(report), strict=True):
         cells = [report.cell(row, column) for row in report.rows]
@@ -196,15 +246,14 @@ def _blocks(report: Report, traces: Traces) -> Iterator[dict[str, Any]]:
             if axis is not None and (cell.gain is not None or cell.paper_gain is not None):
                 drawing = draw(cell, axis, decimals)
             reading, has_number = report.table.row(row.id).reading, cell.mean is not None
-            card = _card(report, row, column, cell, traces)
-            lines.append(Line(row.id, name, reading, tuple(figures), has_number, drawing, card))
+            lines.append(Line(row.id, name, reading, tuple(figures), has_number, drawing))
         yield {**vars(block), "column": column.id, "axis": axis, "lines": lines}
 
 
 def _card(
     report: Report, row: ReportRow, column: Column, cell: Cell, traces: Traces
 ) -> Mapping[str, Any]:
-    """Return where the numbers of a cell come from, and the same in short."""
+    """Return where the numbers of a cell come from."""
     run_id = row.runs[column.id]
     trace = traces.get(run_id)
     facts = [("state", view.state(cell))]
@@ -232,9 +281,8 @@ def _card(
         "name": f"c-{cell.table}-{cell.row}-{cell.column}",
         "title": f"{view.row_names(report)[row.id]} · {column.benchmark}, {column.printed}",
         "facts": facts,
-        "hint": "; ".join(f"{name}: {text}" for name, text in facts),
         "run": None if trace is None else run_id,
-        "runs": cell.runs,
+        "runs": [run.removeprefix(f"{run_id}/{cell.profile}/") for run in cell.runs],
     }
 
 

@@ -1,12 +1,16 @@
-"""The page, written: one HTML file with its style and pictures in it, and no script.
+"""The page, written: one HTML file with its style and pictures in it, and one short script.
 
-Every text goes through the template's escaping; the page forbids itself all scripts and all
-requests, so that a text which slipped through could not do anything either.
+Every text goes through the template's escaping; the page forbids itself all requests, and all
+scripts but its own, which it names by digest, so that a text which slipped through could not do
+anything either. Nothing needs the script to be read: it sorts, filters, marks where the reader is,
+and makes each table one stop of the keyboard.
 """
 
 from __future__ import annotations
 
+import base64
 import functools
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,15 +23,18 @@ from harness.registry.profile import Profile
 from harness.report import error_rates, view
 from harness.report.claims import PRIMARY, counts, line, share_tested
 from harness.report.model import GROUPS, Report, Verdict
-from harness.report.page.contents import Contents
+from harness.report.page.contents import Contents, in_order
 from harness.report.page.examples import JUDGED_RULE
 from harness.report.page.layout import table_layout
+from harness.report.page.overview import overview
 from harness.report.view import Part, label_parts
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 TEMPLATES = Path(__file__).resolve().parents[1] / "templates" / "page"
+
+SCRIPT = "page.js"
 
 PAPER = "https://arxiv.org/abs/2411.00062"
 """The paper, the one address the page links to."""
@@ -42,6 +49,7 @@ def as_html(contents: Contents) -> str:
     """Return the page."""
     tables = [table_layout(section, contents.traces) for section in contents.sections]
     rates = contents.error_rates
+    script = (TEMPLATES / SCRIPT).read_text(encoding="utf-8")
     return (
         _environment()
         .get_template("page.html.j2")
@@ -49,6 +57,8 @@ def as_html(contents: Contents) -> str:
             contents=contents,
             profile=contents.profile,
             paper=PAPER,
+            script_digest=_digest(script),
+            overview=overview(contents.sections),
             scale=view.SCALES[contents.profile.scale],
             tables=tables,
             state=_state(tables),
@@ -73,6 +83,11 @@ def as_html(contents: Contents) -> str:
             answers_rule=JUDGED_RULE,
         )
     )
+
+
+def _digest(script: str) -> str:
+    """Return what a script is known by to those who forbid all others."""
+    return base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
 
 
 def _state(tables: Sequence[Mapping[str, Any]]) -> str:
@@ -139,7 +154,8 @@ def claim_groups(contents: Contents) -> list[dict[str, Any]]:
         found = [_claim(v, declared, section.report) for v in section.verdicts]
         title = view.plain(table.heading)
         groups.append({"place": table.id, "title": title, "linked": True, "claims": found})
-    for place in dict.fromkeys(verdict.table for verdict in contents.figure_verdicts):
+    figures = {verdict.table for verdict in contents.figure_verdicts}
+    for place in sorted(figures, key=in_order):
         own = [verdict for verdict in contents.figure_verdicts if verdict.table == place]
         found = [_claim(verdict, {}, None) for verdict in own]
         title = place.replace("figure", "Figure ").capitalize()

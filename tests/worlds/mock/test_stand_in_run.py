@@ -88,7 +88,7 @@ def test_every_cell_of_table4_has_a_number(whole: Path) -> None:
     before = stages(whole)
     again = harness(whole, "run", "table4", *ON_STAND_INS, "--seeds", "0-1", "--json")
     assert again.returncode == 0, again.stderr
-    cells = json.loads(again.stdout)
+    cells = json.loads(again.stdout)["items"]
     assert len(cells) == 9 * 5
     assert Counter(cell["state"] for cell in cells) == {"ok": 45}
     assert all(cell["mean"] is not None and len(cell["runs"]) == 2 for cell in cells)
@@ -112,7 +112,7 @@ def test_nothing_is_published_or_judged_of_them(whole: Path) -> None:
     assert "the numbers mean nothing; publish another profile's" in refused.stderr
     claims = harness(whole, "claims", "table4", *ON_STAND_INS, "--json")
     assert claims.returncode == 0, claims.stderr
-    verdicts = {verdict["verdict"] for verdict in json.loads(claims.stdout)}
+    verdicts = {verdict["verdict"] for verdict in json.loads(claims.stdout)["items"]}
     assert verdicts <= {"not_run", "not_testable"}
 
 

@@ -47,7 +47,7 @@ def test_table4_completes_with_a_vllm_server(tmp_path: Path) -> None:
         env={**bare, "PYTHONPATH": str(HERE.parents[2]), "HARNESS_WORK": str(tmp_path)},
     )
     assert done.returncode == 0, done.stderr
-    cells = json.loads(done.stdout)
+    cells = json.loads(done.stdout)["items"]
     assert Counter(cell["state"] for cell in cells if cell["row"] in ROWS) == {"ok": 10}
     folders = list((tmp_path / "store" / "stages").glob("*/*"))
     engines = [json.loads((f / "engine.json").read_text()) for f in folders if _answered(f)]
