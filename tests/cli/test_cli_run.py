@@ -23,6 +23,7 @@ from harness.runtime import (
     StageElsewhere,
     StageFailed,
     StageFinished,
+    StageProgress,
     StageStarted,
     Store,
     Tally,
@@ -62,6 +63,8 @@ def test_a_run_computes_tracks_and_reports_and_a_rerun_only_reports(
     tracker.calls.clear()
     assert call("sync").exit_code == 0
     assert tracker.calls == ["sync table4 micro"]
+    (synced,) = says("sync", "sync")
+    assert synced["what"] == "table4/micro"
 
 
 def test_a_run_of_a_few_rows_takes_nothing_away(
@@ -323,7 +326,8 @@ def test_the_redrawn_display_shows_what_is_running(tmp_path: Path) -> None:
     tally = Tally(plan, Store(tmp_path), 1, {})
     with live.progress(out, tally) as observe:
         observe(StageStarted(plan.stages[0]))
+        observe(StageProgress(plan.stages[0], 12, {"loss": 0.5}, 25))
         out.print(live.rendered(tally))
     text = out.export_text()
-    assert plan.stages[0].label in text
+    assert f"{plan.stages[0].label} · step 12 of 25, loss 0.500" in text
     assert f"0 of {len(plan)} stages done, 1 running" in text
