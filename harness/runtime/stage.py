@@ -197,6 +197,7 @@ class StageContext:
         unfinished: A folder, not created, that survives when the stage fails or is killed, and
             is removed when its output is whole (`harness.runtime.files`).
         hardware: How this machine is to be used, as the profile says; it changes no number.
+        kind: The stage's kind, by which the hardware may differ.
     """
 
     settings: Mapping[str, Json]
@@ -208,6 +209,7 @@ class StageContext:
     )
     unfinished: Path | None = None
     hardware: Mapping[str, Json] = field(default_factory=dict)
+    kind: str = ""
 
     def report(self, step: int, metrics: Mapping[str, float]) -> None:
         """Report one point of the stage's curves, kept with its output and shown live.

@@ -126,7 +126,14 @@ class Worker:
             hardware = self._setup["hardware"]
             function(
                 StageContext(
-                    record.settings, inputs, output, record.seed, report, unfinished, hardware
+                    record.settings,
+                    inputs,
+                    output,
+                    record.seed,
+                    report,
+                    unfinished,
+                    hardware,
+                    record.kind,
                 )
             )
 
