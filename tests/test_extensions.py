@@ -289,8 +289,8 @@ def test_a_plugin_that_is_wrong_is_one_sentence(tmp_path: Path) -> None:
         (
             METRIC.replace('"top_gap"', '"top-gap"').format(version="1"),
             2,
-            "the plug-in mine names its informativeness metric `top-gap`; a name has letters, digits "
-            "and `_` only: write `top_gap`",
+            "the plug-in mine names its informativeness metric `top-gap`; a name has letters, "
+            "digits and `_` only: write `top_gap`",
         ),
         (METRIC.format(version="1").replace("top_gap", "a_min"), 2, "there is already (shipped)"),
     ):
