@@ -131,11 +131,19 @@ class Extensible:
         """
 
         def add(thing: Thing) -> Thing:
-            if not isinstance(name, str) or not name.isidentifier():
-                raise UserError(f"`{name}` is no name for a {self.what}; write it as `my_name`")
-            if not isinstance(version, str) or not version:
-                raise UserError(f'the {self.what} `{name}` needs a version, as `version="1"`')
             plugin = _plugin_of(thing)
+            if not isinstance(name, str) or not name.isidentifier():
+                better = re.sub(r"\W+", "_", str(name)).strip("_")
+                better = better if better.isidentifier() else "my_name"
+                raise UserError(
+                    f"the plug-in {plugin} names its {self.what} `{name}`; a name has letters, "
+                    f"digits and `_` only: write `{better}`"
+                )
+            if not isinstance(version, str) or not version:
+                raise UserError(
+                    f"the {self.what} `{name}` of the plug-in {plugin} needs a version, as "
+                    '`version="1"`'
+                )
             known = self._added.get(name)
             if name in self.shipped or known is not None:
                 owner = "shipped" if known is None else f"from the plug-in {known.plugin}"

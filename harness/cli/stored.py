@@ -19,7 +19,10 @@ app = typer.Typer(rich_markup_mode=None)
 
 VerifyOption = Annotated[bool, typer.Option("--verify", help="Read every file, and check it.")]
 PruneOption = Annotated[
-    bool, typer.Option("--prune", help="Say what no declared run needs; with --yes, delete it.")
+    bool,
+    typer.Option(
+        "--prune", help="Say what no declared run of this work folder needs; with --yes, delete it."
+    ),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", help="Delete what --prune names.")]
 
@@ -47,6 +50,7 @@ def store(
     broken = stored.verify(found) if verify else None
     said = stored.summary(found, pruned=prune and yes, broken=broken)
     if prune and yes:
+        stored.refuse_to_empty(found)
         stored.prune(found)
     if as_json:
         print_json(said)

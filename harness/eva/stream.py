@@ -12,6 +12,9 @@ The model. A run sees its human prompts D once, in three phases:
   when what is left would not fill the next mini-batch, the other prompts of this one are evolved
   as well.
 
+Where even that leaves too few for the next mini-batch (a creator that mostly fails), this one's
+most informative prompts go back into the buffer, and `Fed.repeated` counts them.
+
 `draw` starts a step and returns its mini-batch; `feed` takes the rewards of its rollouts and ends
 the step. Nothing here knows a model: the caller rolls out and rewards, also the rewrites (`score`).
 
@@ -115,6 +118,7 @@ class Fed:
         dropped: rewrites given up after all retries.
         unusable: unusable rewrites by reason.
         evicted: prompts that left the buffer untrained.
+        repeated: prompts of the mini-batch that went back into the buffer, to be trained on again.
     """
 
     informativeness: NDArray[np.float64]
@@ -124,6 +128,7 @@ class Fed:
     dropped: int = 0
     unusable: Counter[str] = field(default_factory=Counter)
     evicted: int = 0
+    repeated: int = 0
 
 
 Score = Callable[[Sequence[Prompt]], ArrayLike]
@@ -184,9 +189,7 @@ class PromptStream:
         self.step += 1
         s = self.settings
         rng = np.random.default_rng([self._seed, self.step])
-        wanted = {"bootstrap": 0, "mix-up": s.minibatch - s.from_buffer}
-        left = len(self._human) - self.used
-        human = self._take_human(min(wanted.get(self.phase, s.minibatch), left), rng)
+        human = self._take_human(self._next_human(self.phase), rng)
         missing = s.minibatch - len(human)
         if missing and self._creator is None:
             raise HarnessError(
@@ -231,6 +234,9 @@ class PromptStream:
                 if i >= batch.from_buffer
             ]
         fed.evicted = self.buffer.put(fresh, s.eviction)
+        again = self._again(batch, fed.informativeness)
+        self.buffer.put(again, s.eviction)
+        fed.repeated = len(again)
         if s.rescore_every is not None and batch.step % s.rescore_every == 0 and len(self.buffer):
             waiting = [entry.prompt for entry in self.buffer.entries]
             self.buffer.rescore(informativeness(score(waiting), s.metric).tolist())
@@ -274,6 +280,27 @@ class PromptStream:
         if phase in ("warm-up", "mix-up") and self.used >= len(self._human):
             phase = "bootstrap"
         return phase
+
+    def _next_human(self, phase: Phase) -> int:
+        """Return how many human prompts a mini-batch of a phase takes."""
+        s = self.settings
+        wanted = {"bootstrap": 0, "mix-up": s.minibatch - s.from_buffer}
+        return min(wanted.get(phase, s.minibatch), len(self._human) - self.used)
+
+    def _again(self, batch: MiniBatch, values: NDArray[np.float64]) -> list[Entry]:
+        """Return those of a mini-batch that the buffer lacks for the next one, best first."""
+        s = self.settings
+        missing = s.minibatch - self._next_human(self._next_phase())
+        if len(self.buffer) >= (min(missing, 1) if s.replacement else missing):
+            return []
+        waiting = {entry.prompt for entry in self.buffer.entries}
+        chances = floored_weights(values.tolist(), s.metric, s.weight_floor)
+        again = {
+            batch.prompts[i]: Entry(batch.prompts[i], float(values[i]), batch.step)
+            for i in np.argsort(-chances, kind="stable")
+            if batch.prompts[i] not in waiting
+        }
+        return list(again.values())[: missing - len(waiting)]
 
     def _take_human(self, count: int, rng: np.random.Generator) -> list[Prompt]:
         first, self.used = self.used, self.used + count

@@ -19,8 +19,8 @@ from pathlib import Path
 from harness.registry.claims import Qualitative, places
 from harness.registry.schema import Column
 from harness.report import view
-from harness.report.claims import share_tested, totals
-from harness.report.model import Cell, Report, Study, Verdict
+from harness.report.claims import counts, share_tested, totals
+from harness.report.model import TESTED, Cell, Report, Study, Verdict
 from harness.report.page.contents import Contents, Section
 from harness.report.publication import PAGE
 from harness.report.render import template
@@ -178,9 +178,27 @@ def as_findings(contents: Contents, results_dir: Path) -> str:
         verdicts=totals(contents.verdicts),
         tested=share_tested(contents.verdicts),
         claims=len(contents.verdicts),
+        power=[line for section in shown for line in _power(section)],
+        silent=[verdict for verdict in contents.verdicts if verdict.verdict not in TESTED],
         sections=[_section(section) for section in shown],
         figures=list(_others(others, results_dir, contents)),
     )
+
+
+def _power(section: Section) -> Iterable[tuple[str, ...]]:
+    """Yield a line for each kind of training in a table: what its seeds can find, and did."""
+    report, found = section.report, counts(section.verdicts)
+    passed = sum(control.state == "passed" for control in report.controls)
+    controls = f"{passed} of {len(report.controls)}" if report.controls else "–"
+    verdicts = tuple(str(found[word]) if section.verdicts else "–" for word in TESTED)
+    name, seeds = report.table.heading.partition(":")[0], view.seeds_text(report.seeds)
+    for power in report.power or (None,):
+        if power is None:
+            yield (name, seeds, controls, "–", "–", *verdicts)
+            continue
+        which = f"{name}, {power.training}" if len(report.power) > 1 else name
+        doses = "–" if power.in_doses is None else f"{power.in_doses:.1f}"
+        yield (which, seeds, controls, f"{power.detectable:.1f}", doses, *verdicts)
 
 
 def _section(section: Section) -> dict[str, object]:

@@ -273,6 +273,8 @@ class OnlineCost(OfRow):
     """Share of the prompts trained on that were evolved."""
     buffer: float | None = None
     """Prompts left in the buffer at the end."""
+    repeated: float | None = None
+    """Prompts that went back into the buffer, because rewrites were lacking."""
 
 
 class RowCost(OfRow):

@@ -188,11 +188,13 @@ def online_costs(table_runs: TableRuns, store: Store) -> list[OnlineCost]:
         evolved = sum(n * s["evolved_share"] for n, s in zip(trained, said, strict=True))
         dropped = sum(segment["dropped"] for segment in said)
         children = dropped + sum(segment["children"] for segment in said)
+        repeated = sum(segment.get("repeated", 0) for segment in said)
         return {
             **{name: float(said[-1][name]) for name in COUNTED},
             "dropped": dropped / children if children else None,
             "evolved_share": evolved / sum(trained),
             "buffer": float(said[-1]["buffer"]),
+            "repeated": float(repeated),
         }
 
     return _of_rows(

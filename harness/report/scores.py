@@ -9,6 +9,7 @@ ids.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,16 +117,21 @@ def read_rows(path: Path, *columns: str) -> list[tuple[Any, ...]]:
     Raises:
         HarnessError: The file is damaged.
     """
+    table = _read_columns(path, columns)
+    return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
+
+
+def _read_columns(path: Path, columns: Sequence[str]) -> Any:
+    """Read some columns of a Parquet file as an Arrow table."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(path) as file:
-            table = file.read(columns=list(columns))
+            return file.read(columns=list(columns))
     except (pa.ArrowException, OSError) as error:
         # Damage shows as an error of any kind, one that is no `ValueError` included.
         raise HarnessError(f"{path} cannot be read; restore it from version control") from error
-    return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
 
 
 def grouped(rows: Iterable[tuple[Key, str, float]]) -> Measured:
@@ -138,13 +144,17 @@ def grouped(rows: Iterable[tuple[Key, str, float]]) -> Measured:
     for key, prompt, value in sorted(rows):
         values = measured.setdefault(key, {})
         if prompt in values:
-            run_id, seed, score = key
-            raise HarnessError(
-                f"the `{score}` scores of `{run_id}`, seed {seed}, give the prompt `{prompt}` "
-                "twice: remove that judge's stage from the store and run it again"
-            )
+            raise _twice(key, prompt)
         values[prompt] = value
     return measured
+
+
+def _twice(key: Key, prompt: str) -> HarnessError:
+    run_id, seed, score = key
+    return HarnessError(
+        f"the `{score}` scores of `{run_id}`, seed {seed}, give the prompt `{prompt}` "
+        "twice: remove that judge's stage from the store and run it again"
+    )
 
 
 Priors = Mapping[str, Prior]
@@ -266,6 +276,28 @@ def _array(kind: type, values: Sequence[Any]) -> pa.Array:
 
 
 def read_score_file(path: Path) -> Measured:
-    """Read what `write_scores` wrote."""
-    rows = read_rows(path, "run_id", "seed", "column", "prompt_id", "value")
-    return grouped([((run, seed, score), p, value) for run, seed, score, p, value in rows])
+    """Read what `write_scores` wrote; as `grouped`, a million rows at a time.
+
+    Raises:
+        HarnessError: The file is damaged, or a prompt appears twice under one key.
+    """
+    names = ("run_id", "seed", "column")
+    table = _read_columns(path, (*names, "prompt_id", "value"))
+    table = table.sort_by([(name, "ascending") for name in (*names, "prompt_id")])
+    if not len(table):
+        return {}
+    encoded = [table.column(name).combine_chunks().dictionary_encode() for name in names]
+    # Not `to_numpy`, which loads pandas.
+    codes = [np.from_dlpack(column.indices) for column in encoded]
+    changes = np.any([np.diff(code) != 0 for code in codes], axis=0)
+    firsts = [0, *(np.flatnonzero(changes) + 1).tolist()]
+    words = [column.dictionary.to_pylist() for column in encoded]
+    keys = [tuple(w[c[first]] for w, c in zip(words, codes, strict=True)) for first in firsts]
+    prompts, values = table.column("prompt_id").to_pylist(), table.column("value").to_pylist()
+    measured: Measured = {}
+    for key, first, end in zip(keys, firsts, [*firsts[1:], len(table)], strict=True):
+        measured[key] = dict(zip(prompts[first:end], values[first:end], strict=True))
+        if len(measured[key]) < end - first:
+            counts = Counter(prompts[first:end])
+            raise _twice(key, max(counts, key=counts.__getitem__))
+    return measured

@@ -95,14 +95,21 @@ def online_block(report: Report) -> Block:
         dropped = APPLIES_NOT if found.dropped is None else _percent(found.dropped)
         return [*_counted(found), _percent(found.evolved_share), dropped, _count(found.buffer)]
 
-    note = (
+    names = row_names(report)
+    notes = (
         "What a run cost up to this row's checkpoint, mean over seeds; rollouts and tokens are "
         "those of training prompts and of rewrites on entering the buffer. Evolved: share of the "
         "prompts trained on. Dropped: share of the rewrites given up after all retries. Buffer: "
-        "prompts left in it."
+        "prompts left in it.",
+        *(
+            f"{plain(names[found.row])}: {found.repeated:.1f} prompts went back into the buffer "
+            "after a step on them, because rewrites were lacking."
+            for found in report.online
+            if found.repeated
+        ),
     )
     head = ("row", "rollouts", "tokens", "steps", "creator\ncalls", "evolved", "dropped", "buffer")
-    return Block("Online training", (note,), head, _rows(report, report.online, figures))
+    return Block("Online training", notes, head, _rows(report, report.online, figures))
 
 
 def cost_block(report: Report, costs: Sequence[RowCost]) -> Block:

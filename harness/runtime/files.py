@@ -50,6 +50,10 @@ class BrokenEntry(StoreError):
     """An entry of the store that is not what was written."""
 
 
+class NewerEntry(StoreError):
+    """An entry that a newer version of the harness has written; nobody here replaces it."""
+
+
 @contextmanager
 def explained(doing: str, root: Path) -> Iterator[None]:
     """Turn storage faults inside the block into a sentence; let everything else pass.

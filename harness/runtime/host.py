@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypedDict, cast
 
 from harness.errors import HarnessError
-from harness.project import PACKAGE
+from harness.project import PACKAGE, work_dir
 from harness.quiet import worker_environment
 from harness.runtime.crew import LAST, Message
 from harness.runtime.pool import Pool
@@ -52,12 +52,16 @@ class Order(TypedDict):
 
 
 def order(setup: Setup, threads: int, log_dir: Path) -> Order:
-    """Return the order of this process, the driver."""
+    """Return the order of this process, the driver.
+
+    Its work folder goes by its full name, since a node is in another current folder: there lie the
+    replies that are paid for, and the one ledger of what is spent.
+    """
     return {
         "code": code_digest(),
         "path": [entry or os.getcwd() for entry in sys.path],
         "threads": threads,
-        "environment": own_variables(os.environ),
+        "environment": {**own_variables(os.environ), "HARNESS_WORK": str(work_dir())},
         "log_dir": str(log_dir),
         "setup": setup,
     }
@@ -82,13 +86,12 @@ def fault(asked: Order) -> str | None:
             f"the harness on {node} ({code_digest()[:12]} in {PACKAGE}) is not the driver's "
             f"({asked['code'][:12]}): install the same version on all nodes"
         )
-    if "://" in asked["environment"].get("HARNESS_STORE", ""):
-        return None
-    root = Path(asked["setup"]["root"])
-    if not root.is_dir():
-        return f"{node} has no folder {root}: the store must be on a disk that all nodes share"
-    if not os.access(root, os.W_OK):
-        return f"{node} may not write to {root}: the store must be writable from all nodes"
+    # Of a bucket it is the cache, which says where the bucket is.
+    for folder in (Path(asked["setup"]["root"]), Path(asked["environment"]["HARNESS_WORK"])):
+        if not folder.is_dir():
+            return f"{node} has no folder {folder}: it must be on a disk that all nodes share"
+        if not os.access(folder, os.W_OK):
+            return f"{node} may not write to {folder}: it must be writable from all nodes"
     return None
 
 

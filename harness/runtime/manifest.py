@@ -30,7 +30,7 @@ from pydantic import (
 from typing_extensions import TypedDict
 
 from harness.foreign import in_a_line
-from harness.runtime.files import FileEntry
+from harness.runtime.files import FileEntry, NewerEntry
 from harness.runtime.provenance import Provenance
 from harness.runtime.stage import FingerprintError, StageRecord
 
@@ -118,6 +118,7 @@ def read_manifest(entry: Path) -> Manifest:
     """Return the manifest of an entry, whose folder has the stage's fingerprint as its name.
 
     Raises:
+        NewerEntry: Its digest is right, and all that is strange about it are further keys.
         ValueError: The manifest is not as it must be; the words follow the name of the file.
         FileNotFoundError: There is none.
     """
@@ -125,8 +126,17 @@ def read_manifest(entry: Path) -> Manifest:
     found = _object(raw)
     if DIGEST in found and not _is_sealed(raw):
         raise ValueError("was changed after it was written (its digest differs)")
-    found.pop(DIGEST, None)
-    manifest = _checked(_MANIFEST, found)
+    is_sealed = found.pop(DIGEST, None) is not None
+    try:
+        manifest = _checked(_MANIFEST, found)
+    except ValueError as error:
+        if is_sealed and (newer := _newer(error.__cause__)):
+            raise NewerEntry(
+                f"the stored stage {entry.name[:12]} was written by a newer version of the harness "
+                f"({MANIFEST} has `{newer}`): install that version, or choose another folder with "
+                "HARNESS_WORK"
+            ) from error
+        raise
     if not _fingerprint_of(manifest) == manifest["fingerprint"] == entry.name:
         raise ValueError("describes another stage")
     return manifest
@@ -247,6 +257,15 @@ def _checked(form: TypeAdapter[_Read], found: Mapping[str, Any]) -> _Read:
         first = error.errors(include_url=False, include_input=False)[0]
         place = in_a_line(".".join(map(str, first["loc"])), 60)
         raise ValueError(f"has another form ({place}: {in_a_line(first['msg'], 120)})") from error
+
+
+def _newer(error: object) -> str | None:
+    """Return a key that is not known, where such keys are all that is wrong."""
+    assert isinstance(error, ValidationError)
+    faults = error.errors(include_url=False, include_input=False)
+    if any(fault["type"] != "extra_forbidden" for fault in faults):
+        return None
+    return in_a_line(".".join(map(str, faults[0]["loc"])), 60)
 
 
 def _fingerprint_of(manifest: Manifest) -> str | None:

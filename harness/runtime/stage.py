@@ -197,6 +197,7 @@ class StageContext:
         unfinished: A folder, not created, that survives when the stage fails or is killed, and
             is removed when its output is whole (`harness.runtime.files`).
         hardware: How this machine is to be used, as the profile says; it changes no number.
+        kind: The stage's kind, by which the hardware may differ.
         on_expected: Receives the last step that will be reported.
     """
 
@@ -209,6 +210,7 @@ class StageContext:
     )
     unfinished: Path | None = None
     hardware: Mapping[str, Json] = field(default_factory=dict)
+    kind: str = ""
     on_expected: Callable[[int], None] = field(default=lambda last: None, repr=False)
 
     def expect(self, last: int) -> None:

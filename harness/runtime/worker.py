@@ -139,6 +139,7 @@ class Worker:
                     report,
                     unfinished,
                     hardware,
+                    record.kind,
                     expect,
                 )
             )

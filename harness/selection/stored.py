@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UserError
 from harness.project import work_dir
 from harness.registry.declared import all_figures, all_profiles, all_tables
 from harness.registry.profile import supported_rows
@@ -157,6 +157,20 @@ def _declared() -> tuple[list[Stage], int]:
             if seeds:
                 targets += plan_figure(figure, tables, profile, seeds).targets
     return targets, runs
+
+
+def refuse_to_empty(found: Inventory) -> None:
+    """Refuse to delete where this work folder cannot tell what is needed.
+
+    Raises:
+        UserError: It has run nothing that is declared, and others may have filled the store.
+    """
+    if found.unneeded and not found.runs:
+        raise UserError(
+            f"nothing declared was run from {work_dir()}, so that everything in "
+            f"{found.store.place} counts as not needed: prune from the work folder that ran it, "
+            "or delete the store itself"
+        )
 
 
 def prune(found: Inventory) -> None:

@@ -43,6 +43,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -223,7 +224,9 @@ def rank_correlation(
     if rho is None:
         return None
     rng = np.random.default_rng(seed)
-    low, high = _interval(_rhos(_resampled(left, rng), _resampled(right, rng)))
+    low, high = _interval(
+        _rhos(*(_resampled(side, _weights(rng, *side.shape[1:])) for side in (left, right)))
+    )
     chosen = rng.integers(len(first), size=(DRAWS, len(first)))
     things_low, things_high = _interval(_rhos(means[0][chosen], means[1][chosen]))
     p_value = permutation_p(*means, rng)
@@ -248,18 +251,20 @@ def rank_agreement(
     rho = spearman(means.tolist(), given)
     if rho is None:
         return None
-    drawn = _redrawn(measured, np.random.default_rng(seed))
+    drawn = _redrawn(measured, seed)
     return rho, *_interval(_rhos(drawn, np.broadcast_to(np.asarray(given), drawn.shape)))
 
 
-def _redrawn(measured: Sequence[Scores], rng: np.random.Generator) -> FloatArray:
+def _redrawn(measured: Sequence[Scores], seed: int) -> FloatArray:
     """Return each thing's mean over what is resampled of it, shape (draws, things)."""
     matrices = [scores for scores in measured if isinstance(scores, ScoreMatrix)]
     if matrices:
-        return _resampled(_stacked(matrices), rng)
+        values = _stacked(matrices)
+        return _resampled(values, _first_weights(seed, *values.shape[1:]))
     nested = [scores for scores in measured if isinstance(scores, NestedScores)]
     means = np.stack([scores.means for scores in nested])
     seeds = means.shape[1]
+    rng = np.random.default_rng(seed)
     by_seed = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=DRAWS) / seeds
     return np.asarray((by_seed @ means.T).round(DECIMALS))
 
@@ -269,11 +274,26 @@ def _stacked(matrices: Sequence[ScoreMatrix]) -> FloatArray:
     return np.stack([matrix.aligned_to(matrices[0]).values for matrix in matrices])
 
 
-def _resampled(values: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Return each thing's mean over resampled seeds and prompts, shape (draws, things)."""
-    _, seeds, prompts = values.shape
+Weights = tuple[FloatArray, FloatArray]
+"""How often each draw has each seed and each prompt, with sum 1; draws × seeds and × prompts."""
+
+
+def _weights(rng: np.random.Generator, seeds: int, prompts: int) -> Weights:
     by_seed = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=DRAWS) / seeds
     by_prompt = rng.multinomial(prompts, np.full(prompts, 1 / prompts), size=DRAWS) / prompts
+    return by_seed, by_prompt
+
+
+@lru_cache(
+    maxsize=3
+)  # columns of a table have the same few shapes, and drawing is most of the work
+def _first_weights(seed: int, seeds: int, prompts: int) -> Weights:
+    return _weights(np.random.default_rng(seed), seeds, prompts)
+
+
+def _resampled(values: FloatArray, weights: Weights) -> FloatArray:
+    """Return each thing's mean over resampled seeds and prompts, shape (draws, things)."""
+    by_seed, by_prompt = weights
     over_prompts = np.einsum("ksp,dp->dks", values, by_prompt, optimize=True)
     return np.asarray(np.einsum("dks,ds->dk", over_prompts, by_seed).round(DECIMALS))
 

@@ -280,7 +280,7 @@ class Source:
         if "before" in ctx.inputs:
             self._restore(ctx.inputs["before"], new_prompts=cast(bool, s["new_prompts"]))
         self._batch: MiniBatch | None = None
-        self._children = self._dropped = self._unusable = 0
+        self._children = self._dropped = self._unusable = self._repeated = 0
 
     def _restore(self, before: Path, *, new_prompts: bool) -> None:
         state = json.loads((before / STREAM).read_text(encoding="utf-8"))
@@ -317,6 +317,7 @@ class Source:
         self._children += len(fed.children)
         self._dropped += fed.dropped
         self._unusable += sum(fed.unusable.values())
+        self._repeated += fed.repeated
         for i, prompt in enumerate(batch.prompts):
             row = {
                 **vars(prompt),
@@ -337,6 +338,7 @@ class Source:
             "children": self._children,
             "dropped": self._dropped,
             "unusable": self._unusable,
+            "repeated": self._repeated,
             "phases": {phase: phases.count(phase) for phase in dict.fromkeys(phases)},
             "evolved_share": float(np.mean([row["generation"] > 0 for row in self.trained])),
             "buffer": len(self.stream.buffer),

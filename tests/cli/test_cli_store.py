@@ -48,6 +48,19 @@ def test_what_no_run_needs_goes_when_that_is_confirmed(
     assert planned["stages"]["missing"] == 0
 
 
+def test_a_work_folder_that_has_run_nothing_empties_no_store(
+    call: Callable[..., Any], folders: Path
+) -> None:
+    """Whoever else shares the store may need all of it."""
+    store = Store(folders / "store")
+    fingerprint = strange(store)
+    result = call("store", "--prune", "--yes")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "prune from the work folder that ran it" in result.stderr
+    assert store.status(fingerprint) == "done"
+    assert call("store", "--prune").exit_code == 0
+
+
 def test_a_damaged_file_is_named_and_the_command_fails(
     says: Callable[..., Any], call: Callable[..., Any], folders: Path
 ) -> None:

@@ -170,8 +170,27 @@ def test_a_buffer_that_unusable_rewrites_have_emptied_is_filled_by_evolving_all(
     assert max(parents[:short]) <= 4
     assert all(len(fed.children) >= 10 for fed in bootstrap if fed.calls == 16)
     assert {fed.calls for fed in bootstrap} == {8, 16}
+    assert not any(fed.repeated for fed in bootstrap)
     ids = [child.prompt_id for fed in bootstrap for child in fed.children]
     assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("fails", [1, 2])
+@pytest.mark.parametrize("replacement", [False, True])
+def test_a_creator_that_mostly_fails_stops_no_run(fails: int, replacement: bool) -> None:
+    """Prompts of a mini-batch go back where too few rewrites came in, the best first."""
+    run = stream(count=40, fails=fails, warm_up_steps=3, replacement=replacement, n_new_bootstrap=1)
+    for _ in range(30):
+        batch, fed = step(run)
+        if not fed.repeated:
+            continue
+        kept = [e for e in run.buffer.entries if e.prompt in batch.prompts]
+        assert len(kept) == fed.repeated
+        assert len({e.prompt for e in run.buffer.entries}) == len(run.buffer)
+        best = sorted((round(float(v), 9) for v in fed.informativeness), reverse=True)
+        assert round(kept[0].informativeness, 9) == best[0]
+    assert fed.repeated == {1: 8, 2: 4}[fails] or replacement
+    assert (len(batch.prompts), batch.phase) == (8, "bootstrap")
 
 
 def test_a_share_of_one_never_touches_human_prompts_after_warm_up() -> None:

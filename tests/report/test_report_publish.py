@@ -73,7 +73,8 @@ def test_the_published_json_has_the_agreed_keys(folder: Path) -> None:
     data = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     assert list(data) == [
         "table", "profile", "scale", "seeds", "columns", "rows", "cells", "summary", "distances",
-        "creation", "online", "costs", "failures", "origin", "assumptions", "notes",
+        "creation", "online", "costs", "inadmissible", "power", "failures", "origin",
+        "assumptions", "notes",
     ]  # fmt: skip
     assert list(data["columns"][0]) == ["id", "score", "unit", "direction", "by_construction"]
     assert list(data["rows"][0]) == ["id", "label", "baseline", "runs"]

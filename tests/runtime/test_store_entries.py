@@ -160,7 +160,6 @@ def test_a_broken_manifest_is_named_until_the_next_write_replaces_it(
         {"files": {"x": {"sha256": "0" * 64, "bytes": -1}}},
         {"files": {"x": {"sha256": "0" * 64, "bytes": True}}},
         {"files": {"x": {"sha256": "0" * 63, "bytes": 1}}},
-        {"files": {"x": {"sha256": "0" * 64, "bytes": 1, "mode": 7}}},
         {"files": {"x" * 5000: {"sha256": "0" * 64, "bytes": 1}}},
         {"files": {"../../../secret": {"sha256": "0" * 64, "bytes": 1}}},
         {"files": {"/etc/passwd": {"sha256": "0" * 64, "bytes": 1}}},
@@ -178,7 +177,7 @@ def test_a_broken_manifest_is_named_until_the_next_write_replaces_it(
         {"started": "yesterday"},
         {"finished": "2024-01-01T00:00:00"},
         {"provenance": {}},
-        {"unknown": 1},
+        {"unknown": 1, "kind": None},
         {"fingerprint": "0" * 64},
     ],
 )  # fmt: skip
@@ -186,6 +185,28 @@ def test_a_crafted_manifest_is_one_sentence(store: Store, changes: dict[str, obj
     """Each is sealed as a manifest should be: what is wrong is its form alone."""
     crafted(write(store), **changes)
     assert "stage.json" in broken(store)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"unknown": 1}, {"files": {"x": {"sha256": "0" * 64, "bytes": 1, "mode": 7}}}],
+)
+def test_what_a_newer_version_wrote_is_said_to_be_so_and_stays(
+    store: Store, changes: dict[str, object]
+) -> None:
+    """It may be better than what this version would put in its place."""
+    crafted(write(store), **changes)
+    manifest = store.root / "stages" / FP[:2] / FP / "stage.json"
+    before = manifest.read_bytes()
+    later = Store(store.root)
+    for ask in ASKED.values():
+        with pytest.raises(StoreError, match=rf"{FP[:12]} was written by a newer version") as said:
+            ask(later)
+        assert "delete" not in str(said.value)
+    with pytest.raises(StoreError, match="install that version"):
+        write(later, "second")
+    assert manifest.read_bytes() == before
+    assert leftovers(later) == []
 
 
 def test_a_manifest_without_a_digest_is_read_as_it_was_before_there_was_one(store: Store) -> None:

@@ -29,6 +29,7 @@ FUNCTIONS = {
         "awaits",
         "crams",
         "places",
+        "asks",
     )
 }
 
@@ -130,6 +131,17 @@ def places(ctx: StageContext) -> None:
     """Write which GPUs the stage sees, and how many it was told to have."""
     gpus = f"{os.environ['CUDA_VISIBLE_DEVICES']} of {ctx.hardware['gpus']}"
     (ctx.output / "gpus.txt").write_text(gpus)
+
+
+def asks(ctx: StageContext) -> None:
+    """Have a judge answer ten questions, one after the other, and write how many it did."""
+    from harness.endpoint.request import ChatRequest, Message
+    from harness.worlds.real.asking import access_to
+
+    client = access_to("JUDGE", "judge").client()
+    for number in range(10):
+        question = Message("user", f"{'x' * 88}{ctx.settings['number']} {number}")
+        client.ask(ChatRequest("p", "judge", (question,), {"temperature": 0, "max_tokens": 10}))
 
 
 def toy(kind: str, *inputs: Stage, label: str = "", **settings: Any) -> Stage:

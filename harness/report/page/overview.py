@@ -86,10 +86,10 @@ def _field(report: Report, column: Column, verdicts: Sequence[Verdict]) -> Field
         of_paper = cell.gain / cell.paper_gain
         times, interval = f"{of_paper:.1f}x", f"{ends[0]:.1f} to {ends[1]:.1f}"
         low, at, high = _at(ends[0]), _at(of_paper), _at(ends[1])
-    elif cell.paper_gain == 0.0:
-        times = "paper: 0"
     elif cell.mean is None:
         times = "no number"
+    elif cell.gain is not None:
+        times = "paper: 0" if cell.paper_gain == 0.0 else "paper: none"
     return Field(
         cell=f"{cell.table}/{cell.row}/{cell.column}",
         column=f"{column.benchmark}, {column.printed}",

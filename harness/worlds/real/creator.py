@@ -312,6 +312,7 @@ class EndpointGenerator:
     _guard: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _refused: int = 0
     _answered: bool = False
+    _given_up: str | None = None
 
     def write(self, messages: Sequence[Message], sample: int, label: str) -> Written:
         """Return what the model writes.
@@ -323,6 +324,8 @@ class EndpointGenerator:
             HarnessError: The endpoint refuses everything, did not answer in all attempts, or the
                 budget is used up.
         """
+        if self._given_up:  # by another thread: nothing more is asked
+            raise HarnessError(self._given_up)
         request = ChatRequest(label, self.model, tuple(messages), self.settings, sample)
         try:
             reply = self.client.ask(request)
@@ -339,10 +342,11 @@ class EndpointGenerator:
         with self._guard:
             self._refused += 1
             if not self._answered and self._refused >= PATIENCE:
-                raise HarnessError(
+                self._given_up = (
                     f"The first {self._refused} requests were refused, the last because: {error}; "
                     "correct the model or its settings and run the same command again."
-                ) from error
+                )
+                raise HarnessError(self._given_up) from error
 
     def _count(self, request: ChatRequest, reply: Reply) -> None:
         with self._guard:

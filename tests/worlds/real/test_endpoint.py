@@ -155,7 +155,7 @@ def test_an_endpoint_that_refuses_everything_ends_the_stage(tmp_path: Path) -> N
         pytest.raises(HarnessError, match=r"first 5 requests were refused.*unknown field top_p"),
     ):
         run(generator_of(server, tmp_path), concurrency=1)
-    assert 5 <= server.requests <= 7  # the next chain may have begun before the stage ended
+    assert server.requests == 5
 
 
 def test_a_creator_that_is_always_overloaded_ends_the_stage(tmp_path: Path) -> None:

@@ -1,0 +1,146 @@
+"""What a host on a node is told, what it refuses, and that all hosts draw on one budget."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import slurm_cluster
+from toy_stages import FUNCTIONS, toy
+
+from harness.endpoint.budget import Book, Limit
+from harness.project import spending_dir, store_dir
+from harness.runtime import EngineOptions, Plan, Store
+from harness.runtime.host import Order, fault, order
+from harness.runtime.provenance import collect_provenance
+
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "evaluation"))
+
+from judge_stand_in import StandIn  # noqa: E402
+
+BUDGET = 0.02
+PRICE = "10,30"
+REPLY_USD = 0.0013
+"""100 tokens of prompt and 10 of completion, as the endpoint counts them."""
+
+MOST_USD = 0.0025
+"""What a request can cost at most is less, whatever is added to its text."""
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Order:
+    """Return the order of a driver whose work folder is named by the current folder alone."""
+    (tmp_path / "store").mkdir()
+    monkeypatch.delenv("HARNESS_WORK", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return asked_by(tmp_path / "store")
+
+
+def asked_by(root: Path) -> Order:
+    setup = {
+        "root": str(root),
+        "functions": FUNCTIONS,
+        "preload": [],
+        "provenance": collect_provenance(),
+        "hardware": {},
+    }
+    return order(setup, 1, root.parent / "logs")  # type: ignore[arg-type]
+
+
+def test_a_host_is_told_the_drivers_work_folder_in_full(told: Order, tmp_path: Path) -> None:
+    assert told["environment"]["HARNESS_WORK"] == str(tmp_path / ".harness")
+
+
+def test_keys_and_addresses_with_a_password_stay_with_the_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "store").mkdir()
+    given = {
+        "HARNESS_BUDGET_USD": "1.5",
+        "HARNESS_JUDGE_URL": "http://127.0.0.1:1/v1",
+        "HARNESS_JUDGE_KEY": "sk-secret",
+        "HARNESS_SCORER_URL": "http://me:secret@127.0.0.1:1/v1",
+        "OPENAI_API_KEY": "sk-secret",
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    found = asked_by(tmp_path / "store")
+    assert "secret" not in json.dumps(found)
+    assert found["environment"].items() >= dict(list(given.items())[:2]).items()
+
+
+def test_a_node_without_the_shared_folders_says_so(
+    told: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sentence = fault(told)
+    assert sentence is not None
+    assert f"has no folder {tmp_path / '.harness'}: it must be on a disk that all" in sentence
+    (tmp_path / ".harness").mkdir()
+    assert fault(told) is None
+    access = os.access
+    for folder in ("store", ".harness"):
+        refused = str(tmp_path / folder)
+        monkeypatch.setattr(os, "access", lambda p, m, no=refused: str(p) != no and access(p, m))
+        assert f"may not write to {refused}: it must be writable" in str(fault(told))
+    monkeypatch.undo()
+    (tmp_path / "store").rmdir()
+    assert f"has no folder {tmp_path / 'store'}: it must be" in str(fault(told))
+
+
+def test_a_node_without_the_cache_of_a_bucket_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
+    monkeypatch.setenv("HARNESS_STORE", "s3://bucket/x")
+    cache = store_dir()
+    found = asked_by(cache)
+    assert fault(found) is None
+    (cache / "url").unlink()
+    cache.rmdir()
+    assert f"has no folder {cache}" in str(fault(found))
+
+
+@pytest.fixture(params=["local", "ray", "slurm"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EngineOptions]:
+    """Return what asks for an engine that is there, with two cores."""
+    name = request.param
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", f"{HERE}:{os.environ.get('PYTHONPATH', '')}")
+        if name == "ray" and find_spec("ray") is None:
+            pytest.skip("the extra `ray` is not installed")
+        if name == "slurm":
+            if (why_not := slurm_cluster.why_not()) is not None:
+                pytest.skip(why_not)
+            conf = stack.enter_context(slurm_cluster.running(tmp_path / "slurm"))
+            patch.setenv("SLURM_CONF", str(conf))
+        yield EngineOptions(engine=name)
+
+
+def test_workers_of_every_engine_draw_on_one_budget(
+    engine: EngineOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four stages, two at a time, would spend 5.2 cents; together they stop before 2."""
+    monkeypatch.setenv("HARNESS_WORK", str(tmp_path / "work"))
+    monkeypatch.setenv("HARNESS_BUDGET_USD", str(BUDGET))
+    monkeypatch.setenv("HARNESS_JUDGE_PRICE", PRICE)
+    book = Book(spending_dir())
+    book.join()  # as the command does: the ledger is that of all its workers
+    with StandIn() as server:
+        monkeypatch.setenv("HARNESS_JUDGE_URL", server.url)
+        store = Store(tmp_path / "work" / "store")
+        made = engine.make(store, FUNCTIONS, tmp_path / "work" / "logs", jobs=2)
+        outcome = made.run(Plan([toy("asks", number=number) for number in range(4)]))
+        answered = server.requests
+    spent = book.spent(Limit(BUDGET, ""))
+    assert spent == pytest.approx(answered * REPLY_USD)
+    assert BUDGET - MOST_USD < spent <= BUDGET
+    reasons = set(outcome.failed.values())
+    assert all("Stopped before the budget of $0.02 is passed" in reason for reason in reasons)
+    assert 2 <= len(outcome.failed) <= 4
