@@ -57,7 +57,20 @@ COLUMNS = {
     "validation": ("val_wr", "val_len"),
     "downstream": ("gsm8k", "wmdp"),
 }
-PROMPTS = [{"prompt_id": f"p{i}", "prompt": f"sort the list {i}"} for i in range(4)]
+PROMPTS = [
+    {
+        "prompt_id": f"p{i}", "prompt": f"sort the list {i}", "source": "human",
+        "parent_id": None, "generation": 0, "method": None,
+    }
+    for i in range(4)
+]  # fmt: skip
+EVOLVED = [
+    {
+        **prompt, "prompt_id": f"{prompt['prompt_id']}-1", "source": "creator",
+        "parent_id": prompt["prompt_id"], "generation": 1, "method": "evol_instruct",
+    }
+    for prompt in PROMPTS
+]  # fmt: skip
 
 
 def planned(
@@ -164,7 +177,9 @@ def prompts_stage(ctx: StageContext) -> None:
 def generate_stage(ctx: StageContext) -> None:
     _work(ctx, "generate")
     rows = [
-        {**prompt, "sample": sample, "n_tokens": 3} for prompt in PROMPTS for sample in range(6)
+        {**prompt, "sample": sample, "completion": "1 2 3", "n_tokens": 3}
+        for prompt in PROMPTS
+        for sample in range(6)
     ]
     _write(ctx.output / "completions.parquet", rows)
 
@@ -182,12 +197,15 @@ def annotate_stage(ctx: StageContext) -> None:
 
 def select_stage(ctx: StageContext) -> None:
     _work(ctx, "select")
-    _write(ctx.output / "selected.parquet", PROMPTS)
+    drawn = [
+        {**p, "informativeness": 0.5, "weight": 0.25, "draw": i} for i, p in enumerate(PROMPTS)
+    ]
+    _write(ctx.output / "selected.parquet", drawn)
 
 
 def evolve_stage(ctx: StageContext) -> None:
     _work(ctx, "evolve")
-    _write(ctx.output / "prompts.parquet", PROMPTS)
+    _write(ctx.output / "prompts.parquet", EVOLVED)
 
 
 def pair_stage(ctx: StageContext) -> None:

@@ -75,8 +75,9 @@ def killed(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Pa
 
 @pytest.fixture
 def left(killed: Path, tmp_path: Path) -> Path:
-    """Return a copy of it."""
-    return Path(shutil.copytree(killed, tmp_path / "left"))
+    """Return a copy of it, without leases: of a copied one nobody knows that its holder is gone."""
+    without = shutil.ignore_patterns("*.lease")
+    return Path(shutil.copytree(killed, tmp_path / "left", ignore=without))
 
 
 def end_by_sync(work: Path) -> None:
