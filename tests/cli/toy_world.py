@@ -57,7 +57,13 @@ COLUMNS = {
     "validation": ("val_wr", "val_len"),
     "downstream": ("gsm8k", "wmdp"),
 }
-PROMPTS = [{"prompt_id": f"p{i}", "prompt": f"sort the list {i}"} for i in range(4)]
+HUMAN = {"source": "human", "parent_id": None, "generation": 0, "method": None}
+PROMPTS = [{"prompt_id": f"p{i}", "prompt": f"sort the list {i}", **HUMAN} for i in range(4)]
+EVOLVED = [
+    {**parent, "prompt_id": f"{parent['prompt_id']}.0", "parent_id": parent["prompt_id"],
+     "source": "evolved", "generation": 1, "method": "deepening"}
+    for parent in PROMPTS
+]  # fmt: skip
 
 
 def planned(
@@ -164,7 +170,9 @@ def prompts_stage(ctx: StageContext) -> None:
 def generate_stage(ctx: StageContext) -> None:
     _work(ctx, "generate")
     rows = [
-        {**prompt, "sample": sample, "n_tokens": 3} for prompt in PROMPTS for sample in range(6)
+        {**prompt, "sample": sample, "completion": "1 2 3", "n_tokens": 3}
+        for prompt in PROMPTS
+        for sample in range(6)
     ]
     _write(ctx.output / "completions.parquet", rows)
 
@@ -182,12 +190,16 @@ def annotate_stage(ctx: StageContext) -> None:
 
 def select_stage(ctx: StageContext) -> None:
     _work(ctx, "select")
-    _write(ctx.output / "selected.parquet", PROMPTS)
+    rows = [
+        {**prompt, "informativeness": 0.5, "weight": 0.25, "draw": i}
+        for i, prompt in enumerate(PROMPTS)
+    ]
+    _write(ctx.output / "selected.parquet", rows)
 
 
 def evolve_stage(ctx: StageContext) -> None:
     _work(ctx, "evolve")
-    _write(ctx.output / "prompts.parquet", PROMPTS)
+    _write(ctx.output / "prompts.parquet", EVOLVED)
 
 
 def pair_stage(ctx: StageContext) -> None:
