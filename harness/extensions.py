@@ -131,11 +131,19 @@ class Extensible:
         """
 
         def add(thing: Thing) -> Thing:
-            if not isinstance(name, str) or not name.isidentifier():
-                raise UserError(f"`{name}` is no name for a {self.what}; write it as `my_name`")
-            if not isinstance(version, str) or not version:
-                raise UserError(f'the {self.what} `{name}` needs a version, as `version="1"`')
             plugin = _plugin_of(thing)
+            if not isinstance(name, str) or not name.isidentifier():
+                better = re.sub(r"\W+", "_", str(name)).strip("_")
+                better = better if better.isidentifier() else "my_name"
+                raise UserError(
+                    f"the plug-in {plugin} names its {self.what} `{name}`; a name has letters, "
+                    f"digits and `_` only: write `{better}`"
+                )
+            if not isinstance(version, str) or not version:
+                raise UserError(
+                    f"the {self.what} `{name}` of the plug-in {plugin} needs a version, as "
+                    '`version="1"`'
+                )
             known = self._added.get(name)
             if name in self.shipped or known is not None:
                 owner = "shipped" if known is None else f"from the plug-in {known.plugin}"
@@ -182,12 +190,27 @@ LOSSES = Extensible(
 BENCHMARKS = Extensible(
     "benchmark",
     {
-        "mt-bench": "harness.evaluation.benchmarks.mt_bench:MtBench",
-        "arena-hard": "harness.evaluation.benchmarks.arena_hard:ArenaHard",
-        "alpaca-eval": "harness.evaluation.benchmarks.alpaca_eval:AlpacaEval",
+        "mt_bench": "harness.evaluation.benchmarks.mt_bench:MtBench",
+        "arena_hard": "harness.evaluation.benchmarks.arena_hard:ArenaHard",
+        "alpaca_eval": "harness.evaluation.benchmarks.alpaca_eval:AlpacaEval",
     },
 )
 """The benchmarks whose answers a judge rates; see `benchmark`."""
+
+
+def benchmark_name(written: str) -> str:
+    """Return a benchmark's one name; a shipped one may be written with hyphens, as it once was."""
+    name = written.replace("-", "_")
+    return name if name in BENCHMARKS.shipped else written
+
+
+def benchmark_place(name: str) -> str:
+    """Return the folder of a benchmark's files below that of all benchmarks.
+
+    That of a shipped one has hyphens: it is part of what identifies a stored stage.
+    """
+    return name.replace("_", "-") if name in BENCHMARKS.shipped else name
+
 
 JUDGES = Extensible("judge", {})
 """Judges that are functions; all others are models behind an endpoint. See `judge`."""

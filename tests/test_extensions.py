@@ -286,6 +286,12 @@ def test_a_plugin_that_is_wrong_is_one_sentence(tmp_path: Path) -> None:
         (None, 2, "there is no plug-in"),
         ("1 / 0", 1, "cannot be loaded: ZeroDivisionError"),
         (METRIC.format(version=""), 2, "needs a version"),
+        (
+            METRIC.replace('"top_gap"', '"top-gap"').format(version="1"),
+            2,
+            "the plug-in mine names its informativeness metric `top-gap`; a name has letters, "
+            "digits and `_` only: write `top_gap`",
+        ),
         (METRIC.format(version="1").replace("top_gap", "a_min"), 2, "there is already (shipped)"),
     ):
         mine = tmp_path / "none.py" if text is None else plugin(tmp_path, text)
@@ -300,7 +306,7 @@ def test_an_evolving_method_of_ones_own_rewrites(tmp_path: Path) -> None:
     shipped = (ROOT / "harness" / "profiles" / "micro.yaml").read_text(encoding="utf-8")
     profile = tmp_path / "tiny.yaml"
     profile.write_text(
-        shipped.replace("name: micro\n", "name: tiny\n", 1).replace("x: 1000 ", "x: 16 ", 1),
+        shipped.replace("name: micro\n", "name: tiny\n", 1).replace("x: 400 ", "x: 16 ", 1),
         encoding="utf-8",
     )
     own = table(tmp_path, "other_table", "creator: {method: other_item, fraction: 0.5}")

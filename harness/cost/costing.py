@@ -16,7 +16,7 @@ are trained.
 
 A stage holds the GPUs that the profile gives its kind, and its work is split evenly over them. A
 model is whole on each of them, except in training, where sharding is part of the share reached, and
-in engines of their own, which spread it.
+in engines of their own, which spread it, or as many copies of it as the profile says.
 
 Sizes. How many prompts a stage works on is read off the graph; of an online run, step by step.
 Numbers are what a run makes when nothing is dropped: every rewrite usable, no tie left out. What is
@@ -326,7 +326,9 @@ class Costing:
             return self
         held = copy(self)
         hardware = replace(self._gpu.hardware, count=self.gpus_of(kind))
-        spread = hardware.count if kind in ("generate", "answer") else 1
+        spread, said = 1, self.profile.hardware
+        if kind in ("generate", "answer"):
+            spread = hardware.count // (said.copies(kind, hardware.count) if said else 1)
         held._gpu = replace(self._gpu, hardware=hardware, spread=spread)
         return held
 

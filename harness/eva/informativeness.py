@@ -85,9 +85,12 @@ def informativeness(rewards: ArrayLike, metric: str) -> Floats:
     array = check_rewards(rewards)
     values = np.asarray(reduced(array), dtype=np.float64)
     if values.shape != array.shape[:1] or not np.isfinite(values).all():
+        given = "some that are not finite"
+        if values.shape != array.shape[:1]:
+            given = f"an array of the shape {values.shape}" if values.shape else "a single number"
         raise InformativenessError(
-            f"the metric `{metric}` gives no finite number for each of the {len(array)} prompts: "
-            "correct it in the plug-in that adds it."
+            f"the metric `{metric}` gives no finite number for each of the {len(array)} prompts, "
+            f"but {given}: correct it in the plug-in that adds it."
         )
     return values
 

@@ -249,11 +249,12 @@ def opening(
     log: Path,
     place: Place | None = None,
     gpus: int = 1,
+    copies: int = 1,
 ) -> Opened:
     """Return what starts the engine of an identity on a policy.
 
     An endpoint needs the place where it is; what a server prints goes to `log`. Engines of their
-    own spread the policy over all GPUs that there are for it.
+    own spread the policy over all GPUs that there are for it, or that many copies of it.
 
     Raises:
         UserError: the engine is not installed, or in another version.
@@ -268,7 +269,7 @@ def opening(
     found = needed(engine, identity)
 
     def start(renderer: Renderer) -> AbstractContextManager[Engine]:
-        return _started(found, folder, renderer, dtype, batch_size, log, gpus)
+        return _started(found, folder, renderer, dtype, batch_size, log, gpus, copies)
 
     return start
 
@@ -281,19 +282,27 @@ def _started(
     batch_size: int,
     log: Path,
     gpus: int,
+    copies: int,
 ) -> AbstractContextManager[Engine]:
     if found.name == "transformers":
         from harness.inference.transformers_engine import transformers_engine
 
         return transformers_engine(folder, renderer, dtype=dtype, batch_size=batch_size)
-    if found.python is None:
+    if found.python is None and copies == 1:
         from harness.inference.vllm_sglang import vllm_engine
 
         return vllm_engine(found, folder, renderer, dtype=dtype, gpus=gpus)
     from harness.inference.vllm_sglang import served_engine
 
     return served_engine(
-        found, folder, renderer, dtype=dtype, concurrency=batch_size, log=log, gpus=gpus
+        found,
+        folder,
+        renderer,
+        dtype=dtype,
+        concurrency=batch_size * copies,
+        log=log,
+        gpus=gpus,
+        copies=copies,
     )
 
 

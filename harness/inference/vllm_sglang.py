@@ -14,6 +14,7 @@ processes that it starts itself; they end with the block, and with this process 
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,10 +42,11 @@ def served_engine(
     concurrency: int,
     log: Path,
     gpus: int = 1,
+    copies: int = 1,
 ) -> Iterator[CompletionsEngine]:
     """Start an engine's server on a policy and yield the engine; the server ends with the block.
 
-    The policy is spread over the GPUs.
+    The policy is spread over the GPUs, or so many copies of it, which share the requests.
 
     Raises:
         HarnessError: the server died or was not ready in time.
@@ -52,11 +54,11 @@ def served_engine(
     name, port = f"policy-{uuid.uuid4().hex[:8]}", free_port()
     arguments = ARGUMENTS[installed.name](folder, name, dtype, renderer.context)
     command = [
-        str(installed.python),
+        installed.python or sys.executable,
         *("-m", MODULES[installed.name]),
         *("--host", HOST, "--port", str(port)),
         *arguments,
-        *spread(installed, gpus),
+        *spread(installed, gpus, copies),
         *installed.arguments,
     ]
     with running(f"the engine {installed.identity}", command, log, environment()) as server:
@@ -107,18 +109,22 @@ def environment() -> dict[str, str]:
     return {**QUIET, **ours, "SGLANG_RETURN_ORIGINAL_LOGPROB": "1"}
 
 
-def spread(installed: Installed, gpus: int) -> list[str]:
-    """Return the arguments that spread a model over GPUs, unless the user's own say how."""
+def spread(installed: Installed, gpus: int, copies: int = 1) -> list[str]:
+    """Return the arguments that lay copies of a model on GPUs, unless the user's own say how."""
     own = {argument.partition("=")[0].replace("_", "-") for argument in installed.arguments}
     names = SPREADING[installed.name]
-    return [names[0], str(gpus)] if gpus > 1 and not own & set(names) else []
+    if own & set(names):
+        return []
+    sizes = zip(names, (gpus // copies, copies), strict=False)
+    return [part for name, size in sizes if size > 1 for part in (name, str(size))]
 
 
 SPREADING = {
-    "vllm": ("--tensor-parallel-size", "-tp", "--data-parallel-size", "-dp"),
-    "sglang": ("--tensor-parallel-size", "--tp-size", "--tp", "--data-parallel-size", "--dp-size"),
+    "vllm": ("--tensor-parallel-size", "--data-parallel-size", "-tp", "-dp"),
+    "sglang": ("--tensor-parallel-size", "--data-parallel-size", "--tp-size", "--tp", "--dp-size"),
 }
-"""Arguments that say how a model is laid on several GPUs; the first spreads each layer over all."""
+"""Arguments that say how a model is laid on several GPUs: the first spreads each of its layers over
+so many, the second has so many copies share the requests."""
 
 
 @contextmanager

@@ -7,7 +7,8 @@ profile more can be declared in a file that is named in place of it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import os
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -63,6 +64,7 @@ def named_profile(name: str) -> Profile:
     """
     path = own_file(name)
     if path is None:
+        _look_beside("profile", name, all_profiles())
         return find_profile(all_profiles(), name)
     (profile,) = load_profiles(path).values()
     shipped = all_profiles().get(profile.name)
@@ -83,9 +85,17 @@ def named_table(name: str) -> tuple[Table, Mapping[str, Table]]:
     """
     path = own_file(name)
     if path is None:
+        _look_beside("table", name, all_tables())
         return find_table(all_tables(), name), all_tables()
     tables = load_tables(more=path)
     return tables[path.stem], tables
+
+
+def _look_beside(what: str, name: str, known: Collection[str]) -> None:
+    """Raise where a name is not declared, but is that of a file in the current folder."""
+    file = f"{name}.yaml"
+    if name not in known and os.path.isfile(file):
+        raise UserError(f"there is no {what} `{name}`; did you mean the file `{file}`?")
 
 
 def own_file(name: str) -> Path | None:

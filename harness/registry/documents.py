@@ -196,7 +196,9 @@ def misnamed(document: Document, key: str, found: BaseModel) -> list[Problem]:
     name = getattr(found, key)
     if name == document.path.stem:
         return []
-    return [document.wrong((key,), f"`{name}` differs from the name of the file; rename one")]
+    stem = document.path.stem
+    text = f"`{name}` differs from the name of the file; write `{stem}`, or rename the file"
+    return [document.wrong((key,), text)]
 
 
 def read_declared(path: Path, model: type[Declared], what: str) -> tuple[Declared, Document]:

@@ -221,7 +221,10 @@ def _changed_columns(declared: Iterable[Declared]) -> Iterator[Problem]:
             file, known = first.setdefault(column.id, (document.name, meaning))
             for key, value in meaning.items():
                 if known[key] != value:
-                    text = f"column `{column.id}` has `{known[key]}` in {file}"
+                    text = (
+                        f"column `{column.id}` has `{known[key]}` in {file}, and means the same "
+                        "everywhere; write that, or choose another id and name the `score` it reads"
+                    )
                     yield document.wrong(("columns", j, key), text)
 
 

@@ -184,8 +184,18 @@ class StageNeed(Strict):
     cpus: Count | None = None
     """Processor cores; null for `threads` where a model runs, and else one."""
     gpus: int | None = Field(default=None, ge=0)
-    """GPUs; an engine of its own, as vLLM, spreads a model over all of them. Null for one where a
-    model answers or scores, and for `devices` where one is trained."""
+    """GPUs; null for one where a model answers or scores, for `devices` where one is trained."""
+    model_gpus: Count | None = None
+    """Those of them over which vLLM or SGLang spreads one copy of a model that answers: with 8 GPUs
+    and 1 here, eight copies share the prompts. Null for one copy over all."""
+
+    @model_validator(mode="after")
+    def _divides(self) -> StageNeed:
+        if self.model_gpus is not None and (self.gpus or 0) % self.model_gpus:
+            raise ValueError(f"`model_gpus` is {self.model_gpus}: `gpus` must be a multiple of it")
+        if self.model_gpus is not None and not self.gpus:
+            raise ValueError("`model_gpus` needs `gpus` beside it, a multiple of it")
+        return self
 
 
 class Hardware(Strict):
@@ -225,6 +235,11 @@ class Hardware(Strict):
         if isinstance(self.micro_batch, int):
             return self.micro_batch
         return {str(name): size for name, size in self.micro_batch.items()}.get(algorithm)
+
+    def copies(self, kind: str, gpus: int) -> int:
+        """Return how many copies of a model that answers share so many GPUs of a kind of stage."""
+        said = self.stages.get(kind)
+        return 1 if said is None or said.model_gpus is None else max(1, gpus // said.model_gpus)
 
     def numerics(self, dtype: str) -> dict[str, Any]:
         """Return what changes the numbers of a training on pairs, for its stage's settings."""

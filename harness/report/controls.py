@@ -30,9 +30,10 @@ from harness.registry.profile import Profile, benchmark_of, lacking_rows
 from harness.registry.schema import Control, Table, TrainingKind
 from harness.report.asked import ever_asked, most_complete, recall
 from harness.report.model import CheckedControl, HumanPrompts, Report
-from harness.report.publication import PAGE, REPORT, SCORES, check_files, read_json, sha256
+from harness.report.publication import PAGE, REPORT, SCORES, check_files, read_json
 from harness.report.scores import Measured, read_score_file, read_scores, scores_of
 from harness.runtime import Store
+from harness.runtime.files import sha256_of
 from harness.statistics import ScoreMatrix, Scores, paired_difference
 from harness.statistics.dose import on_curve, worth
 
@@ -317,7 +318,7 @@ def _published(table: Table, profile: Profile, folder: Path) -> Controls | None:
     except (ValueError, HarnessError):
         # Published in another form, or of other rows: verifying says so, and it controls nothing.
         return None
-    key = (profile.name, str(folder), sha256(folder / SCORES))
+    key = (profile.name, str(folder), sha256_of(folder / SCORES))
     return _once(key, lambda: _of_report(table, profile, folder, report))
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from harness.endpoint.connection import Endpoint
 from harness.errors import UserError
 from harness.registry.profile import WORLD, Profile
+from harness.registry.training import Hardware
 from harness.runtime.leases import held
 from harness.runtime.stage import Json, StageContext
 from harness.worlds.embedded import files
@@ -182,6 +183,8 @@ def _solver(ctx: StageContext, keep: Path) -> Solver:
     from harness.inference.solver import Solver, opening
 
     policy, s = policy_folder(ctx), ctx.settings
+    gpus, profile = cast(int, ctx.hardware.get("gpus", 1)), ctx.hardware.get("training")
+    copies = Hardware.model_validate(profile).copies(ctx.kind, gpus) if profile else 1
     opened = opening(
         str(s["engine"]),
         policy,
@@ -189,7 +192,8 @@ def _solver(ctx: StageContext, keep: Path) -> Solver:
         batch_size=cast(int, s["batch_size"]),
         log=keep / "engine.log",
         place=place_of(_served_as(ctx)) if s["engine"] == "endpoint" else None,
-        gpus=cast(int, ctx.hardware.get("gpus", 1)),
+        gpus=gpus,
+        copies=copies,
     )
     return Solver(policy, opened, keep)
 

@@ -51,6 +51,17 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert not folders.exists()
 
 
+@pytest.mark.parametrize("command", ["show own", "plan table4 --profile own"])
+def test_a_file_named_without_its_ending_is_suggested(
+    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "own.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+    result = call(*command.split())
+    assert result.exit_code == 2
+    assert "`own`; did you mean the file `own.yaml`?" in result.stderr
+
+
 @pytest.mark.parametrize(
     "command", ["micro build --output \udcff", "report table4 --output \udcff.md", "show \udcff"]
 )
@@ -68,7 +79,7 @@ def test_a_run_without_its_models_computes_nothing_and_says_what_to_type(
     result = call("run", "table4", "--profile", "paper", "--seeds", "0")
     assert result.exit_code == 2
     assert "  `hf download google/gemma-2-9b-it` (or put it at" in result.stderr
-    assert "  `harness evaluate fetch mt-bench` (or put" in result.stderr
+    assert "  `harness evaluate fetch mt_bench` (or put" in result.stderr
     assert not (folders / "store" / "stages").exists()
 
 

@@ -14,6 +14,7 @@ from harness.errors import UserError
 from harness.registry.declared import named_table
 from harness.registry.profile import Profile, supported_rows
 from harness.registry.recipe import Recipe
+from harness.registry.training import StageNeed
 from harness.runtime import Plan
 from harness.runtime.stage import Stage
 from harness.trainer.plan import Planner
@@ -127,6 +128,26 @@ def test_the_least_time_is_that_of_the_longest_chain_or_of_gpus_that_are_always_
     assert many.wall_hours is not None
     assert one.wall_hours > one.known / 8
     assert many.wall_hours == pytest.approx(many.known / 8)
+
+
+def test_copies_of_a_model_shorten_the_longest_chain(
+    planner: Planner, paper: Profile, h100s: Hardware
+) -> None:
+    """One run's answers come from eight GPUs at once, each of which holds the whole model."""
+    assert paper.hardware is not None
+    need = {kind: StageNeed(gpus=8, model_gpus=1) for kind in ("generate", "answer")}
+    hardware = paper.hardware.model_copy(update={"stages": need})
+    copies = paper.model_copy(update={"hardware": hardware})
+    spread = need | {"generate": StageNeed(gpus=8)}
+    whole = paper.model_copy(update={"hardware": hardware.model_copy(update={"stages": spread})})
+    plan = stages(planner)
+    one, eight, together = (price(plan, p, h100s).gpu_hours for p in (paper, copies, whole))
+    assert one.wall_hours is not None
+    assert eight.wall_hours is not None
+    assert eight.wall_hours < 0.8 * one.wall_hours
+    # The work is the same; each GPU waits for the start, and its batch is an eighth.
+    assert one.known < eight.known < 1.3 * one.known
+    assert together.by_kind["generate"].gpu_hours != eight.by_kind["generate"].gpu_hours
 
 
 def test_a_faster_gpu_takes_fewer_hours(planner: Planner, paper: Profile) -> None:

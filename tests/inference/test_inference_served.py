@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -16,8 +17,10 @@ import pytest
 
 from harness.errors import HarnessError, UserError
 from harness.inference.endpoint import CompletionsEngine
+from harness.inference.environment import Installed
 from harness.inference.request import Answered, Request, Sample, Sampling, seed_of
 from harness.inference.solver import Place, Solver, opening
+from harness.inference.vllm_sglang import spread
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "evaluation"))
 
@@ -265,6 +268,50 @@ def wait_for_end(process: int) -> None:
         return
     assert select.select([descriptor], [], [], 30)[0], "it did not end"
     os.close(descriptor)
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["its own Python", "ours"])
+def test_copies_of_a_policy_share_the_requests_and_no_answer_depends_on_it(
+    policy_path: Path,
+    fake_vllm: Requests,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    beside: bool,
+) -> None:
+    """In this process vLLM has one copy only, so that several are a server there, too."""
+    alone = answers(policy_path, tmp_path / "alone")
+    told = tmp_path / "arguments"
+    monkeypatch.setenv("FAKE_ARGUMENTS", str(told))
+    if beside:
+        monkeypatch.delenv("HARNESS_VLLM_PYTHON")
+        monkeypatch.syspath_prepend(str(Path(__file__).parent / "fake_engines"))
+    keep = tmp_path / "keep"
+    keep.mkdir()
+    opened = opening(
+        "vllm 0.30.0", policy_path, dtype="float32", batch_size=4, log=keep / "log", gpus=8,
+        copies=4,
+    )  # fmt: skip
+    with Solver(policy_path, opened, keep) as solving:
+        assert solving.answer(CONVERSATIONS, **SAMPLING) == alone
+    given = json.loads(told.read_text())
+    assert (given["tensor_parallel_size"], given["data_parallel_size"]) == ("2", "4")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "copies", "own", "arguments"),
+    [
+        (1, 1, "", []),
+        (8, 1, "", ["--tensor-parallel-size", "8"]),
+        (8, 8, "", ["--data-parallel-size", "8"]),
+        (8, 8, "--data-parallel-size=4", []),
+    ],
+)
+def test_how_a_model_lies_on_gpus_is_told_unless_the_user_says_it(
+    gpus: int, copies: int, own: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("vllm", "sglang"):
+        monkeypatch.setenv(f"HARNESS_{name.upper()}_ARGS", own)
+        assert spread(Installed(name, name, None), gpus, copies) == arguments
 
 
 class Words:

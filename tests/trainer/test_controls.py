@@ -17,6 +17,7 @@ from harness.runtime import LocalEngine, Plan, Stage, Store
 from harness.trainer.plan import Run
 from harness.trainer.runs import TableRuns, plan_table
 from harness.trainer.steps import FUNCTIONS
+from harness.worlds.embedded import files
 from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.stage_io import Rows, read_prompts, read_rewards, read_rows
 
@@ -135,7 +136,7 @@ def test_online_the_same_prompts_again_begin_with_the_run_that_sees_them_once(
 def test_another_1x_differs_in_where_its_prompts_begin_alone(whole: TableRuns) -> None:
     for training in ("dpo", "rloo"):
         one, other = (of(whole, f"{training}-{row}") for row in ("1x", "other"))
-        assert prompts_of(other).settings == {**prompts_of(one).settings, "first": 1000}
+        assert prompts_of(other).settings == {**prompts_of(one).settings, "first": 400}
         assert other.training[0].settings == one.training[0].settings
 
 
@@ -178,7 +179,8 @@ def test_matched_prompts_of_the_embedded_world_are_new_and_of_the_seeds_own(micr
     assert len(set(many)) == 300
     assert drawn(0, 100, 200) == many[100:]
     assert drawn(1, 0, 300) != many
-    asked = {item.turn_1 for item in runtime.questions(str(settings["source"]))}
+    hard = files.card().identity("arena_hard")
+    asked = {item.turn_1 for item in runtime.questions(hard)}
     assert not asked & set(many)
 
 

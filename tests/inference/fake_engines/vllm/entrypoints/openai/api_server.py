@@ -10,6 +10,7 @@ equal answers. Environment variables make it misbehave:
 - `FAKE_FAILS_AFTER`: answers after which it says 500, and ends a moment later;
 - `FAKE_KILLS` and `FAKE_KILLS_AFTER`: process that it kills after so many answers;
 - `FAKE_ADDS_BOS`: it puts a second BOS before the prompt;
+- `FAKE_ARGUMENTS`: file that it writes its arguments to;
 - `FAKE_CHILD`: file that it writes the process id of a child to, which sleeps.
 """
 
@@ -97,7 +98,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     for name in ("model", "served-model-name", "host", "port", "dtype", "max-model-len"):
         parser.add_argument(f"--{name}", required=True)
-    for name in ("generation-config", "seed"):
+    for name in ("generation-config", "seed", "tensor-parallel-size", "data-parallel-size"):
         parser.add_argument(f"--{name}")
     return parser.parse_args()
 
@@ -107,6 +108,9 @@ if __name__ == "__main__":
     NAME = given.served_model_name
     if "FAKE_DIES_AT_START" in os.environ:
         sys.exit("ValueError: head size 16 is not supported")
+    if "FAKE_ARGUMENTS" in os.environ:
+        with open(os.environ["FAKE_ARGUMENTS"], "w", encoding="utf-8") as file:
+            json.dump(vars(given), file)
     if "FAKE_CHILD" in os.environ:
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         with open(os.environ["FAKE_CHILD"], "w", encoding="utf-8") as file:
