@@ -97,5 +97,5 @@ def test_the_second_waits_and_nothing_is_paid_twice(
         # Of a killed command the reply that it waited for is lost, and no other.
         assert server.requests == 6 + first_is_killed
     assert second.returncode == 0
-    (found,) = json.loads(said)
+    (found,) = json.loads(said)["items"]
     assert found["scores"]["average"] == 7.0
