@@ -23,10 +23,11 @@ from toy_tables import (
 )
 
 from harness.errors import HarnessError
-from harness.report.publication import Extent, Kind, Refused, read_index, sha256
+from harness.report.publication import Extent, Kind, Refused, read_index
 from harness.report.publish import TABLE, publish, published_folders, read_published, recompute
 from harness.report.verify import verify
 from harness.runtime import Store
+from harness.runtime.files import sha256_of
 from harness.strict import Strict
 
 
@@ -42,7 +43,7 @@ def seal(folder: Path, name: str) -> None:
     """Write a changed file's digest as if it had been published so."""
     path = folder / "digests.json"
     digests = json.loads(path.read_text())
-    digests["files"][name] = sha256(folder / name)
+    digests["files"][name] = sha256_of(folder / name)
     path.write_text(json.dumps(digests))
 
 
