@@ -305,7 +305,8 @@ class _Run:
             case "started":
                 return [StageStarted(stage)]
             case "progress":
-                return [StageProgress(stage, message["step"], message["metrics"])]
+                said = (message["step"], message["metrics"], message.get("last"))
+                return [StageProgress(stage, *said)]
             case "finished":
                 return [self._finish(stage, message["wall_s"])]
             case "lost":  # it ends now, and another machine has the stage

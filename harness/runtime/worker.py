@@ -112,9 +112,15 @@ class Worker:
         with self._store.writing(record, self._setup["provenance"]) as output:
             curves = ProgressWriter(output)
 
+            last: int | None = None
+
             def report(step: int, metrics: Mapping[str, float]) -> None:
                 curves.write(step, metrics)
-                self._send({"event": "progress", "step": step, "metrics": metrics})
+                self._send({"event": "progress", "step": step, "metrics": metrics, "last": last})
+
+            def expect(step: int) -> None:
+                nonlocal last
+                last = step
 
             unfinished = self._store.unfinished(record.fingerprint)
             hardware = self._setup["hardware"]
@@ -128,6 +134,7 @@ class Worker:
                     unfinished,
                     hardware,
                     record.kind,
+                    expect,
                 )
             )
 

@@ -98,6 +98,11 @@ class RunTrace:
     judges: Mapping[str, str] = field(default_factory=dict)
     seeds: dict[int, SeedTrace] = field(default_factory=dict)
 
+    @property
+    def stages(self) -> list[str]:
+        """The names of the stages that any seed has, in order."""
+        return list(dict.fromkeys(name for seed in self.seeds.values() for name in seed.stages))
+
 
 Traces = dict[str, RunTrace]
 """Runs by their ids."""

@@ -84,13 +84,13 @@ def test_what_is_not_there_is_named_once_with_what_to_type(paper: Profile) -> No
     assert [line.split("`")[1] for line in lines] == [
         "hf download google/gemma-2-9b-it",
         "hf download RLHFlow/ArmoRM-Llama3-8B-v0.1",
-        "harness evaluate fetch arena-hard",
-        "harness evaluate fetch alpaca-eval",
-        "harness evaluate fetch mt-bench",
+        "harness evaluate fetch arena_hard",
+        "harness evaluate fetch alpaca_eval",
+        "harness evaluate fetch mt_bench",
     ]
     with pytest.raises(UserError, match=r"hf download google/gemma-2-9b-it`.*licence"):
         resolve("google/gemma-2-9b-it@not-downloaded")
-    with pytest.raises(UserError, match="harness evaluate fetch mt-bench"):
+    with pytest.raises(UserError, match="harness evaluate fetch mt_bench"):
         runtime_of("mt-bench@not-downloaded").questions("mt-bench@not-downloaded")
 
 
