@@ -106,7 +106,8 @@ def test_a_run_of_a_few_rows_takes_nothing_away_from_the_dashboard(
     folders.mkdir(parents=True)
     asked = ("run", "table4", "--jobs", "1", "--rows")
     first = call(*asked, "eva-a_min,eva-var", "--seeds", "0,1")
-    assert (first.exit_code, first.stderr) == (0, "")
+    assert first.exit_code == 0
+    assert "MLflow tracking has stopped" not in first.stderr
     before = mlflow_runs(folders)
     rows = ("dpo-1", "eva-a_min", "eva-var")
     for row in rows:

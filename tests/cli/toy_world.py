@@ -57,7 +57,20 @@ COLUMNS = {
     "validation": ("val_wr", "val_len"),
     "downstream": ("gsm8k", "wmdp"),
 }
-PROMPTS = [{"prompt_id": f"p{i}", "prompt": f"sort the list {i}"} for i in range(4)]
+PROMPTS = [
+    {
+        "prompt_id": f"p{i}", "prompt": f"sort the list {i}", "source": "toy",
+        "parent_id": None, "generation": 0, "method": None,
+    }
+    for i in range(4)
+]  # fmt: skip
+PAIRS = [
+    {
+        **prompt, "chosen": "answer 1", "rejected": "answer 0",
+        "reward_chosen": 1.0, "reward_rejected": 0.0,
+    }
+    for prompt in PROMPTS
+]  # fmt: skip
 
 
 def planned(
@@ -164,7 +177,9 @@ def prompts_stage(ctx: StageContext) -> None:
 def generate_stage(ctx: StageContext) -> None:
     _work(ctx, "generate")
     rows = [
-        {**prompt, "sample": sample, "n_tokens": 3} for prompt in PROMPTS for sample in range(6)
+        {**prompt, "sample": sample, "completion": f"answer {sample}", "n_tokens": 3}
+        for prompt in PROMPTS
+        for sample in range(6)
     ]
     _write(ctx.output / "completions.parquet", rows)
 
@@ -182,7 +197,11 @@ def annotate_stage(ctx: StageContext) -> None:
 
 def select_stage(ctx: StageContext) -> None:
     _work(ctx, "select")
-    _write(ctx.output / "selected.parquet", PROMPTS)
+    drawn = [
+        {**prompt, "informativeness": 0.5, "weight": 0.25, "draw": i}
+        for i, prompt in enumerate(PROMPTS)
+    ]
+    _write(ctx.output / "selected.parquet", drawn)
 
 
 def evolve_stage(ctx: StageContext) -> None:
@@ -192,27 +211,27 @@ def evolve_stage(ctx: StageContext) -> None:
 
 def pair_stage(ctx: StageContext) -> None:
     _work(ctx, "pair")
-    _write(ctx.output / "pairs.parquet", PROMPTS)
+    _write(ctx.output / "pairs.parquet", PAIRS)
 
 
 def mix_stage(ctx: StageContext) -> None:
     _work(ctx, "mix")
-    _write(ctx.output / "pairs.parquet", PROMPTS)
+    _write(ctx.output / "pairs.parquet", PAIRS)
 
 
 def join_stage(ctx: StageContext) -> None:
     _work(ctx, "join")
-    _write(ctx.output / "pairs.parquet", PROMPTS)
+    _write(ctx.output / "pairs.parquet", PAIRS)
 
 
 def rewrite_stage(ctx: StageContext) -> None:
     _work(ctx, "rewrite")
-    _write(ctx.output / "pairs.parquet", PROMPTS)
+    _write(ctx.output / "pairs.parquet", PAIRS)
 
 
 def repeat_stage(ctx: StageContext) -> None:
     _work(ctx, "repeat")
-    _write(ctx.output / "pairs.parquet", PROMPTS)
+    _write(ctx.output / "pairs.parquet", PAIRS)
 
 
 def train_stage(ctx: StageContext) -> None:
