@@ -102,10 +102,10 @@ def _identities(benchmark: str, path: Path) -> list[str]:
     found = []
     for line in path.read_text(encoding="utf-8").splitlines():
         record: Mapping[str, Any] = json.loads(line)
-        if benchmark == "arena-hard":
+        if benchmark == "arena_hard":
             games = [game for game in record["games"] if game["score"] is not None]
             found += [f"{record['question_id']} {i}" for i in range(len(games))]
-        elif benchmark == "mt-bench":
+        elif benchmark == "mt_bench":
             found += [f"{record['question_id']} {record['turn']}"] * (record["score"] != -1)
         else:
             found += [record["instruction"]] * (record["preference"] is not None)
@@ -118,7 +118,7 @@ def accept(concurrency: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         options = write_data(Path(folder) / "data")
         for benchmark, judgments in JUDGMENTS.items():
-            if benchmark == "alpaca-eval" and not installed():
+            if benchmark == "alpaca_eval" and not installed():
                 report[benchmark] = "not run: the extra `alpaca` is not installed"
                 continue
             runs = {

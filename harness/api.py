@@ -76,9 +76,9 @@ def evaluate(
     call asks nobody twice.
 
     Args:
-        benchmark: `mt-bench`, `arena-hard`, `alpaca-eval`, or that of a plug-in.
+        benchmark: `mt_bench`, `arena_hard`, `alpaca_eval`, or that of a plug-in.
         judgments: A file of published judgments to score; nothing is sent.
-        annotator: The annotator of alpaca-eval.
+        annotator: The annotator of alpaca_eval.
         options: Fields of `harness.evaluation.options.EvaluateOptions`: `answers`, `model`,
             `judge`, `data`, `judge_base_url`, `budget_usd`, ...
 
@@ -93,8 +93,10 @@ def evaluate(
     from harness.evaluation.archive import FILE
     from harness.evaluation.benchmark import benchmark_class
     from harness.evaluation.options import options_of
+    from harness.extensions import benchmark_name
     from harness.tracking import EvaluationTracker
 
+    benchmark = benchmark_name(benchmark)
     benchmark_class(benchmark)
     named = {"judgments": judgments, "annotator": annotator}
     given = {name: value for name, value in named.items() if value is not None}

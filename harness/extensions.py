@@ -190,12 +190,27 @@ LOSSES = Extensible(
 BENCHMARKS = Extensible(
     "benchmark",
     {
-        "mt-bench": "harness.evaluation.benchmarks.mt_bench:MtBench",
-        "arena-hard": "harness.evaluation.benchmarks.arena_hard:ArenaHard",
-        "alpaca-eval": "harness.evaluation.benchmarks.alpaca_eval:AlpacaEval",
+        "mt_bench": "harness.evaluation.benchmarks.mt_bench:MtBench",
+        "arena_hard": "harness.evaluation.benchmarks.arena_hard:ArenaHard",
+        "alpaca_eval": "harness.evaluation.benchmarks.alpaca_eval:AlpacaEval",
     },
 )
 """The benchmarks whose answers a judge rates; see `benchmark`."""
+
+
+def benchmark_name(written: str) -> str:
+    """Return a benchmark's one name; a shipped one may be written with hyphens, as it once was."""
+    name = written.replace("-", "_")
+    return name if name in BENCHMARKS.shipped else written
+
+
+def benchmark_place(name: str) -> str:
+    """Return the folder of a benchmark's files below that of all benchmarks.
+
+    That of a shipped one has hyphens: it is part of what identifies a stored stage.
+    """
+    return name.replace("_", "-") if name in BENCHMARKS.shipped else name
+
 
 JUDGES = Extensible("judge", {})
 """Judges that are functions; all others are models behind an endpoint. See `judge`."""

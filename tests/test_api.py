@@ -102,7 +102,7 @@ def test_mistakes_are_errors_of_the_harness() -> None:
         (lambda: harness.load("fig", rows=["a"]), "there is no figure"),
         (lambda: harness.load("table4", rows=["dpo"]).plan(), "dpo-1"),
         (lambda: harness.evaluate("arena"), "There is no benchmark"),
-        (lambda: harness.evaluate("mt-bench", jugde="x"), "did you mean `judge`"),
+        (lambda: harness.evaluate("mt_bench", jugde="x"), "did you mean `judge`"),
     ):
         with pytest.raises(harness.UserError, match=words):
             call()
@@ -117,7 +117,7 @@ def test_published_judgments_are_scored(folder: Path) -> None:
     file.write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
     (found,) = harness.evaluate("mt-bench", judgments=file, track=False)
     assert isinstance(found, Evaluation)
-    assert found.score.model == "mine"
+    assert (found.score.benchmark, found.score.model) == ("mt_bench", "mine")
 
 
 def _rating(turn: int, score: int) -> dict[str, Any]:

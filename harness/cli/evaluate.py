@@ -22,9 +22,10 @@ from harness.evaluation.options import (
     LmEvalOptions,
     options_of,
 )
-from harness.extensions import BENCHMARKS
+from harness.extensions import BENCHMARKS, benchmark_name, benchmark_place
 from harness.project import benchmarks_dir, calibrations_dir, work_dir
 from harness.selection.names import parse_names
+from harness.strict import Strict
 
 if TYPE_CHECKING:
     from harness.evaluation.benchmarks.lm_eval import TaskPlan
@@ -34,20 +35,33 @@ if TYPE_CHECKING:
     from harness.evaluation.scores import Evaluation
 
 HELP = {
-    "mt-bench": (
+    "mt_bench": (
         "Rate two turns of answers to 80 questions, or score a file of ratings.",
         "harness evaluate mt_bench --data mt_bench --answers answers.jsonl --dry-run",
     ),
-    "arena-hard": (
+    "arena_hard": (
         "Judge answers to 500 questions against gpt-4-0314, or score a file of verdicts.",
         "harness evaluate arena_hard --battles battles.jsonl",
     ),
-    "alpaca-eval": (
+    "alpaca_eval": (
         "Compare 805 answers with a reference model's, or score a file of annotations.",
         "harness evaluate alpaca_eval --annotations annotations.json",
     ),
 }
 """What each shipped benchmark's command does, with an example."""
+
+
+class FetchedFile(Strict):
+    """A file of a benchmark that is here now."""
+
+    benchmark: str
+    path: str
+    sha256: str
+    was_there: bool
+    """Whether it was here before."""
+
+
+FetchedFiles = list[FetchedFile]
 
 BenchmarksArgument = Annotated[
     list[str] | None,
@@ -59,11 +73,6 @@ BenchmarkOption = Annotated[
     str | None,
     typer.Option("--benchmark", metavar="NAME", help="A benchmark of the profile."),
 ]
-
-
-def _shipped(name: str) -> str:
-    """Return what a shipped benchmark is registered as; on the command line it has two writings."""
-    return name.replace("_", "-")
 
 
 LeaderboardOption = Annotated[
@@ -81,13 +90,16 @@ class BenchmarkGroup(TyperGroup):
     """The commands of the shipped benchmarks, and one for each of a plug-in."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of all commands, benchmarks written as in profiles and reports."""
-        plugged = [n for n in BENCHMARKS if n not in HELP]
-        return [*(name.replace("-", "_") for name in super().list_commands(ctx)), *plugged]
+        """Return the names of all commands."""
+        return [*super().list_commands(ctx), *(n for n in BENCHMARKS if n not in HELP)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command; that of a plug-in's benchmark is made when it is asked for."""
-        found = super().get_command(ctx, cmd_name) or super().get_command(ctx, _shipped(cmd_name))
+        """Return a command; that of a plug-in's benchmark is made when it is asked for.
+
+        Hyphens may stand for underscores, as they did before names had one spelling.
+        """
+        found = super().get_command(ctx, cmd_name)
+        found = found or super().get_command(ctx, cmd_name.replace("-", "_"))
         if found is not None or BENCHMARKS.added(cmd_name) is None:
             return found
         lines = (BENCHMARKS.get(cmd_name).__doc__ or "A benchmark of a plug-in.").splitlines()
@@ -136,29 +148,36 @@ for _name, (_help, _example) in HELP.items():
 
 
 @group.command("fetch", epilog="Example: harness evaluate fetch mt_bench arena_hard")
-def fetch(benchmarks: BenchmarksArgument = None) -> None:
+def fetch(benchmarks: BenchmarksArgument = None, as_json: JsonOption = False) -> None:
     """Fetch the benchmarks' own files from their public homes, and check their digests."""
     from harness.evaluation.benchmark import benchmark_class
     from harness.evaluation.files import fetch as fetch_files
 
     homes = {name: benchmark_class(name).homes for name in BENCHMARKS}
     known = [name for name, files in homes.items() if files]
-    wanted = [n if n in known else _shipped(n) for n in benchmarks or known]
+    wanted = [benchmark_name(name) for name in benchmarks or known]
     unknown = [name for name in wanted if name not in known]
     if unknown:
         raise UserError(f"There is no benchmark `{unknown[0]}`; fetch {', '.join(known)}")
-    out = console()
+    out = console(stderr=as_json)
+    found: list[FetchedFile] = []
 
     def info(benchmark: str, file: HomeFile, there: bool) -> None:
         word = "is there" if there else "fetched"
         out.print(f"{benchmark}/{file.name}: {word}, {file.sha256[:12]}", soft_wrap=True)
+        place = benchmarks_dir() / benchmark_place(benchmark) / file.name
+        found.append(
+            FetchedFile(benchmark=benchmark, path=str(place), sha256=file.sha256, was_there=there)
+        )
 
     for name in known:
         if name in wanted:
-            fetch_files(homes[name], benchmarks_dir() / name, partial(info, name))
+            fetch_files(homes[name], benchmarks_dir() / benchmark_place(name), partial(info, name))
+    if as_json:
+        print_json([one.model_dump(mode="json") for one in found])
 
 
-@group.command("lm-eval", epilog="Example: harness evaluate lm_eval --results results.json")
+@group.command("lm_eval", epilog="Example: harness evaluate lm_eval --results results.json")
 @takes(LmEvalOptions)
 def lm_eval(options: LmEvalOptions, as_json: JsonOption = False) -> None:
     """Run table 9's six tasks with lm-evaluation-harness, or score results it wrote.
@@ -278,9 +297,8 @@ def _save_leaderboard(found: Sequence[Evaluation], to: Path | None) -> None:
     if to is None:
         return
     from harness.evaluation.leaderboard import leaderboard
-    from harness.runtime.manifest import utc_now
 
-    save(leaderboard(found, utc_now()[:10]), to, "--leaderboard")
+    save(leaderboard(found), to, "--leaderboard")
 
 
 def _show_kept(found: Evaluation, folder: Path, *, what: str, track: bool, as_json: bool) -> None:

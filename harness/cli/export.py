@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,6 +11,7 @@ from harness.cli.options import JsonOption, ProfileOption, SeedOption
 from harness.cli.output import console, note, print_json, writing
 from harness.project import PACKAGE, store_dir
 from harness.selection.names import DEFAULT_PROFILE
+from harness.strict import Output
 
 NameArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run's id, or a row, as `table4/eva-a_min`.")
@@ -29,6 +30,18 @@ PushOption = Annotated[
 ]
 
 app = typer.Typer(rich_markup_mode=None)
+
+
+class Exported(Output):
+    """A policy that was written."""
+
+    run: str
+    profile: str
+    seed: int
+    output: str
+    """Its folder."""
+    files: dict[str, dict[str, Any]]
+    """Digest and size of each file by its name."""
 
 
 @app.command(
@@ -64,8 +77,11 @@ def export(
     if push is not None:
         note(f"sent to {send(target, push)}")
     if as_json:
-        told = {"run": policy.run.run_id, "profile": profile, "seed": seed}
-        print_json({**told, "output": str(target), "files": dict(files)})
+        entries = {name: dict(entry) for name, entry in files.items()}
+        run_id = policy.run.run_id
+        print_json(
+            Exported(run=run_id, profile=profile, seed=seed, output=str(target), files=entries)
+        )
         return
     console().print(
         f"{policy.title}: {len(files) + 1} files in {target}; load it with "

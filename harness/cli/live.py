@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
-from harness.runtime import Event, StageElsewhere, StageFailed, StageProgress, Tally
+from harness.runtime import Event, StageElsewhere, StageFailed, Tally
 from harness.words import counted, duration
 
 if TYPE_CHECKING:
@@ -50,13 +50,8 @@ def _running(tally: Tally) -> list[str]:
     lines = []
     for stage in tally.running:
         point = tally.latest.get(stage.fingerprint)
-        lines.append(stage.label + ("" if point is None else f" · {_point(point)}"))
+        lines.append(stage.label + ("" if point is None else f" · {point.words}"))
     return lines
-
-
-def _point(point: StageProgress) -> str:
-    shown = [(name, point.metrics[name]) for name in ("loss",) if name in point.metrics]
-    return " ".join([f"step {point.step}", *(f"{name} {value:.3f}" for name, value in shown)])
 
 
 @contextmanager

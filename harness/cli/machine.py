@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,9 +19,12 @@ from harness.cli.output import console, grid, note, print_json, writing
 from harness.errors import HarnessError, UserError
 from harness.project import work_dir
 from harness.selection.names import DEFAULT_PROFILE, parse_names, publishing, workers_of
+from harness.strict import Output
 from harness.words import counted
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from harness.preflight.checks import PromptPool
     from harness.preflight.needs import Doctor, ProfileState, Readiness
     from harness.runtime import Event
@@ -254,8 +258,23 @@ def _print_pool(found: PromptPool) -> None:
         out.print(grid(headings, rows, right="1234"))
 
 
+class Built(Output):
+    """A world that was rebuilt."""
+
+    version: str
+    folder: str
+    differing: list[str] | None
+    """Its files that differ from those of the world in use; null where there is none to compare."""
+
+
+class Pushed(Output):
+    """What a policy pushed too far looks like was published."""
+
+    folder: str
+
+
 @micro.command("build", epilog="Example: harness micro build --output my-world")
-def build(output: OutputOption = None, seed: SeedOption = 0) -> None:
+def build(output: OutputOption = None, seed: SeedOption = 0, as_json: JsonOption = False) -> None:
     """Rebuild the world's files from its seed: prompts, benchmarks, base policy, reward model.
 
     Takes up to 90 minutes on 2 cores. The same processor and thread count give the same digests.
@@ -266,56 +285,71 @@ def build(output: OutputOption = None, seed: SeedOption = 0) -> None:
     given = work_dir() / "world" if output is None else output
     with writing("--output", given) as folder:
         folder.mkdir(parents=True, exist_ok=True)
-    out = console()
+    out = console(stderr=as_json)
 
     def say(line: str) -> None:
         out.print(line, soft_wrap=True)
         out.file.flush()
 
     card = build_world(folder, seed, say)
-    say(f"The world {card.version} is in {folder}: {_compared(card)}.")
+    differing = _differing(card)
+    say(f"The world {card.version} is in {folder}: {_compared(differing)}.")
+    if as_json:
+        print_json(Built(version=card.version, folder=str(folder), differing=differing))
 
 
 @micro.command("over-optimise", epilog="Example: harness micro over-optimise")
-def over_optimise(jobs: JobsOption = None, allow_fewer: AllowFewerOption = None) -> None:
+def over_optimise(
+    jobs: JobsOption = None, allow_fewer: AllowFewerOption = None, as_json: JsonOption = False
+) -> None:
     """Push one policy beyond what its reward model knows, and publish how it looks.
 
     RLOO without a KL penalty at a large learning rate; takes a few minutes.
     """
-    from harness.report.over_optimisation import FOLDER, OVER_OPTIMISATION, Pushed
+    from harness.report.over_optimisation import FOLDER, OVER_OPTIMISATION
+    from harness.report.over_optimisation import Pushed as Measured
     from harness.runtime import Store
     from harness.trainer.over_optimise import push
 
     to = publishing(True, allow_fewer, [FOLDER], "micro")
     assert to is not None
     store = Store(work_dir() / "over-optimise" / "store")
-    measured = Pushed.model_validate(push(store, workers_of(jobs), _say))
+    say = partial(_say, console(stderr=as_json))
+    measured = Measured.model_validate(push(store, workers_of(jobs), say))
     fewer, place = bool(to.fewer), f"micro/{FOLDER}"
     folder = OVER_OPTIMISATION.publish(measured, place, to.results_dir, allow_fewer=fewer)
     note(f"published in {folder}")
+    if as_json:
+        print_json(Pushed(folder=str(folder)))
 
 
-def _say(event: Event) -> None:
+def _say(out: Console, event: Event) -> None:
     """Print a line for each stage that is done."""
     from harness.runtime import StageFinished
 
     if isinstance(event, StageFinished):
-        console().print(f"{event.stage.label}: {event.wall_s:.1f} s", soft_wrap=True)
+        out.print(f"{event.stage.label}: {event.wall_s:.1f} s", soft_wrap=True)
 
 
-def _compared(card: Card) -> str:
-    """Return how a rebuilt world differs from the one in use."""
+def _differing(card: Card) -> list[str] | None:
+    """Return the files that a rebuilt world has otherwise than that in use; None without one."""
     from harness.worlds.embedded import files
 
     try:
         known = files.card().assets
     except HarnessError:
-        return "there is no other to compare it with"
-    differing = [
+        return None
+    return [
         name
         for name, asset in card.assets.items()
         if asset["sha256"] != known.get(name, {}).get("sha256")
     ]
+
+
+def _compared(differing: list[str] | None) -> str:
+    """Return how a rebuilt world differs from the one in use."""
+    if differing is None:
+        return "there is no other to compare it with"
     if not differing:
         return "every file has the digest of the world in use"
     return f"{', '.join(differing)} differ from the world in use"

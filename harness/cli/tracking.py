@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from harness.cli.output import console, warn
+from harness.cli.options import JsonOption
+from harness.cli.output import console, print_json, warn
 from harness.errors import UserError
 from harness.project import evaluations_dir, results_dir, store_dir, work_dir
+from harness.strict import Strict
 from harness.words import counted
 
 PortOption = Annotated[
@@ -39,46 +41,77 @@ ToOption = Annotated[
 ]
 
 
+class Synced(Strict):
+    """What was done to bring some runs to where they are looked at."""
+
+    what: str
+    """The tables, the sweep, `published results`, `evaluations`, or the place besides MLflow."""
+    runs: int
+    """How many there are."""
+    changes: dict[str, int]
+    """How many were `created`, `updated`, `replaced`, and left `unchanged` or `kept`."""
+
+
+Syncs = list[Synced]
+
+
 @app.command("sync", epilog="Example: MLFLOW_TRACKING_URI=http://host:5000 harness sync")
-def sync(published: PublishedOption = False, to: ToOption = None) -> None:
+def sync(
+    published: PublishedOption = False, to: ToOption = None, as_json: JsonOption = False
+) -> None:
     """Bring the tracking server to the state of the store.
 
     All tables and sweeps that were ever run, and all evaluations that were kept, are written to
     MLFLOW_TRACKING_URI, by default a database in the work folder. Doing it again changes nothing.
     """
+    out = console(stderr=as_json)
+    if to is not None:
+        done = _write_elsewhere(to.value, published=published)
+    else:
+        done = _write_published() if published else _write_own()
+    found: list[Synced] = []
+    for one, sentence in done:
+        found.append(one)
+        out.print(sentence, soft_wrap=True)
+    if as_json:
+        print_json([one.model_dump(mode="json") for one in found])
+    elif not found:
+        out.print("No table was run yet, so there is nothing to write: harness run table4")
+
+
+Said = Iterator[tuple[Synced, str]]
+"""What was done, with the sentence that says so."""
+
+
+def _write_published() -> Said:
+    """Bring MLflow to the published results."""
+    from harness.tracking import PublishedTracker
+
+    yield _said("published results", PublishedTracker(work_dir()).sync(results_dir()))
+
+
+def _write_own() -> Said:
+    """Bring MLflow to the state of the store, of the sweeps, and of kept evaluations."""
     from harness.evaluation.archive import all_kept
     from harness.runtime import Store
     from harness.selection.tracked import asked_states, tracker_of
     from harness.sweep.conduct import sync_sweeps
-    from harness.tracking import EvaluationTracker, PublishedTracker
+    from harness.tracking import EvaluationTracker
 
-    out = console()
-    if to is not None:
-        _write_elsewhere(to.value, published=published)
-        return
-    if published:
-        changes = PublishedTracker(work_dir()).sync(results_dir())
-        out.print(f"published results: {_counted(changes)}.", soft_wrap=True)
-        return
     store = Store(store_dir())
     states = asked_states(store)
     evaluations = all_kept(evaluations_dir())
     if states:
         named = dict.fromkeys(f"{s.runs.table.id}/{s.runs.profile.name}" for s in states)
-        tables = ", ".join(named)
-        changes = tracker_of(store, warn).sync(states)
-        out.print(f"{tables}: {_counted(changes)}.", soft_wrap=True)
-    sweeps = sync_sweeps(warn)
-    for name, number in sweeps.items():
-        out.print(f"sweep {name}: {counted(number, 'trial')}.", soft_wrap=True)
+        yield _said(", ".join(named), tracker_of(store, warn).sync(states))
+    for name, number in sync_sweeps(warn).items():
+        one = Synced(what=f"sweep {name}", runs=number, changes={})
+        yield one, f"{one.what}: {counted(number, 'trial')}."
     if evaluations:
-        changes = EvaluationTracker(work_dir(), warn).sync()
-        out.print(f"evaluations: {_counted(changes)}.", soft_wrap=True)
-    if not states and not evaluations and not sweeps:
-        out.print("No table was run yet, so there is nothing to write: harness run table4")
+        yield _said("evaluations", EvaluationTracker(work_dir(), warn).sync())
 
 
-def _write_elsewhere(place: str, *, published: bool) -> None:
+def _write_elsewhere(place: str, *, published: bool) -> Said:
     """Write what MLflow would hold to another place."""
     from harness.runtime import Store
     from harness.selection.tracked import asked_states, tracker_of
@@ -93,7 +126,13 @@ def _write_elsewhere(place: str, *, published: bool) -> None:
     changes = write_to(place, records, work_dir())  # type: ignore[arg-type]
     where = work_dir() / "tracking" / place
     beside = "" if place == "trackio" else f" in {where}"
-    console().print(f"{place}: {_counted(changes, 'run')}{beside}.", soft_wrap=True)
+    one = Synced(what=place, runs=sum(changes.values()), changes=dict(changes))
+    yield one, f"{place}: {_counted(changes, 'run')}{beside}."
+
+
+def _said(what: str, changes: Mapping[str, int]) -> tuple[Synced, str]:
+    one = Synced(what=what, runs=sum(changes.values()), changes=dict(changes))
+    return one, f"{what}: {_counted(changes)}."
 
 
 def _counted(changes: Mapping[str, int], what: str = "MLflow run") -> str:

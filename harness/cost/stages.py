@@ -177,7 +177,7 @@ def _judged(c: Costing, identity: str) -> tuple[type[Benchmark], int, Judged]:
     """
     kind = class_of(identity)
     (declared,) = (b for n, b in c.profile.benchmarks.items() if benchmark_named(n) == kind.name)
-    known = getattr(c.assumed.benchmarks, kind.name.replace("-", "_"), None)
+    known = getattr(c.assumed.benchmarks, kind.name, None)
     if known is None:
         tokens, instructions = c.assumed.tokens, c.assumed.benchmarks.prompt_judge.instructions
         known = Judged(

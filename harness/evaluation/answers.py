@@ -25,6 +25,7 @@ from harness.errors import HarnessError, UserError
 from harness.evaluation.archive import write_lines
 from harness.evaluation.benchmark import Benchmark
 from harness.evaluation.files import Answer, Answers, Question
+from harness.extensions import benchmark_place
 from harness.foreign import READ_BY_LOADERS
 from harness.project import work_dir
 
@@ -120,7 +121,12 @@ class LocalModel:
             "batch_size": BATCH_SIZE,
         }
         key = hashlib.sha256(json.dumps(sampled_from, sort_keys=True).encode()).hexdigest()
-        path = work_dir() / "answers" / benchmark.name / f"{self.model}-{key[:16]}.jsonl"
+        path = (
+            work_dir()
+            / "answers"
+            / benchmark_place(benchmark.name)
+            / f"{self.model}-{key[:16]}.jsonl"
+        )
         if not path.is_file():
             said = self._sample(benchmark, progress)
             answers = Answers(self.model, {p: Answer(tuple(turns)) for p, turns in said.items()})

@@ -14,11 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError, field_validator
 
 from harness.errors import HarnessError
 from harness.evaluation.files import write_whole
 from harness.evaluation.scores import Evaluation, Summary
+from harness.extensions import benchmark_name
 from harness.foreign import read_json
 from harness.runtime.manifest import utc_now
 
@@ -32,12 +33,17 @@ REPLIES = "replies.json"
 
 
 def folder_of(root: Path, benchmark: str, model: str, judge: str | None) -> Path:
-    """Return the folder of an evaluation below that of all evaluations."""
-    return root / benchmark / _safe(model) / _safe(judge or "judge not said")
+    """Return the folder of an evaluation below that of all evaluations.
+
+    One that was kept when benchmarks were written with hyphens stays where it is.
+    """
+    own = Path(_safe(model), _safe(judge or "judge not said"))
+    before = root / benchmark.replace("_", "-") / own
+    return before if before.is_dir() else root / benchmark / own
 
 
 class Kept(Summary):
-    """What an evaluation's file says."""
+    """What an evaluation's file says; one from before names had one spelling has hyphens in it."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -49,6 +55,11 @@ class Kept(Summary):
     cost: dict[str, float | None] | None
     """Tokens and dollars of the replies behind it; null where nobody was asked."""
     finished: str
+
+    @field_validator("benchmark")
+    @classmethod
+    def _one_spelling(cls, written: str) -> str:
+        return "lm_eval" if written == "lm-eval" else benchmark_name(written)
 
 
 def keep(

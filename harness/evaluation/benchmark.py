@@ -33,7 +33,7 @@ from harness.evaluation.files import (
     records_by,
 )
 from harness.evaluation.scores import BenchmarkScore, Evaluation, intervals_of, ratio_values
-from harness.extensions import BENCHMARKS
+from harness.extensions import BENCHMARKS, benchmark_name
 from harness.runtime.stage import Json
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Benchmark(ABC):
     """One benchmark with its files.
 
     Attributes:
-        name: As in the command line.
+        name: As in profiles, reports and the command line.
         own_judge: The model that judges it by default.
         against: Whose answers it compares with; None where answers are rated alone.
         columns: The registry's column of each of its scores.
@@ -267,6 +267,7 @@ def benchmark_class(name: str) -> type[Benchmark]:
     Raises:
         UserError: There is no such benchmark.
     """
+    name = benchmark_name(name)
     if name not in BENCHMARKS:
         raise UserError(f"There is no benchmark `{name}`; choose one of {', '.join(BENCHMARKS)}")
     found: type[Benchmark] = BENCHMARKS.get(name)

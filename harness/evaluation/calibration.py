@@ -167,7 +167,7 @@ def filed_judge(benchmark: str, model: str) -> str:
 
     if benchmark != "alpaca_eval":
         return model
-    return benchmark_class("alpaca-eval").filed_judge(model)
+    return benchmark_class("alpaca_eval").filed_judge(model)
 
 
 def record_path(folder: Path, profile: str, benchmark: str, judge: str) -> Path:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.errors import UserError
+from harness.extensions import benchmark_place
 from harness.foreign import in_a_line
 from harness.project import benchmarks_dir
 
@@ -115,7 +116,7 @@ class JudgeOptions(BaseModel):
             UserError: There is none.
         """
         if self.data is None:
-            fetched = benchmarks_dir() / benchmark
+            fetched = benchmarks_dir() / benchmark_place(benchmark)
             if fetched.is_dir():
                 return fetched
             raise UserError(
@@ -194,14 +195,14 @@ class EvaluateOptions(JudgeOptions):
 
 
 class ArenaHardOptions(EvaluateOptions):
-    """The options of arena-hard."""
+    """The options of arena_hard."""
 
     battles: Annotated[Path | None, Shown("FILE")] = None
     """Published battles; nothing is sent."""
 
 
 class AlpacaEvalOptions(AnnotatorOptions, EvaluateOptions):
-    """The options of alpaca-eval."""
+    """The options of alpaca_eval."""
 
     annotations: Annotated[Path | None, Shown("FILE")] = None
     """Published annotations; nothing is sent."""
@@ -212,8 +213,8 @@ class AlpacaEvalOptions(AnnotatorOptions, EvaluateOptions):
 
 
 OPTIONS: Mapping[str, type[EvaluateOptions]] = {
-    "arena-hard": ArenaHardOptions,
-    "alpaca-eval": AlpacaEvalOptions,
+    "arena_hard": ArenaHardOptions,
+    "alpaca_eval": AlpacaEvalOptions,
 }
 """The options of each benchmark that has some of its own."""
 

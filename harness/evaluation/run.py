@@ -41,7 +41,7 @@ from harness.evaluation.options import (
     JudgeOptions,
 )
 from harness.evaluation.scores import Evaluation, Summary
-from harness.extensions import JUDGES
+from harness.extensions import JUDGES, benchmark_place
 from harness.project import benchmarks_dir, evaluations_dir, spending_dir, work_dir
 from harness.runtime.files import sha256_of
 from harness.runtime.leases import hold
@@ -140,7 +140,7 @@ def keep_published(found: Sequence[Evaluation], file: Path) -> list[Path]:
 
 
 def checked_annotator(options: JudgeOptions) -> str | None:
-    """Return the annotator of alpaca-eval that options name, None for its own.
+    """Return the annotator of alpaca_eval that options name, None for its own.
 
     Raises:
         UserError: There is none of that name.
@@ -157,8 +157,9 @@ def length_control(options: AlpacaEvalOptions) -> LengthControl:
     """Return AlpacaEval's length control: with the file given, beside the data, or fetched."""
     file, data = options.length_control, options.data
     if file is None:
+        own = benchmarks_dir() / benchmark_place(AlpacaEval.name)
         folders = [] if data is None else [data, data / "alpaca_eval"]
-        places = [folder / FILE_NAME for folder in (*folders, benchmarks_dir() / "alpaca-eval")]
+        places = [folder / FILE_NAME for folder in (*folders, own)]
         file = next((path for path in places if path.is_file()), None)
     return LengthControl(file, options.length_control_sha256 or PUBLISHED_SHA256)
 

@@ -35,7 +35,7 @@ class BenchmarkScore:
     """One model's result on one benchmark.
 
     Attributes:
-        benchmark: `arena-hard`, `mt-bench` or `alpaca-eval`.
+        benchmark: `arena_hard`, `mt_bench`, `alpaca_eval`, `lm_eval`, or that of a plug-in.
         model: The judged model's name.
         scores: Column to score, in the column's unit (win rates in percent); None where the
             column has no value, with the reason in `notes`.
@@ -119,6 +119,7 @@ class Evaluation:
         own_judge: The judge whose scores are the benchmark's; None where nobody judges.
         intervals: Column to lower and upper end of its 95% interval; None where there is none.
         tasks: Column to the task behind it, where a benchmark is made of tasks.
+        characters: Mean length of the answers in characters, where the judgments hold them.
     """
 
     score: BenchmarkScore
@@ -126,6 +127,7 @@ class Evaluation:
     own_judge: str | None = None
     intervals: Mapping[str, Interval] = field(default_factory=dict)
     tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    characters: float | None = None
 
     @property
     def columns(self) -> dict[str, str]:

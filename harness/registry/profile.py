@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from harness.extensions import BENCHMARKS, CREATORS, LOSSES, load_plugins
+from harness.extensions import BENCHMARKS, CREATORS, LOSSES, benchmark_name, load_plugins
 from harness.project import profiles_dir
 from harness.registry.documents import (
     Document,
@@ -317,11 +317,8 @@ def benchmark_of(profile: Profile, score: str) -> str | None:
 
 
 def benchmark_named(name: str) -> str | None:
-    """Return what `harness evaluate` calls a profile's benchmark; None for those it does not have.
-
-    A shipped one's name has hyphens there, `arena-hard`; a plug-in's name is the same in both.
-    """
-    found = name if BENCHMARKS.added(name) else name.replace("_", "-")
+    """Return the name of a profile's benchmark; None for one that no judge rates."""
+    found = benchmark_name(name)
     return found if found in BENCHMARKS else None
 
 

@@ -30,11 +30,12 @@ from harness.errors import HarnessError
 from harness.registry.claims import Compare
 from harness.registry.schema import PROMPT_SCORES, SHIPPED_SCORES, Table
 from harness.report.model import TESTED, Cell, Verdict
-from harness.report.publication import REPORT, SCORES, Extent, Kind, sha256
+from harness.report.publication import REPORT, SCORES, Extent, Kind
 from harness.report.publish import published_folders, read_published
 from harness.report.scores import ALPHA, Measured
 from harness.report.verdicts import Evidence, ends_of, judge
 from harness.runtime import collect_provenance
+from harness.runtime.files import sha256_of
 from harness.strict import Strict
 
 if TYPE_CHECKING:
@@ -252,7 +253,7 @@ def measure(
         twice.append(
             Dealt.of(
                 found, table=folder.name, seeds=tuple(own), deals=deals,
-                scores=sha256(folder / SCORES), root=ROOT,
+                scores=sha256_of(folder / SCORES), root=ROOT,
             )
         )  # fmt: skip
     return ErrorRates(

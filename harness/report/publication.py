@@ -18,23 +18,23 @@ whatever is missing, changed or too few is a difference between them.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from harness import foreign
 from harness.errors import HarnessError
 from harness.report.plots import Picture
-from harness.runtime.files import explained
+from harness.runtime.files import explained, sha256_of, write_whole
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -51,7 +51,7 @@ _SHOWN = 3
 """How many of the places without a number an error names."""
 
 
-@dataclass(frozen=True)
+@pydantic_dataclass(frozen=True)
 class Extent:
     """How much a publication has.
 
@@ -81,7 +81,7 @@ class Extent:
         return found
 
 
-@dataclass(frozen=True)
+@pydantic_dataclass(frozen=True)
 class Entry:
     """What the index says of one publication.
 
@@ -97,29 +97,18 @@ class Entry:
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry as JSON data."""
-        found: dict[str, Any] = {"kind": self.kind}
-        if self.extent is not None:
-            found |= {
-                "rows": list(self.extent.rows),
-                "seeds": list(self.extent.seeds),
-                "counts": dict(self.extent.counts),
-                "lacking": list(self.extent.lacking),
-            }
-        return found | {"files": dict(self.files)}
+        extent = {} if self.extent is None else asdict(self.extent)
+        return {"kind": self.kind, **extent, "files": self.files}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Entry:
+    def from_json(cls, data: dict[str, Any]) -> Entry:
         """Return the entry that `as_json` wrote.
 
         Raises:
-            KeyError, TypeError, AttributeError: It was written in another form.
+            KeyError, TypeError, ValueError: It was written in another form.
         """
-        kind, files = str(data["kind"]), {str(k): str(v) for k, v in data["files"].items()}
-        if kind == KEPT:
-            return cls(kind, files)
-        counts = {str(name): int(number) for name, number in data["counts"].items()}
-        rows, seeds = tuple(map(str, data["rows"])), tuple(map(int, data["seeds"]))
-        return cls(kind, files, Extent(rows, seeds, counts, tuple(map(str, data["lacking"]))))
+        kind, files, extent = data.pop("kind"), data.pop("files"), data
+        return cls(kind, files, None if kind == KEPT else Extent(**extent))
 
 
 Index = dict[str, Entry]
@@ -166,13 +155,14 @@ class Kind(Generic[Model]):
         *,
         values: Callable[[Path], None] | None = None,
         stages: Mapping[str, Mapping[str, str]] | None = None,
+        beside: Callable[[Path], None] = lambda folder: None,
         allow_fewer: bool = False,
     ) -> Path:
         """Write `results/<place>/`, in place of what was there, and name it in the index.
 
-        `values` writes the file of values; `stages` are the fingerprints of the stages behind the
-        report, by run. With `allow_fewer` it is published though it is not whole, or has less than
-        what stands there.
+        `values` writes the file of values, and `beside` further files into the folder; `stages` are
+        the fingerprints of the stages behind the report, by run. With `allow_fewer` it is published
+        though it is not whole, or has less than what stands there.
 
         Raises:
             Refused: It is not whole, or has less than what stands there, and that is not allowed.
@@ -193,6 +183,7 @@ class Kind(Generic[Model]):
                 file = self.values(report)
                 if values is not None and file is not None:
                     values(draft / file)
+                beside(draft)
                 digests: dict[str, Any] = {"files": digests_of(draft)}
                 if stages is not None:
                     digests["stages"] = stages
@@ -308,9 +299,7 @@ def read_index(results_dir: Path) -> Index:
 
 def write_index(results_dir: Path, index: Index) -> None:
     """Write the index, in place of the one before as a whole."""
-    draft = results_dir / f".{INDEX}.part"
-    draft.write_text(_index_text(index), encoding="utf-8")
-    draft.replace(results_dir / INDEX)
+    write_whole(results_dir / INDEX, _index_text(index))
 
 
 def entry_of(kind: Kind[Any], place: str, folder: Path) -> Entry:
@@ -395,7 +384,7 @@ def check_files(folder: Path, required: Sequence[str], what: str) -> Mapping[str
         path = folder / name
         if not path.is_file():
             raise HarnessError(f"{path} is missing; publish the {what} again")
-        if sha256(path) != known.get(name):
+        if sha256_of(path) != known.get(name):
             raise changed_file(path, what)
     return known
 
@@ -406,12 +395,6 @@ def changed_file(path: Path, what: str) -> HarnessError:
         f"{path} is not what was published (its digest differs); restore it from version control "
         f"or publish the {what} again"
     )
-
-
-def sha256(path: Path) -> str:
-    """Return a file's sha256 as 64 hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def refuse_what_is_no_file(folder: Path) -> None:
@@ -438,7 +421,7 @@ def files_below(folder: Path) -> list[Path]:
 def digests_of(folder: Path, place: str = "") -> dict[str, str]:
     """Return the sha256 of the files in a folder, by their paths with `place` for the folder."""
     return {
-        (Path(place) / path.relative_to(folder)).as_posix(): sha256(path)
+        (Path(place) / path.relative_to(folder)).as_posix(): sha256_of(path)
         for path in files_below(folder)
     }
 

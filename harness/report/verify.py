@@ -34,11 +34,11 @@ from harness.report.publication import (
     files_below,
     read_index,
     read_json,
-    sha256,
 )
 from harness.report.publish import TABLE
 from harness.report.sweep import SWEEP
 from harness.runtime import Store
+from harness.runtime.files import sha256_of
 from harness.strict import Output
 
 KINDS: dict[str, Kind[Any]] = {
@@ -151,7 +151,7 @@ def _found(results_dir: Path, place: str, known: Index) -> Entry | None:
         return entry_of(kind, place, path)
     made = {INDEX, CRATE}
     if place in files - made and not any(place.startswith(f"{other}/") for other in there):
-        return Entry(KEPT, {place: sha256(path)})
+        return Entry(KEPT, {place: sha256_of(path)})
     if place in known and not path.exists():
         return None
     near = get_close_matches(place, {*there, *known, *files}, 1)
@@ -193,7 +193,7 @@ def _verify_entry(results_dir: Path, place: str, entry: Entry) -> int:
         path: f"{path} is not what was published (its digest differs from that in {INDEX}); "
         f"restore both from version control or {again}"
         for path, digest in files.items()
-        if sha256(path) != digest
+        if sha256_of(path) != digest
     }
     try:
         number = _check_by_itself(results_dir, place, entry)

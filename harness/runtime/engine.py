@@ -37,13 +37,11 @@ from harness.runtime.events import (
     StageStarted,
 )
 from harness.runtime.files import DiskFullError, StoreError, disk_full
-from harness.runtime.leases import this_host
 from harness.runtime.plan import Plan, Schedule
 from harness.runtime.pool import Pool
 from harness.runtime.provenance import (
     Provenance,
     available_cores,
-    code_digest,
     collect_provenance,
 )
 from harness.runtime.stage import Json, Stage
@@ -170,8 +168,6 @@ class Engine(ABC):
             "preload": self._preload,
             "provenance": self._provenance,
             "hardware": self._hardware,
-            "host": this_host(),
-            "code": code_digest(),
         }
 
     def __enter__(self) -> Self:
@@ -309,7 +305,8 @@ class _Run:
             case "started":
                 return [StageStarted(stage)]
             case "progress":
-                return [StageProgress(stage, message["step"], message["metrics"])]
+                said = (message["step"], message["metrics"], message.get("last"))
+                return [StageProgress(stage, *said)]
             case "finished":
                 return [self._finish(stage, message["wall_s"])]
             case "lost":  # it ends now, and another machine has the stage

@@ -34,11 +34,23 @@ class StageElsewhere:
 
 @dataclass(frozen=True)
 class StageProgress:
-    """A running stage has reported one point of its curves."""
+    """A running stage has reported one point of its curves.
+
+    `last` is the last step it will report, None where that is not known.
+    """
 
     stage: Stage
     step: int
     metrics: Mapping[str, float]
+    last: int | None = None
+
+    @property
+    def words(self) -> str:
+        """How far it is: `step 12 of 25, loss 0.531`, or `60 of 120` of what is only counted."""
+        of = str(self.step) if self.last is None else f"{self.step} of {self.last}"
+        if "loss" in self.metrics:
+            return f"step {of}, loss {self.metrics['loss']:.3f}"
+        return f"step {of}" if self.last is None else of
 
 
 @dataclass(frozen=True)
@@ -64,6 +76,9 @@ class StageSkipped:
     stage: Stage
     because: str
 
+
+_FEWEST_STEPS = 3
+"""Reported steps of a stage after which they say how long it takes."""
 
 Event: TypeAlias = (
     StageStarted | StageElsewhere | StageProgress | StageFinished | StageFailed | StageSkipped
@@ -129,6 +144,7 @@ class Tally:
         self.running: dict[Stage, float] = {}
         self.elsewhere: set[Stage] = set()
         self.latest: dict[str, StageProgress] = {}
+        self._reached: dict[str, list[tuple[int, float]]] = {}
 
     def observe(self, event: Event) -> None:
         """Take in one event."""
@@ -142,6 +158,9 @@ class Tally:
                 return
             case StageProgress(stage):
                 self.latest[stage.fingerprint] = event
+                if stage in self.running:
+                    at = (event.step, self._clock() - self.running[stage])
+                    self._reached.setdefault(stage.fingerprint, []).append(at)
                 return
             case StageFinished(stage, wall_s):
                 self.done += 1
@@ -153,18 +172,43 @@ class Tally:
         self.elsewhere.discard(event.stage)
         self.running.pop(event.stage, None)
         self.latest.pop(event.stage.fingerprint, None)
+        self._reached.pop(event.stage.fingerprint, None)
         self._open.pop(event.stage.fingerprint, None)
 
     def remaining_s(self) -> float:
-        """Return the expected seconds until the run ends, from what it has measured so far."""
-        durations = self._expected | {
-            kind: sum(seconds) / len(seconds) for kind, seconds in self._measured.items()
-        }
+        """Return the expected seconds until the run ends, from what it has measured so far.
+
+        Stages that have ended say how long one of their kind takes; where none has, those that run
+        say it by their own steps.
+        """
+        by_steps = self._by_steps()
+        measured: dict[str, list[float]] = {}
+        for stage, seconds in by_steps.items():
+            measured.setdefault(stage.kind, []).append(seconds)
+        measured |= self._measured
+        durations = self._expected | {kind: sum(s) / len(s) for kind, s in measured.items()}
         chains = self._plan.chains(self._open.values(), durations)
         now = self._clock()
         left = {fingerprint: durations[s.kind] for fingerprint, s in self._open.items()}
         for stage, started in self.running.items():
-            spent = min(now - started, durations[stage.kind])
-            left[stage.fingerprint] -= spent
-            chains[stage.fingerprint] -= spent
+            usual = durations[stage.kind]
+            rest = max(0.0, by_steps.get(stage, usual) - (now - started))
+            left[stage.fingerprint] += rest - usual
+            chains[stage.fingerprint] += rest - usual
         return remaining_s(left.values(), chains.values(), self._jobs)
+
+    def _by_steps(self) -> dict[Stage, float]:
+        """Return the seconds that running stages take in all, if they go on as they went.
+
+        The time to the first step is no measure: in it models are loaded.
+        """
+        found = {}
+        for stage in self.running:
+            point = self.latest.get(stage.fingerprint)
+            reached = self._reached.get(stage.fingerprint, [])
+            if point is None or point.last is None or len(reached) < _FEWEST_STEPS:
+                continue
+            (first, began), (step, spent) = reached[0], reached[-1]
+            if step > first:
+                found[stage] = spent + (spent - began) / (step - first) * max(0, point.last - step)
+        return found

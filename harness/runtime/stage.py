@@ -198,6 +198,7 @@ class StageContext:
             is removed when its output is whole (`harness.runtime.files`).
         hardware: How this machine is to be used, as the profile says; it changes no number.
         kind: The stage's kind, by which the hardware may differ.
+        on_expected: Receives the last step that will be reported.
     """
 
     settings: Mapping[str, Json]
@@ -210,6 +211,11 @@ class StageContext:
     unfinished: Path | None = None
     hardware: Mapping[str, Json] = field(default_factory=dict)
     kind: str = ""
+    on_expected: Callable[[int], None] = field(default=lambda last: None, repr=False)
+
+    def expect(self, last: int) -> None:
+        """Say which step will be the last to be reported, for who watches; it is kept nowhere."""
+        self.on_expected(last)
 
     def report(self, step: int, metrics: Mapping[str, float]) -> None:
         """Report one point of the stage's curves, kept with its output and shown live.

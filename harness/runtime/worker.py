@@ -12,22 +12,20 @@ from __future__ import annotations
 import faulthandler
 import importlib
 import os
-import platform
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, TypedDict
 
 from harness.errors import HarnessError
 from harness.extensions import load_plugins
-from harness.project import PACKAGE
 from harness.runtime import leases
 from harness.runtime.files import DiskFullError, explained
 from harness.runtime.processes import Parent
-from harness.runtime.provenance import Provenance, code_digest
+from harness.runtime.provenance import Provenance
 from harness.runtime.stage import Json, ProgressWriter, StageContext, StageRecord
 from harness.runtime.store import Store
 
@@ -36,8 +34,7 @@ class Setup(TypedDict):
     """What a worker is told before its first stage.
 
     `functions` are `module:function` by stage kind, `preload` modules to import before the first
-    stage arrives; `hardware` is how the machine is to be used. `host` and `code` are the machine of
-    whoever drives the run and the digest of its code, which a worker elsewhere must have too.
+    stage arrives; `hardware` is how the machine is to be used.
     """
 
     root: str
@@ -45,8 +42,6 @@ class Setup(TypedDict):
     preload: list[str]
     provenance: Provenance
     hardware: dict[str, Json]
-    host: NotRequired[str]
-    code: NotRequired[str]
 
 
 def main(descriptor: int) -> None:
@@ -73,7 +68,6 @@ class Worker:
     def preload(self) -> None:
         """Import what the stages will need; what goes wrong fails each stage with its reason."""
         try:
-            _check_code(self._setup)
             load_plugins()
             for name in self._setup["preload"]:
                 importlib.import_module(name)
@@ -118,9 +112,15 @@ class Worker:
         with self._store.writing(record, self._setup["provenance"]) as output:
             curves = ProgressWriter(output)
 
+            last: int | None = None
+
             def report(step: int, metrics: Mapping[str, float]) -> None:
                 curves.write(step, metrics)
-                self._send({"event": "progress", "step": step, "metrics": metrics})
+                self._send({"event": "progress", "step": step, "metrics": metrics, "last": last})
+
+            def expect(step: int) -> None:
+                nonlocal last
+                last = step
 
             unfinished = self._store.unfinished(record.fingerprint)
             hardware = self._setup["hardware"]
@@ -134,25 +134,9 @@ class Worker:
                     unfinished,
                     hardware,
                     record.kind,
+                    expect,
                 )
             )
-
-
-def _check_code(setup: Setup) -> None:
-    """Refuse to compute where another version of the harness is than where the run is driven.
-
-    On one machine that is nobody's business: files may be edited while a run goes on.
-
-    Raises:
-        HarnessError: It is another.
-    """
-    if setup.get("host", leases.this_host()) == leases.this_host():
-        return
-    if setup.get("code") != code_digest():
-        raise HarnessError(
-            f"the harness in {PACKAGE} on {platform.node()} is another version than the one that "
-            "drives the run: install the same one on every machine, and run the same command again"
-        )
 
 
 def _reason(error: BaseException) -> str:

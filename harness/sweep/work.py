@@ -248,8 +248,10 @@ class Standing:
             tally = self._tally
             running = next(iter(tally.running), None)
             words = [f"{tally.done} of {tally.total} stages"]
-            words += [f"{running.kind} running"] if running is not None else []
-            words.append(f"about {duration(tally.remaining_s())} left")
+            if running is not None:
+                point = tally.latest.get(running.fingerprint)
+                words.append(running.kind + ("" if point is None else f" {point.words}"))
+            words.append(f"about {duration(tally.remaining_s())} left of this trial")
             self._watch(f"{self._head} · {', '.join(words)}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -186,6 +187,9 @@ def train_stage(ctx: StageContext) -> None:
     if algorithm == "sppo":  # its rewards are win probabilities
         for side in ("chosen", "rejected"):
             pairs = pairs.append_column(f"p_{side}", pairs.column(f"reward_{side}"))
+    # A few less where a pair is too long and left out.
+    epochs, batch = float(ctx.settings["epochs"]), int(ctx.settings["batch_size"])  # type: ignore[arg-type]
+    ctx.expect(math.ceil(epochs * math.ceil(pairs.num_rows / batch)))
     if "numerics" in ctx.settings:
         summary = _train_launched(ctx, algorithm, start, pairs, on_log)
     else:

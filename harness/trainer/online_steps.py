@@ -78,6 +78,7 @@ TRAINED_SCHEMA = pa.schema(
 
 def online_stage(ctx: StageContext) -> None:
     """Train one segment of a continual run; see the module for what it writes."""
+    ctx.expect(cast(int, ctx.settings["last_step"]))
     with placed(ctx) as (place, work):
         if place.shared:
             assert work is not None

@@ -130,6 +130,7 @@ def progress_callback(
     def done(count: int, of: int | None = total) -> None:
         nonlocal last
         assert of is not None
+        ctx.expect(before + of)
         for twentieth in range(1, 20 * count // of + 1):
             reached = -(-of * twentieth // 20)
             if reached > last:

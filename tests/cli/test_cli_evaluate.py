@@ -72,7 +72,7 @@ def data(tmp_path: Path) -> Path:
 
 def arguments(data: Path, *more: str) -> list[str]:
     answers = str(data / "answers.jsonl")
-    return ["evaluate", "mt-bench", "--data", str(data), "--answers", answers, *more]
+    return ["evaluate", "mt_bench", "--data", str(data), "--answers", answers, *more]
 
 
 def test_a_dry_run_shows_requests_and_price_and_sends_nothing(
@@ -111,7 +111,7 @@ def test_a_run_prints_scores_and_runs_again_for_nothing(
         assert server.requests == 2
         again = call(*command)
         assert server.requests == 2
-    assert (found["benchmark"], found["model"], found["judge"]) == ("mt-bench", "m", "gpt-4")
+    assert (found["benchmark"], found["model"], found["judge"]) == ("mt_bench", "m", "gpt-4")
     assert set(found["scores"]) == {"average", "turn_1", "turn_2"}
     assert (found["n"], found["n_missing"]) == (1, 0)
     assert list(found["per_category"]) == ["writing"]
@@ -137,7 +137,7 @@ def test_the_model_can_answer_first_and_never_sees_the_judge_s_key(
 ) -> None:
     with stand_in() as model, stand_in() as judge:
         (found,) = says(
-            "evaluate", "evaluate", "mt-bench", "--data", str(data), "--model", "mine",
+            "evaluate", "evaluate", "mt_bench", "--data", str(data), "--model", "mine",
             "--model-base-url", model.url, "--judge-base-url", judge.url, "--judge", "other",
         )  # fmt: skip
         assert (model.requests, judge.requests) == (2, 2)
@@ -163,7 +163,7 @@ def test_a_local_model_answers_once(
     build_tiny_gemma(data / "tiny")
     with stand_in() as server:
         command = [
-            "evaluate", "mt-bench", "--data", str(data), "--model", str(data / "tiny"),
+            "evaluate", "mt_bench", "--data", str(data), "--model", str(data / "tiny"),
             "--judge-base-url", server.url,
         ]  # fmt: skip
         planned = says("evaluate", *command, "--dry-run")
@@ -191,7 +191,7 @@ def test_a_local_model_answers_once(
 
 def test_a_folder_without_a_model_is_one_sentence(call: Callable[..., Any], data: Path) -> None:
     result = call(
-        "evaluate", "mt-bench", "--data", str(data), "--model", str(data),
+        "evaluate", "mt_bench", "--data", str(data), "--model", str(data),
         "--judge-base-url", "http://127.0.0.1:9/v1",
     )  # fmt: skip
     assert result.exit_code == 2
@@ -217,7 +217,7 @@ def test_battles_and_judgments_are_scored_without_a_judge(
     battle = {"question_id": "p", "model_a": "gpt-4-0314", "model_b": "m"}
     battles = [{**battle, "winner": w} for w in ("model_b", "model_b", "model_b", "model_a")]
     path = write_lines(tmp_path / "battles.jsonl", *battles)
-    (found,) = says("evaluate", "evaluate", "arena-hard", "--battles", str(path))
+    (found,) = says("evaluate", "evaluate", "arena_hard", "--battles", str(path))
     assert found["scores"]["win_rate"] == pytest.approx(75.0)
     assert found["judge"] is None
     ratings = [
@@ -225,7 +225,7 @@ def test_battles_and_judgments_are_scored_without_a_judge(
         for turn, score in ((1, 4), (2, 8))
     ]
     path = write_lines(tmp_path / "ratings.jsonl", *ratings)
-    (found,) = says("evaluate", "evaluate", "mt-bench", "--judgments", str(path))
+    (found,) = says("evaluate", "evaluate", "mt_bench", "--judgments", str(path))
     assert found["scores"] == {"average": 6.0, "turn_1": 4.0, "turn_2": 8.0}
     assert found["judge"] == "gpt-4"
 
@@ -248,7 +248,7 @@ def test_annotations_have_no_length_controlled_win_rate_without_its_data(
     call: Callable[..., Any], says: Callable[..., Any], tmp_path: Path
 ) -> None:
     path = annotations(tmp_path / "annotations.json")
-    command = ["evaluate", "alpaca-eval", "--annotations", str(path)]
+    command = ["evaluate", "alpaca_eval", "--annotations", str(path)]
     (found,) = says("evaluate", *command)
     assert found["scores"] == {"win_rate": 25.0, "length_controlled_win_rate": None}
     assert (found["n"], found["n_missing"]) == (805, 0)
@@ -265,7 +265,7 @@ def test_annotations_of_fewer_than_all_instructions_are_an_error_that_says_how_m
     call: Callable[..., Any], tmp_path: Path, folders: Path
 ) -> None:
     path = annotations(tmp_path / "annotations.json", 800)
-    result = call("evaluate", "alpaca-eval", "--annotations", str(path))
+    result = call("evaluate", "alpaca_eval", "--annotations", str(path))
     assert result.exit_code == 2
     assert "m lacks the annotations of 5 of the 805 instructions" in result.stderr
     assert not folders.exists()
@@ -276,7 +276,7 @@ def test_scores_that_cannot_be_kept_are_printed_all_the_same(
 ) -> None:
     path = annotations(tmp_path / "annotations.json")
     folders.write_text("a file where the work folder should be")
-    result = call("evaluate", "alpaca-eval", "--annotations", str(path))
+    result = call("evaluate", "alpaca_eval", "--annotations", str(path))
     assert result.exit_code == 0
     assert "25.00" in result.stdout
     assert "warning: Cannot write" in result.stderr
@@ -287,10 +287,10 @@ def test_nothing_is_written_where_nothing_is_tracked(
     call: Callable[..., Any], tmp_path: Path, folders: Path, tracked: list[Path]
 ) -> None:
     path = annotations(tmp_path / "annotations.json")
-    call("evaluate", "alpaca-eval", "--annotations", str(path), "--no-track")
+    call("evaluate", "alpaca_eval", "--annotations", str(path), "--no-track")
     assert tracked == []
     assert not folders.exists()
-    call("evaluate", "alpaca-eval", "--annotations", str(path))
+    call("evaluate", "alpaca_eval", "--annotations", str(path))
     (kept,) = tracked
     assert json.loads(kept.read_text())["source"]["kind"] == "published"
 
@@ -382,13 +382,13 @@ def test_the_paper_s_rows_come_out_of_the_published_files(
 ) -> None:
     folder = shared_dir / "benchmarks"
     battles = folder / "arena_hard" / "battles_gpt-4o-mini.jsonl"
-    found = says("evaluate", "evaluate", "arena-hard", "--battles", str(battles))
+    found = says("evaluate", "evaluate", "arena_hard", "--battles", str(battles))
     rates = {row["model"]: row["scores"]["win_rate"] for row in found}
     assert round(rates["gemma-2-9b-it-sppo-iter-1"], 1) == 55.7
     assert round(rates["gemma-2-9b-it-sppo-iter-0"], 1) == 54.6
     name = "judgment_gemma-2-9b-it-sppo-iter-0_single.jsonl"
     (row,) = says(
-        "evaluate", "evaluate", "mt-bench", "--judgments", str(folder / "mt_bench" / name),
+        "evaluate", "evaluate", "mt_bench", "--judgments", str(folder / "mt_bench" / name),
         "--data", str(folder),
     )  # fmt: skip
     assert {c: round(v, 2) for c, v in row["scores"].items()} == {
@@ -413,7 +413,7 @@ def test_files_of_other_models_in_the_same_form_come_out_right(
             ratings.append({**record, "model": f"model {number}"})
     mix.shuffle(ratings)
     path = write_lines(tmp_path / "ratings.jsonl", *ratings)
-    found = says("evaluate", "evaluate", "mt-bench", "--judgments", str(path))
+    found = says("evaluate", "evaluate", "mt_bench", "--judgments", str(path))
     rows = {row["model"]: row for row in found}
     assert rows["model 0"]["scores"]["average"] == pytest.approx(8.566, abs=1e-3)
     assert (rows["model 0"]["n_missing"], rows["model 1"]["n_missing"]) == (1, 0)
@@ -431,13 +431,13 @@ def test_files_of_other_models_in_the_same_form_come_out_right(
     ]
     mix.shuffle(battles)
     path = write_lines(tmp_path / "battles.jsonl", *battles)
-    (row,) = says("evaluate", "evaluate", "arena-hard", "--battles", str(path))
+    (row,) = says("evaluate", "evaluate", "arena_hard", "--battles", str(path))
     assert (row["model"], round(row["scores"]["win_rate"], 1)) == ("other", 55.7)
     annotated = json.loads((folder / "alpaca_eval/gemma-7b-it/annotations.json").read_text())
     annotated = [{**record, "generator_2": "other"} for record in annotated]
     mix.shuffle(annotated)
     (tmp_path / "annotations.json").write_text(json.dumps(annotated))
-    command = ["evaluate", "alpaca-eval", "--annotations", str(tmp_path / "annotations.json")]
+    command = ["evaluate", "alpaca_eval", "--annotations", str(tmp_path / "annotations.json")]
     for data in ([], ["--data", str(folder)]):
         (row,) = says("evaluate", *command, *data)
         assert row["scores"]["win_rate"] == pytest.approx(6.937294379677018, abs=1e-9)
@@ -458,41 +458,44 @@ def test_files_that_were_fetched_are_used_where_none_are_named(
         for n in names
     ]
     for name in BENCHMARKS.shipped:
-        own = tuple(homes) if name == "mt-bench" else ()
+        own = tuple(homes) if name == "mt_bench" else ()
         monkeypatch.setattr(benchmark_class(name), "homes", own)
-    command = ["evaluate", "mt-bench", "--answers", str(data / "answers.jsonl"), "--dry-run"]
+    command = ["evaluate", "mt_bench", "--answers", str(data / "answers.jsonl"), "--dry-run"]
     before = call(*command)
     assert before.exit_code == 2
-    assert "harness evaluate fetch mt-bench" in before.stderr
+    assert "harness evaluate fetch mt_bench" in before.stderr
     said = call("evaluate", "fetch").stdout
     assert said.count("fetched") == 3
-    assert call("evaluate", "fetch", "mt-bench").stdout.count("is there") == 3
+    assert call("evaluate", "fetch", "mt_bench").stdout.count("is there") == 3
+    fetched = says("evaluate fetch", "evaluate", "fetch", "mt_bench")
+    assert [file["was_there"] for file in fetched] == [True] * 3
+    assert {file["benchmark"] for file in fetched} == {"mt_bench"}
     assert says("evaluate", *command)["requests"][0]["requests"] == 2
     assert "no benchmark `arena`" in call("evaluate", "fetch", "arena").stderr
 
 
 MISTAKES = {
-    "mt-bench --answers x": "name their folder with --data",
-    "mt-bench --data /absent --answers x": "is no folder",
-    "mt-bench --data DATA": "Give either the model's answers",
-    "mt-bench --data DATA --answers ANSWERS --model-base-url http://h/v1": "Give either",
-    "mt-bench --data DATA --model-base-url http://h/v1": "needs the model's name",
-    "mt-bench --data DATA --answers ANSWERS --judge unheard --budget-usd 1": "give it with --price",
-    "mt-bench --data DATA --answers ANSWERS --price cheap": "is not a price",
-    "mt-bench --data DATA --answers ANSWERS --concurrency 0": "--concurrency is 0",
-    "mt-bench --data DATA --answers ANSWERS --timeout 0": "--timeout is 0",
-    "mt-bench --data DATA --answers ANSWERS --budget-usd -1": "--budget-usd is -1",
-    "mt-bench --data DATA --answers ANSWERS --judge-base-url nowhere": "no address",
-    "mt-bench --data DATA --answers ANSWERS --judge gpt-6-sol --judge-key-env NO_SUCH_KEY": (
+    "mt_bench --answers x": "name their folder with --data",
+    "mt_bench --data /absent --answers x": "is no folder",
+    "mt_bench --data DATA": "Give either the model's answers",
+    "mt_bench --data DATA --answers ANSWERS --model-base-url http://h/v1": "Give either",
+    "mt_bench --data DATA --model-base-url http://h/v1": "needs the model's name",
+    "mt_bench --data DATA --answers ANSWERS --judge unheard --budget-usd 1": "give it with --price",
+    "mt_bench --data DATA --answers ANSWERS --price cheap": "is not a price",
+    "mt_bench --data DATA --answers ANSWERS --concurrency 0": "--concurrency is 0",
+    "mt_bench --data DATA --answers ANSWERS --timeout 0": "--timeout is 0",
+    "mt_bench --data DATA --answers ANSWERS --budget-usd -1": "--budget-usd is -1",
+    "mt_bench --data DATA --answers ANSWERS --judge-base-url nowhere": "no address",
+    "mt_bench --data DATA --answers ANSWERS --judge gpt-6-sol --judge-key-env NO_SUCH_KEY": (
         "set NO_SUCH_KEY"
     ),
-    "mt-bench --data DATA --answers ANSWERS --judge-parameters odd": "`--judge-parameters odd`",
-    "mt-bench --data DATA --answers ANSWERS --prices /absent": "/absent:1: cannot be read",
-    "mt-bench --data DATA --answers ANSWERS --prices ANSWERS": "is no price list",
-    "mt-bench --judgments /absent": "Cannot read /absent",
-    "mt-bench --judgments x --dry-run": "`--dry-run` has no use beside `--judgments`",
-    "arena-hard --judgments x --battles y": "two sources of one score",
-    "alpaca-eval --annotations x --annotator mine": "There is no annotator `mine`",
+    "mt_bench --data DATA --answers ANSWERS --judge-parameters odd": "`--judge-parameters odd`",
+    "mt_bench --data DATA --answers ANSWERS --prices /absent": "/absent:1: cannot be read",
+    "mt_bench --data DATA --answers ANSWERS --prices ANSWERS": "is no price list",
+    "mt_bench --judgments /absent": "Cannot read /absent",
+    "mt_bench --judgments x --dry-run": "`--dry-run` has no use beside `--judgments`",
+    "arena_hard --judgments x --battles y": "two sources of one score",
+    "alpaca_eval --annotations x --annotator mine": "There is no annotator `mine`",
 }
 
 

@@ -1,4 +1,4 @@
-"""`harness evaluate lm-eval`: what would be run, results that others wrote, and mistakes."""
+"""`harness evaluate lm_eval`: what would be run, results that others wrote, and mistakes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def results(tmp_path: Path) -> Path:
 def test_a_dry_run_shows_the_tasks_and_what_the_paper_leaves_open(
     says: Callable[..., Any], call: Callable[..., Any], folders: Path
 ) -> None:
-    command = ["evaluate", "lm-eval", "--model", "m", "--dry-run"]
+    command = ["evaluate", "lm_eval", "--model", "m", "--dry-run"]
     found = says("evaluate", *command)
     assert len(found["tasks"]) == 6
     assert [t["column"] for t in found["tasks"] if t["assumption"]] == [
@@ -64,7 +64,7 @@ def test_a_dry_run_shows_the_tasks_and_what_the_paper_leaves_open(
 def test_results_that_others_wrote_are_scored_without_the_package(
     says: Callable[..., Any], call: Callable[..., Any], results: Path, tracked: list[Path]
 ) -> None:
-    command = ["evaluate", "lm-eval", "--results", str(results), "--model", "mine"]
+    command = ["evaluate", "lm_eval", "--results", str(results), "--model", "mine"]
     (found,) = says("evaluate", *command)
     assert (found["model"], found["scores"]["gsm8k"]) == ("mine", pytest.approx(24.64))
     assert found["scores"]["wmdp"] is None
@@ -81,7 +81,7 @@ def test_results_that_others_wrote_are_scored_without_the_package(
 def test_a_run_keeps_results_samples_and_scores_together(
     says: Callable[..., Any], tracked: list[Path]
 ) -> None:
-    (found,) = says("evaluate", "evaluate", "lm-eval", "--model", "org/m", "--limit", "10")
+    (found,) = says("evaluate", "evaluate", "lm_eval", "--model", "org/m", "--limit", "10")
     assert set(found["scores"].values()) == {25.0}
     assert (found["n"], found["n_missing"]) == (60, 540)
     (kept,) = tracked
@@ -91,12 +91,12 @@ def test_a_run_keeps_results_samples_and_scores_together(
 
 
 MISTAKES = {
-    "lm-eval": "give --model, or --results",
-    "lm-eval --model m --tasks musr": "Table 9 has no column `musr`",
-    "lm-eval --model m --engine-args dtype": "is not a list of settings",
-    "lm-eval --results /absent": "Cannot read /absent",
-    "lm-eval --results RESULTS --dry-run": "nothing is run",
-    "lm-eval --results RESULTS --tasks wmdp": "hold none of the tasks wmdp",
+    "lm_eval": "give --model, or --results",
+    "lm_eval --model m --tasks musr": "Table 9 has no column `musr`",
+    "lm_eval --model m --engine-args dtype": "is not a list of settings",
+    "lm_eval --results /absent": "Cannot read /absent",
+    "lm_eval --results RESULTS --dry-run": "nothing is run",
+    "lm_eval --results RESULTS --tasks wmdp": "hold none of the tasks wmdp",
 }
 
 

@@ -44,7 +44,7 @@ def command(tmp_path: Path) -> list[str]:
     for name, records in files.items():
         (tmp_path / name).write_text("\n".join(map(json.dumps, records)))
     return [
-        *(sys.executable, "-m", "harness.cli.main", "evaluate", "mt-bench", "--no-track"),
+        *(sys.executable, "-m", "harness.cli.main", "evaluate", "mt_bench", "--no-track"),
         *("--data", str(tmp_path), "--answers", str(tmp_path / "answers.jsonl"), "--json"),
     ]
 
@@ -84,7 +84,7 @@ def test_the_second_waits_and_nothing_is_paid_twice(
         first = start(command, server.url)
         assert two_are_there.wait(60)
         second = start(command, server.url)
-        read_until(second, "another command evaluates m on mt-bench with gpt-4: waiting")
+        read_until(second, "another command evaluates m on mt_bench with gpt-4: waiting")
         assert server.requests == 2
         if first_is_killed:
             first.kill()
@@ -97,5 +97,5 @@ def test_the_second_waits_and_nothing_is_paid_twice(
         # Of a killed command the reply that it waited for is lost, and no other.
         assert server.requests == 6 + first_is_killed
     assert second.returncode == 0
-    (found,) = json.loads(said)
+    (found,) = json.loads(said)["items"]
     assert found["scores"]["average"] == 7.0

@@ -9,9 +9,11 @@ from typing import Any
 
 import jsonschema
 import pytest
+import typer
 from rich.cells import cell_len
 
 from harness.cli.grid import widths
+from harness.cli.main import app
 from harness.cli.output import OUTPUTS, json_text
 
 
@@ -26,6 +28,26 @@ def test_every_schema_is_one_and_has_a_version(call: Callable[..., Any], verb: s
         name = variant.get("$ref", "").rpartition("/")[2]
         model = schema["$defs"][name] if name else variant
         assert "schema_version" in model["properties"]
+
+
+def test_every_verb_that_ends_prints_json_and_says_its_schema() -> None:
+    """All but those that serve pages."""
+    served = {"ui", "sweep ui"}
+    verbs: dict[str, set[str]] = {}
+
+    def look(command: Any, words: tuple[str, ...]) -> None:
+        if not hasattr(command, "list_commands"):
+            verbs[" ".join(words)] = {name for param in command.params for name in param.opts}
+            return
+        for name in command.list_commands(None):
+            look(command.get_command(None, name), (*words, name))
+
+    look(typer.main.get_command(app), ())
+    assert {verb for verb, options in verbs.items() if "--json" not in options} == served
+    known = [verb for verb in OUTPUTS if verb in verbs]
+    said = {verb for verb in verbs if any(verb.startswith(name) for name in OUTPUTS)}
+    assert set(verbs) - said == {"ui"}
+    assert {"sync", "export", "evaluate fetch", "micro build", "run"} <= set(known)
 
 
 def test_a_verb_without_a_schema_is_a_sentence(call: Callable[..., Any]) -> None:
@@ -89,8 +111,8 @@ def test_bash_reads_the_completion_script(process: Callable[..., Any]) -> None:
     assert "_harness_completion" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["mt-bench", "mt_bench", "lm_eval"])
-def test_a_benchmark_is_known_by_both_writings(call: Callable[..., Any], name: str) -> None:
+@pytest.mark.parametrize("name", ["mt-bench", "mt_bench", "lm-eval", "lm_eval"])
+def test_a_benchmark_s_old_writing_is_taken(call: Callable[..., Any], name: str) -> None:
     result = call("evaluate", name, "--help")
     assert result.exit_code == 0, result.stderr
     shown = call("evaluate", "--help").stdout

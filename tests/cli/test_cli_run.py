@@ -23,6 +23,7 @@ from harness.runtime import (
     StageElsewhere,
     StageFailed,
     StageFinished,
+    StageProgress,
     StageStarted,
     Store,
     Tally,
@@ -62,6 +63,8 @@ def test_a_run_computes_tracks_and_reports_and_a_rerun_only_reports(
     tracker.calls.clear()
     assert call("sync").exit_code == 0
     assert tracker.calls == ["sync table4 micro"]
+    (synced,) = says("sync", "sync")
+    assert synced["what"] == "table4/micro"
 
 
 def test_a_run_of_a_few_rows_takes_nothing_away(
@@ -102,13 +105,15 @@ def test_a_run_of_a_few_rows_takes_nothing_away_from_the_dashboard(
     monkeypatch.setattr("harness.trainer.factory.needed_modules", lambda stages: [])
     folders.mkdir(parents=True)
     asked = ("run", "table4", "--jobs", "1", "--rows")
-    assert call(*asked, "eva-a_min,eva-var", "--seeds", "0,1").exit_code == 0
+    first = call(*asked, "eva-a_min,eva-var", "--seeds", "0,1")
+    assert first.exit_code == 0
+    assert "MLflow tracking has stopped" not in first.stderr
     before = mlflow_runs(folders)
     rows = ("dpo-1", "eva-a_min", "eva-var")
     for row in rows:
         status, tags, metrics = before[f"table4/micro | {row}"]
-        assert (status, tags["seeds"], "ah_wr" in metrics) == ("FINISHED", "0, 1", True)
-    assert len(before) == 3 + 3 * 2
+        assert (status, tags["seeds"], "ours/ah_wr" in metrics) == ("FINISHED", "0, 1", True)
+    assert len(before) == len({*rows, "ours", "paper"}) + 3 * 2
     assert call(*asked, "eva-a_min", "--seeds", "7").exit_code == 0
     after = mlflow_runs(folders)
     assert {name: after[name] for name in before} == before
@@ -117,7 +122,7 @@ def test_a_run_of_a_few_rows_takes_nothing_away_from_the_dashboard(
     }
     assert {status for status, _, _ in after.values()} == {"FINISHED"}
     synced = call("sync").stdout
-    assert "table4/micro: 11 MLflow runs (11 unchanged)." in synced
+    assert "table4/micro: 13 MLflow runs (13 unchanged)." in synced
     assert mlflow_runs(folders) == after
 
 
@@ -191,7 +196,7 @@ def test_a_table_of_ours_runs_and_is_reported_like_the_papers(
     assert len(cells) == 12 * 5
     assert {cell["paper"] for cell in cells} == {None}
     text = call(*asked).stdout
-    assert "Controls (micro, scale: toy)" in text
+    assert "Source         ours, beyond the paper" in text
     assert "Beside the paper" not in text
 
 
@@ -323,7 +328,8 @@ def test_the_redrawn_display_shows_what_is_running(tmp_path: Path) -> None:
     tally = Tally(plan, Store(tmp_path), 1, {})
     with live.progress(out, tally) as observe:
         observe(StageStarted(plan.stages[0]))
+        observe(StageProgress(plan.stages[0], 12, {"loss": 0.5}, 25))
         out.print(live.rendered(tally))
     text = out.export_text()
-    assert plan.stages[0].label in text
+    assert f"{plan.stages[0].label} · step 12 of 25, loss 0.500" in text
     assert f"0 of {len(plan)} stages done, 1 running" in text

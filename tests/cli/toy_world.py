@@ -57,12 +57,19 @@ COLUMNS = {
     "validation": ("val_wr", "val_len"),
     "downstream": ("gsm8k", "wmdp"),
 }
-HUMAN = {"source": "human", "parent_id": None, "generation": 0, "method": None}
-PROMPTS = [{"prompt_id": f"p{i}", "prompt": f"sort the list {i}", **HUMAN} for i in range(4)]
-EVOLVED = [
-    {**parent, "prompt_id": f"{parent['prompt_id']}.0", "parent_id": parent["prompt_id"],
-     "source": "evolved", "generation": 1, "method": "deepening"}
-    for parent in PROMPTS
+PROMPTS = [
+    {
+        "prompt_id": f"p{i}", "prompt": f"sort the list {i}", "source": "toy",
+        "parent_id": None, "generation": 0, "method": None,
+    }
+    for i in range(4)
+]  # fmt: skip
+PAIRS = [
+    {
+        **prompt, "chosen": "answer 1", "rejected": "answer 0",
+        "reward_chosen": 1.0, "reward_rejected": 0.0,
+    }
+    for prompt in PROMPTS
 ]  # fmt: skip
 
 
@@ -170,7 +177,7 @@ def prompts_stage(ctx: StageContext) -> None:
 def generate_stage(ctx: StageContext) -> None:
     _work(ctx, "generate")
     rows = [
-        {**prompt, "sample": sample, "completion": "1 2 3", "n_tokens": 3}
+        {**prompt, "sample": sample, "completion": f"answer {sample}", "n_tokens": 3}
         for prompt in PROMPTS
         for sample in range(6)
     ]
@@ -190,41 +197,41 @@ def annotate_stage(ctx: StageContext) -> None:
 
 def select_stage(ctx: StageContext) -> None:
     _work(ctx, "select")
-    rows = [
+    drawn = [
         {**prompt, "informativeness": 0.5, "weight": 0.25, "draw": i}
         for i, prompt in enumerate(PROMPTS)
     ]
-    _write(ctx.output / "selected.parquet", rows)
+    _write(ctx.output / "selected.parquet", drawn)
 
 
 def evolve_stage(ctx: StageContext) -> None:
     _work(ctx, "evolve")
-    _write(ctx.output / "prompts.parquet", EVOLVED)
+    _write(ctx.output / "prompts.parquet", PROMPTS)
 
 
 def pair_stage(ctx: StageContext) -> None:
     _work(ctx, "pair")
-    _write(ctx.output / "pairs.parquet", PROMPTS)
+    _write(ctx.output / "pairs.parquet", PAIRS)
 
 
 def mix_stage(ctx: StageContext) -> None:
     _work(ctx, "mix")
-    _write(ctx.output / "pairs.parquet", PROMPTS)
+    _write(ctx.output / "pairs.parquet", PAIRS)
 
 
 def join_stage(ctx: StageContext) -> None:
     _work(ctx, "join")
-    _write(ctx.output / "pairs.parquet", PROMPTS)
+    _write(ctx.output / "pairs.parquet", PAIRS)
 
 
 def rewrite_stage(ctx: StageContext) -> None:
     _work(ctx, "rewrite")
-    _write(ctx.output / "pairs.parquet", PROMPTS)
+    _write(ctx.output / "pairs.parquet", PAIRS)
 
 
 def repeat_stage(ctx: StageContext) -> None:
     _work(ctx, "repeat")
-    _write(ctx.output / "pairs.parquet", PROMPTS)
+    _write(ctx.output / "pairs.parquet", PAIRS)
 
 
 def train_stage(ctx: StageContext) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-JUDGMENTS = {"alpaca-eval": 805, "arena-hard": 1000, "mt-bench": 160}
+JUDGMENTS = {"alpaca_eval": 805, "arena_hard": 1000, "mt_bench": 160}
 CATEGORIES = (
     "writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"
 )  # fmt: skip
@@ -22,9 +22,9 @@ def write_data(folder: Path) -> dict[str, list[str]]:
     for part in ("alpaca_eval", "arena_hard", "mt_bench"):
         (folder / part).mkdir(parents=True)
     return {
-        "alpaca-eval": _alpaca_eval(folder / "alpaca_eval"),
-        "arena-hard": _arena_hard(folder / "arena_hard"),
-        "mt-bench": _mt_bench(folder / "mt_bench"),
+        "alpaca_eval": _alpaca_eval(folder / "alpaca_eval"),
+        "arena_hard": _arena_hard(folder / "arena_hard"),
+        "mt_bench": _mt_bench(folder / "mt_bench"),
     }
 
 

@@ -154,7 +154,7 @@ def test_a_run_asks_the_package_s_prompts_and_reads_with_its_parser(
     assert (found.score.n, found.score.n_missing) == (804, 1)
     assert found.score.scores["length_controlled_win_rate"] is None
     assert (found.judge, found.columns["win_rate"]) == (OWN_ANNOTATOR, "win_rate")
-    path = tmp_path / "out" / "alpaca-eval" / "m" / OWN_ANNOTATOR / "judgments.jsonl"
+    path = tmp_path / "out" / "alpaca_eval" / "m" / OWN_ANNOTATOR / "judgments.jsonl"
     rows = read_records(path)
     assert [row["instruction"] for row in rows] == [f"instruction {i}" for i in range(805)]
     assert [row["preference"] for row in rows[:5]] == [2.0, 2.0, 2.0, None, 2.0]

@@ -136,7 +136,7 @@ def test_a_run_weighs_strong_verdicts_three_times_and_follows_up_unparsed_ones(
     interval = found.intervals["win_rate"]
     assert interval is not None
     assert interval[0] <= 70.0 <= interval[1]
-    records = read_records(tmp_path / "arena-hard" / "m" / OWN_JUDGE / "judgments.jsonl")
+    records = read_records(tmp_path / "arena_hard" / "m" / OWN_JUDGE / "judgments.jsonl")
     assert records[0]["games"][1]["judgment"] == "no verdict\nwell then: [[A=B]]"
     assert [g["score"] for r in records for g in r["games"]] == ["B>>A", "A=B", "A>B", None]
 

@@ -129,7 +129,7 @@ def test_a_run_whose_judge_repeats_the_authors_replies_gives_the_paper_s_row(
     assert (found.score.n, found.score.n_missing) == (80, 0)
     assert len(found.score.per_category) == 8
     assert found.columns["average"] == "average"
-    kept = read_records(tmp_path / "out" / "mt-bench" / SPPO / "gpt-4" / "judgments.jsonl")
+    kept = read_records(tmp_path / "out" / "mt_bench" / SPPO / "gpt-4" / "judgments.jsonl")
     wanted = {(r["question_id"], r["turn"]): (r["judgment"], r["score"]) for r in records}
     assert {(int(r["question_id"]), r["turn"]): (r["judgment"], r["score"]) for r in kept} == wanted
 
@@ -200,7 +200,7 @@ def test_an_evaluation_that_was_stopped_and_disturbed_scores_like_an_undisturbed
         found = run(bench, ANSWERS, judge, 2, rough)
         assert Counter(server.answered.values()) == {1: len(first)}
     assert found.summary == expected.summary
-    files = [f / "mt-bench" / "m" / "j" / "judgments.jsonl" for f in (calm, rough)]
+    files = [f / "mt_bench" / "m" / "j" / "judgments.jsonl" for f in (calm, rough)]
     assert files[0].read_text() == files[1].read_text()
 
 

@@ -28,7 +28,7 @@ def test_a_full_evaluation_with_failures_and_kills_ends_as_an_undisturbed_one() 
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    run = [name for name in JUDGMENTS if name != "alpaca-eval" or installed()]
+    run = [name for name in JUDGMENTS if name != "alpaca_eval" or installed()]
     for name in run:
         found = report[name]
         assert found["once_each"], name

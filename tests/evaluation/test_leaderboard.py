@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import csv
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from harness.errors import UserError
+from harness.evaluation.benchmarks.alpaca_eval import ANNOTATORS, evaluate_annotations
+from harness.evaluation.benchmarks.alpaca_package import LengthControl
+from harness.evaluation.files import read_records
 from harness.evaluation.leaderboard import ALPACA_EVAL, ARENA_HARD, leaderboard
 from harness.evaluation.scores import BenchmarkScore, Evaluation
 
@@ -28,20 +32,20 @@ def evaluated(benchmark: str, model: str, wins: list[float], **fields: Any) -> E
 
 
 def test_arena_hard_s_rows_are_in_order_with_their_intervals() -> None:
-    low = evaluated("arena-hard", "a", [0.0, 50.0], intervals={"win_rate": (20.0, 31.26)})
-    high = evaluated("arena-hard", "b, c", [100.0, 50.0], scores={"answer_tokens": 612.4})
-    heading, first, second = csv.reader(leaderboard([low, high], "2026-01-02").splitlines())
+    low = evaluated("arena_hard", "a", [0.0, 50.0], intervals={"win_rate": (20.0, 31.256)})
+    high = evaluated("arena_hard", "b, c", [100.0, 50.0], scores={"answer_tokens": 612.4})
+    heading, first, second = csv.reader(leaderboard([low, high]).splitlines())
     assert heading == list(ARENA_HARD)
-    assert first == ["b, c", "75.0", "", "", "", "612", "2026-01-02"]
-    assert second == ["a", "25.0", "20.0", "31.3", "(-5.0, +6.3)", "", "2026-01-02"]
+    assert first == ["b, c", "75.0", "", "", "", "612.0"]
+    assert second == ["a", "25.0", "20.0", "31.26", "(-5.00, +6.26)", ""]
 
 
 @pytest.mark.parametrize(("missing", "counts"), [(0, ["2", "1", "1"]), (1, ["", "", ""])])
 def test_alpaca_eval_s_row_counts_wins_where_all_was_judged(
     missing: int, counts: list[str]
 ) -> None:
-    found = evaluated("alpaca-eval", "a", [100.0, 90.0, 50.0, 0.0], n_missing=missing)
-    (row,) = csv.DictReader(leaderboard([found], "2026-01-02").splitlines())
+    found = evaluated("alpaca_eval", "a", [100.0, 90.0, 50.0, 0.0], n_missing=missing)
+    (row,) = csv.DictReader(leaderboard([found]).splitlines())
     assert tuple(row) == ALPACA_EVAL
     assert [row["n_wins"], row["n_wins_base"], row["n_draws"]] == counts
     assert row["win_rate"] == "60.0"
@@ -49,13 +53,72 @@ def test_alpaca_eval_s_row_counts_wins_where_all_was_judged(
     assert float(row["standard_error"]) == pytest.approx(np.std([100, 90, 50, 0], ddof=1) / 2)
 
 
+def test_alpaca_eval_s_rows_are_in_the_order_of_length_controlled_rates() -> None:
+    rates = {"a": (90.0, 40.0), "b": (10.0, 60.0)}
+    found = [
+        evaluated("alpaca_eval", name, [rate], scores={"length_controlled_win_rate": controlled})
+        for name, (rate, controlled) in rates.items()
+    ]
+    assert [row[""] for row in csv.DictReader(leaderboard(found).splitlines())] == ["b", "a"]
+
+
+PUBLISHED = {
+    "gemma-7b-it": "6.937294379677018,0.7869665731853178,50,754,1,805,6.273291925465839,1115",
+    "alpaca-7b": "2.591450540223603,0.4870855382635108,17,785,3,805,2.298136645962733,396",
+}
+"""Rows of the leaderboard of `weighted_alpaca_eval_gpt4_turbo`, up to `avg_length`, less `mode`."""
+
+
+@pytest.mark.parametrize("model", PUBLISHED)
+def test_a_row_of_alpaca_eval_s_leaderboard_is_made_again(shared_dir: Path, model: str) -> None:
+    file = shared_dir / "benchmarks" / "alpaca_eval" / model / "annotations.json"
+    (found,) = evaluate_annotations(read_records(file), LengthControl())
+    (row,) = csv.DictReader(leaderboard([found]).splitlines())
+    names = [name for name in ALPACA_EVAL[1:10] if name != "mode"]
+    made = [float(row[name]) for name in names]
+    assert made == pytest.approx([float(text) for text in PUBLISHED[model].split(",")], rel=1e-12)
+
+
+def test_the_site_s_leaderboard_has_the_same_numbers(shared_dir: Path) -> None:
+    """The site's own file has fewer columns; those it shares are of the same names."""
+    folder = shared_dir / "benchmarks" / "alpaca_eval"
+    with (folder / "leaderboard.csv").open(encoding="utf-8") as file:
+        site = {row["name"]: row for row in csv.DictReader(file)}
+    shared = {"win_rate", "avg_length", "length_controlled_winrate"}
+    assert shared <= set(ALPACA_EVAL)
+    (found,) = evaluate_annotations(
+        read_records(folder / "gemma-7b-it" / "annotations.json"), LengthControl()
+    )
+    assert found.score.scores["win_rate"] == pytest.approx(
+        float(site["Gemma Instruct (7B)"]["win_rate"])
+    )
+    assert int(found.characters or 0) == int(site["Gemma Instruct (7B)"]["avg_length"])
+
+
+def test_the_columns_are_those_of_the_published_files() -> None:
+    """As in lmarena/arena-hard-auto, 31 July 2024, and alpaca_eval 0.6.6."""
+    assert ",".join(ARENA_HARD) == "model,score,rating_q025,rating_q975,CI,avg_tokens"
+    assert ",".join(ALPACA_EVAL) == (
+        ",win_rate,standard_error,n_wins,n_wins_base,n_draws,n_total,discrete_win_rate,mode,"
+        "avg_length,length_controlled_winrate,lc_standard_error"
+    )
+
+
 def test_another_judge_makes_no_row() -> None:
-    found = evaluated("alpaca-eval", "a", [100.0])
+    found = evaluated("alpaca_eval", "a", [100.0])
     other = Evaluation(found.score, "mine", "theirs")
     with pytest.raises(UserError, match="judged by mine"):
-        leaderboard([other], "2026-01-02")
+        leaderboard([other])
+
+
+def test_annotators_are_not_mixed() -> None:
+    found = evaluated("alpaca_eval", "a", [100.0])
+    of = [Evaluation(found.score, judge, ANNOTATORS[0]) for judge in ANNOTATORS]
+    assert all(leaderboard([evaluation]) for evaluation in of)
+    with pytest.raises(UserError, match="each has a leaderboard of its own"):
+        leaderboard(of)
 
 
 def test_mt_bench_has_no_such_leaderboard() -> None:
     with pytest.raises(UserError, match="is for arena_hard and alpaca_eval"):
-        leaderboard([evaluated("mt-bench", "a", [1.0])], "2026-01-02")
+        leaderboard([evaluated("mt_bench", "a", [1.0])])

@@ -56,7 +56,7 @@ class Asked:
         if not data.exists():
             _write_data(data, self._questions)
         return (
-            "evaluate", "mt-bench", "--data", str(data), "--answers", str(data / "answers.jsonl"),
+            "evaluate", "mt_bench", "--data", str(data), "--answers", str(data / "answers.jsonl"),
             "--judge-base-url", self.server.url, "--concurrency", str(CONCURRENCY), "--no-track",
             "--json", *self._options,
         )  # fmt: skip

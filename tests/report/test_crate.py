@@ -9,8 +9,9 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.report.crate import CRATE, check_crate, crate_of, write_crate
-from harness.report.publication import read_index, sha256
+from harness.report.publication import read_index
 from harness.report.verify import record, verify
+from harness.runtime.files import sha256_of
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def results(tmp_path: Path) -> Path:
 
 def test_every_published_file_is_described(results: Path) -> None:
     graph = {node["@id"]: node for node in crate_of(results, read_index(results))["@graph"]}
-    assert graph["a.png"]["sha256"] == sha256(results / "a.png")
+    assert graph["a.png"]["sha256"] == sha256_of(results / "a.png")
     assert graph["a.png"]["contentSize"] == "9"
     assert graph["micro/log.md"]["encodingFormat"] == "text/markdown"
     assert graph[CRATE]["about"] == {"@id": "./"}

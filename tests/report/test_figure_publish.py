@@ -28,10 +28,11 @@ from harness.report.figures.report import (
 from harness.report.page.contents import from_results, from_store
 from harness.report.page.page import as_html
 from harness.report.plots import Target
-from harness.report.publication import Refused, sha256
+from harness.report.publication import Refused
 from harness.report.publish import published_folders
 from harness.report.verify import verify
 from harness.runtime import Store
+from harness.runtime.files import sha256_of
 
 NAMES = ("figure4", "figure5", "figure6", "figure7", "figure9", "figure10", "figure12")
 
@@ -72,7 +73,7 @@ def rewrite(folder: Path, name: str, change: Callable[[dict[str, Any]], None]) -
 
 
 def seal(folder: Path, name: str) -> None:
-    rewrite(folder, "digests.json", lambda d: d["files"].update({name: sha256(folder / name)}))
+    rewrite(folder, "digests.json", lambda d: d["files"].update({name: sha256_of(folder / name)}))
 
 
 def change_column(path: Path, column: str, by: float) -> None:
@@ -315,6 +316,8 @@ from toy_figures import toy_figure
 from harness.report.figures.publish import FIGURE, publish_figure
 from harness.report.figures.report import assemble_figure
 from harness.runtime import Store
+from harness.runtime.files import sha256_of
+from harness.runtime.files import sha256_of
 report = assemble_figure(toy_figure({name!r}, (0,)), Store(Path({str(store.root)!r})))
 assert FIGURE.check(publish_figure(report, Path({str(tmp_path)!r}))) > 0
 heavy = {{"torch", "transformers", "trl", "mlflow", "pandas", "datasets"}}

@@ -21,12 +21,13 @@ from toy_tables import (
 from harness.errors import HarnessError
 from harness.report.build import build_report
 from harness.report.model import Agreement, Report, Study
-from harness.report.publication import DIGESTS, REPORT, sha256
+from harness.report.publication import DIGESTS, REPORT
 from harness.report.publish import TABLE as PUBLISHED_TABLE
 from harness.report.publish import publish
 from harness.report.render import as_markdown, as_text
 from harness.report.reward_study import study_blocks, study_of
 from harness.runtime import Stage, Store
+from harness.runtime.files import sha256_of
 from harness.trainer.factory import plan_study
 from harness.trainer.plan import Planner
 from harness.trainer.runs import TableRuns
@@ -221,7 +222,7 @@ def folder(store: Store, tmp_path: Path) -> Path:
 def seal(folder: Path) -> None:
     """Let the digests be those of the files as they are."""
     digests = json.loads((folder / DIGESTS).read_text(encoding="utf-8"))
-    digests["files"] = {name: sha256(folder / name) for name in digests["files"]}
+    digests["files"] = {name: sha256_of(folder / name) for name in digests["files"]}
     (folder / DIGESTS).write_text(json.dumps(digests), encoding="utf-8")
 
 

@@ -20,10 +20,11 @@ from harness.errors import HarnessError, UserError
 from harness.project import PACKAGE, results_dir
 from harness.report.build import summarise
 from harness.report.model import Cell
-from harness.report.publication import KEPT, Entry, read_index, sha256, write_index
+from harness.report.publication import KEPT, Entry, read_index, write_index
 from harness.report.publish import publish
 from harness.report.verify import KINDS, record, verify
 from harness.runtime import Store
+from harness.runtime.files import sha256_of
 from harness.statistics import ScoreMatrix
 
 
@@ -183,7 +184,7 @@ def test_a_row_or_a_seed_that_is_lost_is_named(
     lose(report)
     (folder / "report.json").write_text(json.dumps(report), encoding="utf-8")
     digests = json.loads((folder / "digests.json").read_text(encoding="utf-8"))
-    digests["files"]["report.json"] = sha256(folder / "report.json")
+    digests["files"]["report.json"] = sha256_of(folder / "report.json")
     (folder / "digests.json").write_text(json.dumps(digests), encoding="utf-8")
     with pytest.raises(HarnessError, match="is not what was published") as caught:
         verify(results)

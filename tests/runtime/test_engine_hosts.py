@@ -76,7 +76,7 @@ def test_keys_and_addresses_with_a_password_stay_with_the_driver(
     assert found["environment"].items() >= dict(list(given.items())[:2]).items()
 
 
-def test_a_node_without_the_shared_folders_says_so(
+def test_a_node_of_another_version_or_without_the_shared_folders_says_so(
     told: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sentence = fault(told)
@@ -84,6 +84,7 @@ def test_a_node_without_the_shared_folders_says_so(
     assert f"has no folder {tmp_path / '.harness'}: it must be on a disk that all" in sentence
     (tmp_path / ".harness").mkdir()
     assert fault(told) is None
+    assert "is not the driver's (another): install" in str(fault({**told, "code": "another"}))
     access = os.access
     for folder in ("store", ".harness"):
         refused = str(tmp_path / folder)

@@ -15,6 +15,7 @@ from harness.runtime import (
     Stage,
     StageFailed,
     StageFinished,
+    StageProgress,
     StageSkipped,
     StageStarted,
     Store,
@@ -117,6 +118,31 @@ def test_the_tally_follows_the_events(tmp_path: Path) -> None:
     assert (tally.total, tally.done, tally.failed, tally.skipped) == (4, 1, 1, 1)
     assert tally.remaining_s() == pytest.approx(8)
     assert tally.running == {}
+
+
+def test_the_time_left_follows_the_steps_of_what_runs(tmp_path: Path) -> None:
+    """Expected are 10 s; after 4 s of loading, a step takes 1 s, and there are 25."""
+    now = [0.0]
+    draws = [toy("draw", number=number) for number in range(2)]
+    tally = Tally(Plan(draws), Store(tmp_path), 1, {"draw": 10.0}, clock=lambda: now[0])
+    tally.observe(StageStarted(draws[0]))
+    assert tally.remaining_s() == pytest.approx(20)
+    for step in range(101, 106):
+        now[0] = 4.0 + step - 100
+        tally.observe(StageProgress(draws[0], step, {"loss": 0.5}, 125))
+    assert tally.remaining_s() == pytest.approx(20 + 29)
+    now[0] = 19.0
+    assert tally.remaining_s() == pytest.approx(10 + 29)
+    tally.observe(StageFinished(draws[0], 20.0))
+    assert tally.remaining_s() == pytest.approx(20)
+
+
+def test_a_point_says_how_far_its_stage_is() -> None:
+    stage = toy("draw")
+    assert StageProgress(stage, 12, {"loss": 0.5}, 25).words == "step 12 of 25, loss 0.500"
+    assert StageProgress(stage, 60, {"answered": 0.5}, 120).words == "60 of 120"
+    assert StageProgress(stage, 12, {"loss": 0.5}).words == "step 12, loss 0.500"
+    assert StageProgress(stage, 12, {}).words == "step 12"
 
 
 def test_two_thousand_stages_are_planned_in_well_under_a_second(tmp_path: Path) -> None:

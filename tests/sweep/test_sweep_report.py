@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.errors import HarnessError
-from harness.report.publication import Refused, sha256
+from harness.report.publication import Refused
 from harness.report.scores import write_scores
 from harness.report.sweep import (
     SweepObjective,
@@ -22,6 +22,7 @@ from harness.report.sweep import (
     winner_scores,
 )
 from harness.report.verify import verify
+from harness.runtime.files import sha256_of
 
 RATIO, N_NEW = "recipe.online.ratio_evol", "recipe.online.n_new"
 
@@ -113,7 +114,7 @@ def test_a_published_winner_follows_from_its_scores_and_a_changed_one_does_not(
     with pytest.raises(HarnessError, match="not what was published"):
         verify(tmp_path)
     digests = json.loads((folder / "digests.json").read_text())
-    digests["files"]["scores.parquet"] = sha256(folder / "scores.parquet")
+    digests["files"]["scores.parquet"] = sha256_of(folder / "scores.parquet")
     (folder / "digests.json").write_text(json.dumps(digests))
     with pytest.raises(HarnessError, match="base of the winner in `ah_wr`"):
         verify(tmp_path)

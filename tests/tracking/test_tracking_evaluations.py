@@ -29,7 +29,7 @@ def kept(work: Path, judge: str = "gpt-4o-mini", score: float = 7.0) -> Path:
         for turn in (1, 2)
     ]
     (found,) = evaluate_ratings(records, ["0", "1"], {"0": "math", "1": "coding"})
-    folder = folder_of(work / "evaluations", "mt-bench", "m/1", judge)
+    folder = folder_of(work / "evaluations", "mt_bench", "m/1", judge)
     write_json(folder / "replies.json", [])
     return keep(folder, found, SOURCE, COST)
 
@@ -37,9 +37,9 @@ def kept(work: Path, judge: str = "gpt-4o-mini", score: float = 7.0) -> Path:
 def test_a_record_holds_what_was_scored_by_whom_and_where_the_replies_are(tmp_path: Path) -> None:
     path = kept(tmp_path)
     record = evaluation_record(path)
-    assert record.experiment == "evaluations/mt-bench"
+    assert record.experiment == "evaluations/mt_bench"
     assert record.params == {
-        "benchmark": "mt-bench",
+        "benchmark": "mt_bench",
         "model": "m/1",
         "judge": "gpt-4o-mini",
         "source.kind": "judged",
@@ -54,6 +54,18 @@ def test_a_record_holds_what_was_scored_by_whom_and_where_the_replies_are(tmp_pa
     assert "cost/usd" not in metrics
     assert record.tags["folder"] == str(path.parent)
     assert record.tags["replies"] == str(path.parent / "replies.json")
+
+
+def test_an_evaluation_from_before_names_had_one_spelling_is_the_same(tmp_path: Path) -> None:
+    path = kept(tmp_path)
+    new = evaluation_record(path)
+    path.write_text(path.read_text().replace('"mt_bench"', '"mt-bench"'))
+    (old,) = (folder for folder in (tmp_path / "evaluations").iterdir())
+    old.rename(old.with_name("mt-bench"))
+    path = folder_of(tmp_path / "evaluations", "mt_bench", "m/1", "gpt-4o-mini") / path.name
+    assert "mt-bench" in path.parts
+    assert evaluation_record(path).identity == new.identity
+    assert evaluation_record(path).experiment == "evaluations/mt_bench"
 
 
 def test_the_benchmark_s_own_judge_fills_its_column(tmp_path: Path) -> None:
@@ -81,7 +93,7 @@ def test_a_sync_brings_another_server_to_the_same_state(
     tracker.write(files)
     assert tracker.sync() == Counter(unchanged=2)
     client = MlflowClient(tracking_uri=default_uri(work))
-    experiment = client.get_experiment_by_name("evaluations/mt-bench")
+    experiment = client.get_experiment_by_name("evaluations/mt_bench")
     runs = client.search_runs([experiment.experiment_id])
     assert {run.data.metrics.get("average") for run in runs} == {None, 7.5}
     assert {run.info.status for run in runs} == {"FINISHED"}

@@ -59,7 +59,7 @@ from harness.evaluation.statistics import control_length
 from harness.runtime.files import sha256_of
 from harness.runtime.stage import Json
 
-BENCHMARK = "alpaca-eval"
+BENCHMARK = "alpaca_eval"
 OWN_ANNOTATOR = "alpaca_eval_gpt4_turbo_fn"
 ANNOTATORS = (OWN_ANNOTATOR, "weighted_alpaca_eval_gpt4_turbo")
 OWN_JUDGE = "gpt-4-1106-preview"
@@ -159,7 +159,7 @@ class AlpacaEval(Benchmark):
             yield (
                 "AlpacaEval's length-controlled win rate will not be available: its data "
                 f"{FILE_NAME} are not beside the benchmark's files; type `harness evaluate fetch "
-                "alpaca-eval`"
+                "alpaca_eval`"
             )
 
     @classmethod
@@ -290,7 +290,9 @@ def evaluate_annotations(
                     scores={**score.scores, LENGTH_CONTROLLED: float(controlled.mean())},
                     values={**score.values, LENGTH_CONTROLLED: controlled},
                 )
-            found.append(Evaluation(score, judge, OWN_ANNOTATOR, intervals_of(score)))
+            length = math.fsum(len(row["output_2"]) for row in ordered) / len(ordered)
+            intervals = intervals_of(score)
+            found.append(Evaluation(score, judge, OWN_ANNOTATOR, intervals, characters=length))
     return found
 
 
@@ -454,7 +456,7 @@ def score_preferences(
             influence = 100.0 * (result.values - result.rate)
             values[column][valid] += influence * (len(order) / len(influence))
     return BenchmarkScore(
-        benchmark="alpaca-eval",
+        benchmark=BENCHMARK,
         model=model,
         scores=scores,
         n=int(valid.sum()),

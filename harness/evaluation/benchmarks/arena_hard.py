@@ -59,7 +59,7 @@ from harness.runtime.stage import Json
 if TYPE_CHECKING:
     from harness.endpoint.client import Client, Done
 
-BENCHMARK = "arena-hard"
+BENCHMARK = "arena_hard"
 OWN_JUDGE = "gpt-4-1106-preview"
 BASELINE = "gpt-4-0314"
 ANSWER_TOKENS = 4096
@@ -432,7 +432,7 @@ def score_battles(
             lengths = _lengths(model, answer_tokens[model], order)
             columns["answer_tokens"], values["answer_tokens"] = float(lengths.mean()), lengths
         scores[model] = BenchmarkScore(
-            benchmark="arena-hard",
+            benchmark=BENCHMARK,
             model=model,
             scores=columns,
             n=int((weight > 0).sum()),

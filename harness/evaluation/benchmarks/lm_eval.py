@@ -39,7 +39,7 @@ from harness.project import evaluations_dir
 from harness.runtime.stage import Json, canonical_json, digest
 from harness.strict import Output, Strict
 
-BENCHMARK = "lm-eval"
+BENCHMARK = "lm_eval"
 SCORER = "lm-evaluation-harness"
 UNKNOWN_VERSION = "of unknown version"
 BATCH_SIZE = "4"
@@ -96,7 +96,7 @@ class PlannedTask(Strict):
 
 
 class TaskPlan(Output):
-    """What `harness evaluate lm-eval` would run."""
+    """What `harness evaluate lm_eval` would run."""
 
     benchmark: str
     model: str

@@ -53,7 +53,7 @@ from harness.evaluation.scores import (
 )
 from harness.runtime.stage import Json
 
-BENCHMARK = "mt-bench"
+BENCHMARK = "mt_bench"
 OWN_JUDGE = "gpt-4"
 REFERENCE_CATEGORIES = frozenset({"math", "reasoning", "coding"})
 TEMPERATURES = {
@@ -322,7 +322,7 @@ def score_ratings(
     absent = expected - {(rating.prompt_id, rating.turn) for rating in ratings}
     columns = ("average", *(f"turn_{turn}" for turn in TURNS))
     return BenchmarkScore(
-        benchmark="mt-bench",
+        benchmark=BENCHMARK,
         model=model,
         scores={c: float(values[c].mean()) if c in values else None for c in columns},
         n=int(count.any(axis=1).sum()),

@@ -14,7 +14,7 @@ import math
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -24,9 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.errors import HarnessError
 from harness.runtime.provenance import cpu_model
-from harness.worlds.embedded.files import VERSION, Card, digest, read_card, write_card
+from harness.worlds.embedded.files import VERSION, Card, digest, write_card
 from harness.worlds.embedded.language import MAX_DEPTH, Task, draw_items, parse, score
 from harness.worlds.embedded.pretrain import PretrainConfig, pretrain
 from harness.worlds.embedded.reward import (
@@ -365,31 +364,6 @@ def build(output: Path, seed: int = SEED, on_event: OnEvent = print) -> Card:
     for role in REWARD_MODELS:
         notes[f"rm_{role}"] = build_reward_model(role, output, seed, on_event)
     return write_card(output, notes)
-
-
-def add_reward_models(
-    folder: Path, roles: Iterable[str] = (), seed: int = SEED, on_event: OnEvent = print
-) -> Card:
-    """Train reward models of a world that is there, and write its card anew.
-
-    Without roles, those that its card does not have; no other file of the folder is changed.
-
-    Raises:
-        HarnessError: the folder has no card, or one of another version.
-        KeyError: no such role.
-    """
-    card = read_card(folder)
-    if card.version != VERSION:
-        raise HarnessError(
-            f"the world in {folder} is {card.version} and this code is that of {VERSION}; "
-            "build it anew with `harness micro build`"
-        )
-    missing = [role for role in REWARD_MODELS if f"rm_{role}" not in card.assets]
-    notes, names = dict(card.notes), set(card.assets)
-    for role in tuple(roles) or missing:
-        notes[f"rm_{role}"] = build_reward_model(role, folder, seed, on_event)
-        names.add(f"rm_{role}")
-    return write_card(folder, notes, names)
 
 
 def write_texts(output: Path, seed: int) -> None:

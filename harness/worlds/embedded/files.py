@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,29 +122,18 @@ def check() -> None:
         resolve(card().identity(name))
 
 
-def read_card(where: Path) -> Card:
-    """Read the card of the world in a folder, as it is now.
-
-    Raises:
-        HarnessError: the card is missing or unreadable.
-    """
-    _read_card.cache_clear()
-    return _read_card(where)
-
-
-def write_card(target: Path, notes: dict[str, Any], names: Iterable[str] = tuple(ASSETS)) -> Card:
+def write_card(target: Path, notes: dict[str, Any]) -> Card:
     """Write the card of the world in a folder: its assets' digests, and what was measured.
-
-    It names all assets, unless some are still to be made.
 
     Raises:
         HarnessError: one of them is not there.
     """
-    paths = {name: path for name, path in ASSETS.items() if name in set(names)}
-    for name, path in paths.items():
+    for name, path in ASSETS.items():
         if not (target / path).exists():
             raise HarnessError(f"the asset `{name}` of the world in {target} is missing")
-    assets = {name: {"path": path, "sha256": digest(target / path)} for name, path in paths.items()}
+    assets = {
+        name: {"path": path, "sha256": digest(target / path)} for name, path in ASSETS.items()
+    }
     text = json.dumps({"version": VERSION, "assets": assets, "notes": notes}, indent=1)
     (target / "card.json").write_text(text + "\n", encoding="utf-8")
     _read_card.cache_clear()

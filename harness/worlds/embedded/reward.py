@@ -362,6 +362,7 @@ def reward_model_stage(ctx: StageContext) -> None:
         ctx.report(step, {"loss": loss})
 
     policy = files.resolve(str(ctx.settings["policy"]))
+    ctx.expect(config.steps)
     fit_reward_model(config, policy, ctx.output / "model", on_step)
     summary = {"steps": config.steps, "loss_last": history[-1]["loss"]}
     write_json(ctx.output / "log.json", {"history": history, "summary": summary})

@@ -19,9 +19,9 @@ A judge that a plug-in adds is a function here, and free; none of these is read 
 Which settings a model takes follows from its name alone (`harness.endpoint.request`), so
 that it is part of what a run is.
 
-*Questions.* A judge is asked one question about each of many texts, and nothing but a proper reply
+*Questions.* A scorer is asked one question about each of many texts, and nothing but a proper reply
 is taken. One that cannot be read is asked for again, as another sample of the same request; after
-`attempts` of them the text has no value. No value is ever put in its place: what is missing is
+`ATTEMPTS` of them the text has no value. No value is ever put in its place: what is missing is
 counted, and means are over what is there.
 """
 
@@ -181,21 +181,19 @@ _FENCED = re.compile(r"```(?:json)?(.*)```", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Judge:
-    """Who is asked.
+class Scorer:
+    """Who is asked about prompts.
 
     Attributes:
         client: The client of its endpoint.
         model: Its name there.
         concurrency: Most requests at once.
-        attempts: Samples of a reply until a text is given up.
         settings: How replies are drawn.
     """
 
     client: Client
     model: str
-    concurrency: int = 8
-    attempts: int = ATTEMPTS
+    concurrency: int = CONCURRENCY
     settings: Mapping[str, Json] = field(default_factory=lambda: SETTINGS)
 
 
@@ -218,15 +216,15 @@ class Question(Generic[Value]):
         told = {"wording": self.wording, "settings": dict(settings)}
         return f"{model}/{self.name}@{digest(canonical_json(told, 'question'))[:16]}"
 
-    def request(self, judge: Judge, text: str, sample: int) -> ChatRequest:
+    def request(self, scorer: Scorer, text: str, sample: int) -> ChatRequest:
         """Return the request for a reply about a text."""
         message = Message("user", self.wording.replace("{prompt}", text))
-        return ChatRequest(self.name, judge.model, (message,), judge.settings, sample)
+        return ChatRequest(self.name, scorer.model, (message,), scorer.settings, sample)
 
 
 @dataclass(frozen=True)
 class Values(Generic[Value]):
-    """What a judge said of several texts.
+    """What a scorer said of several texts.
 
     Attributes:
         values: The value of each text, in order; None where there is none.
@@ -249,22 +247,22 @@ class Values(Generic[Value]):
         return [value for value in self.values if value is not None]
 
 
-def ask(judge: Judge, question: Question[Value], text: str) -> tuple[Value | None, int]:
-    """Return a judge's value of one text, None if it gave none, and how many replies were broken.
+def ask(scorer: Scorer, question: Question[Value], text: str) -> tuple[Value | None, int]:
+    """Return a scorer's value of one text, None if it gave none, and how many replies were broken.
 
     Raises:
         HarnessError: The endpoint did not answer, refused the text, or the budget is used up.
     """
-    for broken in range(judge.attempts):
-        reply = judge.client.ask(question.request(judge, text, sample=broken))
+    for broken in range(ATTEMPTS):
+        reply = scorer.client.ask(question.request(scorer, text, sample=broken))
         value = question.read(reply.text)
         if value is not None:
             return value, broken
-    return None, judge.attempts
+    return None, ATTEMPTS
 
 
 def ask_about_all(
-    judge: Judge,
+    scorer: Scorer,
     question: Question[Value],
     texts: Sequence[str],
     done: Done = lambda count, total: None,
@@ -278,9 +276,9 @@ def ask_about_all(
     distinct = list(dict.fromkeys(texts))
     outcomes = work_through(
         distinct,
-        lambda text: ask(judge, question, text),
-        judge.client,
-        judge.concurrency,
+        lambda text: ask(scorer, question, text),
+        scorer.client,
+        scorer.concurrency,
         done,
     )
     found = {

@@ -3,11 +3,11 @@
 Arena-Hard, AlpacaEval and MT-Bench, and those of plug-ins, are answered and judged through the same
 code and from the same files as with `harness evaluate`. A benchmark's identity is the digest of
 what it asks and tells its judge: questions, references or the baseline's answers, and the judge's
-prompts. Where they are not there yet, it ends in `not-downloaded`. A benchmark's files lie in the
-folder of its name, or where the profile says (`files`), which then names the benchmark last:
-`made-up/arena-hard`. The judge is a plug-in's function, or a model at the endpoint that the
-environment names for `JUDGE`; its replies are kept, so that a stage that broke off goes on where it
-was and nothing is paid twice.
+prompts. Where they are not there yet, it ends in `not-downloaded`. A benchmark's files lie in its
+own folder (`arena-hard`; folders have hyphens where names have not), or where the profile says
+(`files`), which then ends in that folder: `made-up/arena-hard`. The judge is a plug-in's function,
+or a model at the endpoint that the environment names for `JUDGE`; its replies are kept, so that a
+stage that broke off goes on where it was and nothing is paid twice.
 
 What is written is what the embedded world's judge writes: judgments, per-prompt values whose mean
 is the score, and a summary. A score that cannot be had is not there, and the summary says why. It
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from harness.errors import UserError
 from harness.evaluation.archive import cost_of
 from harness.evaluation.benchmark import Benchmark, benchmark_class
-from harness.extensions import BENCHMARKS, JUDGES
+from harness.extensions import BENCHMARKS, JUDGES, benchmark_name, benchmark_place
 from harness.project import benchmarks_dir
 from harness.registry.profile import Benchmark as Declared
 from harness.registry.profile import benchmark_named
@@ -62,15 +62,16 @@ def benchmark_identity(name: str, declared: Declared) -> str:
         return tasks.identity()
     known = benchmark_named(name)
     if known is None:
-        names = [*(benchmark.replace("-", "_") for benchmark in BENCHMARKS), tasks.DOWNSTREAM]
+        names = [*BENCHMARKS, tasks.DOWNSTREAM]
         raise UserError(
             f"no benchmark of real models is called `{name}`; call it one of {', '.join(names)}"
         )
-    kind, place = benchmark_class(known), declared.files or known
+    kind, own = benchmark_class(known), benchmark_place(known)
+    place = declared.files or own
     setting = f"benchmarks.{name}"
-    if place.rpartition("/")[2] != known:
+    if _name_in(place) != known:
         raise UserError(
-            f"`{setting}.files` is `{place}`; let it end in `{known}`, which says how its files "
+            f"`{setting}.files` is `{place}`; let it end in `{own}`, which says how its files "
             "are read"
         )
     foreign = [score for score in declared.columns if score not in kind.columns.values()]
@@ -111,7 +112,7 @@ def class_of(identity: str) -> type[Benchmark]:
 
     place, name = identity.partition("@")[0], _name_in(identity)
     own = folder_of(place) / own_annotator.FILE_NAME
-    if name == "alpaca-eval" and place != name and own.is_file():
+    if name == "alpaca_eval" and place != benchmark_place(name) and own.is_file():
         return own_annotator.OwnAnnotator
     return benchmark_class(name)
 
@@ -164,17 +165,18 @@ def folder_of(identity: str) -> Path:
 
 def fetch_line(place: str) -> str:
     """Return what to type for a benchmark whose files are not there."""
-    if place not in BENCHMARKS.shipped:
+    name = _name_in(place)
+    if name not in BENCHMARKS.shipped or place != benchmark_place(name):
         return f"nothing for {place}: put its files at {folder_of(place)}"
     return (
-        f"`harness evaluate fetch {place}` (or put its files at {folder_of(place)}; "
+        f"`harness evaluate fetch {name}` (or put its files at {folder_of(place)}; "
         "HARNESS_BENCHMARKS names the folder of all benchmarks)"
     )
 
 
 def _name_in(identity: str) -> str:
     """Return the name of a benchmark in its identity or place."""
-    return identity.partition("@")[0].rpartition("/")[2]
+    return benchmark_name(identity.partition("@")[0].rpartition("/")[2])
 
 
 def _read_at(place: str) -> tuple[Benchmark, str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import read_prices
 from harness.errors import HarnessError
+from harness.extensions import benchmark_place
 from harness.registry.profile import Profile, benchmark_named
 from harness.worlds.protocol import Need, State, package
 from harness.worlds.real import benchmarks
@@ -124,7 +125,7 @@ def benchmarks_of(profile: Profile, names: Iterable[str]) -> Iterator[Need]:
         benchmark, known = profile.benchmarks[name], benchmark_named(name)
         if known is None:
             continue
-        place = benchmark.files or known
+        place = benchmark.files or benchmark_place(known)
         folder = benchmarks.folder_of(place)
         what = f"benchmark {name}"
         if not folder.is_dir():

@@ -32,8 +32,8 @@ from harness.runtime import StageContext
 from harness.runtime.stage import Json
 from harness.worlds.real.asking import (
     SETTINGS,
-    Judge,
     Question,
+    Scorer,
     access_to,
     ask,
     ask_about_all,
@@ -92,7 +92,7 @@ SCORES: Mapping[str, Question[int]] = {"complexity": COMPLEXITY, "quality": QUAL
 """The two columns of table 7."""
 
 
-def tree_score(judge: Judge) -> Callable[[str], float]:
+def tree_score(scorer: Scorer) -> Callable[[str], float]:
     """Return the score by which a best-of-n tree grows on: complexity and quality together.
 
     A prompt that lacks either has no score and so loses to every prompt that has both.
@@ -100,7 +100,7 @@ def tree_score(judge: Judge) -> Callable[[str], float]:
 
     def score(text: str) -> float:
         try:
-            values = [ask(judge, question, text)[0] for question in SCORES.values()]
+            values = [ask(scorer, question, text)[0] for question in SCORES.values()]
         except UnansweredError as error:
             if not error.refused:
                 raise
@@ -213,12 +213,12 @@ def _asked(
         )
     access = access_to("SCORER", model)
     client = access.client()
-    judge = Judge(client, model, access.concurrency, settings=sampling)
+    scorer = Scorer(client, model, access.concurrency, settings=sampling)
     prompts = read_prompts(ctx.inputs["prompts"])
     texts = [row["prompt"] for row in prompts]
     found = {
         # The questions share the curve's axis, so each has a curve of its own.
-        name: ask_about_all(judge, question, texts, progress_callback(ctx, question.name))
+        name: ask_about_all(scorer, question, texts, progress_callback(ctx, question.name))
         for name, question in questions.items()
     }
     missing = {

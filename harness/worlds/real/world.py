@@ -41,7 +41,7 @@ from harness.worlds.protocol import (
     World,
 )
 from harness.worlds.real import benchmarks, needs, tasks
-from harness.worlds.real.asking import Judge, access_to
+from harness.worlds.real.asking import Scorer, access_to
 from harness.worlds.real.creator import (
     EndpointGenerator,
     ModelCreator,
@@ -392,7 +392,7 @@ class RealRuntime(Runtime):
                 "the stage asks a scorer other questions than this version has; plan the run again"
             )
         access = access_to("SCORER", model)
-        return tree_score(Judge(access.client(), model, access.concurrency))
+        return tree_score(Scorer(access.client(), model, access.concurrency))
 
     def questions(self, identity: str) -> Sequence[Item]:
         """Return a benchmark's questions in its order, with the answers it compares with."""

@@ -19,7 +19,7 @@ from harness.models.loading import tokenize
 from harness.models.reward_model import load_reward_model
 from harness.registry.profile import find_profile, load_profiles
 from harness.registry.recipe import RewardRole
-from harness.worlds.embedded import build, files
+from harness.worlds.embedded import files
 from harness.worlds.embedded.language import build_tokenizer, score, token_ids, words
 from harness.worlds.embedded.pretrain import Course, PretrainConfig, pretrain
 from harness.worlds.embedded.reward import (
@@ -271,69 +271,3 @@ def test_a_pairwise_model_is_known_by_its_configuration(theta0: Path, tmp_path: 
     assert model.config.num_hidden_layers == REWARD_MODELS["pairwise"].layers == 3
     with pytest.raises(HarnessError, match="is no pairwise reward model"):
         load_reward_model(tmp_path / "pointwise_large", "two answers")
-
-
-# Adding models to a world that is there.
-
-
-def worldlet(folder: Path, names: set[str]) -> files.Card:
-    """Write a world of a few bytes that has some of the assets."""
-    for name in names:
-        path = folder / files.ASSETS[name]
-        if path.suffix:
-            path.write_bytes(name.encode())
-        else:
-            path.mkdir(parents=True)
-            (path / "config.json").write_text(name, encoding="utf-8")
-    return files.write_card(folder, {"seed": 3, "theta0": {"loss": 1}}, names)
-
-
-@pytest.fixture
-def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Replace trainings by a file each; the roles in the order they were asked for."""
-    asked: list[str] = []
-
-    def train(role: str, output: Path, seed: int, on_event: build.OnEvent) -> dict[str, Any]:
-        asked.append(role)
-        (output / f"rm_{role}").mkdir(exist_ok=True)
-        (output / f"rm_{role}" / "config.json").write_text(f"{role} {seed}", encoding="utf-8")
-        return {"held_out_accuracy": 0.9}
-
-    monkeypatch.setattr(build, "build_reward_model", train)
-    return asked
-
-
-def test_the_missing_reward_models_are_added_and_nothing_else_changes(
-    tmp_path: Path, trained: list[str]
-) -> None:
-    have = set(files.ASSETS) - {"rm_pairwise", "rm_pairwise_large"}
-    before = worldlet(tmp_path, have)
-    after = build.add_reward_models(tmp_path, on_event=lambda line: None)
-    assert trained == ["pairwise", "pairwise_large"]
-    assert after == files.read_card(tmp_path)
-    assert set(after.assets) == set(files.ASSETS)
-    assert {name: after.assets[name] for name in have} == before.assets
-    assert after.notes == before.notes | {
-        "rm_pairwise": {"held_out_accuracy": 0.9},
-        "rm_pairwise_large": {"held_out_accuracy": 0.9},
-    }
-
-
-def test_a_reward_model_named_is_trained_again(tmp_path: Path, trained: list[str]) -> None:
-    before = worldlet(tmp_path, set(files.ASSETS))
-    after = build.add_reward_models(tmp_path, ["pairwise"], seed=5, on_event=lambda line: None)
-    assert trained == ["pairwise"]
-    changed = {name for name in after.assets if after.assets[name] != before.assets[name]}
-    assert changed == {"rm_pairwise"}
-    assert build.add_reward_models(tmp_path, on_event=lambda line: None) == after
-
-
-def test_a_world_of_another_version_gets_no_models(
-    tmp_path: Path, trained: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "VERSION", "micro-0")
-        worldlet(tmp_path, {"theta0"})
-    with pytest.raises(HarnessError, match="is micro-0 and this code is that of"):
-        build.add_reward_models(tmp_path)
-    assert trained == []

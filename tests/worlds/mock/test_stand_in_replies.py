@@ -13,8 +13,7 @@ from harness.endpoint.cache import ReplyCache
 from harness.endpoint.client import Client
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.request import ChatRequest, Message, Reply
-from harness.evaluation.benchmark import Benchmark
-from harness.evaluation.benchmark import Judge as BenchmarkJudge
+from harness.evaluation.benchmark import Benchmark, Judge
 from harness.evaluation.benchmarks.arena_hard import ArenaHard, parse_verdict
 from harness.evaluation.benchmarks.mt_bench import MtBench
 from harness.evaluation.benchmarks.own_annotator import OwnAnnotator, preference
@@ -22,7 +21,7 @@ from harness.evaluation.files import Answer, Answers
 from harness.worlds.mock import build
 from harness.worlds.mock.server import VERDICTS, MockEndpoint, answer, completion
 from harness.worlds.mock.texts import prompts
-from harness.worlds.real.asking import Judge, ask_about_all
+from harness.worlds.real.asking import Scorer, ask_about_all
 from harness.worlds.real.creator import METHODS, EndpointGenerator, ModelCreator, load_scheme
 from harness.worlds.real.scoring import SCORES, TOPIC, TOPICS
 
@@ -66,7 +65,7 @@ def test_most_rewrites_can_be_used_and_some_cannot(scheme: str, tmp_path: Path) 
 
 def test_prompts_get_scores_and_topics(tmp_path: Path) -> None:
     with MockEndpoint() as server:
-        judge = Judge(client(server, tmp_path), "stand-in/scorer")
+        judge = Scorer(client(server, tmp_path), "stand-in/scorer")
         for question in SCORES.values():
             values = ask_about_all(judge, question, prompts())
             assert values.broken == values.refused == 0
@@ -93,7 +92,7 @@ def test_all_three_benchmarks_are_judged_without_a_gap(work: Path, tmp_path: Pat
                     for i, q in enumerate(benchmark.questions)
                 },
             )
-            judge = BenchmarkJudge(client(server, tmp_path), "stand-in/judge")
+            judge = Judge(client(server, tmp_path), "stand-in/judge")
             judged = benchmark.judge(answers, judge, 4, lambda done, total: None)
             score = judged.evaluation.score
             assert score.n_missing == 0

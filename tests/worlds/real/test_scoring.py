@@ -18,7 +18,7 @@ from harness.endpoint.cache import ReplyCache
 from harness.endpoint.client import Client
 from harness.endpoint.connection import Endpoint
 from harness.errors import HarnessError
-from harness.worlds.real.asking import Judge, ask_about_all, only_field
+from harness.worlds.real.asking import Scorer, ask_about_all, only_field
 from harness.worlds.real.scoring import (
     COMPLEXITY,
     QUALITY,
@@ -32,14 +32,14 @@ from harness.worlds.real.scoring import (
 PROMPTS = [f"What is the number {i} good for?" for i in range(20)]
 
 
-def judge_of(server: StandIn, folder: Path, **options: Any) -> Judge:
+def judge_of(server: StandIn, folder: Path, **options: Any) -> Scorer:
     client = Client(
         Endpoint(server.url, "SCORER_TEST_KEY"),
         ReplyCache(folder / "replies"),
         Ledger(),
         sleep=lambda seconds: None,
     )
-    return Judge(client, "scorer", concurrency=4, **options)
+    return Scorer(client, "scorer", concurrency=4, **options)
 
 
 def score_of(body: Any) -> int:
@@ -139,9 +139,9 @@ def test_a_broken_reply_is_asked_for_again_and_then_counts_as_missing(tmp_path: 
         return completion('{"score": 2}')
 
     with StandIn(reply) as server:
-        found = ask_about_all(judge_of(server, tmp_path, attempts=3), QUALITY, PROMPTS[:8])
+        found = ask_about_all(judge_of(server, tmp_path), QUALITY, PROMPTS[:8])
         assert server.requests == 8 + 2 + 1
-        again = ask_about_all(judge_of(server, tmp_path, attempts=3), QUALITY, PROMPTS[:8])
+        again = ask_about_all(judge_of(server, tmp_path), QUALITY, PROMPTS[:8])
         assert server.requests == 8 + 2 + 1
     assert again == found
     assert list(found.values) == [2, 2, 2, None, 2, 2, 2, 2]
