@@ -400,8 +400,7 @@ def state_words(name: State, done: int, asked: int) -> str:
 def summary_block(report: Report, intervals: bool = False) -> Block:
     """Return the block that compares each whole column with the paper's.
 
-    With `intervals` the count of signs has one too. Published Markdown has none: it is checked word
-    by word.
+    With `intervals` the share of signs has one too; 80 columns have no room for it.
     """
     titles = {column.id: _title(column) for column in report.table.columns}
     rows = []
