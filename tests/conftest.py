@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from harness.registry.figures import Figure, load_figures
+from harness.registry.load import load_tables
+from harness.registry.profile import Profile, load_profiles
+from harness.registry.schema import Table
 
 # A loaded machine is no failure, and a test that fails must fail again.
 settings.register_profile("harness", deadline=None, derandomize=True)
@@ -30,3 +36,35 @@ def shared_dir() -> Path:
     if not (folder / "benchmarks").is_dir():
         pytest.skip(f"the published reference data is not at {folder}")
     return folder
+
+
+@pytest.fixture(scope="session")
+def tables() -> dict[str, Table]:
+    """Return the declared tables."""
+    return load_tables()
+
+
+@pytest.fixture(scope="session")
+def figures(tables: dict[str, Table]) -> dict[str, Figure]:
+    """Return the declared figures."""
+    return load_figures(tables)
+
+
+@pytest.fixture(scope="session")
+def micro() -> Profile:
+    """Return the embedded profile."""
+    return load_profiles()["micro"]
+
+
+@pytest.fixture(scope="session")
+def paper() -> Profile:
+    """Return the paper's profile."""
+    return load_profiles()["paper"]
+
+
+@pytest.fixture(scope="module")
+def shipped_world() -> Iterator[None]:
+    """Use the world that ships with the package."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("HARNESS_WORLD", raising=False)
+        yield

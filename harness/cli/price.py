@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 def print_price(out: Console, price: Price) -> None:
     """Print a price: totals, their parts, and what they assume."""
-    factor = price.uncertainty
     out.print(
         "\nWhat is left is estimated to take the following. It is arithmetic on the assumptions "
         "below; nothing of it was measured at this scale.",
@@ -25,10 +24,6 @@ def print_price(out: Console, price: Price) -> None:
     _print_kinds(out, price)
     _print_calls(out, price)
     _print_assumptions(out, price)
-    out.print(
-        f"\nGPU hours may be {factor.gpu:g} times more or fewer, dollars {factor.money:g} times.",
-        soft_wrap=True,
-    )
 
 
 def _hours(price: Price) -> str:
@@ -37,7 +32,8 @@ def _hours(price: Price) -> str:
         return "GPU hours: none, the profile names no GPU"
     known = hours.known
     text = (
-        f"GPU hours: {known:,.0f} ({known / factor:,.0f} to {known * factor:,.0f}), or "
+        f"GPU hours: {known:,.0f}, within a factor of {factor:g} ({known / factor:,.0f} to "
+        f"{known * factor:,.0f}), or "
         f"{hours.wall_hours:,.0f} h on {hardware.gpus} x {hardware.gpu}"
     )
     if hours.unknown:
@@ -52,16 +48,24 @@ def _dollars(price: Price) -> str:
     for call in price.usd.calls:
         by_role.setdefault(call.role, []).append(call.usd)
     parts = [f"{role} {_sum(dollars)}" for role, dollars in by_role.items()]
-    known = f"${usd:,.2f} (${usd / factor:,.2f} to ${usd * factor:,.2f})"
+    known = (
+        f"{_money(usd)}, within a factor of {factor:g} ({_money(usd / factor)} to "
+        f"{_money(usd * factor)})"
+    )
     text = f"dollars: {known}" if price.usd.complete else f"dollars: {known}, and more, unknown"
-    return f"{text}: {', '.join(parts)}" if parts else "dollars: $0.00, nobody is asked"
+    return f"{text}: {', '.join(parts)}" if parts else "dollars: $0, nobody is asked"
 
 
 def _sum(dollars: list[float | None]) -> str:
     known = sum(usd for usd in dollars if usd is not None)
     if all(usd is None for usd in dollars):
         return "unknown"
-    return f"${known:,.2f}" + (" and unknown" if None in dollars else "")
+    return _money(known) + (" and unknown" if None in dollars else "")
+
+
+def _money(usd: float) -> str:
+    """Return dollars as text without cents, which an estimate does not know."""
+    return "under $1" if 0.0 < usd < 1.0 else f"${usd:,.0f}"
 
 
 def _disk(price: Price) -> str:
@@ -105,7 +109,7 @@ def _print_calls(out: Console, price: Price) -> None:
                 f"{call.prompt_tokens / 1e6:,.1f}",
                 f"{call.completion_tokens / 1e6:,.1f}",
                 "unknown" if each is None else f"{each[0]:g}, {each[1]:g}",
-                "unknown" if usd is None else f"{usd:,.2f}",
+                "unknown" if usd is None else _money(usd).replace("$", ""),
             )
         )
     headings = (

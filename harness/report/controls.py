@@ -17,17 +17,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.errors import HarnessError, UserError
 from harness.project import work_dir
 from harness.registry import declared
 from harness.registry.profile import Profile, benchmark_of, lacking_rows
 from harness.registry.schema import Control, Table, TrainingKind
-from harness.report.asked import shown_seeds
+from harness.report.asked import ever_asked, most_complete, recall
 from harness.report.model import CheckedControl, HumanPrompts, Report
 from harness.report.publication import PAGE, REPORT, SCORES, check_files, read_json
 from harness.report.scores import Measured, read_score_file, read_scores, scores_of
@@ -36,6 +37,9 @@ from harness.runtime.files import sha256_of
 from harness.statistics import ScoreMatrix, Scores, paired_difference
 from harness.statistics.dose import on_curve, worth
 
+if TYPE_CHECKING:
+    from harness.trainer.runs import TableRuns
+
 FEWEST_SEEDS = 3
 """Seeds that a control needs; with fewer the standard error is a guess."""
 
@@ -43,10 +47,9 @@ RowScores = Callable[[str, str], Scores | None]
 """Returns the scores of a row in a column, None where they are not whole."""
 
 
-def declared_controls(tables: Mapping[str, Table] | None = None) -> Table | None:
+def declared_controls() -> Table | None:
     """Return the declared table of controls, None where there is none."""
-    known = declared.all_tables() if tables is None else tables
-    return next((table for table in known.values() if table.controls), None)
+    return next((table for table in declared.all_tables().values() if table.controls), None)
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ def controls_passed(checked: Iterable[CheckedControl], training: TrainingKind) -
     return None
 
 
-NO_CONTROLS = "no controls have run (harness run controls)"
+NO_CONTROLS = "no controls have run at this profile (harness run controls, with its --profile)"
 
 
 def inadmissible(table: Table, controls: Controls | None) -> dict[TrainingKind, str]:
@@ -229,18 +232,20 @@ def found_controls(
 
 
 def _stored(table: Table, profile: Profile, store: Store) -> Controls | None:
-    from harness.trainer.runs import plan_table
-
+    asked = ever_asked(work_dir(), table.id, profile.name)
+    lacking = lacking_rows(table, profile)
+    rows = tuple(row.id for row in table.rows if row.id not in lacking)
+    if not asked or not rows:
+        return None
     try:
-        shown = shown_seeds(work_dir(), store, table, profile)
-        if shown is None:
-            return None
-        lacking = lacking_rows(table, profile)
-        rows = [row.id for row in table.rows if row.id not in lacking]
-        runs = plan_table(table, profile, shown.seeds, rows)
+        planned = _planned(table, profile, asked, rows)
     except UserError:
         # What the profile names is not on this machine, and nothing can have run here.
         return None
+    last = recall(work_dir(), table.id, profile.name) or asked
+    shown = most_complete(planned, store, last)
+    own = {key: run for key, run in planned.runs.items() if key[1] in shown.seeds}
+    runs = replace(planned, seeds=shown.seeds, runs=own)
     done = [
         stage.fingerprint
         for run in runs.runs.values()
@@ -252,6 +257,20 @@ def _stored(table: Table, profile: Profile, store: Store) -> Controls | None:
         lambda: checked_runs(table, profile, shown.seeds, read_scores(runs, store), lacking),
     )
 
+
+def _planned(
+    table: Table, profile: Profile, seeds: tuple[int, ...], rows: tuple[str, ...]
+) -> TableRuns:
+    """Return the runs of the controls; those planned last are kept, as a page asks once a table."""
+    from harness.trainer.runs import plan_table
+
+    known = _PLANNED[-1] if _PLANNED else None
+    if known is None or (known.table, known.profile) != (table, profile) or known.seeds != seeds:
+        _PLANNED[:] = [plan_table(table, profile, seeds, rows)]
+    return _PLANNED[-1]
+
+
+_PLANNED: list[TableRuns] = []
 
 _KNOWN: dict[object, Controls] = {}
 """The controls that were looked at last, by all they follow from: a page asks once a table."""

@@ -155,13 +155,14 @@ class Kind(Generic[Model]):
         *,
         values: Callable[[Path], None] | None = None,
         stages: Mapping[str, Mapping[str, str]] | None = None,
+        beside: Callable[[Path], None] = lambda folder: None,
         allow_fewer: bool = False,
     ) -> Path:
         """Write `results/<place>/`, in place of what was there, and name it in the index.
 
-        `values` writes the file of values; `stages` are the fingerprints of the stages behind the
-        report, by run. With `allow_fewer` it is published though it is not whole, or has less than
-        what stands there.
+        `values` writes the file of values, and `beside` further files into the folder; `stages` are
+        the fingerprints of the stages behind the report, by run. With `allow_fewer` it is published
+        though it is not whole, or has less than what stands there.
 
         Raises:
             Refused: It is not whole, or has less than what stands there, and that is not allowed.
@@ -182,6 +183,7 @@ class Kind(Generic[Model]):
                 file = self.values(report)
                 if values is not None and file is not None:
                     values(draft / file)
+                beside(draft)
                 digests: dict[str, Any] = {"files": digests_of(draft)}
                 if stages is not None:
                     digests["stages"] = stages

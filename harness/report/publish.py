@@ -5,6 +5,7 @@
                               scores.parquet   value of each prompt, by run, seed and score
                               curves.svg       learning curves, where anything is trained online
                               study.svg        what a table's study found, where it has one
+                              examples.json    prompts and answers of the embedded world
                               digests.json     sha256 of the files, fingerprints of the stages
 
 Nothing else writes there (`harness.report.publication`). Read back, the cells are computed
@@ -27,6 +28,7 @@ from harness.report.model import (
     Report,
     Summary,
 )
+from harness.report.page.examples import Examples, examples_of, write_examples
 from harness.report.publication import (
     PAGE,
     REPORT,
@@ -76,12 +78,16 @@ def publish(
     measured = read_scores(table_runs, store)
     report = build_report(table_runs, store, measured=measured, costs=Costs(store))
     measured |= read_study(table_runs, store)
+    # Prompts of real data sets and benchmarks are not ours to publish.
+    own = report.profile.in_embedded_world
+    examples = examples_of(table_runs, store) if own else Examples()
     return TABLE.publish(
         report,
         f"{report.profile.name}/{report.table.id}",
         results_dir,
         values=lambda path: write_scores(measured, path),
         stages=_fingerprints(table_runs, store),
+        beside=lambda folder: write_examples(examples, folder),
         allow_fewer=allow_fewer,
     )
 

@@ -17,6 +17,7 @@ from functools import partial
 from harness.registry.profile import MEANINGLESS, benchmark_of
 from harness.registry.schema import Column
 from harness.report.model import GROUPS, Cell, Power, Report, ReportRow, State, Summary
+from harness.statistics import share_interval
 from harness.words import counted
 
 NO_PAPER = "not printed"
@@ -396,19 +397,37 @@ def state_words(name: State, done: int, asked: int) -> str:
     return name.replace("_", " ")
 
 
-def summary_block(report: Report) -> Block:
-    """Return the block that compares each whole column with the paper's."""
+def summary_block(report: Report, intervals: bool = False) -> Block:
+    """Return the block that compares each whole column with the paper's.
+
+    With `intervals` the share of signs has one too; 80 columns have no room for it.
+    """
     titles = {column.id: _title(column) for column in report.table.columns}
-    rows = tuple(
-        (plain(titles[s.column]), *_comparison(s, len(report.seeds)), s.scale)
-        for s in report.summary
-    )
+    rows = []
+    for found in report.summary:
+        signs, *spearman = _comparison(found, len(report.seeds))
+        beside = (signs_interval(found),) if intervals else ()
+        rows.append((plain(titles[found.column]), signs, *beside, *spearman, found.scale))
     notes = (
         "Signs: gains over the baseline row that point the way the paper's do. "
         "ρ: Spearman's rank correlation of ours with the paper's over the rows but the baseline, "
         "with its 95% interval over seeds and prompts.",
     )
-    return Block("Beside the paper", notes, ("column", "signs", "ρ", "95%", "scale"), rows)
+    if intervals:
+        notes += (
+            "The interval of the share of signs is Clopper and Pearson's, as if gains over one "
+            "baseline were independent of each other: a coin would agree in half of them.",
+        )
+    head = ("column", "signs", *(("95%",) if intervals else ()), "ρ", "95%", "scale")
+    return Block("Beside the paper", notes, head, tuple(rows))
+
+
+def signs_interval(summary: Summary) -> str:
+    """Return the 95% interval of the share of gains with the paper's sign, as text."""
+    if not summary.signs or summary.signs_agree is None:
+        return APPLIES_NOT
+    low, high = share_interval(summary.signs_agree, summary.signs)
+    return f"{low:.0%} to {high:.0%}"
 
 
 def _comparison(summary: Summary, seeds: int) -> tuple[str, str, str]:

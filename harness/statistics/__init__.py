@@ -11,6 +11,7 @@ from harness.statistics.comparisons import (
     holm,
     rank_agreement,
     rank_correlation,
+    share_interval,
     sign_agreement,
     spearman,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "rank_agreement",
     "rank_correlation",
     "seed_prior",
+    "share_interval",
     "sign_agreement",
     "spearman",
     "weighted_sum",

@@ -58,6 +58,7 @@ from harness.sweep.work import Order, Say, Watch, Worker, run_processes
 from harness.tracking import TrialTracker
 from harness.tracking.connection import shown as shown_uri
 from harness.trainer import factory, steps
+from harness.worlds.lookup import world_of
 
 
 def order_of(
@@ -133,7 +134,7 @@ def run_sweep(
     Without `final` the winner isn't run. `watch` takes where the trials stand.
 
     Raises:
-        UserError: The storage cannot be used.
+        UserError: The storage cannot be used, or what the stages need is not on this machine.
         HarnessError: A stage that all need failed, a process died, or the winner failed.
         Interrupted: Ctrl-C.
     """
@@ -142,6 +143,8 @@ def run_sweep(
             "several processes of a sweep share one Ray: start it by `ray start --head` and give "
             "its address, as `--ray-address auto`, or leave `--jobs` out"
         )
+    for gap in world_of(order.profile).preflight(Plan(shared).pending(Store(order.store_dir))):
+        warn(gap)
     claims = order.claims()
     tracker = order.tracker(warn)
     for number in claims.repair():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,12 +50,15 @@ def test_people_read_the_same_with_its_assumptions(call: Callable[..., Any]) -> 
     text = call(*TABLE4).stdout
     for part in (
         *("GPU hours:", "dollars:", "disk:", "nothing of it was measured", "tokens.answer"),
-        *("gpu.training", "2 times more or fewer", "as remembered", "Compute it:"),
+        *("gpu.training", "within a factor of 2 (", "within a factor of 1.5 ("),
+        *("as remembered", "Compute it:"),
         "gpt-4-1106-preview was retired by its seller on 2026-10-23",
         *("its successor here is gpt-6-sol", "gemini-1.5-pro was retired by its seller on"),
     ):
         assert part in text, part
     assert " min with " not in text
+    (dollars,) = [line for line in text.splitlines() if line.startswith("dollars:")]
+    assert not re.search(r"\.\d\d\b", dollars)
 
 
 def test_all_prices_every_table_and_figure_and_says_what_it_leaves_out(

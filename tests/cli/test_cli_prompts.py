@@ -20,22 +20,22 @@ def write(folder: Path, texts: list[str]) -> tuple[str, str]:
 def test_a_file_is_counted_and_compared(
     says: Callable[..., Any], call: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """Of 5,800 prompts for six pieces of 1,000: one is a question, one repeats its words."""
-    texts = [f"What is the number {i} good for?" for i in range(5798)]
+    """Of 2,320 prompts for six pieces of 400: one is a question, one repeats its words."""
+    texts = [f"What is the number {i} good for?" for i in range(2318)]
     pool, asked = write(tmp_path, [*texts, "what is atlantis", "What is ATLANTIS?!"])
     arguments = ("prompts", "--profile", "micro", "--source", pool, "--against", f"mt={asked}")
     found = says("prompts", *arguments)
-    assert (found["prompts"], found["same_text"], found["same_words"]) == (5800, 0, 1)
-    assert sorted(found["pieces"]) == [966] * 2 + [967] * 4
+    assert (found["prompts"], found["same_text"], found["same_words"]) == (2320, 0, 1)
+    assert sorted(found["pieces"]) == [386] * 2 + [387] * 4
     assert found["problem"] is None
     assert found["overlap"] == {
         "mt": {
-            "questions": 3, "whole": 2, "in_part": 0, "questions_met": 1, "examples": [5798, 5799]
+            "questions": 3, "whole": 2, "in_part": 0, "questions_met": 1, "examples": [2318, 2319]
         }
     }  # fmt: skip
     text = call(*arguments).stdout
-    assert "5800 prompts" in text
-    assert "6 pieces of 966 to 967 for the profile micro" in text
+    assert "2320 prompts" in text
+    assert "6 pieces of 386 to 387 for the profile micro" in text
 
 
 def test_a_pool_that_is_too_small_is_counted_all_the_same(

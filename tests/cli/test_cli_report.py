@@ -15,7 +15,7 @@ import pytest
 from harness.project import results_dir
 from harness.registry.declared import all_tables
 
-TABLE = r'<section id="([^"]+)" aria-labelledby="\1-title">\n<h3'
+TABLE = r'<section class="table" id="([^"]+)" aria-labelledby="\1-title">\n<h3'
 """The beginning of a table's section on a page."""
 
 
@@ -79,11 +79,8 @@ def test_the_page_of_what_is_published_needs_no_store(
     result = call("report", "table4", "--format", "html", "--published", "--output", str(file))
     assert result.exit_code == 0, result.stderr
     page = file.read_text(encoding="utf-8")
-    assert (
-        "Inadmissible, because no controls have run (harness run controls): “A_min weighting beats "
-        "uniform weighting on Arena-Hard”" in page
-    )
-    assert ">37.6 ±3.7</button>" in page
+    assert "Inconclusive (toy): “A_min weighting beats uniform weighting on Arena-Hard”" in page
+    assert ">31.9 ±1.8</button>" in page
     assert re.findall(TABLE, page) == ["table4"]
     assert "Prompts and answers are not published" in page
     assert not folders.exists()

@@ -16,7 +16,6 @@ MISTAKES = {
     "sweep run offline-evolve --profile mirco": "did you mean `micro`?",
     "sweep run offline-evolve --trials 0": "--trials is 0",
     "sweep run offline-evolve --jobs 0": "--jobs is 0",
-    "sweep run offline-evolve --profile paper": "cannot run on the profile `paper`",
 }
 
 
@@ -40,6 +39,16 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert result.stdout == ""
     assert MISTAKES[command] in result.stderr
     assert result.stderr.count("\n") == 1
+    assert not folders.exists()
+
+
+def test_models_that_are_not_here_are_named_before_anything_begins(
+    call: Callable[..., Any], folders: Path
+) -> None:
+    result = call("sweep", "run", "offline-evolve", "--profile", "paper")
+    assert result.exit_code == 2
+    assert "this run needs what is not on this machine" in result.stderr
+    assert "hf download google/gemma-2-9b-it" in result.stderr
     assert not folders.exists()
 
 

@@ -59,15 +59,15 @@ COLUMNS = {
 }
 PROMPTS = [
     {
-        "prompt_id": f"p{i}", "prompt": f"sort the list {i}", "source": "human",
+        "prompt_id": f"p{i}", "prompt": f"sort the list {i}", "source": "toy",
         "parent_id": None, "generation": 0, "method": None,
     }
     for i in range(4)
 ]  # fmt: skip
-EVOLVED = [
+PAIRS = [
     {
-        **prompt, "prompt_id": f"{prompt['prompt_id']}-1", "source": "creator",
-        "parent_id": prompt["prompt_id"], "generation": 1, "method": "evol_instruct",
+        **prompt, "chosen": "answer 1", "rejected": "answer 0",
+        "reward_chosen": 1.0, "reward_rejected": 0.0,
     }
     for prompt in PROMPTS
 ]  # fmt: skip
@@ -177,7 +177,7 @@ def prompts_stage(ctx: StageContext) -> None:
 def generate_stage(ctx: StageContext) -> None:
     _work(ctx, "generate")
     rows = [
-        {**prompt, "sample": sample, "completion": "1 2 3", "n_tokens": 3}
+        {**prompt, "sample": sample, "completion": f"answer {sample}", "n_tokens": 3}
         for prompt in PROMPTS
         for sample in range(6)
     ]
@@ -198,39 +198,40 @@ def annotate_stage(ctx: StageContext) -> None:
 def select_stage(ctx: StageContext) -> None:
     _work(ctx, "select")
     drawn = [
-        {**p, "informativeness": 0.5, "weight": 0.25, "draw": i} for i, p in enumerate(PROMPTS)
+        {**prompt, "informativeness": 0.5, "weight": 0.25, "draw": i}
+        for i, prompt in enumerate(PROMPTS)
     ]
     _write(ctx.output / "selected.parquet", drawn)
 
 
 def evolve_stage(ctx: StageContext) -> None:
     _work(ctx, "evolve")
-    _write(ctx.output / "prompts.parquet", EVOLVED)
+    _write(ctx.output / "prompts.parquet", PROMPTS)
 
 
 def pair_stage(ctx: StageContext) -> None:
     _work(ctx, "pair")
-    _write(ctx.output / "pairs.parquet", PROMPTS)
+    _write(ctx.output / "pairs.parquet", PAIRS)
 
 
 def mix_stage(ctx: StageContext) -> None:
     _work(ctx, "mix")
-    _write(ctx.output / "pairs.parquet", PROMPTS)
+    _write(ctx.output / "pairs.parquet", PAIRS)
 
 
 def join_stage(ctx: StageContext) -> None:
     _work(ctx, "join")
-    _write(ctx.output / "pairs.parquet", PROMPTS)
+    _write(ctx.output / "pairs.parquet", PAIRS)
 
 
 def rewrite_stage(ctx: StageContext) -> None:
     _work(ctx, "rewrite")
-    _write(ctx.output / "pairs.parquet", PROMPTS)
+    _write(ctx.output / "pairs.parquet", PAIRS)
 
 
 def repeat_stage(ctx: StageContext) -> None:
     _work(ctx, "repeat")
-    _write(ctx.output / "pairs.parquet", PROMPTS)
+    _write(ctx.output / "pairs.parquet", PAIRS)
 
 
 def train_stage(ctx: StageContext) -> None:

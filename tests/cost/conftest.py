@@ -6,7 +6,7 @@ import pytest
 
 from harness.cost.assumptions import Hardware, assumptions, hardware_of
 from harness.cost.costing import Costing
-from harness.registry.profile import Profile, load_profiles
+from harness.registry.profile import Profile
 from harness.trainer.plan import Planner
 from harness.worlds.real.world import RealWorld
 
@@ -29,11 +29,6 @@ class NamedWorld(RealWorld):
 def _list_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     for role in ("CREATOR", "SCORER", "JUDGE"):
         monkeypatch.delenv(f"HARNESS_{role}_PRICE", raising=False)
-
-
-@pytest.fixture(scope="session")
-def paper() -> Profile:
-    return load_profiles()["paper"]
 
 
 @pytest.fixture

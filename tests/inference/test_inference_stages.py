@@ -17,7 +17,7 @@ from harness.errors import UserError
 from harness.inference.environment import identity, installed, needed
 from harness.models.policy import generate
 from harness.registry.load import find_table, load_tables
-from harness.registry.profile import Profile, find_profile, load_profiles
+from harness.registry.profile import Profile
 from harness.runtime import Json, Stage, StageContext, Store
 from harness.trainer.model_steps import generate_stage
 from harness.trainer.runs import plan_table
@@ -148,11 +148,6 @@ def test_two_calls_of_a_stage_share_the_engine_and_keep_their_answers_apart(
         assert ask(asked, n=1, seed=2, part="turn-2", temperature=0.0) != first
         assert ask(asked, n=1, seed=1, part="turn-1") == first
     assert [sent["temperature"] for sent in fake_vllm()] == [0.7, 0.7, 0.0, 0.0]
-
-
-@pytest.fixture(scope="module")
-def micro() -> Profile:
-    return find_profile(load_profiles(), "micro")
 
 
 def answering_stages(profile: Profile) -> list[Stage]:

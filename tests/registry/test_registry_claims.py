@@ -51,11 +51,6 @@ CLAIM = """
 
 
 @pytest.fixture(scope="module")
-def tables() -> dict[str, Table]:
-    return load_tables()
-
-
-@pytest.fixture(scope="module")
 def claims(tables: dict[str, Table]) -> dict[str, tuple[str, Claim]]:
     """Return each claim with its table or figure, by id."""
     found = [(claim.id, (table.id, claim)) for table in tables.values() for claim in table.claims]

@@ -28,11 +28,6 @@ PAPER_TABLES = {f"table{n}" for n in (1, 2, *range(4, 17))}
 OUR_TABLES = {"components", "controls", "reward-models"}
 
 
-@pytest.fixture(scope="module")
-def tables() -> dict[str, Table]:
-    return load_tables()
-
-
 def _paper(tables: dict[str, Table]) -> dict[str, Table]:
     return {name: table for name, table in tables.items() if name in PAPER_TABLES}
 

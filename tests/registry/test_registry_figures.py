@@ -15,7 +15,7 @@ from harness.project import figures_dir
 from harness.registry.documents import RegistryError, yaml_files
 from harness.registry.figures import MODELS, Figure, find_figure, load_figures
 from harness.registry.json_schema import FOLDER
-from harness.registry.load import load_tables, table_files
+from harness.registry.load import table_files
 from harness.registry.schema import Table
 
 FILES = yaml_files(figures_dir())
@@ -27,16 +27,6 @@ question: Does it show?
 source: {section: "4", figure: 90, caption: A toy.}
 alt: "A toy: {numbers}."
 """
-
-
-@pytest.fixture(scope="module")
-def tables() -> dict[str, Table]:
-    return load_tables()
-
-
-@pytest.fixture(scope="module")
-def figures(tables: dict[str, Table]) -> dict[str, Figure]:
-    return load_figures(tables)
 
 
 def problems(tmp_path: Path, tables: dict[str, Table] | None, text: str) -> list[str]:

@@ -207,7 +207,7 @@ def test_a_page_without_a_store_says_what_it_lacks(store: Store) -> None:
     runs = toy_runs()
     write_all(store, runs)
     contents = contents_of(runs, store)
-    bare = replace(contents, source="results", lineages=None, judged=None)
+    bare = replace(contents, source="results", examples=None)
     (section,) = bare.sections
     report = section.report.model_copy(update={"costs": None})
     bare = replace(bare, sections=(replace(section, report=report),))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from copy import deepcopy
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from harness.report.cells import build_cells
 from harness.report.findings import finding
 from harness.report.model import Cell, Report
 from harness.report.page.contents import from_results, published_pictures
+from harness.report.page.drawing import Axis, axis_of, budget, draw
 from harness.report.page.examples import judged_answers, offline_lineages
-from harness.report.page.layout import Axis, axis_of, draw
 from harness.report.page.page import margins, ticked_parts, visible
 from harness.report.rows import Costs, creator_stages
 from harness.report.scores import read_scores
@@ -354,3 +355,32 @@ def test_published_curves_are_those_of_the_longest_runs() -> None:
     (shown,) = section.pictures
     runs = "rloo-eva-3x, rloo-6x, oaif-1x, oaif-eva-3x"
     assert shown.picture.alt == f"Learning curves of {runs}, mean over seeds, by step"
+
+
+def test_scores_stand_against_what_online_rows_spent() -> None:
+    """The dearest row lies farthest right, and no name lies over another.
+
+    Eva's rows are those that trained on evolved prompts.
+    """
+    (section,) = from_results(
+        [load_tables()["table1"]], load_profiles()["micro"], results_dir()
+    ).sections
+    found = budget(section.report)
+    assert found is not None
+    spent = {it.row: it.rollouts for it in section.report.online}
+    rollouts, tokens = found["plots"]
+    marks = {mark.row: mark for mark in rollouts["marks"]}
+    assert marks.keys() == {mark.row for mark in tokens["marks"]} == spent.keys()
+    assert sorted(marks, key=lambda row: marks[row].x) == sorted(marks, key=lambda row: spent[row])
+    assert {row for row, mark in marks.items() if mark.evolves} == {r for r in marks if "eva" in r}
+    names = sorted(mark.name_y for mark in rollouts["marks"])
+    assert all(below - above >= 13.0 for above, below in pairwise(names))
+    best = max(section.report.cells, key=lambda c: (c.row in marks, c.column == "ah_wr", c.mean))
+    assert min(marks.values(), key=lambda mark: mark.y).row == best.row
+
+
+def test_a_table_without_online_rows_has_no_such_plot() -> None:
+    (section,) = from_results(
+        [load_tables()["table4"]], load_profiles()["micro"], results_dir()
+    ).sections
+    assert budget(section.report) is None

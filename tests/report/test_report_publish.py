@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from toy_page import write_judgments, write_lineage, write_training
 from toy_tables import (
     judge_of,
     scores_file,
@@ -23,6 +24,8 @@ from toy_tables import (
 )
 
 from harness.errors import HarnessError
+from harness.report.page.contents import from_results
+from harness.report.page.examples import FILE, examples_of, read_examples
 from harness.report.publication import Extent, Kind, Refused, read_index
 from harness.report.publish import TABLE, publish, published_folders, read_published, recompute
 from harness.report.verify import verify
@@ -81,6 +84,25 @@ def test_the_published_json_has_the_agreed_keys(folder: Path) -> None:
     assert list(data["rows"][0]) == ["id", "label", "baseline", "runs"]
     assert data["origin"]["commits"] == ["0123456789ab"]
     assert "/" + "tmp" not in (folder / "report.md").read_text(encoding="utf-8")
+
+
+def test_prompts_and_answers_are_published_where_they_are_the_embedded_world_s(
+    store: Store, tmp_path: Path
+) -> None:
+    runs = toy_runs()
+    write_lineage(store, runs)
+    write_judgments(store, runs, "a verdict", "an answer")
+    write_training(store, runs)
+    folder = publish(runs, store, tmp_path / "results", allow_fewer=True)
+    assert read_examples(folder / FILE) == examples_of(runs, store)
+    assert FILE in json.loads((folder / "digests.json").read_text())["files"]
+    page = from_results([runs.table], runs.profile, tmp_path / "results")
+    assert page.examples is not None
+    assert [found.steps[0].name for found in page.examples.lineages] == ["h2", "h1", "h3"]
+    assert page.examples.judged[0].after[0].answer == "an answer dpo-eva-a_min"
+    (folder / FILE).write_text("{}")
+    with pytest.raises(HarnessError, match="is not what was published"):
+        read_published(folder)
 
 
 def test_digests_name_the_stages(folder: Path) -> None:

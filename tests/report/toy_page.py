@@ -15,7 +15,7 @@ from harness.report.cells import build_cells
 from harness.report.error_rates import ErrorRates
 from harness.report.model import Verdict
 from harness.report.page.contents import Contents, Section, Traces, trace_store
-from harness.report.page.examples import judged_answers, offline_lineages
+from harness.report.page.examples import examples_of
 from harness.report.rows import Costs, creator_stages
 from harness.report.scores import read_scores
 from harness.report.verdicts import Evidence, judge
@@ -54,8 +54,7 @@ def contents_of(
         pictures=(),
         error_rates=rates,
         deviations=deviations(),
-        lineages=tuple(offline_lineages(runs, store)),
-        judged=tuple(judged_answers(runs, store, online=False)),
+        examples=examples_of(runs, store),
         traces=traces,
     )
 

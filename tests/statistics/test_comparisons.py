@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import HarnessError
-from harness.statistics import holm, sign_agreement, spearman
+from harness.statistics import holm, share_interval, sign_agreement, spearman
 
 
 def test_holm_steps_down_and_never_decreases() -> None:
@@ -58,3 +58,10 @@ def test_signs_agree_row_by_row_and_a_printed_zero_claims_nothing() -> None:
     ours = [1.0, -0.5, 2.0, 0.0]
     paper = [8.5, 0.2, 0.0, 1.0]
     assert sign_agreement(ours, paper) == (1, 3)
+
+
+def test_the_interval_of_a_share_is_the_exact_one() -> None:
+    """Of 8 of 8 its lower end is 0.025 to the power of 1/8; of 0 of 8 it is the mirror of that."""
+    least = 0.025 ** (1 / 8)
+    assert share_interval(8, 8) == pytest.approx((least, 1.0))
+    assert share_interval(0, 8) == pytest.approx((0.0, 1.0 - least))

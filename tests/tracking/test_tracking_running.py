@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -75,9 +76,13 @@ def killed(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> Pa
 
 @pytest.fixture
 def left(killed: Path, tmp_path: Path) -> Path:
-    """Return a copy of it, without leases: of a copied one nobody knows that its holder is gone."""
-    without = shutil.ignore_patterns("*.lease")
-    return Path(shutil.copytree(killed, tmp_path / "left", ignore=without))
+    """Return a copy of it, whose marks are the very files that the process had locked."""
+
+    def copied(source: str, target: str) -> None:
+        alike = shutil.copy2 if "marks" not in Path(source).parts else os.link
+        alike(source, target)
+
+    return Path(shutil.copytree(killed, tmp_path / "left", copy_function=copied))
 
 
 def end_by_sync(work: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 from harness.eva.evolving import Prompt
 from harness.eva.informativeness import informativeness, weights
 from harness.registry.load import find_table, load_tables
-from harness.registry.profile import Profile, find_profile, load_profiles
+from harness.registry.profile import Profile
 from harness.runtime import Json, LocalEngine, Plan, Stage, StageContext, Store
 from harness.trainer.plan import Run
 from harness.trainer.runs import TableRuns, plan_table
@@ -23,17 +22,7 @@ from harness.worlds.stage_io import PROMPT_SCHEMA, Rows, read_rewards, read_rows
 X = 16
 
 
-@pytest.fixture(scope="module", autouse=True)
-def shipped_world() -> Iterator[None]:
-    """The world that ships with the package."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("HARNESS_WORLD", raising=False)
-        yield
-
-
-@pytest.fixture(scope="module")
-def micro() -> Profile:
-    return find_profile(load_profiles(), "micro")
+pytestmark = pytest.mark.usefixtures("shipped_world")
 
 
 @pytest.fixture(scope="module")

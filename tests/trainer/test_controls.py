@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,17 +23,7 @@ from harness.worlds.stage_io import Rows, read_prompts, read_rewards, read_rows
 X = 32
 
 
-@pytest.fixture(scope="module", autouse=True)
-def shipped_world() -> Iterator[None]:
-    """The world that ships with the package."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("HARNESS_WORLD", raising=False)
-        yield
-
-
-@pytest.fixture(scope="module")
-def micro() -> Profile:
-    return find_profile(load_profiles(), "micro")
+pytestmark = pytest.mark.usefixtures("shipped_world")
 
 
 @pytest.fixture(scope="module")

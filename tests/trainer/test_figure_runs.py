@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.errors import UserError
-from harness.registry.figures import Figure, figure_unsupported, load_figures
-from harness.registry.load import load_tables
+from harness.registry.figures import Figure, figure_unsupported
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.schema import Table
 from harness.runtime import Plan
@@ -18,21 +17,6 @@ from harness.worlds.lookup import world_of
 from harness.worlds.protocol import NO_TOPIC
 
 SEEDS = (0, 1)
-
-
-@pytest.fixture(scope="module")
-def tables() -> dict[str, Table]:
-    return load_tables()
-
-
-@pytest.fixture(scope="module")
-def figures(tables: dict[str, Table]) -> dict[str, Figure]:
-    return load_figures(tables)
-
-
-@pytest.fixture(scope="module")
-def micro() -> Profile:
-    return load_profiles()["micro"]
 
 
 def test_a_figure_needs_the_runs_of_its_rows_and_their_baselines(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +32,7 @@ WEIGHTS = f"model/{MODEL}"
 EVA = {"buffer": 0.5, "n_new": 2, "n_new_bootstrap": 2, "minibatch": 4, "warm_up": 0.25}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def shipped_world() -> Iterator[None]:
-    """The world that ships with the package."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("HARNESS_WORLD", raising=False)
-        yield
+pytestmark = pytest.mark.usefixtures("shipped_world")
 
 
 def profile_on(devices: int, micro_batch: int) -> Profile:

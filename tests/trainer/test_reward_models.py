@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from pydantic import ValidationError
 
 from harness.models.reward_model import score
 from harness.registry.load import find_table, load_tables
-from harness.registry.profile import Profile, find_profile, load_profiles
+from harness.registry.profile import Profile
 from harness.registry.profile import unsupported as lacking
 from harness.registry.recipe import Online, Recipe
 from harness.report.build import assumptions_of
@@ -47,17 +46,7 @@ GRADED = (
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def shipped_world() -> Iterator[None]:
-    """The world that ships with the package."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("HARNESS_WORLD", raising=False)
-        yield
-
-
-@pytest.fixture(scope="module")
-def micro() -> Profile:
-    return find_profile(load_profiles(), "micro")
+pytestmark = pytest.mark.usefixtures("shipped_world")
 
 
 @pytest.fixture

@@ -41,12 +41,7 @@ X, POOL = 16, 93
 """Prompts of an iteration, and in the file: six pieces, three of 15 and three of 16 prompts."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def shipped_world() -> Iterator[None]:
-    """The world that ships with the package."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("HARNESS_WORLD", raising=False)
-        yield
+pytestmark = pytest.mark.usefixtures("shipped_world")
 
 
 @pytest.fixture(scope="module")

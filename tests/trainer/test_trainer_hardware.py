@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.errors import HarnessError, UserError
-from harness.registry.profile import Profile, find_profile, load_profiles
+from harness.registry.profile import Profile, load_profiles
 from harness.registry.recipe import Online, Recipe
 from harness.registry.training import Hardware, StageNeed, configuration_file
 from harness.runtime import Need, Plan, StageContext
@@ -30,16 +30,6 @@ DECLARED: dict[str, Any] = {
     "attention": "eager",
 }
 LORA = {"rank": 8, "alpha": 16, "targets": ["q_proj"]}
-
-
-@pytest.fixture(scope="module")
-def micro() -> Profile:
-    return find_profile(load_profiles(), "micro")
-
-
-@pytest.fixture(scope="module")
-def paper() -> Profile:
-    return find_profile(load_profiles(), "paper")
 
 
 def on(micro: Profile, dtype: str = "float32", **changes: Any) -> Profile:

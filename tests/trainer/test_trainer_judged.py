@@ -13,7 +13,6 @@ import pytest
 from test_trainer_plan import distinct, fill
 
 from harness.errors import HarnessError
-from harness.registry.load import load_tables
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Table
@@ -39,11 +38,6 @@ def small_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def micro() -> Profile:
     return load_profiles()["micro"].model_copy(update={"x": 20})
-
-
-@pytest.fixture(scope="module")
-def tables() -> dict[str, Table]:
-    return load_tables()
 
 
 def kinds(stages: Iterator[Stage] | list[Stage]) -> Counter[str]:

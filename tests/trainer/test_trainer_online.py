@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from harness.errors import UserError
 from harness.registry.load import find_table, load_tables
-from harness.registry.profile import Profile, find_profile, load_profiles
+from harness.registry.profile import Profile
 from harness.registry.recipe import Online, Recipe
 from harness.runtime import LocalEngine, Plan, Stage, Store
 from harness.trainer.online_plan import training_settings
@@ -24,17 +23,7 @@ from harness.worlds.stage_io import Rows, read_rows
 EVA = {"buffer": 0.5, "n_new": 2, "n_new_bootstrap": 1, "minibatch": 4}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def shipped_world() -> Iterator[None]:
-    """The world that ships with the package."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("HARNESS_WORLD", raising=False)
-        yield
-
-
-@pytest.fixture(scope="module")
-def micro() -> Profile:
-    return find_profile(load_profiles(), "micro")
+pytestmark = pytest.mark.usefixtures("shipped_world")
 
 
 def small(profile: Profile, segments: int = 1) -> Profile:

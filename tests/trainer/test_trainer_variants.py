@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,13 +15,7 @@ from harness.trainer.steps import FUNCTIONS
 from harness.worlds.lookup import world_of
 from harness.worlds.stage_io import Rows, read_rows
 
-
-@pytest.fixture(scope="module", autouse=True)
-def shipped_world() -> Iterator[None]:
-    """The world that ships with the package."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("HARNESS_WORLD", raising=False)
-        yield
+pytestmark = pytest.mark.usefixtures("shipped_world")
 
 
 @pytest.fixture(scope="module")

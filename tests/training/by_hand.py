@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn import functional as F
 
 from harness.models.loading import load_model, load_tokenizer, tokenize
 
@@ -98,3 +99,61 @@ def assert_close(policy: Any, folder: Path, atol: float = 2e-5) -> None:
 def digest(folder: Path) -> str:
     """Return the digest of a checkpoint's weights."""
     return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+PROBABILITIES = [(0.9, 0.2), (0.75, 0.5), (1.0, 0.0), (0.6, 0.55)]
+SOFT = [
+    {**pair, "p_chosen": chosen, "p_rejected": rejected}
+    for pair, (chosen, rejected) in zip(PAIRS, PROBABILITIES, strict=True)
+]
+
+
+def log_ratios(policy: Any, reference: Any, path: Path) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return the log-ratio of both completions of each pair."""
+    ratios = []
+    for pair in PAIRS:
+        with torch.no_grad():
+            base = both_sides(reference, path, pair)
+        ours = both_sides(policy, path, pair)
+        ratios.append((ours[0].sum() - base[0].sum(), ours[1].sum() - base[1].sum()))
+    return ratios
+
+
+def dpo_loss(policy: Any, reference: Any, path: Path, beta: float) -> torch.Tensor:
+    """Mean over the pairs of -log sigmoid(beta * difference of the log-ratios)."""
+    ratios = log_ratios(policy, reference, path)
+    return torch.stack([-F.logsigmoid(beta * (ours - other)) for ours, other in ratios]).mean()
+
+
+def sppo_loss(policy: Any, reference: Any, path: Path, beta: float) -> torch.Tensor:
+    """Mean over the pairs of half the two squared distances to eta * (P - 1/2), eta = 1 / beta."""
+    eta = 1 / beta
+    losses = [
+        0.5 * ((chosen - eta * (p - 0.5)) ** 2 + (rejected - eta * (q - 0.5)) ** 2)
+        for (chosen, rejected), (p, q) in zip(
+            log_ratios(policy, reference, path), PROBABILITIES, strict=True
+        )
+    ]
+    return torch.stack(losses).mean()
+
+
+def simpo_loss(policy: Any, path: Path, beta: float, gamma: float) -> torch.Tensor:
+    """Mean over the pairs of -log sigmoid(beta * difference of the mean log-probs - gamma)."""
+    losses = []
+    for pair in PAIRS:
+        chosen, rejected = both_sides(policy, path, pair)
+        losses.append(-F.logsigmoid(beta * (chosen.mean() - rejected.mean()) - gamma))
+    return torch.stack(losses).mean()
+
+
+def orpo_loss(policy: Any, path: Path, weight: float) -> torch.Tensor:
+    """Mean over the pairs of -M_w - lambda * log sigmoid(log odds_w - log odds_l).
+
+    M is the mean log-probability of a completion's tokens and odds = exp(M) / (1 - exp(M)).
+    """
+    losses = []
+    for pair in PAIRS:
+        chosen, rejected = (side.mean() for side in both_sides(policy, path, pair))
+        odds = [mean.exp() / (1 - mean.exp()) for mean in (chosen, rejected)]
+        losses.append(-chosen - weight * F.logsigmoid(odds[0].log() - odds[1].log()))
+    return torch.stack(losses).mean()

@@ -8,18 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import PAIRS, SETTINGS, Logs, assert_equals_plain_loop, both_sides, digest, run
+from by_hand import PAIRS, SETTINGS, SOFT, Logs, log_ratios, run, sppo_loss
 
 from harness.models.loading import load_model
 from harness.training import offline
 from harness.training.offline import TrainingError
 from harness.training.sppo import SPPO
-
-PROBABILITIES = [(0.9, 0.2), (0.75, 0.5), (1.0, 0.0), (0.6, 0.55)]
-SOFT = [
-    {**pair, "p_chosen": chosen, "p_rejected": rejected}
-    for pair, (chosen, rejected) in zip(PAIRS, PROBABILITIES, strict=True)
-]
 
 
 def train(
@@ -28,28 +22,6 @@ def train(
     out.mkdir(exist_ok=True)
     algorithm = SPPO(**{**SETTINGS, "beta": 0.1, **settings})
     return run(offline.train, algorithm, start, pairs, out, reference_path=reference, seed=seed)
-
-
-def log_ratios(policy: Any, reference: Any, path: Path) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    ratios = []
-    for pair in SOFT:
-        with torch.no_grad():
-            base = both_sides(reference, path, pair)
-        ours = both_sides(policy, path, pair)
-        ratios.append((ours[0].sum() - base[0].sum(), ours[1].sum() - base[1].sum()))
-    return ratios
-
-
-def sppo_loss(policy: Any, reference: Any, path: Path, beta: float) -> torch.Tensor:
-    """Mean over the pairs of half the two squared distances to eta * (P - 1/2), eta = 1 / beta."""
-    eta = 1 / beta
-    losses = [
-        0.5 * ((chosen - eta * (p - 0.5)) ** 2 + (rejected - eta * (q - 0.5)) ** 2)
-        for (chosen, rejected), (p, q) in zip(
-            log_ratios(policy, reference, path), PROBABILITIES, strict=True
-        )
-    ]
-    return torch.stack(losses).mean()
 
 
 def test_the_first_loss_is_that_of_the_targets_alone_if_policy_and_reference_are_one(
@@ -86,22 +58,6 @@ def test_loss_and_rewards_equal_a_hand_computation_against_another_reference(
     assert metrics["rewards/accuracies"] == (margins > 0).float().mean().item()
 
 
-def test_a_whole_training_equals_a_plain_torch_loop_with_rmsprop(
-    policy_path: Path, other_path: Path, tmp_path: Path
-) -> None:
-    """RMSprop with smoothing 0.99, no momentum; at this beta gradients are clipped to norm 1."""
-    policy, reference = load_model(policy_path), load_model(other_path)
-    optimizer = torch.optim.RMSprop(policy.parameters(), lr=1e-4, alpha=0.99, eps=1e-8)
-    _, logs = train(policy_path, other_path, tmp_path, epochs=3, learning_rate=1e-4)
-    assert_equals_plain_loop(
-        policy,
-        lambda: sppo_loss(policy, reference, policy_path, beta=0.1),
-        optimizer,
-        logs,
-        tmp_path / "model",
-    )
-
-
 def test_a_pair_of_even_chances_is_pulled_to_the_reference(
     policy_path: Path, tmp_path: Path
 ) -> None:
@@ -115,26 +71,6 @@ def test_the_schedule_is_linear_and_the_optimizer_rmsprop_unless_told() -> None:
     given = {name: value for name, value in SETTINGS.items() if name != "schedule"}
     algorithm = SPPO(**given, beta=0.001)
     assert (algorithm.schedule, algorithm.optimizer) == ("linear", "rmsprop")
-
-
-def test_accumulated_micro_batches_equal_one_batch(policy_path: Path, tmp_path: Path) -> None:
-    _, whole = train(policy_path, policy_path, tmp_path / "whole", epochs=2)
-    _, parts = train(policy_path, policy_path, tmp_path / "parts", epochs=2, micro_batch_size=1)
-    for (_, one), (_, other) in zip(whole, parts, strict=True):
-        for name in ("loss", "rewards/margins", "rewards/accuracies"):
-            assert one[name] == pytest.approx(other[name], abs=1e-3)
-
-
-def test_the_same_seed_gives_the_same_weights_to_the_last_bit(
-    policy_path: Path, tmp_path: Path
-) -> None:
-    settings = {"epochs": 2, "batch_size": 2, "micro_batch_size": 2}
-    first, _ = train(policy_path, policy_path, tmp_path / "a", seed=3, **settings)
-    again, _ = train(policy_path, policy_path, tmp_path / "b", seed=3, **settings)
-    train(policy_path, policy_path, tmp_path / "c", seed=4, **settings)
-    digests = [digest(tmp_path / name / "model") for name in "abc"]
-    assert digests[0] == digests[1] != digests[2]
-    assert first == again
 
 
 def test_pairs_that_are_too_long_are_left_out_with_their_probabilities(

@@ -27,11 +27,12 @@ from harness.report.figures.report import assemble_figure
 from harness.report.model import Report, Verdict
 from harness.report.origin import behind, makers_of, origin_of_stages
 from harness.report.page.examples import (
-    Judged,
-    Lineage,
+    FILE,
+    Examples,
     judged_answers,
     offline_lineages,
     online_lineage,
+    read_examples,
 )
 from harness.report.page.pictures import Shown
 from harness.report.plots import CURVES, Picture, longest
@@ -98,6 +99,11 @@ class RunTrace:
     judges: Mapping[str, str] = field(default_factory=dict)
     seeds: dict[int, SeedTrace] = field(default_factory=dict)
 
+    @property
+    def stages(self) -> list[str]:
+        """The names of the stages that any seed has, in order."""
+        return list(dict.fromkeys(name for seed in self.seeds.values() for name in seed.stages))
+
 
 Traces = dict[str, RunTrace]
 """Runs by their ids."""
@@ -126,8 +132,8 @@ class Section:
 class Contents:
     """Everything on the page.
 
-    Lineages and judged answers are None where the page is not made from a store, error rates where
-    they were not measured; figure verdicts and pictures belong to no table.
+    Examples are None where none are published, error rates where they were not measured; figure
+    verdicts and pictures belong to no table.
     """
 
     profile: Profile
@@ -137,8 +143,7 @@ class Contents:
     pictures: tuple[Shown, ...]
     error_rates: ErrorRates | None
     deviations: Deviations
-    lineages: tuple[Lineage, ...] | None
-    judged: tuple[Judged, ...] | None
+    examples: Examples | None
     traces: Traces
 
     @property
@@ -189,10 +194,12 @@ def from_store(
         _drawn_figures(figures, shown, profile, store),
         results_dir / profile.name,
         traces,
-        lineages=_first(offline_lineages(runs, store) for runs in planned)
-        + _first(online_lineage(runs, store) for runs in planned),
-        judged=_first(judged_answers(runs, store, online=False) for runs in planned)
-        or _first(judged_answers(runs, store, online=True) for runs in planned),
+        Examples(
+            _first(offline_lineages(runs, store) for runs in planned),
+            _first(online_lineage(runs, store) for runs in planned),
+            _first(judged_answers(runs, store, online=False) for runs in planned)
+            or _first(judged_answers(runs, store, online=True) for runs in planned),
+        ),
     )
 
 
@@ -255,7 +262,7 @@ def _unrunnable(
     return Section(without_runs(table, profile, seeds), verdicts, lacking, ())
 
 
-def _first(found: Iterable[list[Example]]) -> tuple[Example, ...]:
+def _first(found: Iterable[Sequence[Example]]) -> tuple[Example, ...]:
     """Return the examples of the first table that has any."""
     return next((tuple(examples) for examples in found if examples), ())
 
@@ -263,16 +270,28 @@ def _first(found: Iterable[list[Example]]) -> tuple[Example, ...]:
 def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -> Contents:
     """Gather what a page says of some tables from what is published alone: no store, no model.
 
-    Prompts, answers and what offline rows cost are not published, and the page says so. The
-    numbers are those of the published reports, and verdicts are computed from the published scores.
+    The numbers are those of the published reports, and verdicts are computed from the published
+    scores. What is not published, as prompts of real data sets, is not there, and the page says so.
 
     Raises:
         HarnessError: Something published is not what was published, or is broken.
     """
     folder = results_dir / profile.name
     traces = Traces()
+    tables = list(tables)
     sections = [_published_section(table, profile, folder / table.id, traces) for table in tables]
-    return _contents("results", profile, sections, published_pictures(folder), folder, traces)
+    known = [read_examples(folder / table.id / FILE) for table in tables]
+    shown = [found for found in known if found is not None]
+    examples = Examples(
+        _first(found.offline for found in shown),
+        _first(found.online for found in shown),
+        _first(found.judged for found in shown if found.offline)
+        or _first(found.judged for found in shown),
+    )
+    pictures_shown = published_pictures(folder)
+    return _contents(
+        "results", profile, sections, pictures_shown, folder, traces, examples if shown else None
+    )
 
 
 def _published_section(table: Table, profile: Profile, folder: Path, traces: Traces) -> Section:
@@ -342,8 +361,7 @@ def _contents(
     shown: Iterable[Shown],
     folder: Path,
     traces: Traces,
-    lineages: tuple[Lineage, ...] | None = None,
-    judged: tuple[Judged, ...] | None = None,
+    examples: Examples | None,
 ) -> Contents:
     """Return the contents of a page of some tables, with what they say of the figures' claims."""
     verdicts = [verdict for section in sections for verdict in section.verdicts]
@@ -355,8 +373,7 @@ def _contents(
         pictures=tuple(shown),
         error_rates=error_rates.read(folder),
         deviations=deviations(),
-        lineages=lineages,
-        judged=judged,
+        examples=examples,
         traces=traces,
     )
 

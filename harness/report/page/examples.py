@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from harness.errors import HarnessError
 from harness.registry.claims import Qualitative, places
@@ -24,6 +26,9 @@ from harness.runtime import Stage, Store
 if TYPE_CHECKING:
     from harness.trainer.plan import Run
     from harness.trainer.runs import TableRuns
+
+FILE = "examples.json"
+"""The file of a published table with its examples; older ones have none."""
 
 Rows = list[dict[str, Any]]
 
@@ -36,14 +41,14 @@ ONLINE_RULE = (
     "its human prompt."
 )
 
-
 JUDGED_RULE = (
     "Of each benchmark the first, the middle and the last item in the order of their names, from "
     "the first seed: the answers of the baseline row and of the row, with what the judge said."
 )
 
 
-class Answer(NamedTuple):
+@dataclass(frozen=True)
+class Answer:
     """One answer to a prompt; its role is `chosen` or `rejected`, empty for the others."""
 
     text: str
@@ -51,7 +56,8 @@ class Answer(NamedTuple):
     role: str
 
 
-class Step(NamedTuple):
+@dataclass(frozen=True)
+class Step:
     """A prompt of a chain: a human prompt, or a rewrite by some method.
 
     Online runs do not keep answers.
@@ -64,7 +70,8 @@ class Step(NamedTuple):
     answers: tuple[Answer, ...] = ()
 
 
-class Lineage(NamedTuple):
+@dataclass(frozen=True)
+class Lineage:
     """A human prompt with what became of it, and the rule by which it was chosen."""
 
     table: str
@@ -76,7 +83,8 @@ class Lineage(NamedTuple):
     stages: tuple[str, ...]
 
 
-class Turn(NamedTuple):
+@dataclass(frozen=True)
+class Turn:
     """What a policy was asked and answered, and what the judge wrote of it, by name."""
 
     asked: str
@@ -84,7 +92,8 @@ class Turn(NamedTuple):
     replies: tuple[tuple[str, str], ...]
 
 
-class Judged(NamedTuple):
+@dataclass(frozen=True)
+class Judged:
     """One item of a benchmark, answered by the baseline row's run and by the row's.
 
     The reference is the answer it is compared with; None where answers are rated alone, or where it
@@ -101,6 +110,60 @@ class Judged(NamedTuple):
     before: tuple[Turn, ...]
     after: tuple[Turn, ...]
     stages: tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Prompts on their way through the creator, offline and online, and judged answers."""
+
+    offline: tuple[Lineage, ...] = ()
+    online: tuple[Lineage, ...] = ()
+    judged: tuple[Judged, ...] = ()
+
+    @property
+    def lineages(self) -> tuple[Lineage, ...]:
+        """All prompts."""
+        return (*self.offline, *self.online)
+
+
+def examples_of(table_runs: TableRuns, store: Store) -> Examples:
+    """Return the examples of a table; answers are those of its offline run, or of its online one.
+
+    Raises:
+        StoreError: A stored file is not what was written.
+    """
+    judged = judged_answers(table_runs, store, online=False)
+    return Examples(
+        tuple(offline_lineages(table_runs, store)),
+        tuple(online_lineage(table_runs, store)),
+        tuple(judged or judged_answers(table_runs, store, online=True)),
+    )
+
+
+def write_examples(examples: Examples, folder: Path) -> None:
+    """Write examples as JSON into a folder; nothing where there is none."""
+    from pydantic import TypeAdapter
+
+    if examples == Examples():
+        return
+    text = TypeAdapter(Examples).dump_json(examples, indent=1, ensure_ascii=False)
+    (folder / FILE).write_bytes(text + b"\n")
+
+
+def read_examples(path: Path) -> Examples | None:
+    """Return the examples that were written to a file, None where there is none.
+
+    Raises:
+        HarnessError: It has another form.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(Examples).validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        raise HarnessError(f"{path} has another form; publish the table again") from error
 
 
 def shown_run(table_runs: TableRuns, store: Store, *, online: bool) -> tuple[str, Run] | None:

@@ -2,16 +2,11 @@
 
 Every text of a number is the one of `harness.report.view`, so that the page says what the terminal
 says; what is added is the drawing of gains and a card behind each number.
-
-Gains are marks on a common axis: ours a dot with its 95% interval, the paper's a diamond. One axis
-serves the rows of a column. Positions are percentages of its width, so that a drawing stretches
-with the page while its marks keep their shape.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from harness.registry.schema import Column
@@ -19,8 +14,8 @@ from harness.report import view
 from harness.report.findings import finding
 from harness.report.model import Cell, Report, ReportRow
 from harness.report.page.contents import Section, Traces
+from harness.report.page.drawing import Drawing, axis_of, budget, draw
 from harness.report.reward_study import study_blocks
-from harness.report.view import signed
 from harness.report.view_details import cost_block, detail_blocks
 
 SHOWN = ("Question", "Source", "Inadmissible")
@@ -28,91 +23,6 @@ SHOWN = ("Question", "Source", "Inadmissible")
 
 SENSITIVITY = ("Inadmissible", "Power", "Controls")
 """The facts that stand before a table's numbers: what these can show."""
-
-MARGIN = 0.06
-"""Share of the span that is left free at either end."""
-
-MOST_TICKS = 5
-"""Parts that an axis has at most."""
-
-
-class Axis(NamedTuple):
-    """A range of gains in the column's unit, with round numbers in it, zero among them."""
-
-    low: float
-    high: float
-    ticks: tuple[float, ...]
-    decimals: int
-
-    def at(self, value: float) -> float:
-        """Return where a value lies, in percent of the width."""
-        return round(100.0 * (value - self.low) / (self.high - self.low), 2)
-
-    def label(self, tick: float) -> str:
-        """Return a tick's text; zero has no sign."""
-        return "0" if tick == 0.0 else signed(tick, self.decimals)
-
-
-class Drawing(NamedTuple):
-    """One row's gains on an axis; positions in percent, None for what there is not.
-
-    The gain is clear where its interval lies on one side of zero.
-    """
-
-    zero: float
-    ours: float | None
-    low: float | None
-    high: float | None
-    clear: bool
-    paper: float | None
-    words: str
-
-
-def axis_of(cells: Sequence[Cell]) -> Axis | None:
-    """Return the axis that the gains of some cells fit on, None where there are none."""
-    ends = [cell.gain_ci_low for cell in cells] + [cell.gain_ci_high for cell in cells]
-    ends += [cell.gain for cell in cells] + [cell.paper_gain for cell in cells]
-    known = [end for end in ends if end is not None]
-    if not known:
-        return None
-    low, high = min(0.0, *known), max(0.0, *known)
-    if low == high:
-        low, high = -1.0, 1.0
-    free = MARGIN * (high - low)
-    low, high = low - free, high + free
-    step = _step(high - low)
-    first, last = math.ceil(low / step), math.floor(high / step)
-    ticks = tuple(round(k * step, 10) + 0.0 for k in range(first, last + 1))
-    return Axis(low, high, ticks, max(0, -math.floor(math.log10(step))))
-
-
-def _step(span: float) -> float:
-    """Return the smallest of 1, 2 and 5 times a power of ten that makes few enough parts."""
-    power = 10.0 ** math.floor(math.log10(span / MOST_TICKS))
-    return float(next(k * power for k in (1, 2, 5, 10) if span <= k * power * MOST_TICKS))
-
-
-def draw(cell: Cell, axis: Axis, decimals: int) -> Drawing:
-    """Return the marks of a cell."""
-    low, high, gain = cell.gain_ci_low, cell.gain_ci_high, cell.gain
-    known = gain is not None and low is not None and high is not None
-    ours = (gain, low, high) if known else (None, None, None)
-    at = [None if value is None else axis.at(value) for value in ours]
-    clear = low is not None and high is not None and (low > 0 or high < 0)
-    paper = None if cell.paper_gain is None else axis.at(cell.paper_gain)
-    return Drawing(axis.at(0.0), at[0], at[1], at[2], clear, paper, _words(cell, decimals))
-
-
-def _words(cell: Cell, decimals: int) -> str:
-    """Return what a drawing shows, for those who do not see it."""
-    if cell.gain is None or cell.gain_ci_low is None or cell.gain_ci_high is None:
-        ours = "no gain of ours"
-    else:
-        low, high = signed(cell.gain_ci_low, decimals), signed(cell.gain_ci_high, decimals)
-        ours = f"our gain {signed(cell.gain, decimals)}, 95% from {low} to {high}"
-    if cell.paper_gain is None:
-        return f"{ours}; the paper prints none"
-    return f"{ours}; the paper's {cell.paper_gain:+g}"
 
 
 class Line(NamedTuple):
@@ -165,15 +75,15 @@ def table_layout(section: Section, traces: Traces) -> dict[str, Any]:
         "blocks": list(_blocks(report)),
         "facts": [fact for fact in facts if fact[0] not in SHOWN],
         "sensitivity": [fact for fact in facts if fact[0] in SENSITIVITY],
-        "study": [
-            *view.worth_blocks(report), *view.control_blocks(report), *study_blocks(report)
-        ],
-        "summary": view.summary_block(report),
+        "worth": view.worth_blocks(report),
+        "study": [*view.control_blocks(report), *study_blocks(report)],
+        "summary": view.summary_block(report, intervals=True),
+        "budget": budget(report),
         "details": detail_blocks(report) if section.has_numbers else [],
         "cost": None if report.costs is None else cost_block(report, report.costs),
         "absent": _absent(section.absent),
         "section": section,
-    }  # fmt: skip
+    }
 
 
 def _progress(report: Report) -> str:
@@ -218,7 +128,8 @@ def _matrix(report: Report, traces: Traces) -> dict[str, Any]:
         last, count = groups[-1] if groups else ("", 0)
         groups[-1:] = [(name, count + 1)] if last == name else [*groups[-1:], (name, 1)]
     heads = [view.plain(c.printed + (f" · {c.panel}" if c.panel else "")) for c in columns]
-    return {"groups": groups, "heads": heads, "lines": lines}
+    alone = [view.plain(f"{c.benchmark} {head}") for c, head in zip(columns, heads, strict=True)]
+    return {"groups": groups, "heads": heads, "alone": alone, "lines": lines}
 
 
 def _place(report: Report, row: ReportRow, column: Column, decimals: int, traces: Traces) -> Place:
@@ -247,7 +158,8 @@ def _blocks(report: Report) -> Iterator[dict[str, Any]]:
                 drawing = draw(cell, axis, decimals)
             reading, has_number = report.table.row(row.id).reading, cell.mean is not None
             lines.append(Line(row.id, name, reading, tuple(figures), has_number, drawing))
-        yield {**vars(block), "column": column.id, "axis": axis, "lines": lines}
+        ticks = f"x-{report.table.id}-{column.id}"
+        yield {**vars(block), "column": column.id, "axis": axis, "ticks": ticks, "lines": lines}
 
 
 def _card(
@@ -256,7 +168,7 @@ def _card(
     """Return where the numbers of a cell come from."""
     run_id = row.runs[column.id]
     trace = traces.get(run_id)
-    facts = [("state", view.state(cell))]
+    facts = [("state", view.state(cell))] if cell.mean is None else []
     if cell.mean is not None:
         facts.append(("mean", _exact(cell.mean, cell.ci_low, cell.ci_high)))
     if cell.gain is not None:
@@ -273,7 +185,6 @@ def _card(
             ("judge", cell.judge or view.APPLIES_NOT),
             ("reward model", ", ".join(cell.reward_models) or "none"),
             ("creator", ", ".join(cell.creators) or "none"),
-            ("policy", ", ".join(trace.policies)),
             ("commit", ", ".join(dict.fromkeys(of)) or "none yet"),
         ]
     facts = [(name, view.plain(text)) for name, text in facts]

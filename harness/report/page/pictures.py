@@ -24,6 +24,8 @@ _COMMAND = re.compile(r" ?([A-Za-z]) ?")
 _NUMBER = re.compile(r"-?\d+\.\d+")
 _BETWEEN = re.compile(r">\s+<")
 _STYLE = re.compile(r'style="([^"]*)"')
+_ID = re.compile(r' id="([^"]*)"')
+_USED = re.compile(r'(?:xlink:)?href="#([^"]*)"|url\(#([^)]*)\)')
 
 LONG = 300
 """Characters of a path that is a line through many points."""
@@ -67,7 +69,17 @@ def compact(svg: str) -> str:
     text = _PLACE.sub(lambda found: f'{found[1]}="{_round(found[2])}"', text)
     text = _MOVE.sub(lambda found: f"translate({_shorter(found[1])})", text)
     text = _STYLE.sub(lambda found: f'style="{_tight(found[1])}"', text)
-    return _BETWEEN.sub("><", text)
+    return _BETWEEN.sub("><", _renamed(text))
+
+
+def _renamed(text: str) -> str:
+    """Return a drawing whose parts are named only where they are drawn again, and by a number."""
+    used = {found[1] or found[2]: "" for found in _USED.finditer(text)}
+    names = {name: f"i{number:x}" for number, name in enumerate(used)}
+    text = _ID.sub(lambda found: f' id="{names[found[1]]}"' if found[1] in names else "", text)
+    return _USED.sub(
+        lambda found: f'href="#{names[found[1]]}"' if found[1] else f"url(#{names[found[2]]})", text
+    )
 
 
 def _shorter(numbers: str) -> str:

@@ -19,7 +19,7 @@ from harness.errors import HarnessError, UserError
 from harness.evaluation.benchmarks.alpaca_package import installed
 from harness.models.policy import Completion
 from harness.registry.load import find_table, load_tables
-from harness.registry.profile import Benchmark, Profile, find_profile, load_profiles
+from harness.registry.profile import Benchmark, Profile
 from harness.report.cells import build_cells
 from harness.runtime import Json, StageContext, Store, collect_provenance
 from harness.trainer import model_steps
@@ -66,11 +66,6 @@ def places(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARNESS_JUDGE_URL", "http://127.0.0.1:9/v1")
     for name in ("KEY", "PRICE", "BUDGET_USD", "CONCURRENCY"):
         monkeypatch.delenv(f"HARNESS_JUDGE_{name}", raising=False)
-
-
-@pytest.fixture
-def paper() -> Profile:
-    return find_profile(load_profiles(), "paper")
 
 
 def declared(paper: Profile, name: str, files: str, items: int) -> Benchmark:

@@ -17,7 +17,7 @@ from harness.errors import UserError
 from harness.evaluation.benchmarks.alpaca_eval import AlpacaEval
 from harness.evaluation.benchmarks.own_annotator import OwnAnnotator
 from harness.registry.load import find_table, load_tables
-from harness.registry.profile import Profile, find_profile, load_profiles
+from harness.registry.profile import Profile, load_profiles
 from harness.runtime import Plan
 from harness.trainer.runs import plan_table
 from harness.worlds.lookup import resolve, runtime_of, world_of
@@ -42,11 +42,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HARNESS_MODELS", str(tmp_path / "models"))
     monkeypatch.setenv("HARNESS_BENCHMARKS", str(tmp_path / "benchmarks"))
     return tmp_path
-
-
-@pytest.fixture
-def paper() -> Profile:
-    return find_profile(load_profiles(), "paper")
 
 
 def write_model(folder: Path, weights: bytes = b"weights") -> Path:

@@ -4,7 +4,7 @@
 
   // One stop of the keyboard for each grid; the arrows move within it.
   for (const grid of all("[data-grid]")) {
-    const stops = () => all("a, button.value", grid);
+    const stops = () => all("a, button.value, summary", grid).filter((it) => it.checkVisibility());
     const rest = (kept) => stops().forEach((it) => { it.tabIndex = it === kept ? 0 : -1; });
     rest(stops()[0]);
     grid.addEventListener("focusin", (event) => { if (stops().includes(event.target)) rest(event.target); });
@@ -13,12 +13,14 @@
       const known = stops(), at = known.indexOf(document.activeElement);
       if (step === undefined || at < 0) return;
       event.preventDefault();
-      let next = known[Math.min(Math.max(at + step, 0), known.length - 1)];
-      if (step === 0) {
-        const cell = known[at].closest("td, th"), way = event.key === "ArrowDown" ? "nextElementSibling" : "previousElementSibling";
-        let row = cell.parentElement[way];
-        while (row && !(next = row.cells[cell.cellIndex]?.querySelector("a, button.value"))) row = row[way];
-        next = next || known[at];
+      const cell = known[at].closest("td, th");
+      const by = step || (event.key === "ArrowDown" ? 1 : -1);
+      let next = known[Math.min(Math.max(at + by, 0), known.length - 1)];
+      if (step === 0 && cell && grid.contains(cell)) {
+        const way = event.key === "ArrowDown" ? "nextElementSibling" : "previousElementSibling";
+        let row = cell.parentElement[way], found;
+        while (row && !(found = row.cells[cell.cellIndex]?.querySelector("a, button.value"))) row = row[way];
+        next = found || next;
       }
       next.focus();
     });
