@@ -127,7 +127,6 @@ def price(
     profile: Profile,
     hardware: Hardware | None,
     done: Iterable[str] = (),
-    assumed: Assumptions | None = None,
 ) -> Price:
     """Price the distinct stages of a plan that are left, given the fingerprints of those done.
 
@@ -137,7 +136,7 @@ def price(
         KeyError: a stage is of a kind that only the embedded world has.
         UserError: a price that the user gives cannot be read.
     """
-    assumed = assumed or assumptions()
+    assumed = assumptions()
     finished = set(done)
     left = list({s.fingerprint: s for s in stages if s.fingerprint not in finished}.values())
     costing = Costing(profile, hardware, assumed)

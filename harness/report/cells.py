@@ -44,14 +44,11 @@ if TYPE_CHECKING:
 
 
 def build_cells(
-    table_runs: TableRuns,
-    store: Store,
-    measured: Measured | None = None,
-    controls: Controls | None = None,
+    table_runs: TableRuns, store: Store, measured: Measured | None = None
 ) -> list[Cell]:
     """Return the cells of a table, row by row, columns in printed order.
 
-    Scores and controls are given where they are at hand.
+    Scores are given where they are at hand.
 
     Raises:
         StoreError: A stored file is not what was written.
@@ -69,8 +66,7 @@ def build_cells(
         for row in table_runs.rows
         for column in table_runs.table.columns
     ]
-    if controls is None:
-        controls = found_controls(table_runs.profile, store, results_dir(), judged_runs(cells))
+    controls = found_controls(table_runs.profile, store, results_dir(), judged_runs(cells))
     return cells if controls is None else with_worth(table_runs.table, cells, measured, controls)
 
 

@@ -47,10 +47,9 @@ RowScores = Callable[[str, str], Scores | None]
 """Returns the scores of a row in a column, None where they are not whole."""
 
 
-def declared_controls(tables: Mapping[str, Table] | None = None) -> Table | None:
+def declared_controls() -> Table | None:
     """Return the declared table of controls, None where there is none."""
-    known = declared.all_tables() if tables is None else tables
-    return next((table for table in known.values() if table.controls), None)
+    return next((table for table in declared.all_tables().values() if table.controls), None)
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,7 @@ def controls_passed(checked: Iterable[CheckedControl], training: TrainingKind) -
     return None
 
 
-NO_CONTROLS = "no controls have run (harness run controls)"
+NO_CONTROLS = "no controls have run at this profile (harness run controls, with its --profile)"
 
 
 def inadmissible(table: Table, controls: Controls | None) -> dict[TrainingKind, str]:

@@ -54,6 +54,8 @@ from harness.statistics.scores import FloatArray, NestedScores, ScoreMatrix, Sco
 DRAWS = 2000
 """Resamples behind each interval of a rank correlation."""
 
+_SEED = 0
+
 LEAST = 4
 """Fewest things of which a correlation is computed; of three it can take four values."""
 
@@ -208,12 +210,11 @@ class RankCorrelation:
 
 
 def rank_correlation(
-    first: Sequence[ScoreMatrix], second: Sequence[ScoreMatrix], seed: int = 0
+    first: Sequence[ScoreMatrix], second: Sequence[ScoreMatrix]
 ) -> RankCorrelation | None:
     """Return how alike two measurements of some things, which may have other seeds, order them.
 
-    None with fewer than four things, or where a measurement is the same for all of them. `seed` is
-    that of the resampling.
+    None with fewer than four things, or where a measurement is the same for all of them.
 
     Raises:
         HarnessError: The two are not of equally many things, or the things of a measurement do not
@@ -231,7 +232,7 @@ def rank_correlation(
     rho = spearman(*(list(map(float, side)) for side in means))
     if rho is None:
         return None
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(_SEED)
     low, high = _interval(
         _rhos(*(_resampled(side, _weights(rng, *side.shape[1:])) for side in (left, right)))
     )
@@ -242,7 +243,7 @@ def rank_correlation(
 
 
 def rank_agreement(
-    measured: Sequence[Scores], given: Sequence[float], seed: int = 0
+    measured: Sequence[Scores], given: Sequence[float]
 ) -> tuple[float, float, float] | None:
     """Return how alike a measurement and given numbers order some things: rho and its 95% ends.
 
@@ -259,20 +260,20 @@ def rank_agreement(
     rho = spearman(means.tolist(), given)
     if rho is None:
         return None
-    drawn = _redrawn(measured, seed)
+    drawn = _redrawn(measured)
     return rho, *_interval(_rhos(drawn, np.broadcast_to(np.asarray(given), drawn.shape)))
 
 
-def _redrawn(measured: Sequence[Scores], seed: int) -> FloatArray:
+def _redrawn(measured: Sequence[Scores]) -> FloatArray:
     """Return each thing's mean over what is resampled of it, shape (draws, things)."""
     matrices = [scores for scores in measured if isinstance(scores, ScoreMatrix)]
     if matrices:
         values = _stacked(matrices)
-        return _resampled(values, _first_weights(seed, *values.shape[1:]))
+        return _resampled(values, _first_weights(*values.shape[1:]))
     nested = [scores for scores in measured if isinstance(scores, NestedScores)]
     means = np.stack([scores.means for scores in nested])
     seeds = means.shape[1]
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(_SEED)
     by_seed = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=DRAWS) / seeds
     return np.asarray((by_seed @ means.T).round(DECIMALS))
 
@@ -295,8 +296,8 @@ def _weights(rng: np.random.Generator, seeds: int, prompts: int) -> Weights:
 @lru_cache(
     maxsize=3
 )  # columns of a table have the same few shapes, and drawing is most of the work
-def _first_weights(seed: int, seeds: int, prompts: int) -> Weights:
-    return _weights(np.random.default_rng(seed), seeds, prompts)
+def _first_weights(seeds: int, prompts: int) -> Weights:
+    return _weights(np.random.default_rng(_SEED), seeds, prompts)
 
 
 def _resampled(values: FloatArray, weights: Weights) -> FloatArray:

@@ -67,7 +67,10 @@ def everything(tmp_path: Path, rivals: int, log: Path) -> list[str]:
     return list(plan.states(Store(tmp_path / "store")).values())
 
 
-@pytest.mark.parametrize("rivals", [2, 4, 8])
+MANY = pytest.param(16, marks=pytest.mark.faults)
+
+
+@pytest.mark.parametrize("rivals", [2, 4, 8, MANY])
 def test_rivals_compute_each_stage_once_and_all_succeed(
     start: Start, tmp_path: Path, rivals: int
 ) -> None:
@@ -81,19 +84,23 @@ def test_rivals_compute_each_stage_once_and_all_succeed(
     assert not list((tmp_path / "store").glob("failures/*"))
 
 
-def test_what_killed_rivals_held_is_computed_by_the_others(start: Start, tmp_path: Path) -> None:
-    """Of eight, every third is killed when it has begun its first, second and third stage."""
+@pytest.mark.parametrize("rivals", [8, MANY])
+def test_what_killed_rivals_held_is_computed_by_the_others(
+    start: Start, tmp_path: Path, rivals: int
+) -> None:
+    """Every third is killed when it has begun its first, second, ... stage."""
     log = tmp_path / "log"
-    runs = [start("overlapping", rival, log) for rival in range(8)]
-    for stages, run in enumerate(runs[::3], start=1):
+    runs = [start("overlapping", rival, log) for rival in range(rivals)]
+    killed = runs[: rivals - 1 : 3]
+    for stages, run in enumerate(killed, start=1):
         for _ in range(stages):
             until(run, "started")
         run.kill()
-    assert all(whole(run) for number, run in enumerate(runs) if number % 3)
-    # Rivals 0, 3 and 6 are dead; all but chain 0 is wanted by the others, too.
+    assert all(whole(run) for run in runs if run not in killed)
+    # The first rival is dead, and nobody else wants its chain 0.
     again = sum(times - 1 for times in computed(log).values())
-    assert again <= 3, "each of the killed had one stage in hand"
-    assert everything(tmp_path, 8, log)[4:] == ["done"] * 4 * 12
+    assert again <= len(killed), "each of the killed had one stage in hand"
+    assert everything(tmp_path, rivals, log)[4:] == ["done"] * 4 * (rivals + 4)
     store = Store(tmp_path / "store")
     store.sweep()
     assert not list((tmp_path / "store" / "tmp").iterdir())

@@ -1,4 +1,4 @@
-"""A table through the command line on every engine: the same files, to the byte.
+"""A whole table through the command line on every engine: the same files, to the byte.
 
 The stand-in profile serves its judge on loopback, which all nodes share here.
 """
@@ -9,16 +9,21 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import slurm_cluster
 
 from harness.runtime import Store
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+
+Digests = dict[str, dict[str, str]]
+
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="the extra `ray` is not installed")
 
 
 @contextmanager
@@ -32,49 +37,79 @@ def slurm(folder: Path) -> Iterator[None]:
         yield
 
 
-def digests(work: Path) -> dict[str, dict[str, str]]:
-    """Return the digests of all files of all stages in a work folder's store."""
+@contextmanager
+def two_nodes() -> Iterator[Any]:
+    """Run a Ray of two nodes with a core each on this machine."""
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # listens on loopback only
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 1, "num_gpus": 0}
+    made = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    try:
+        made.add_node(**node)
+        made.wait_for_nodes()
+        yield made
+    finally:
+        made.shutdown()
+
+
+def start(work: Path, engine: str, *more: str) -> subprocess.Popen[str]:
+    """Start table 4 with one seed by the command line: 118 stages."""
+    asked = ["table4", "--profile", "stand-in", "--seeds", "0", "--engine", engine, *more]
+    return subprocess.Popen(
+        [sys.executable, "-m", "harness.cli.main", "run", *asked],
+        env={**os.environ, "HARNESS_WORK": str(work)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def digests(work: Path, running: subprocess.Popen[str]) -> Digests:
+    """Wait for the end; return the digests of all files of all stages in the store then."""
+    said, _ = running.communicate()
+    assert running.returncode == 0, said
     return {
         manifest["fingerprint"]: {name: f["sha256"] for name, f in manifest["files"].items()}
         for manifest in Store(work / "store").stages()
     }
 
 
-def run(work: Path, engine: str) -> dict[str, dict[str, str]]:
-    """Run two rows of table 4 by the command line; return what is in the store then."""
-    asked = [
-        "table4",
-        "--profile",
-        "stand-in",
-        "--rows",
-        "eva-a_min",
-        "--seeds",
-        "0",
-        "--jobs",
-        "2",
-    ]
-    done = subprocess.run(
-        [sys.executable, "-m", "harness.cli.main", "run", *asked, "--engine", engine],
-        env={**os.environ, "HARNESS_WORK": str(work)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return digests(work)
+def stored(work: Path) -> dict[str, bytes]:
+    """Return the manifests of what is stored by now, as bytes."""
+    return {
+        path.parent.name: path.read_bytes() for path in work.glob("store/stages/*/*/stage.json")
+    }
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+def here(tmp_path_factory: pytest.TempPathFactory) -> Digests:
     """Return what the local engine computes."""
-    return run(tmp_path_factory.mktemp("local"), "local")
+    work = tmp_path_factory.mktemp("local")
+    found = digests(work, start(work, "local", "--jobs", "2"))
+    assert len(found) == 118
+    return found
 
 
-@pytest.mark.parametrize("engine", ["ray", "slurm"])
-def test_a_table_is_the_same_on_every_engine(
-    engine: str, here: dict[str, dict[str, str]], tmp_path: Path
-) -> None:
-    if engine == "ray" and find_spec("ray") is None:
-        pytest.skip("the extra `ray` is not installed")
+@pytest.mark.parametrize("engine", [pytest.param("ray", marks=needs_ray), "slurm"])
+def test_a_table_is_the_same_on_every_engine(engine: str, here: Digests, tmp_path: Path) -> None:
     with slurm(tmp_path / "slurm") if engine == "slurm" else nullcontext():
-        assert run(tmp_path / "work", engine) == here
+        work = tmp_path / "work"
+        assert digests(work, start(work, engine, "--jobs", "2")) == here
+
+
+@needs_ray
+def test_a_table_outlives_a_node_of_a_cluster(here: Digests, tmp_path: Path) -> None:
+    """One of two nodes is killed at the middle; what was stored by then stays."""
+    work = tmp_path / "work"
+    with two_nodes() as cluster:
+        running = start(work, "ray", "--ray-address", cluster.address)
+        while len(stored(work)) < len(here) // 2 and running.poll() is None:
+            with suppress(subprocess.TimeoutExpired):
+                running.wait(0.2)
+        cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+        before = stored(work)
+        assert digests(work, running) == here
+    assert before.items() <= stored(work).items()
+    assert len(here) // 2 <= len(before) < len(here)
