@@ -32,7 +32,7 @@ from harness.tracking.record import (
 )
 from harness.tracking.runs import run_record
 from harness.tracking.tables import Details, TableContent
-from harness.tracking.view import KIND_TAG, Parallel, View
+from harness.tracking.view import KIND_TAG, Parallel, View, address
 
 if TYPE_CHECKING:
     from harness.report.model import Cell
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from harness.trainer.runs import TableRuns
 
 _TRIALS_NOTE = (
-    "One run for each trial of the sweep `{}` at the profile `{}`, measured on validation prompts; "
-    "no result. Select all, Compare, and look at the parallel coordinates."
+    "Trials of the sweep `{}` at the profile `{}`, measured on validation prompts; no result. "
+    "[Objectives and settings]({})"
 )
 _EVALUATIONS_NOTE = (
     "One run for each model, judge and data that `harness evaluate` scored on {}. A score under "
@@ -127,6 +127,8 @@ def trial_record(
     name: StudyName, trial: SweepTrial, tags: Mapping[str, str], experiment: str | None = None
 ) -> Record:
     """Return what MLflow should hold of a trial; by default in its sweep's own experiment."""
+    place = experiment or f"sweeps/{name.sweep}/{name.profile}"
+    here = "{experiment:" + place + "}"
     now = utc_now()
     start_ms = milliseconds(trial.started or now)
     status = _TRIAL_STATUS[trial.state]
@@ -145,8 +147,8 @@ def trial_record(
     if trial.retry_of is not None:
         own["retry_of"] = str(trial.retry_of)
     return Record(
-        experiment=experiment or f"sweeps/{name.sweep}/{name.profile}",
-        note=_TRIALS_NOTE.format(name.sweep, name.profile),
+        experiment=place,
+        note=_TRIALS_NOTE.format(name.sweep, name.profile, f"#{address(here)[2:]}"),
         view=name.view(sorted(trial.params)).tags,
         identity=(
             trial_identity(name, trial)
