@@ -255,6 +255,11 @@ def test_what_a_picture_shows_is_kept_and_nothing_leaves_its_attribute() -> None
         '<svg width="10"><path d="M1.23 2L101 0" style="fill:#fff;stroke:none"/>'
         '<text>it\'s 5% "x" &lt;b&gt;</text></svg>'
     )
+    line = "M 10.04 5 " + "L 10.26 4.9 L 0.5 5.12 " * 30
+    steps = compact(f'<svg><path d="{line}"/></svg>')
+    assert steps.startswith('<svg><path d="M10 5l.3-.1-9.8 .2 9.8-.2-9.8 .2')
+    thrice = compact("<svg>" + '<g style="fill: #fff"/>' * 3 + "</svg>")
+    assert thrice == "<svg><style>.s0{fill:#fff}</style>" + '<g class="s0"/>' * 3 + "</svg>"
     address = str(Shown(Picture("t", "f", "a"), svg.encode(), "o").data)
     assert '"' not in address
     assert "#" not in address
