@@ -68,6 +68,26 @@ FAILURES = ("429", "500", "cut", "broken", "empty")
 is no JSON, and a completion without choices."""
 
 
+def write_mt_bench(folder: Path, *questions: Any) -> Path:
+    """Write an MT-Bench of some questions, with short prompts of its own; return its folder."""
+    folder.mkdir()
+    write_lines(folder / "question.jsonl", *questions)
+    reference = {"question_id": 99, "model_id": "gpt-4", "choices": [{"turns": ["r", "s"]}]}
+    write_lines(folder / "reference_answer_gpt-4.jsonl", reference)
+    templates = {
+        "single-v1": "[[rating]] {question} {answer}",
+        "single-math-v1": "[[rating]] {question} {answer} {ref_answer_1}",
+        "single-v1-multi-turn": "[[rating]] {question_2} {answer_2}",
+        "single-math-v1-multi-turn": "[[rating]] {question_2} {answer_2} {ref_answer_2}",
+    }
+    prompts = [
+        {"name": name, "system_prompt": "system", "prompt_template": template}
+        for name, template in templates.items()
+    ]
+    write_lines(folder / "judge_prompts.jsonl", *prompts)
+    return folder
+
+
 class StandIn(MockEndpoint):
     """A server on loopback, for a `with` statement.
 
