@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "evaluation"))
+sys.path.insert(0, str(ROOT / "tests"))
 
 from full_size_data import JUDGMENTS, write_data  # noqa: E402
 from judge_stand_in import Body, StandIn, judge  # noqa: E402

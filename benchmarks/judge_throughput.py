@@ -25,7 +25,7 @@ from harness.endpoint.client import Client, work_through
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.request import ChatRequest, Message
 
-STAND_IN = Path(__file__).resolve().parents[1] / "tests" / "evaluation" / "judge_stand_in.py"
+STAND_IN = Path(__file__).resolve().parents[1] / "tests" / "judge_stand_in.py"
 LATENCY_S = 0.05
 SECONDS = 4.0
 CHARACTERS = 4000

@@ -352,7 +352,7 @@ def test_an_evolving_method_that_asks_needs_a_model(tmp_path: Path) -> None:
     code = (
         "import json, os, sys, harness\n"
         "import numpy as np\n"
-        f"sys.path.insert(0, {str(ROOT / 'tests' / 'evaluation')!r})\n"
+        f"sys.path.insert(0, {str(ROOT / 'tests')!r})\n"
         "from judge_stand_in import StandIn, completion\n"
         "from harness.worlds.lookup import runtime_of\n"
         f"plan = harness.load({str(own)!r}, 'paper', seeds=[0]).plan()\n"

@@ -65,13 +65,18 @@ def export(
     from harness.export.policy import find_policy
     from harness.export.push import check_push
     from harness.export.push import push as send
-    from harness.registry.declared import all_tables, named_profile
+    from harness.registry.declared import all_tables, named_profile, named_table, own_file
     from harness.runtime import Store
 
     if push is not None:
         check_push(push)
     scale = named_profile(profile)
-    policy = find_policy(run, all_tables(), scale, seed)
+    table, _, row = run.rpartition("/")
+    tables = all_tables()
+    if own_file(table) is not None:
+        own, tables = named_table(table)
+        run = f"{own.id}/{row}"
+    policy = find_policy(run, tables, scale, seed)
     with writing("--output", output) as target:
         files = write(policy, Store(store_dir()), target, PACKAGE.parent)
     if push is not None:

@@ -156,7 +156,7 @@ def ui(port: PortOption = 5000) -> None:
     page = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"
     out.print(f"MLflow is in a few seconds at {page} (Ctrl-C stops it).", soft_wrap=True)
     if views:
-        out.print("Ours against the paper, table by table:")
+        out.print("Ours against the paper table by table, and the trials of sweeps:")
     for name, view in views.items():
         out.print(f"  {name:<22} http://127.0.0.1:{port}{view}", soft_wrap=True)
     out.print(

@@ -25,8 +25,16 @@ if TYPE_CHECKING:
     from harness.trainer.runs import FigureRuns, TableRuns
 
 
-def remember(work_dir: Path, table: str, profile: str, seeds: Sequence[int]) -> None:
+def remember(
+    work_dir: Path,
+    table: str,
+    profile: str,
+    seeds: Sequence[int],
+    files: Mapping[str, str] | None = None,
+) -> None:
     """Keep the seeds asked for of a table at a profile, as the last ones, beside those before.
+
+    `files` are those of the user's own that declare the table (`table`) or the profile (`profile`).
 
     Raises:
         StoreError: The disk is full, or the folder may not be written.
@@ -37,7 +45,9 @@ def remember(work_dir: Path, table: str, profile: str, seeds: Sequence[int]) -> 
     except HarnessError:
         before = ()  # a broken record stops no run, and is replaced
     earlier = [seed for seed in before if seed not in seeds]
-    record = {"seeds": list(seeds), "earlier": earlier}
+    record: dict[str, object] = {"seeds": list(seeds), "earlier": earlier}
+    if files:
+        record["files"] = dict(files)
     with explained("keeping the seeds asked for", work_dir):
         write_whole(path, f"{json.dumps(record)}\n")
 
@@ -59,6 +69,36 @@ def ever_asked(work_dir: Path, table: str, profile: str) -> tuple[int, ...]:
     """
     last, earlier = _read(work_dir, table, profile)
     return tuple(sorted({*last, *earlier}))
+
+
+def with_own_files(work_dir: Path) -> tuple[dict[str, Profile], dict[str, Table]]:
+    """Return the declared profiles and tables, and those of files of the user's own that were run.
+
+    Raises:
+        HarnessError: Such a file, or the record of it, cannot be read.
+    """
+    from harness.registry.declared import all_profiles, all_tables, named_profile, named_table
+
+    profiles, tables = dict(all_profiles()), dict(all_tables())
+    for record in sorted((work_dir / "asked").glob("*/*.json")):
+        _read(work_dir, record.stem, record.parent.name)
+        files = read_json(record.read_bytes()).get("files", {})
+        try:
+            if "profile" in files:
+                profile = named_profile(files["profile"])
+                profiles[profile.name] = profile
+            if "table" in files:
+                table, _ = named_table(files["table"])
+                tables[table.id] = table
+        except HarnessError as error:
+            raise HarnessError(
+                f"`{record.stem}` was run at `{record.parent.name}` from a file of your own that "
+                f"cannot be read now ({error}): put it back, or delete {record} if nothing it "
+                "computed is needed"
+            ) from error
+        except (TypeError, AttributeError) as error:
+            raise _broken(record) from error
+    return profiles, tables
 
 
 @dataclass(frozen=True)

@@ -408,7 +408,7 @@ def summary_block(report: Report, intervals: bool = False) -> Block:
         signs, *spearman = _comparison(found, len(report.seeds))
         beside = (signs_interval(found),) if intervals else ()
         rows.append((plain(titles[found.column]), signs, *beside, *spearman, found.scale))
-    notes = (
+    notes: tuple[str, ...] = (
         "Signs: gains over the baseline row that point the way the paper's do. "
         "ρ: Spearman's rank correlation of ours with the paper's over the rows but the baseline, "
         "with its 95% interval over seeds and prompts.",

@@ -99,6 +99,10 @@ class Remote:
         self._there[fingerprint] = now
         return True
 
+    def look_again(self, fingerprint: str) -> None:
+        """Ask the bucket itself when `has` is next asked of a stage that was not there."""
+        self._asked[fingerprint] = -_FRESH_S
+
     def fingerprints(self) -> list[str]:
         """Return the fingerprints of all outputs, sorted."""
         with self._reached():
@@ -155,6 +159,7 @@ class Remote:
                 self._create(self._pointer(fingerprint), json.dumps(pointer).encode("utf-8"))
             except FileExistsError:
                 self._remove(attempt)
+                self.look_again(fingerprint)
                 return False
         if self._there is not None:
             self._there[fingerprint] = time.monotonic()

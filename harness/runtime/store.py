@@ -24,7 +24,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -196,7 +196,8 @@ class Store:
         here = list(self._entries())
         return sorted({*here, *self.remote.fingerprints()}) if self.remote else here
 
-    def claim(self, fingerprint: str, *, wait: bool = False) -> AbstractContextManager[bool]:
+    @contextmanager
+    def claim(self, fingerprint: str, *, wait: bool = False) -> Iterator[bool]:
         """Return a block in which no other process works on a stage; it yields whether that is so.
 
         What this process has claimed it may claim again. A claim ends with its process, at once on
@@ -204,7 +205,10 @@ class Store:
         when no other process works on the stage.
         """
         lock = lock_of(self.unfinished(fingerprint))
-        return hold(lock, wait=wait, again=True, post=self._post(fingerprint))
+        with hold(lock, wait=wait, again=True, post=self._post(fingerprint)) as mine:
+            if self.remote is not None:  # whoever had it before may have stored the output
+                self.remote.look_again(fingerprint)
+            yield mine
 
     def claimed(self, fingerprint: str) -> bool:
         """Return whether any process works on a stage."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from harness import project
 from harness.errors import UserError
 from harness.registry.claims import Qualitative, figure_claims
-from harness.registry.declared import GROUPS, all_tables, members
+from harness.registry.declared import GROUPS, all_tables, members, named_table, own_file
 from harness.registry.documents import nearest
 from harness.registry.profile import Profile, lacking_rows
 from harness.registry.schema import Table
@@ -42,7 +42,9 @@ def judge(
     published: bool,
     on_note: Callable[[str], None],
 ) -> Judged:
-    """Judge the claims of some tables, groups and figures, of all where none is named.
+    """Judge the claims of some tables, groups and figures, of all that are declared by default.
+
+    A table may be the path of a file of the user's own.
 
     They are judged by the store, of the seeds given or the most complete ones of each table, or by
     what is published. `on_note` hears of seeds that are left out.
@@ -50,8 +52,12 @@ def judge(
     Raises:
         UserError: There is no table or figure of a name.
     """
-    tables, declared = all_tables(), figure_claims()
-    names = _spelt_out(names)
+    tables, declared = dict(all_tables()), figure_claims()
+    names, files = _spelt_out(names), {}
+    for i, name in enumerate(names):
+        if own_file(name) is not None:
+            table, _ = named_table(name)
+            tables[table.id], files[table.id], names[i] = table, name, table.id
     known = [*tables, *(figure.id for figure in declared.figures)]
     for name in names:
         if name not in known:
@@ -73,7 +79,7 @@ def judge(
             verdicts += (
                 _published(of, table, profile)
                 if published
-                else _stored(of, table, profile, seeds, on_note)
+                else _stored(of, files.get(table.id, table.id), table, profile, seeds, on_note)
             )
     verdicts += judge_figures(declared, verdicts, profile.scale)
     return Judged([verdict for verdict in verdicts if verdict.table in wanted], of)
@@ -93,6 +99,7 @@ def _spelt_out(names: Sequence[str]) -> list[str]:
 
 def _stored(
     of: dict[str, Sequence[int]],
+    name: str,
     table: Table,
     profile: Profile,
     asked: Sequence[int] | None,
@@ -103,7 +110,7 @@ def _stored(
     rows = [row.id for row in table.rows if row.id not in lacking]
     if not rows:
         return judge_without(table, profile.scale, lacking[table.rows[0].id])
-    seeds = select(table.id, profile.asked_as).shown(table, on_note) if asked is None else asked
+    seeds = select(name, profile.asked_as).shown(table, on_note) if asked is None else asked
     of[table.id] = seeds
     return judge_runs(plan_table(table, profile, seeds, rows), Store(project.store_dir()), lacking)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.cost.pricing import Limits, Price, over_limits
 from harness.errors import HarnessError, UserError
+from harness.registry.declared import own_file
 from harness.registry.profile import Profile
 from harness.runtime import (
     HERE,
@@ -356,7 +357,7 @@ class RunPlan:
         engine.check()
         work, parts = self.work, parts_of(self.work)
         for asked in [work] if not isinstance(work, GroupRuns) else parts:
-            remember(work_dir(), asked.id, asked.profile.name, asked.seeds)
+            remember(work_dir(), asked.id, asked.profile.name, asked.seeds, self._own_files())
         warn = on_warning or ignore
         tracker, outcome = tracked.tracker_of(self.store, warn), None
         if self.stages.pending(self.store):
@@ -393,6 +394,13 @@ class RunPlan:
             on_warning(need.line)
         for gap in world.preflight(self.stages.pending(self.store)):
             on_note(gap)
+
+    def _own_files(self) -> dict[str, str]:
+        """Return the files of the user's own that declare the table and the profile."""
+        profile = self.work.profile
+        files = {"table": own_file(self.name)}
+        files["profile"] = None if profile.asked_as == profile.name else profile.file
+        return {what: str(file) for what, file in files.items() if file is not None}
 
     def _execute(
         self,

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from harness.errors import HarnessError, UserError
 from harness.project import work_dir
-from harness.registry.declared import all_figures, all_profiles, all_tables
+from harness.registry.declared import all_figures
 from harness.registry.profile import supported_rows
-from harness.report.asked import ever_asked
+from harness.report.asked import ever_asked, with_own_files
 from harness.runtime import Plan, Stage, Store
 from harness.runtime.files import BrokenEntry, explained
 from harness.runtime.remote import Remote
@@ -140,12 +140,13 @@ def _gone_on(after: Iterable[Stage], done: Mapping[str, object]) -> bool:
 def _declared() -> tuple[list[Stage], int]:
     """Return the last stages of all declared runs with the seeds ever asked for, and their number.
 
-    A figure's runs are those of its tables' rows, with the seeds that it was asked with.
+    What a file of the user's own declares counts, once it was run. A figure's runs are those of its
+    tables' rows, with the seeds that it was asked with.
     """
     targets: list[Stage] = []
     runs = 0
-    tables = all_tables()
-    for profile in all_profiles().values():
+    profiles, tables = with_own_files(work_dir())
+    for profile in profiles.values():
         asked = {name: ever_asked(work_dir(), name, profile.name) for name in tables}
         for name, seeds in asked.items():
             rows = supported_rows(tables[name], profile) if seeds else []

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from harness.project import results_dir, work_dir
-from harness.registry.declared import all_figures, all_profiles, all_tables
+from harness.registry.declared import all_figures, all_tables
 from harness.registry.profile import Profile, lacking_rows, supported_rows
 from harness.registry.schema import Table
-from harness.report.asked import ever_asked, shown_seeds
+from harness.report.asked import ever_asked, shown_seeds, with_own_files
 from harness.report.cells import build_cells
 from harness.report.model import Cell
 from harness.runtime import Store
@@ -74,8 +74,9 @@ def asked_states(store: Store) -> list[TableState]:
         HarnessError: A record of the seeds asked for is broken, or the store cannot be read.
     """
     states = []
-    for profile in all_profiles().values():
-        for table in all_tables().values():
+    profiles, tables = with_own_files(work_dir())
+    for profile in profiles.values():
+        for table in tables.values():
             asked = ever_asked(work_dir(), table.id, profile.name)
             rows = supported_rows(table, profile) if asked else []
             shown = shown_seeds(work_dir(), store, table, profile, rows) if rows else None
@@ -87,7 +88,7 @@ def asked_states(store: Store) -> list[TableState]:
         for figure in all_figures().values():
             asked = ever_asked(work_dir(), figure.id, profile.name)
             if asked:
-                parts = plan_figure(figure, all_tables(), profile, asked).parts
+                parts = plan_figure(figure, tables, profile, asked).parts
                 states += [TableState(part, ()) for part in parts.values()]
     return states
 

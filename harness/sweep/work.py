@@ -139,8 +139,14 @@ class Order(BaseModel):
 
     def tracker(self, warn: Say) -> TrialTracker:
         """Return what writes the order's trials to MLflow."""
-        objective = self.sweep.objectives[0].name
-        name = StudyName(self.sweep.name, self.profile.name, self.study, objective)
+        objectives = self.sweep.objectives
+        name = StudyName(
+            self.sweep.name,
+            self.profile.name,
+            self.study,
+            tuple(objective.name for objective in objectives),
+            best_is_greatest=objectives[0].direction == "maximize",
+        )
         return TrialTracker(self.work_dir, Store(self.store_dir), name, warn)
 
     def claims(self) -> Claims:

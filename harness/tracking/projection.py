@@ -12,7 +12,7 @@ other answers of the same model are another run, and the old one stays as histor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ from harness.tracking.record import (
 )
 from harness.tracking.runs import run_record
 from harness.tracking.tables import Details, TableContent
-from harness.tracking.view import KIND_TAG
+from harness.tracking.view import KIND_TAG, Parallel, View, address
 
 if TYPE_CHECKING:
     from harness.report.model import Cell
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from harness.trainer.runs import TableRuns
 
 _TRIALS_NOTE = (
-    "One run for each trial of the sweep `{}` at the profile `{}`, measured on validation prompts; "
-    "no result. Select all, Compare, and look at the parallel coordinates."
+    "Trials of the sweep `{}` at the profile `{}`, measured on validation prompts; no result. "
+    "[Objectives and settings]({})"
 )
 _EVALUATIONS_NOTE = (
     "One run for each model, judge and data that `harness evaluate` scored on {}. A score under "
@@ -102,7 +102,20 @@ class StudyName:
     sweep: str
     profile: str
     study: str
-    objective: str
+    objectives: tuple[str, ...]
+    best_is_greatest: bool = True
+    """Of the first objective, by which trials are ordered."""
+
+    def view(self, settings: Collection[str]) -> View:
+        """Return what the page of the trials opens on: objectives and settings, the best first."""
+        found = [metric_name(name) for name in self.objectives]
+        return View(
+            [*(f"metrics.{name}" for name in found), *(f"params.{name}" for name in settings)],
+            f"metrics.{found[0]}",
+            [Parallel("Settings and objectives", list(settings), found)],
+            f"Trials of {self.sweep}",
+            ascending=not self.best_is_greatest,
+        )
 
 
 def trial_identity(name: StudyName, trial: SweepTrial) -> str:
@@ -114,11 +127,13 @@ def trial_record(
     name: StudyName, trial: SweepTrial, tags: Mapping[str, str], experiment: str | None = None
 ) -> Record:
     """Return what MLflow should hold of a trial; by default in its sweep's own experiment."""
+    place = experiment or f"sweeps/{name.sweep}/{name.profile}"
+    here = "{experiment:" + place + "}"
     now = utc_now()
     start_ms = milliseconds(trial.started or now)
     status = _TRIAL_STATUS[trial.state]
     metrics = dict(trial.values or {})
-    metrics |= {f"{name.objective}/seeds{step}": value for step, value in trial.so_far.items()}
+    metrics |= {f"{name.objectives[0]}/seeds{step}": value for step, value in trial.so_far.items()}
     end_ms = None if status == "RUNNING" else milliseconds(trial.ended or now)
     own = {
         "sweep": name.sweep,
@@ -132,9 +147,9 @@ def trial_record(
     if trial.retry_of is not None:
         own["retry_of"] = str(trial.retry_of)
     return Record(
-        experiment=experiment or f"sweeps/{name.sweep}/{name.profile}",
-        note=_TRIALS_NOTE.format(name.sweep, name.profile),
-        view=KIND_TAG,
+        experiment=place,
+        note=_TRIALS_NOTE.format(name.sweep, name.profile, f"#{address(here)[2:]}"),
+        view=name.view(sorted(trial.params)).tags,
         identity=(
             trial_identity(name, trial)
             if experiment is None

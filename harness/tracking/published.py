@@ -39,7 +39,7 @@ from harness.tracking.record import (
     sha256,
 )
 from harness.tracking.tables import Details, TableContent
-from harness.tracking.view import KIND_TAG
+from harness.tracking.view import KIND_TAG, TRAINING
 
 if TYPE_CHECKING:
     from harness.report.model import Origin
@@ -166,7 +166,7 @@ class _Run:
         links = (
             f"- [`{place}`](#/experiments/"
             f"{{experiment:{place.partition('/')[0]}/{self.profile.name}{SUFFIX}}}/runs"
-            f"?searchFilter=params.row%20%3D%20%22{place.partition('/')[2]}%22)"
+            f"?searchFilter=params.row%20%3D%20%22{place.partition('/')[2]}%22&{TRAINING})"
             for place in self.places
         )
         return "\n".join([f"Run `{self.run_id}`, seed {self.seed}, as published.", "", *links])
@@ -237,7 +237,9 @@ def _sweeps(results_dir: Path) -> Iterator[Record]:
         report = published_sweep(results_dir, profile, name)
         if report is None or profile not in all_profiles():
             continue
-        study = StudyName(name, profile, report.study, report.objectives[0].name)
+        best = report.objectives[0].direction == "maximize"
+        names = tuple(objective.name for objective in report.objectives)
+        study = StudyName(name, profile, report.study, names, best_is_greatest=best)
         for trial in report.trials:
             yield trial_record(study, trial, {}, experiment=f"sweeps/{name}/{profile}{SUFFIX}")
 

@@ -26,7 +26,7 @@ from typing import Literal
 from harness.registry.yaml_reader import as_yaml
 from harness.runtime import Json, Point, canonical_json
 
-VERSION = 2
+VERSION = 3
 """Version of the projection; bumped when the same store should look different in MLflow."""
 
 ID = "harness.id"

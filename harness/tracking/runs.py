@@ -39,7 +39,7 @@ from harness.tracking.record import (
     recipe_file,
     sha256,
 )
-from harness.tracking.view import KIND_TAG
+from harness.tracking.view import KIND_TAG, TRAINING
 from harness.trainer.factory import reward_models_named
 
 if TYPE_CHECKING:
@@ -343,7 +343,9 @@ class _RunState:
             table, _, row = place.partition("/")
             where = "{experiment:" + f"{table}/{run.profile}" + "}"
             search = quote(f'params.row = "{row}"')
-            lines.append(f"- [`{place}`](#/experiments/{where}/runs?searchFilter={search})")
+            lines.append(
+                f"- [`{place}`](#/experiments/{where}/runs?searchFilter={search}&{TRAINING})"
+            )
         if run.training:
             last = run.training[-1].fingerprint
             lines += ["", f"The policy is the stage `{last}` of the store `{self.store.root}`; "

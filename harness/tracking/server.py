@@ -104,6 +104,9 @@ class Server:
         """
         self._experiments.clear()  # somebody may have deleted one since
         self._named.clear()
+        return self._find(records)
+
+    def _find(self, records: Sequence[Record]) -> dict[str, list[Run]]:
         found: dict[str, list[Run]] = {}
         searched = [(self._experiment(r), f"tags.`{ID}` = '{r.identity}'") for r in records]
         if len(records) > _FEW:
@@ -232,7 +235,7 @@ class Server:
     def _first(self, record: Record, found: list[Run]) -> Run | None:
         """Return the one run of an identity that is to stay; the others are deleted."""
         if len(found) != 1:
-            found = self.find([record]).get(record.identity, [])
+            found = self._find([record]).get(record.identity, [])
         found.sort(key=lambda run: (run.info.start_time, run.info.run_id))
         for spare in found[1:]:
             self._delete(spare)

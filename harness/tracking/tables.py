@@ -33,7 +33,7 @@ from harness.tracking.record import (
     recipe_file,
     sha256,
 )
-from harness.tracking.view import Bars, Parallel, View
+from harness.tracking.view import TRAINING, Bars, Parallel, View, address
 
 if TYPE_CHECKING:
     from harness.report.model import Cell, HumanPrompts, Report
@@ -110,7 +110,7 @@ class TableContent:
         where = "{experiment:" + self.experiment + "}"
         return (
             f"**{self.table.heading}.** {self.table.question} Scale: {self.profile.scale}. "
-            f"[Ours against the paper](#/experiments/{where}/runs?viewStateShareKey=harness)"
+            f"[Ours against the paper](#{address(where)[2:]})"
         )
 
     def _record(
@@ -270,7 +270,7 @@ class TableContent:
                 f"{join(self.seeds)}. Values of the paper are from {self.table.place}. The whole "
                 "report is among the artifacts, or `harness report "
                 f"{self.table.id} --profile {self.profile.name}`.",
-                f"- [All runs behind it](#/experiments/{runs}/runs)",
+                f"- [All runs behind it](#/experiments/{runs}/runs?{TRAINING})",
             ]
         )
 
@@ -395,13 +395,17 @@ def _inherited(behind: Sequence[Record]) -> dict[str, str]:
     names = [*_INHERITED, *sorted({n for t in found for n in t if n.startswith("version.")})]
     # A run that several commits computed says so itself, as a list.
     parts = {name: [p for t in found if name in t for p in t[name].split(", ")] for name in names}
-    return {name: join(part for part in values if part != "none") for name, values in parts.items()}
+    return {
+        name: join(part for part in values if part != "none")
+        for name, values in parts.items()
+        if values
+    }
 
 
 def _filtered(experiment: str, param: str, value: str) -> str:
     """Return the address of the runs of an experiment that have a value of a parameter."""
     search = quote(f'params.{param} = "{value}"')
-    return f"#/experiments/{experiment}/runs?searchFilter={search}"
+    return f"#/experiments/{experiment}/runs?searchFilter={search}&{TRAINING}"
 
 
 def column_name(column: Column) -> str:

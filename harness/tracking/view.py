@@ -25,8 +25,12 @@ FIRST_VIEW = "harness"
 KIND_TAG = {"mlflow.experimentKind": "custom_model_development"}
 """Tells MLflow's pages that an experiment has training runs, and not traces of conversations."""
 
+TRAINING = "workflowType=machine_learning"
+"""What every address ends in, so that MLflow's pages are those of trainings and not of
+conversations."""
+
 _MOST_RUNS = 40
-_WIDTHS = {"attributes": 170, "metrics": 100, "params": 120, "tags": 120}
+_WIDTHS = {"attributes": 170, "metrics": 100, "params": 190, "tags": 120}
 
 
 @dataclass(frozen=True)
@@ -53,10 +57,11 @@ class View:
     Attributes:
         columns: What the list shows of each run, as `metrics.NAME`, `params.NAME`, `tags.NAME` or
             `attributes.NAME`, in order.
-        order_by: What the runs are ordered by, ascending.
+        order_by: What the runs are ordered by.
         charts: The charts that are open at first.
         title: Heading of these charts.
         folded: Groups of metrics (what stands before their last `/`) whose charts are folded away.
+        ascending: Whether the least comes first.
     """
 
     columns: Sequence[str]
@@ -64,6 +69,7 @@ class View:
     charts: Sequence[Bars | Parallel]
     title: str
     folded: Sequence[str] = ()
+    ascending: bool = True
 
     @property
     def tags(self) -> dict[str, str]:
@@ -83,7 +89,7 @@ class View:
         return {
             "searchFilter": "",
             "orderByKey": _column(self.order_by),
-            "orderByAsc": True,
+            "orderByAsc": self.ascending,
             "startTime": "ALL",
             "lifecycleFilter": "Active",
             "modelVersionFilter": "All Runs",
@@ -107,10 +113,7 @@ class View:
 
 def address(experiment_id: str) -> str:
     """Return where a server shows an experiment's first view, after its own address."""
-    return (
-        f"/#/experiments/{experiment_id}/runs?viewStateShareKey={FIRST_VIEW}"
-        "&workflowType=machine_learning"
-    )
+    return f"/#/experiments/{experiment_id}/runs?viewStateShareKey={FIRST_VIEW}&{TRAINING}"
 
 
 def _column(name: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from judge_stand_in import write_lines, write_mt_bench
 
 QUESTIONS = 6
 
@@ -15,40 +16,19 @@ QUESTIONS = 6
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return the module of servers that stand in for a judge."""
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "evaluation"))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-a-key-of-the-tests-0123456789")
     import judge_stand_in
 
     return judge_stand_in
 
 
-def write_lines(path: Path, *records: Any) -> Path:
-    path.write_text("\n".join(json.dumps(record) for record in records), encoding="utf-8")
-    return path
-
-
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """Write an MT-Bench of 8 questions, answers to it, and ratings of the first 6: all 7."""
-    folder = tmp_path / "data"
-    folder.mkdir()
     asked = [
         {"question_id": i, "category": "writing", "turns": [f"q{i}a", f"q{i}b"]} for i in range(8)
     ]
-    write_lines(folder / "question.jsonl", *asked)
-    reference = {"question_id": 99, "model_id": "gpt-4", "choices": [{"turns": ["r", "s"]}]}
-    write_lines(folder / "reference_answer_gpt-4.jsonl", reference)
-    templates = {
-        "single-v1": "[[rating]] {question} {answer}",
-        "single-math-v1": "[[rating]] {question} {answer} {ref_answer_1}",
-        "single-v1-multi-turn": "[[rating]] {question_2} {answer_2}",
-        "single-math-v1-multi-turn": "[[rating]] {question_2} {answer_2} {ref_answer_2}",
-    }
-    prompts = [
-        {"name": name, "system_prompt": "system", "prompt_template": template}
-        for name, template in templates.items()
-    ]
-    write_lines(folder / "judge_prompts.jsonl", *prompts)
+    folder = write_mt_bench(tmp_path / "data", *asked)
     answers = [
         {"question_id": i, "model_id": "released", "choices": [{"turns": ["a", "b"]}]}
         for i in range(8)

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from harness.cli.main import app
 from harness.cli.output import json_schema
+from harness.project import project_root
 
 
 @pytest.fixture
@@ -47,6 +48,16 @@ def test_some_tables_and_figures_alone(says: Callable[..., Any]) -> None:
     ledger = says("claims", "table6", "figure4")
     assert [claim["table"] for claim in ledger] == ["table6"] * 4 + ["figure4"]
     assert "`t10-rm-lc` is not run" in ledger[-1]["reason"]
+
+
+def test_a_table_of_ones_own_has_claims_too(says: Callable[..., Any], tmp_path: Path) -> None:
+    text = (project_root() / "ablations" / "table6.yaml").read_text(encoding="utf-8")
+    text = text.replace("id: table6\n", "id: mine\n").replace("{id: t6-", "{id: mine-")
+    text = text.replace("id: t6-", "id: mine-")
+    (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
+    ledger = says("claims", str(tmp_path / "mine.yaml"))
+    assert [claim["table"] for claim in ledger] == ["mine"] * 4
+    assert {claim["verdict"] for claim in ledger} == {"not_run"}
 
 
 def test_published_scores_are_judged_in_place_of_the_store(says: Callable[..., Any]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from judge_stand_in import StandIn, write_lines, write_mt_bench
 
 from harness.evaluation.benchmark import benchmark_class
 from harness.evaluation.files import HomeFile
@@ -22,12 +23,9 @@ KEY = "sk-a-key-of-the-tests-0123456789"
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return the class of servers that stand in for a judge."""
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "evaluation"))
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("MODEL_API_KEY", "")
-    import judge_stand_in
-
-    return judge_stand_in.StandIn
+    return StandIn
 
 
 @pytest.fixture(autouse=True)
@@ -40,31 +38,11 @@ def tracked(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return files
 
 
-def write_lines(path: Path, *records: Any) -> Path:
-    path.write_text("\n".join(json.dumps(record) for record in records), encoding="utf-8")
-    return path
-
-
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """Write an MT-Bench of one question, with prompts of its own."""
-    folder = tmp_path / "data"
-    folder.mkdir()
     question = {"question_id": 1, "category": "writing", "turns": ["first", "second"]}
-    write_lines(folder / "question.jsonl", question)
-    reference = {"question_id": 9, "model_id": "gpt-4", "choices": [{"turns": ["r", "s"]}]}
-    write_lines(folder / "reference_answer_gpt-4.jsonl", reference)
-    templates = {
-        "single-v1": "[[rating]] {question} {answer}",
-        "single-math-v1": "[[rating]] {question} {answer} {ref_answer_1}",
-        "single-v1-multi-turn": "[[rating]] {question_2} {answer_2}",
-        "single-math-v1-multi-turn": "[[rating]] {question_2} {answer_2} {ref_answer_2}",
-    }
-    prompts = [
-        {"name": name, "system_prompt": "system", "prompt_template": template}
-        for name, template in templates.items()
-    ]
-    write_lines(folder / "judge_prompts.jsonl", *prompts)
+    folder = write_mt_bench(tmp_path / "data", question)
     answer = {"question_id": 1, "model_id": "m", "choices": [{"turns": ["a", "b"]}]}
     write_lines(folder / "answers.jsonl", answer)
     return folder
@@ -156,7 +134,6 @@ def test_a_local_model_answers_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The second turn is asked with the first and its answer before it, which a judge sees."""
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1]))
     from tiny_gemma import build_tiny_gemma
 
     monkeypatch.setattr("harness.evaluation.benchmarks.mt_bench.ANSWER_TOKENS", 4)

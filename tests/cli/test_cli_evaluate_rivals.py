@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "evaluation"))
-
 from judge_stand_in import StandIn, completion
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -22,6 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from harness.export.policy import card_of, find_policy, head_of, licence_of
 from harness.models.policy import generate
+from harness.project import project_root
 from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import StandIns
 from harness.runtime import Plan, Stage, Store
@@ -101,6 +102,19 @@ def test_the_folder_has_a_checkpoint_and_nothing_that_could_run_code(
         "tokenizer.json",
         "tokenizer_config.json",
     }
+
+
+def test_a_row_of_a_table_of_ones_own_is_named_by_the_file(
+    call: Callable[..., Any], folders: Path, tmp_path: Path
+) -> None:
+    fill(folders)
+    text = (project_root() / "ablations" / "table6.yaml").read_text(encoding="utf-8")
+    text = text.replace("id: table6", "id: mine").replace("id: t6-", "id: mine-")
+    (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
+    out = str(tmp_path / "out")
+    result = call("export", f"{tmp_path / 'mine.yaml'}/dpo-1", "--output", out)
+    assert result.exit_code == 0, result.stderr
+    assert "mine/dpo-1" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 
 def test_files_are_copies_that_the_store_does_not_share(

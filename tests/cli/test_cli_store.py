@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from harness.project import profiles_dir, project_root
 from harness.runtime import Plan, Stage, Store
 from harness.selection import stored
 
@@ -46,6 +47,31 @@ def test_what_no_run_needs_goes_when_that_is_confirmed(
     assert says("report", "report", "table4") == before
     planned = says("plan", "plan", "table4", "--rows", "dpo-1", "--seeds", "0")
     assert planned["stages"]["missing"] == 0
+
+
+def test_what_files_of_ones_own_declare_is_kept(
+    says: Callable[..., Any], call: Callable[..., Any], tracker: Any, folders: Path, tmp_path: Path
+) -> None:
+    """A table and a profile, each named by its path, are as good as declared once they have run."""
+    table, profile = tmp_path / "mine.yaml", tmp_path / "own.yaml"
+    rows = (project_root() / "ablations" / "table6.yaml").read_text(encoding="utf-8")
+    for other in ("id: table6", "id: t6-"):
+        rows = rows.replace(other, other.replace("table6", "mine").replace("t6-", "mine-"))
+    table.write_text(rows, encoding="utf-8")
+    micro = (profiles_dir() / "micro.yaml").read_text(encoding="utf-8")
+    profile.write_text(micro.replace("name: micro\n", "name: own\n", 1), encoding="utf-8")
+    run = ("run", str(table), "--profile", str(profile), *RUN[2:])
+    result = call(*run)
+    assert result.exit_code == 0, result.stderr
+    found = says("store", "store", "--prune")
+    assert found["size"] > 0
+    assert found["prunable"] == 0
+    table.unlink()
+    result = call("store", "--prune", "--yes")
+    assert result.exit_code != 0
+    assert "`mine` was run at `own` from a file of your own that cannot be read" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert len(list(Store(folders / "store").fingerprints())) > 0
 
 
 def test_a_work_folder_that_has_run_nothing_empties_no_store(

@@ -9,12 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judge_stand_in import StandIn, completion
+from judge_stand_in import StandIn, client_of, completion
 
-from harness.endpoint.budget import Ledger
-from harness.endpoint.cache import ReplyCache
-from harness.endpoint.client import Client
-from harness.endpoint.connection import Endpoint
 from harness.errors import UserError
 from harness.evaluation.benchmark import Judge
 from harness.evaluation.benchmarks import alpaca_package
@@ -75,9 +71,7 @@ def rank(body: Any) -> Any:
 
 
 def judge_of(server: StandIn, tmp_path: Path, model: str = OWN_JUDGE) -> Judge:
-    endpoint = Endpoint(server.url, "JUDGE_TEST_KEY", 60.0)
-    cache = ReplyCache(tmp_path / "replies")
-    return Judge(Client(endpoint, cache, Ledger(), sleep=lambda seconds: None), model)
+    return Judge(client_of(server, tmp_path, price=None, timeout_s=60.0), model)
 
 
 def test_the_benchmark_has_805_instructions(data: Path) -> None:

@@ -5,15 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from judge_stand_in import Body, StandIn, completion
+from judge_stand_in import Body, StandIn, client_of, completion, named
 
-from harness.endpoint.budget import Ledger
-from harness.endpoint.cache import ReplyCache
-from harness.endpoint.client import Client
-from harness.endpoint.connection import Endpoint
 from harness.endpoint.request import Reply
 from harness.errors import UserError
 from harness.evaluation.benchmark import Judge
@@ -53,7 +49,7 @@ def swapped(text: str) -> bool:
 
 
 def test_the_digest_of_the_instruction_draws_who_is_shown_first(data: Path) -> None:
-    judge = Judge(cast(Client, None), "judge")
+    judge = named("judge")
     items = OwnAnnotator.load(data).requests(OWN, judge)
     for text, item in zip(INSTRUCTIONS, items, strict=True):
         shown = item.request.messages[1].content.split("|")
@@ -66,7 +62,7 @@ def test_a_judge_that_likes_the_first_gives_2_where_the_model_is_shown_first(
     data: Path, tmp_path: Path
 ) -> None:
     with StandIn(first_is_better) as server:
-        client = Client(Endpoint(server.url, "NO_KEY"), ReplyCache(tmp_path / "r"), Ledger())
+        client = client_of(server, tmp_path, price=None)
         judged = OwnAnnotator.load(data).judge(OWN, Judge(client, "me"), 2, lambda n, of: None)
     preferences = [record["preference"] for record in judged.records]
     assert preferences == [2.0 if swapped(text) else 1.0 for text in INSTRUCTIONS]

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import yaml
-from judge_stand_in import StandIn, completion
+from judge_stand_in import StandIn, client_of, completion, named, write_lines
 
-from harness.endpoint.budget import Ledger
-from harness.endpoint.cache import ReplyCache
-from harness.endpoint.client import Client
-from harness.endpoint.connection import Endpoint
 from harness.errors import UserError
 from harness.evaluation.benchmark import Judge
 from harness.evaluation.benchmarks.arena_hard import (
@@ -39,16 +34,6 @@ CONFIG = {
     "baseline_model": BASELINE,
     "regex_pattern": VERDICT_PATTERN,
 }
-
-
-def named(model: str) -> Judge:
-    """Return a judge that is asked nothing."""
-    return Judge(cast(Client, None), model)
-
-
-def write_lines(path: Path, *records: Any) -> Path:
-    path.write_text("\n".join(json.dumps(record) for record in records), encoding="utf-8")
-    return path
 
 
 @pytest.fixture
@@ -81,9 +66,7 @@ ANSWERS = Answers("m", {"p": Answer(("mp",), 10), "q": Answer(("mq",), 30)})
 
 
 def judge_of(server: StandIn, tmp_path: Path, model: str = OWN_JUDGE) -> Judge:
-    endpoint = Endpoint(server.url, "JUDGE_TEST_KEY", 10.0)
-    cache = ReplyCache(tmp_path / "replies")
-    return Judge(Client(endpoint, cache, Ledger(), sleep=lambda seconds: None), model)
+    return Judge(client_of(server, tmp_path, price=None, timeout_s=10.0), model)
 
 
 def verdicts(texts: dict[str, list[str]]) -> Any:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from judge_stand_in import StandIn, completion
+from judge_stand_in import StandIn, client_of, completion, named, write_lines
 from judge_stand_in import judge as stand_in_judge
 
-from harness.endpoint.budget import Ledger
-from harness.endpoint.cache import ReplyCache
-from harness.endpoint.client import Client, Outcome
-from harness.endpoint.connection import Endpoint
-from harness.endpoint.prices import Price
+from harness.endpoint.client import Outcome
 from harness.endpoint.request import Reply
 from harness.errors import HarnessError, UserError
 from harness.evaluation.answers import ServedModel
@@ -26,16 +21,6 @@ from harness.evaluation.run import estimates, run
 
 SPPO = "gemma-2-9b-it-sppo-iter-1"
 CATEGORIES = ("writing", "math")
-
-
-def named(model: str) -> Judge:
-    """Return a judge that is asked nothing."""
-    return Judge(cast(Client, None), model)
-
-
-def write_lines(path: Path, *records: Any) -> Path:
-    path.write_text("\n".join(json.dumps(record) for record in records), encoding="utf-8")
-    return path
 
 
 @pytest.fixture
@@ -67,17 +52,6 @@ def data(tmp_path: Path) -> Path:
 
 
 ANSWERS = Answers("m", {"1": Answer(("a1 {x}", "b1")), "2": Answer(("a2", "b2"))})
-
-
-def client_of(server: StandIn, tmp_path: Path, **options: Any) -> Client:
-    return Client(
-        Endpoint(server.url, "JUDGE_TEST_KEY", 10.0),
-        ReplyCache(tmp_path / "replies"),
-        Ledger(options.pop("budget", None)),
-        Price(10.0, 30.0),
-        sleep=lambda seconds: None,
-        **options,
-    )
 
 
 def test_each_turn_has_its_prompt_and_math_its_reference(data: Path) -> None:

@@ -15,10 +15,9 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from judge_stand_in import StandIn, completion
+from judge_stand_in import PRICE, StandIn, ask_for, client_of, completion
 
 from harness.endpoint.budget import BudgetReachedError, Ledger
-from harness.endpoint.cache import ReplyCache
 from harness.endpoint.client import Client, UnansweredError, estimate, work_through
 from harness.endpoint.connection import BLOT, Endpoint
 from harness.endpoint.prices import SHIPPED, Price, parse_price, read_prices
@@ -36,25 +35,6 @@ from harness.endpoint.request import (
 from harness.errors import HarnessError, UserError
 
 KEY = "sk-a-key-of-the-tests-0123456789"
-PRICE = Price(10.0, 30.0)
-
-
-def ask_for(text: str, **settings: Any) -> ChatRequest:
-    settings = {"temperature": 0, "max_tokens": 10, **settings}
-    return ChatRequest(f"prompt {text}", "judge", (Message("user", text),), settings)
-
-
-def client_of(
-    server: StandIn | str,
-    folder: Path,
-    budget: float | None = None,
-    price: Price | None = PRICE,
-    **options: Any,
-) -> Client:
-    url = server if isinstance(server, str) else server.url
-    options.setdefault("sleep", lambda seconds: None)
-    endpoint = Endpoint(url, "JUDGE_TEST_KEY", timeout_s=options.pop("timeout_s", 10.0))
-    return Client(endpoint, ReplyCache(folder / "replies"), Ledger(budget), price, **options)
 
 
 def ask_all(client: Client, requests: list[ChatRequest], concurrency: int = 4) -> list[str | None]:

@@ -13,15 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judge_stand_in import StandIn, completion
+from judge_stand_in import PRICE, StandIn, ask_for, client_of, completion
 
 from harness.endpoint import bounds
-from harness.endpoint.budget import BudgetReachedError, Ledger
-from harness.endpoint.cache import ReplyCache
-from harness.endpoint.client import Client, UnansweredError
-from harness.endpoint.connection import Endpoint
-from harness.endpoint.prices import Price
-from harness.endpoint.request import ChatRequest, Message, Reply
+from harness.endpoint.budget import BudgetReachedError
+from harness.endpoint.client import UnansweredError
+from harness.endpoint.request import Message, Reply
 from harness.errors import HarnessError, UserError
 from harness.evaluation.benchmarks.lm_eval import evaluate_results, keep_results, read_results
 from harness.evaluation.benchmarks.mt_bench import parse_rating, ratings_from_judgments
@@ -31,20 +28,8 @@ from harness.worlds.real.asking import Scorer, ask, only_field
 from harness.worlds.real.creator import EndpointGenerator
 from harness.worlds.real.scoring import COMPLEXITY
 
-PRICE = Price(10.0, 30.0)
 DEEP = "[" * 100_000 + "]" * 100_000
 DIGITS = "9" * 5000
-
-
-def ask_for(text: str) -> ChatRequest:
-    settings = {"temperature": 0, "max_tokens": 10}
-    return ChatRequest(f"prompt {text}", "judge", (Message("user", text),), settings)
-
-
-def client_of(url: str, folder: Path, budget: float | None = None, **options: Any) -> Client:
-    endpoint = Endpoint(url, "JUDGE_TEST_KEY", timeout_s=options.pop("timeout_s", 10.0))
-    options.setdefault("sleep", lambda seconds: None)
-    return Client(endpoint, ReplyCache(folder / "replies"), Ledger(budget), PRICE, **options)
 
 
 @contextmanager

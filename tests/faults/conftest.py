@@ -13,7 +13,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 # The toy worlds and stand-ins of other areas.
-sys.path += [str(HERE.parent / area) for area in ("cli", "evaluation", "report")]
+sys.path += [str(HERE.parent / area) for area in ("cli", "report")]
 
 from rounds import Ledger, Player, long_seconds  # noqa: E402
 

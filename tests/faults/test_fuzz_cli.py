@@ -50,6 +50,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "sweep list": ("",),
     "sweep run": ("offline-evolve",),
     "sweep show": ("offline-evolve",),
+    "sweep ui": ("offline-evolve",),
     "evaluate mt_bench": ("--judgments jsonl", "--data folder --answers jsonl --dry-run"),
     "evaluate arena_hard": ("--judgments jsonl", "--data folder --answers jsonl --dry-run"),
     "evaluate alpaca_eval": ("--annotations json", "--data folder --answers jsonl --dry-run"),
@@ -122,6 +123,7 @@ HEAVY = (
     "harness.endpoint.client.Client.ask",
     "harness.evaluation.benchmarks.lm_eval.measure",
     "harness.evaluation.answers.LocalModel.answer",
+    "os.execv",
     "os.execve",
 )
 """What verbs do that takes long, or reaches out."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from judge_stand_in import StandIn
 
 from harness.errors import HarnessError, UserError
 from harness.inference.endpoint import CompletionsEngine
@@ -21,10 +22,6 @@ from harness.inference.environment import Installed
 from harness.inference.request import Answered, Request, Sample, Sampling, seed_of
 from harness.inference.solver import Place, Solver, opening
 from harness.inference.vllm_sglang import spread
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "evaluation"))
-
-from judge_stand_in import StandIn
 
 Requests = Callable[[], list[dict[str, Any]]]
 

@@ -121,27 +121,28 @@ def change(path: Path, edit: Callable[[dict[str, torch.Tensor]], object]) -> str
     return name
 
 
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        (lambda tensors: tensors.pop(max(tensors)), r"lacks the tensor {} \(1 are missing\)"),
+        (
+            lambda tensors: tensors.update({"value_head.bias": torch.zeros(1)}),
+            r"has the tensor value_head.bias \(1 too many\)",
+        ),
+        (
+            lambda tensors: tensors.update({max(tensors): torch.zeros(3, 7)}),
+            r"the tensor {} at .* has the shape \[3, 7\]",
+        ),
+    ],
+    ids=["missing", "extra", "another shape"],
+)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_missing_tensor_is_named(kind: str, tmp_path: Path) -> None:
+def test_a_tensor_that_is_not_the_models_is_named(
+    kind: str, edit: Callable[[dict[str, torch.Tensor]], object], says: str, tmp_path: Path
+) -> None:
     path = KINDS[kind](tmp_path)
-    name = change(path, lambda tensors: tensors.pop(max(tensors)))
-    with pytest.raises(UserError, match=rf"lacks the tensor {name} \(1 are missing\)"):
-        load(kind, path)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_extra_tensor_is_named(kind: str, tmp_path: Path) -> None:
-    path = KINDS[kind](tmp_path)
-    change(path, lambda tensors: tensors.update({"value_head.bias": torch.zeros(1)}))
-    with pytest.raises(UserError, match=r"has the tensor value_head.bias \(1 too many\)"):
-        load(kind, path)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_tensor_of_another_shape_is_named(kind: str, tmp_path: Path) -> None:
-    path = KINDS[kind](tmp_path)
-    name = change(path, lambda tensors: tensors.update({max(tensors): torch.zeros(3, 7)}))
-    with pytest.raises(UserError, match=rf"the tensor {name} at .* has the shape \[3, 7\]"):
+    name = change(path, edit)
+    with pytest.raises(UserError, match=says.format(name)):
         load(kind, path)
 
 

@@ -14,7 +14,7 @@ import yaml
 from pydantic import ValidationError
 
 from harness.errors import UserError
-from harness.project import profiles_dir
+from harness.project import figures_dir, profiles_dir
 from harness.registry.documents import read_document, yaml_files
 from harness.registry.json_schema import FOLDER, schemas
 from harness.registry.load import find_table, load_tables, table_files
@@ -24,6 +24,7 @@ from harness.registry.schema import Table
 
 TABLE_FILES = table_files()
 PROFILE_FILES = yaml_files(profiles_dir())
+FIGURE_FILES = yaml_files(figures_dir())
 PAPER_TABLES = {f"table{n}" for n in (1, 2, *range(4, 17))}
 OUR_TABLES = {"components", "controls", "reward-models"}
 
@@ -59,7 +60,7 @@ def test_no_declaration_is_missing() -> None:
     assert {path.stem for path in PROFILE_FILES} == {"micro", "single-gpu", "paper", "stand-in"}
 
 
-@pytest.mark.parametrize("path", [*TABLE_FILES, *PROFILE_FILES], ids=_stem)
+@pytest.mark.parametrize("path", [*TABLE_FILES, *PROFILE_FILES, *FIGURE_FILES], ids=_stem)
 def test_every_file_names_its_schema_and_satisfies_it(path: Path) -> None:
     first, _, _ = path.read_text(encoding="utf-8").partition("\n")
     prefix = "# yaml-language-server: $schema="
@@ -67,7 +68,11 @@ def test_every_file_names_its_schema_and_satisfies_it(path: Path) -> None:
     schema_path = (path.parent / first.removeprefix(prefix)).resolve()
     assert schema_path.parent == FOLDER
     schema = json.loads(schema_path.read_text(encoding="utf-8"))
-    jsonschema.Draft202012Validator(schema).validate(yaml.safe_load(path.read_text("utf-8")))
+    # Keys of a mapping are names in JSON, and numbers where YAML reads them alone.
+    declared = json.loads(json.dumps(yaml.safe_load(path.read_text("utf-8"))))
+    validator = jsonschema.Draft202012Validator(schema)
+    validator.validate(declared)
+    assert list(validator.iter_errors(declared | {"titel": "A toy"})), "a misspelt key"
 
 
 @pytest.mark.parametrize("name", list(schemas()))

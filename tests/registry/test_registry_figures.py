@@ -6,15 +6,12 @@ import json
 import shutil
 from pathlib import Path
 
-import jsonschema
 import pytest
-import yaml
 
 from harness.errors import UserError
 from harness.project import figures_dir
 from harness.registry.documents import RegistryError, yaml_files
 from harness.registry.figures import MODELS, Figure, find_figure, load_figures
-from harness.registry.json_schema import FOLDER
 from harness.registry.load import table_files
 from harness.registry.schema import Table
 
@@ -49,23 +46,6 @@ def test_every_figure_file_is_valid_alone(
 ) -> None:
     shutil.copy(path, tmp_path)
     assert list(load_figures(tables, tmp_path)) == [path.stem]
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_figure_names_its_schema_and_satisfies_it(path: Path) -> None:
-    first, _, _ = path.read_text(encoding="utf-8").partition("\n")
-    schema_path = (path.parent / first.removeprefix("# yaml-language-server: $schema=")).resolve()
-    assert schema_path == FOLDER / "figure.json"
-    schema = json.loads(schema_path.read_text(encoding="utf-8"))
-    # Keys of a mapping are names in JSON, and numbers where YAML reads them alone.
-    declared = json.loads(json.dumps(yaml.safe_load(path.read_text("utf-8"))))
-    jsonschema.Draft202012Validator(schema).validate(declared)
-
-
-def test_the_schema_refuses_a_misspelt_key() -> None:
-    schema = json.loads((FOLDER / "figure.json").read_text(encoding="utf-8"))
-    declared = yaml.safe_load(FILES[0].read_text("utf-8")) | {"titel": "A toy"}
-    assert list(jsonschema.Draft202012Validator(schema).iter_errors(declared))
 
 
 def test_a_figure_is_no_table() -> None:

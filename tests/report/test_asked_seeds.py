@@ -44,6 +44,7 @@ def test_a_record_of_the_last_seeds_alone_is_read(tmp_path: Path) -> None:
         '{"seeds": []}',
         '{"seeds": ["0"]}',
         '{"seeds": [0], "earlier": [null]}',
+        '{"seeds": [], "files": {}}',
         "7",
     ],
 )

@@ -236,7 +236,7 @@ def test_the_first_screen_shows_ours_in_units_of_the_paper_s(store: Store) -> No
     assert (arena.cell, arena.times, arena.signs) == (
         "table90/eva-a_min/ah_wr", "0.5x", "2/3 signs",
     )  # fmt: skip
-    assert arena.word == "supported"
+    assert (arena.word, arena.beyond) == ("supported", 0)
     assert (bench.cell, bench.word) == ("table90/eva-a_min/mt_avg", None)
     assert other.times == "no number"
     page = Page(html)
@@ -255,6 +255,11 @@ def test_what_a_picture_shows_is_kept_and_nothing_leaves_its_attribute() -> None
         '<svg width="10"><path d="M1.23 2L101 0" style="fill:#fff;stroke:none"/>'
         '<text>it\'s 5% "x" &lt;b&gt;</text></svg>'
     )
+    line = "M 10.04 5 " + "L 10.26 4.9 L 0.5 5.12 " * 30
+    steps = compact(f'<svg><path d="{line}"/></svg>')
+    assert steps.startswith('<svg><path d="M10 5l.3-.1-9.8 .2 9.8-.2-9.8 .2')
+    thrice = compact("<svg>" + '<g style="fill: #fff"/>' * 3 + "</svg>")
+    assert thrice == "<svg><style>.s0{fill:#fff}</style>" + '<g class="s0"/>' * 3 + "</svg>"
     address = str(Shown(Picture("t", "f", "a"), svg.encode(), "o").data)
     assert '"' not in address
     assert "#" not in address

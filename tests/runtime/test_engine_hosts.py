@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import slurm_cluster
+from judge_stand_in import StandIn
 from toy_stages import FUNCTIONS, toy
 
 from harness.endpoint.budget import Book, Limit
@@ -21,10 +21,6 @@ from harness.runtime.host import Order, fault, order
 from harness.runtime.provenance import collect_provenance
 
 HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "evaluation"))
-
-from judge_stand_in import StandIn  # noqa: E402
-
 BUDGET = 0.02
 PRICE = "10,30"
 REPLY_USD = 0.0013

@@ -195,6 +195,17 @@ def test_a_lease_in_a_bucket_has_one_holder(tmp_path: Path, bucket: str) -> None
 
 
 @needs_moto
+def test_an_output_that_another_stored_first_is_seen_at_once(tmp_path: Path, bucket: str) -> None:
+    """Not found a moment ago, it would else count as missing for a while, and be made again."""
+    one, other = cache(tmp_path / "one", bucket), cache(tmp_path / "other", bucket)
+    assert one.status(FP) == "missing"
+    write(other)
+    with one.claim(FP) as mine:
+        assert mine
+        assert one.status(FP) == "done"
+
+
+@needs_moto
 def test_eight_rivals_with_a_bucket_alone_in_common_compute_each_stage_once(
     tmp_path: Path, bucket: str
 ) -> None:

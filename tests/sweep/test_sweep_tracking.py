@@ -18,7 +18,7 @@ from harness.tracking import StudyName, TrialTracker
 from harness.tracking.connection import default_uri
 from harness.tracking.projection import trial_record
 
-NAME = StudyName("toy", "micro", "toy/micro/1", "win_rate")
+NAME = StudyName("toy", "micro", "toy/micro/1", ("win_rate",))
 TRIAL = SweepTrial(
     number=7, state="pruned", params={SHARE: 0.4, "x": None}, values=None, so_far={1: 4.0},
     started="2026-01-01T00:00:00+00:00", ended="2026-01-01T00:00:05+00:00", seconds=5.0, reused=3,

@@ -137,7 +137,7 @@ def test_a_uri_that_cannot_be_used_is_a_sentence_without_its_password(
         Connection(tmp_path, uri).server()
     warnings: list[str] = []
     Tracker(tmp_path, store, SERVED, uri=uri, warn=warnings.append).finish(lambda: [STATE])
-    name = StudyName("toy", "micro", "toy/micro/1", "win_rate")
+    name = StudyName("toy", "micro", "toy/micro/1", ("win_rate",))
     trials = TrialTracker(tmp_path, store, name, warnings.append, uri)
     profile, runs = RUNS.profile, list(RUNS.runs.values())
     assert trials.write_runs(runs, profile, {}) == trials.write_runs(runs, profile, {})

@@ -12,15 +12,19 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from toy_table import SERVED, filled, toy_cells, toy_runs
 
-from harness.tracking import TableState, Tracker, ui_command
+from harness.project import results_dir
+from harness.registry.load import load_tables
+from harness.tracking import PublishedTracker, TableState, Tracker, ui_command
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium")
 PATIENCE_S = 240
+SHOTS = Path(os.environ["HARNESS_SCREENSHOTS"]) if "HARNESS_SCREENSHOTS" in os.environ else None
 
 
 @contextmanager
@@ -53,6 +57,55 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@contextmanager
+def opened(address: str) -> Iterator[Any]:
+    """Open a page in a browser of 1280 by 900 dots."""
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.set_default_timeout(1000 * PATIENCE_S)
+        page.goto(address, wait_until="domcontentloaded")
+        yield page
+        browser.close()
+
+
+def heads(page: Any) -> list[str]:
+    """Return the headings of a list's columns that name metrics, from left to right."""
+    found = page.eval_on_selector_all(
+        ".ag-header-cell", "cells => cells.map(c => [c.getBoundingClientRect().x, c.innerText])"
+    )
+    return [text.strip() for _, text in sorted(found) if "/" in text]
+
+
+def names(page: Any) -> list[str]:
+    """Return the names of the runs in a list, from top to bottom."""
+    found = page.eval_on_selector_all(
+        "a[href*='/runs/']", "links => links.map(a => [a.getBoundingClientRect().y, a.innerText])"
+    )
+    return list(dict.fromkeys(text.strip() for _, text in sorted(found) if text.strip()))
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+@pytest.mark.timeout(600)
+def test_a_published_table_opens_on_ours_gain_and_the_papers_value(
+    tmp_path: Path, new_work_dir: Callable[[str], Path]
+) -> None:
+    """Of a clone in which nothing was run: the whole table is in the first view, in its order."""
+    table = "table6"
+    shutil.copytree(results_dir() / "micro" / table, tmp_path / "results" / "micro" / table)
+    work = new_work_dir("a")
+    assert PublishedTracker(work).sync(tmp_path / "results")["created"] > 0
+    rows = [row.id for row in load_tables()[table].rows]
+    with (
+        served(work, _free_port()) as pages,
+        opened(pages[f"{table}/micro/published"]) as page,
+    ):
+        page.wait_for_selector("[col-id*='paper/ah_wr']")
+        page.screenshot(path=(SHOTS or tmp_path) / "published.png")
+        assert heads(page)[:3] == ["ours/ah_wr", "gain/ah_wr", "paper/ah_wr"]
+        assert names(page) == [*rows, "ours", "paper"]
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 @pytest.mark.timeout(600)
 def test_the_page_opens_on_ours_gain_and_the_papers_value_in_the_tables_order(
@@ -63,25 +116,11 @@ def test_the_page_opens_on_ours_gain_and_the_papers_value_in_the_tables_order(
     work = new_work_dir("a")
     store = filled(tmp_path / "store", runs)
     Tracker(work, store, SERVED).sync([TableState(runs, toy_cells())])
-    shots = Path(os.environ.get("HARNESS_SCREENSHOTS", tmp_path))
-    with served(work, _free_port()) as pages, playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 900})
-        page.set_default_timeout(1000 * PATIENCE_S)
-        page.goto(pages["table4/micro"], wait_until="domcontentloaded")
+    with served(work, _free_port()) as pages, opened(pages["table4/micro"]) as page:
         page.wait_for_selector("[col-id*='paper/ah_wr']")
-        page.screenshot(path=shots / "list.png")
-        heads = page.eval_on_selector_all(
-            ".ag-header-cell", "cells => cells.map(c => [c.getBoundingClientRect().x, c.innerText])"
-        )
-        shown = [text.strip() for _, text in sorted(heads) if "/" in text]
-        assert shown[:3] == ["ours/ah_wr", "gain/ah_wr", "paper/ah_wr"]
-        names = page.locator("a[href*='/runs/']").all_inner_texts()
-        assert list(dict.fromkeys(n.strip() for n in names if n.strip())) == [
-            "dpo-1", "eva-a_min", "ours", "paper",
-        ]  # fmt: skip
+        page.screenshot(path=(SHOTS or tmp_path) / "list.png")
+        assert heads(page)[:3] == ["ours/ah_wr", "gain/ah_wr", "paper/ah_wr"]
+        assert names(page) == ["dpo-1", "eva-a_min", "ours", "paper"]
         page.goto(pages["table4/micro"] + "&compareRunsMode=CHART")
-        chart = page.locator("text=ours/ah_wr vs paper/ah_wr")
-        chart.first.wait_for()
-        page.screenshot(path=shots / "charts.png")
-        browser.close()
+        page.locator("text=ours/ah_wr vs paper/ah_wr").first.wait_for()
+        page.screenshot(path=(SHOTS or tmp_path) / "charts.png")

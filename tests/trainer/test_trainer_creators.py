@@ -7,7 +7,6 @@ the human prompts, and a stand-in endpoint rewrites and scores them.
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from judge_stand_in import StandIn, completion, digest
 
 from harness.errors import HarnessError, UserError
 from harness.registry.documents import RegistryError
@@ -32,10 +32,6 @@ from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.real.creator import Scheme, load_scheme
 from harness.worlds.real.world import RealRuntime
 from harness.worlds.stage_io import SELECTED_SCHEMA, Rows, read_rows, write_rows
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "evaluation"))
-
-from judge_stand_in import StandIn, completion, digest
 
 X, POOL = 16, 93
 """Prompts of an iteration, and in the file: six pieces, three of 15 and three of 16 prompts."""

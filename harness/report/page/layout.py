@@ -177,7 +177,7 @@ def _card(
     if cell.reason is not None:
         facts.append(("failed" if cell.state == "failed" else "why not", view.plain(cell.reason)))
     if not report.table.is_ours:
-        facts.append(("paper", f"{cell.paper_printed or view.NO_PAPER}; {report.table.place}"))
+        facts.append(("paper", cell.paper_printed or view.NO_PAPER))
     facts += [("run", run_id), ("seeds", ", ".join(map(str, cell.seeds)) or view.APPLIES_NOT)]
     if trace is not None:
         of = (c for seed in trace.seeds.values() if seed.seed in cell.seeds for c in seed.commits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,22 +123,17 @@ def best_by(
 KINDS = [["wrong", "half", "right", "wrong"], ["half", "wrong", "half", "right"]]
 
 
-def test_the_oracles_choice_is_the_best_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("reward", "chosen"),
+    [(lambda mark: mark, [0.25, 0.5, 1.0]), (lambda mark: -mark, [0.25, 0, 0])],
+)
+def test_the_oracle_chooses_the_best_there_is_and_a_reward_upside_down_the_worst(
+    reward: Callable[[float], float], chosen: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """First answers 0 and 0.5; the best of two 0.5 and 0.5, of four 1 and 1."""
-    assert best_by(lambda mark: mark, KINDS, monkeypatch, (1, 2, 4)) == {
-        "1": {"chosen": 0.25, "best": 0.25},
-        "2": {"chosen": 0.5, "best": 0.5},
-        "4": {"chosen": 1.0, "best": 1.0},
-    }
-
-
-def test_a_reward_that_is_upside_down_chooses_the_worst(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The best stays the best."""
-    assert best_by(lambda mark: -mark, KINDS, monkeypatch, (1, 2, 4)) == {
-        "1": {"chosen": 0.25, "best": 0.25},
-        "2": {"chosen": 0.0, "best": 0.5},
-        "4": {"chosen": 0.0, "best": 1.0},
-    }
+    found = best_by(reward, KINDS, monkeypatch, (1, 2, 4))
+    assert [figures["chosen"] for figures in found.values()] == chosen
+    assert [figures["best"] for figures in found.values()] == [0.25, 0.5, 1.0]
 
 
 def test_of_answers_liked_alike_the_first_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,7 +207,7 @@ def test_two_kills_leave_every_rewrite_asked_for_once(tmp_path: Path) -> None:
                 os.kill(running[-1].pid, signal.SIGKILL)
         return completion(f"<new>Why is {digest(body)} a number, and what is it for?</new>")
 
-    path = [str(Path(__file__).parent), str(ROOT / "tests" / "evaluation")]
+    path = [str(Path(__file__).parent), str(ROOT / "tests")]
     codes, out = [], ""
     with StandIn(reply) as server:
         while not codes or codes[-1] != 0:

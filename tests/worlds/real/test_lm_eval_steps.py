@@ -145,7 +145,6 @@ def test_the_packages_own_tasks_give_a_value_for_every_document(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The package runs sets of a few items with a model that answers at random."""
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "evaluation"))
     from lm_eval_data import ITEMS, write_sets
 
     write_sets(tmp_path)

@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from full_size_data import write_data
+from judge_stand_in import StandIn, completion
+from judge_stand_in import judge as answer
 
 from harness.errors import HarnessError, UserError
 from harness.evaluation.benchmarks.alpaca_package import installed
@@ -29,12 +32,6 @@ from harness.worlds.lookup import runtime_of
 from harness.worlds.real.benchmarks import benchmark_identity, judging_settings
 from harness.worlds.real.scoring import rating_settings, topic_settings, topics_stage
 from harness.worlds.stage_io import Rows, read_rows, write_rows
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "evaluation"))
-
-from full_size_data import write_data
-from judge_stand_in import StandIn, completion
-from judge_stand_in import judge as answer
 
 MODEL = "stand-in/judge"
 

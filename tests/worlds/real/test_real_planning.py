@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
+from full_size_data import write_data
 
 from harness.errors import UserError
 from harness.evaluation.benchmarks.alpaca_eval import AlpacaEval
@@ -24,10 +24,6 @@ from harness.worlds.lookup import resolve, runtime_of, world_of
 from harness.worlds.real.benchmarks import benchmark_identity, class_of
 from harness.worlds.real.models import digest_of_folder, identity_of
 from harness.worlds.real.world import INSTRUCTION, gaps
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "evaluation"))
-
-from full_size_data import write_data
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -11,12 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judge_stand_in import StandIn, completion, digest
+from judge_stand_in import StandIn, client_of, completion, digest
 
-from harness.endpoint.budget import Ledger
-from harness.endpoint.cache import ReplyCache
-from harness.endpoint.client import Client
-from harness.endpoint.connection import Endpoint
 from harness.errors import HarnessError
 from harness.worlds.real.asking import Scorer, ask_about_all, only_field
 from harness.worlds.real.scoring import (
@@ -33,13 +29,7 @@ PROMPTS = [f"What is the number {i} good for?" for i in range(20)]
 
 
 def judge_of(server: StandIn, folder: Path, **options: Any) -> Scorer:
-    client = Client(
-        Endpoint(server.url, "SCORER_TEST_KEY"),
-        ReplyCache(folder / "replies"),
-        Ledger(),
-        sleep=lambda seconds: None,
-    )
-    return Scorer(client, "scorer", concurrency=4, **options)
+    return Scorer(client_of(server, folder, price=None), "scorer", concurrency=4, **options)
 
 
 def score_of(body: Any) -> int:

@@ -1,4 +1,4 @@
-"""The mock endpoint of `harness.worlds.mock` with what tests want of it.
+"""The mock endpoint of `harness.worlds.mock` with what tests want of it, and clients that ask it.
 
 Other replies, latency, a key, failures that are injected by the number of times a request has come,
 and a record of what came.
@@ -12,17 +12,80 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
+from harness.endpoint.budget import Ledger
+from harness.endpoint.cache import ReplyCache
+from harness.endpoint.client import Client
+from harness.endpoint.connection import Endpoint
+from harness.endpoint.prices import Price
+from harness.endpoint.request import ChatRequest, Message
+from harness.evaluation.benchmark import Judge
 from harness.worlds.mock.server import Body, MockEndpoint, Request, answer, completion, digest
 
 judge = answer
 
 __all__ = ["Body", "StandIn", "completion", "digest", "judge"]
 
+PRICE = Price(10.0, 30.0)
+
+
+def ask_for(text: str, **settings: Any) -> ChatRequest:
+    """Return a request of a judge."""
+    settings = {"temperature": 0, "max_tokens": 10, **settings}
+    return ChatRequest(f"prompt {text}", "judge", (Message("user", text),), settings)
+
+
+def client_of(
+    server: StandIn | str,
+    folder: Path,
+    budget: float | None = None,
+    price: Price | None = PRICE,
+    timeout_s: float = 10.0,
+    **options: Any,
+) -> Client:
+    """Return a client of a server or address, which keeps replies in a folder and never sleeps."""
+    url = server if isinstance(server, str) else server.url
+    endpoint = Endpoint(url, "JUDGE_TEST_KEY", timeout_s)
+    options = {"sleep": lambda seconds: None, **options}
+    return Client(endpoint, ReplyCache(folder / "replies"), Ledger(budget), price, **options)
+
+
+def named(model: str) -> Judge:
+    """Return a judge that is asked nothing."""
+    return Judge(cast(Client, None), model)
+
+
+def write_lines(path: Path, *records: Any) -> Path:
+    """Write records as JSON, one a line."""
+    path.write_text("\n".join(json.dumps(record) for record in records), encoding="utf-8")
+    return path
+
+
 FAILURES = ("429", "500", "cut", "broken", "empty")
 """What a disturbed server does instead of replying: two statuses, a body that ends early, one that
 is no JSON, and a completion without choices."""
+
+
+def write_mt_bench(folder: Path, *questions: Any) -> Path:
+    """Write an MT-Bench of some questions, with short prompts of its own; return its folder."""
+    folder.mkdir()
+    write_lines(folder / "question.jsonl", *questions)
+    reference = {"question_id": 99, "model_id": "gpt-4", "choices": [{"turns": ["r", "s"]}]}
+    write_lines(folder / "reference_answer_gpt-4.jsonl", reference)
+    templates = {
+        "single-v1": "[[rating]] {question} {answer}",
+        "single-math-v1": "[[rating]] {question} {answer} {ref_answer_1}",
+        "single-v1-multi-turn": "[[rating]] {question_2} {answer_2}",
+        "single-math-v1-multi-turn": "[[rating]] {question_2} {answer_2} {ref_answer_2}",
+    }
+    prompts = [
+        {"name": name, "system_prompt": "system", "prompt_template": template}
+        for name, template in templates.items()
+    ]
+    write_lines(folder / "judge_prompts.jsonl", *prompts)
+    return folder
 
 
 class StandIn(MockEndpoint):
