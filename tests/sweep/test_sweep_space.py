@@ -15,6 +15,7 @@ from harness.registry.profile import load_profiles
 from harness.registry.recipe import Recipe
 from harness.runtime import Plan, Stage, Store
 from harness.sweep.conduct import shared_stages
+from harness.sweep.declaration import load_sweeps
 from harness.sweep.space import (
     BASE,
     MOST_POINTS,
@@ -152,3 +153,21 @@ def test_a_win_rate_by_reward_counts_prompts_and_half_of_ties(tmp_path: Path) ->
             pq.write_table(pa.Table.from_pylist(table), folder / "rewards.parquet")
     assert measured("val_wr", run, store) == 50.0
     assert measured("val_score", run, store) == 2.0
+
+
+@pytest.mark.parametrize("name", ["micro", "paper"])
+def test_the_online_sweep_can_be_planned_where_online_training_runs(name: str) -> None:
+    sweep, profile = load_sweeps()["online-evolve"], load_profiles()[name]
+    asked = points(sweep)
+    assert len(asked) == sweep.trials == 12
+    for point in asked:
+        found = candidate(sweep, profile, point)
+        assert found.recipe.online is not None
+        (run,) = validation_runs(sweep, found, "trial")
+        assert {"online"} <= {stage.kind for stage in Plan(run.targets)}
+
+
+def test_a_profile_without_online_training_says_so() -> None:
+    sweep = load_sweeps()["online-evolve"]
+    with pytest.raises(UserError, match="`single-gpu` has no algorithm `rloo`"):
+        candidate(sweep, load_profiles()["single-gpu"], points(sweep)[0])
