@@ -30,8 +30,9 @@ SPAN = (-1.0, 2.0)
 class Field(NamedTuple):
     """One column of a table in the picture.
 
-    Positions are in percent of the axis, cut at its ends; None where there is no gain. The word is
-    that of the verdict, None where no claim is decided by the column.
+    Positions are in percent of the axis, cut at its ends; None where there is no gain. A gain that
+    lies beyond an end is on its side, -1 or 1. The word is that of the verdict, None where no claim
+    is decided by the column.
     """
 
     cell: str
@@ -42,6 +43,7 @@ class Field(NamedTuple):
     at: float | None
     low: float | None
     high: float | None
+    beyond: int
     signs: str
     word: str | None
     verdict: str
@@ -50,7 +52,7 @@ class Field(NamedTuple):
 def overview(sections: Sequence[Section]) -> dict[str, Any] | None:
     """Return the picture's heads and lines, None where no table is the paper's."""
     heads = (*FAMILIES, OTHER)
-    lines = []
+    lines: list[dict[str, Any]] = []
     for section in sections:
         table = section.report.table
         if table.is_ours:
@@ -66,7 +68,10 @@ def overview(sections: Sequence[Section]) -> dict[str, Any] | None:
         lines.append({"id": table.id, "name": name, "title": table.title, "fields": fields})
     if not lines:
         return None
-    return {"heads": heads, "lines": lines, "zero": _at(0.0), "one": _at(1.0)}
+    beyond = any(field is not None and field.beyond for it in lines for field in it["fields"])
+    return {
+        "heads": heads, "lines": lines, "zero": _at(0.0), "one": _at(1.0), "beyond": beyond,
+    }  # fmt: skip
 
 
 def _family(column: Column) -> str:
@@ -77,7 +82,7 @@ def _field(report: Report, column: Column, verdicts: Sequence[Verdict]) -> Field
     cell = _shown(report, column, verdicts)
     verdict = _verdict(report, column, verdicts)
     summary = next((s for s in report.summary if s.column == column.id), None)
-    times, interval = "no gain", ""
+    times, interval, beyond = "no gain", "", 0
     low = at = high = None
     if cell.gain is not None and cell.paper_gain:
         ends = sorted(
@@ -86,6 +91,7 @@ def _field(report: Report, column: Column, verdicts: Sequence[Verdict]) -> Field
         of_paper = cell.gain / cell.paper_gain
         times, interval = f"{of_paper:.1f}x", f"{ends[0]:.1f} to {ends[1]:.1f}"
         low, at, high = _at(ends[0]), _at(of_paper), _at(ends[1])
+        beyond = (of_paper > SPAN[1]) - (of_paper < SPAN[0])
     elif cell.mean is None:
         times = "no number"
     elif cell.gain is not None:
@@ -99,6 +105,7 @@ def _field(report: Report, column: Column, verdicts: Sequence[Verdict]) -> Field
         at=at,
         low=low,
         high=high,
+        beyond=beyond,
         signs=_signs(summary),
         word=None if verdict is None else verdict.verdict,
         verdict="" if verdict is None else verdict.text,
