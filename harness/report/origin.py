@@ -65,10 +65,11 @@ def _with_weights(names: Iterable[str], stages: Iterable[Stage], store: Store) -
             continue
         if store.status(stage.fingerprint) == "done":
             weights = stage_summary(store, stage).get("weights")
-            # The embedded world's are as shipped; there is nothing to verify.
-            said |= {} if weights in (None, "embedded") else {str(name): str(weights)}
+            said |= {} if weights is None else {str(name): str(weights)}
     for name in names:
-        yield f"{name} (weights: {said[name]})" if name in said else name
+        # The embedded world's are as shipped; there is nothing to verify.
+        known = said.get(name) not in (None, "embedded")
+        yield f"{name} (weights: {said[name]})" if known else name
 
 
 def stage_summary(store: Store, stage: Stage) -> dict[str, Any]:

@@ -117,18 +117,19 @@ def read_rows(path: Path, *columns: str) -> list[tuple[Any, ...]]:
     Raises:
         HarnessError: The file is damaged.
     """
-    table = _read_columns(path, columns)
+    # A file of one stage has few rows: threads would cost five times what they read.
+    table = _read_columns(path, columns, use_threads=False)
     return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
 
 
-def _read_columns(path: Path, columns: Sequence[str]) -> Any:
+def _read_columns(path: Path, columns: Sequence[str], *, use_threads: bool = True) -> Any:
     """Read some columns of a Parquet file as an Arrow table."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(path) as file:
-            return file.read(columns=list(columns))
+            return file.read(columns=list(columns), use_threads=use_threads)
     except (pa.ArrowException, OSError) as error:
         # Damage shows as an error of any kind, one that is no `ValueError` included.
         raise HarnessError(f"{path} cannot be read; restore it from version control") from error

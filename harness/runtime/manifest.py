@@ -238,6 +238,8 @@ def _object(raw: bytes) -> dict[str, Any]:
         raise ValueError("holds no JSON object")
     level: list[Any] = [found]
     for _ in range(_DEEPEST):
+        if not level:
+            return found
         level = [inner for value in level if isinstance(value, dict | list)
                  for inner in (value.values() if isinstance(value, dict) else value)]  # fmt: skip
     if level:

@@ -193,7 +193,7 @@ class Store:
         Raises:
             StoreError: Something else lies among the entries.
         """
-        here = [entry.name for entry in self._entries()]
+        here = list(self._entries())
         return sorted({*here, *self.remote.fingerprints()}) if self.remote else here
 
     @contextmanager
@@ -392,19 +392,22 @@ class Store:
     def _failure_path(self, fingerprint: str) -> Path:
         return self.root / "failures" / f"{fingerprint}.json"
 
-    def _entries(self) -> Iterator[Path]:
-        """Yield the folders of all entries, in the order of their fingerprints.
+    def _entries(self) -> Iterator[str]:
+        """Yield the names of all entries' folders, the fingerprints, in order.
 
         Raises:
             StoreError: Something lies among them that is no entry.
         """
         with explained("reading the store", self.root):
-            stages = self.root / "stages"
-            for folder in sorted(stages.iterdir()) if stages.is_dir() else ():
-                for entry in sorted(folder.iterdir()) if folder.is_dir() else (folder,):
-                    if entry != self._entry(entry.name) or len(entry.name) != _FINGERPRINT:
-                        raise BrokenEntry(f"{entry} is no stage of the store: move it away")
-                    yield entry
+            stages = f"{self.root}/stages"
+            for start in sorted(os.listdir(stages)) if os.path.isdir(stages) else ():
+                folder = f"{stages}/{start}"
+                if not os.path.isdir(folder):
+                    raise BrokenEntry(f"{folder} is no stage of the store: move it away")
+                for name in sorted(os.listdir(folder)):
+                    if name[:2] != start or len(name) != _FINGERPRINT:
+                        raise BrokenEntry(f"{folder}/{name} is no stage of the store: move it away")
+                    yield name
 
     def _find(self, fingerprint: str) -> Manifest | None:
         """Return an entry's manifest, None where there is no entry; read once per change.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from harness.report.cells import build_cells
 from harness.report.model import STATES, Cell
 from harness.report.render import as_json
+from harness.report.scores import Measured, read_scores
 from harness.runtime import Store
 from harness.selection.names import Format
 from harness.trainer.runs import FigureRuns, TableRuns, Work
@@ -98,7 +99,14 @@ class TableReport(Report):
     @cached_property
     def cells(self) -> Sequence[Cell]:
         """Row by column: ours beside the paper's."""
-        return self.details.cells if self.whole else build_cells(self.runs, self.store)
+        if self.whole:
+            return self.details.cells
+        return build_cells(self.runs, self.store, self._measured)
+
+    @cached_property
+    def _measured(self) -> Measured:
+        """The scores of all prompts, read once."""
+        return read_scores(self.runs, self.store)
 
     @cached_property
     def details(self) -> WholeReport:
@@ -107,7 +115,7 @@ class TableReport(Report):
 
         if self.whole:
             return with_all_rows(build_report(self.runs, self.store))
-        return build_report(self.runs, self.store, cells=self.cells)
+        return build_report(self.runs, self.store, cells=self.cells, measured=self._measured)
 
     def to_frame(self) -> pd.DataFrame:
         """Return the cells, a line for each."""

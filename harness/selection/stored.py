@@ -102,9 +102,10 @@ def inventory(store: Store) -> Inventory:
     stages, found.runs = _declared()
     plan = Plan(stages)
     needed = {stage.fingerprint: stage for stage in plan}
+    released = {path.stem for path in store.root.glob("released/*.json")}
     for fingerprint in store.fingerprints():
         manifest = store.manifest(fingerprint)
-        dropped = store.released(fingerprint)
+        dropped = store.released(fingerprint) if fingerprint in released else ()
         files = manifest["files"]
         size = sum(file["bytes"] for name, file in files.items() if name not in dropped)
         found.sizes[fingerprint] = (manifest["kind"], size)

@@ -12,13 +12,14 @@ and whether it is written while the stage runs or afterwards.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -247,8 +248,14 @@ def flatten(value: object, name: str) -> dict[str, str]:
 
 def recipe_file(recipes: Mapping[str, Json]) -> Files:
     """Return recipes, by run id, as the artifact `recipe.yaml`."""
-    text = as_yaml(dict(recipes))
+    text = _yaml_of(json.dumps(dict(recipes)))
     return Files(sha256(text), lambda: {"recipe.yaml": text.encode()})
+
+
+@lru_cache(maxsize=256)
+def _yaml_of(recipes: str) -> str:
+    """Return some JSON as YAML: all seeds of a run have one recipe, and YAML is slow."""
+    return as_yaml(json.loads(recipes))
 
 
 def both(first: Files, second: Files | None) -> Files:

@@ -93,6 +93,7 @@ class Server:
         self._client = MlflowClient(tracking_uri=uri)
         self._artifacts = artifacts
         self._experiments: dict[str, str] = {}
+        self._named: dict[str, str] = {}
         self._user = _user()
         self._client.search_experiments(max_results=1)
 
@@ -102,6 +103,7 @@ class Server:
         A few are asked for one by one; for many, all runs of their experiments are looked through.
         """
         self._experiments.clear()  # somebody may have deleted one since
+        self._named.clear()
         return self._find(records)
 
     def _find(self, records: Sequence[Record]) -> dict[str, list[Run]]:
@@ -319,10 +321,12 @@ class Server:
 
         def number(found: re.Match[str]) -> str:
             name = found[1]
-            if name not in self._experiments:
+            if name in self._experiments:
+                return self._experiments[name]
+            if name not in self._named:
                 experiment = self._client.get_experiment_by_name(name)
-                return "0" if experiment is None else str(experiment.experiment_id)
-            return self._experiments[name]
+                self._named[name] = "0" if experiment is None else str(experiment.experiment_id)
+            return self._named[name]
 
         return _LINK_TO_NOTHING.sub(r"\1", _NAMED_EXPERIMENT.sub(number, text))
 

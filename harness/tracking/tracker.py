@@ -197,10 +197,13 @@ class Tracker:
             TrackingError: MLflow cannot be reached, or refuses what is written.
             StoreError: The store cannot be read.
         """
-        asked = self._writer.marks.read()
-        if not asked.ended and not self._records(states, asked):
+        first = self._writer.marks.read()
+        known = self._records(states, first)
+        if not first.ended and not known:
             return Counter()
-        changes = self._writer.write(lambda asked: self._records(states, asked), end_stale=True)
+        changes = self._writer.write(
+            lambda asked: known if asked == first else self._records(states, asked), end_stale=True
+        )
         return Counter(change for change, _ in changes)
 
     def records(self, states: Sequence[TableState]) -> list[Record]:
