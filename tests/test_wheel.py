@@ -145,7 +145,7 @@ def test_the_description_has_no_link_that_leads_nowhere(wheel: Path) -> None:
     assert "](https://arxiv.org/abs/2411.00062)" in text
     assert "](results/" not in text
     assert "](harness/" not in text
-    assert "The page's head" in text
+    assert "The first screen of the page" in text
 
 
 def test_a_release_names_its_repository_and_links_to_it(source: Path, tmp_path: Path) -> None:
