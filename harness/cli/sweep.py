@@ -187,7 +187,9 @@ def ui(name: SweepArgument, port: PortOption = 8080, storage: StorageOption = No
     from harness.sweep.study import default_storage
 
     sweep = find_sweep(load_sweeps(), name)
-    command = dashboard_command(storage or default_storage(work_dir(), sweep.name), port)
+    command = dashboard_command(
+        sweep.name, storage or default_storage(work_dir(), sweep.name), port
+    )
     check_port(port)
     out = console()
     out.print(f"optuna-dashboard is at http://127.0.0.1:{port}/ (Ctrl-C stops it).", soft_wrap=True)

@@ -165,8 +165,8 @@ def run_sweep(
     return report_of(order.sweep, order.profile, order.study, claims.study, scores)
 
 
-def dashboard_command(where: str, port: int) -> list[str]:
-    """Return the command that serves optuna-dashboard's pages of a storage on this machine.
+def dashboard_command(name: str, where: str, port: int) -> list[str]:
+    """Return the command that serves optuna-dashboard's pages of a sweep's storage on this machine.
 
     Raises:
         UserError: It is not installed, or there is no such storage yet.
@@ -178,8 +178,8 @@ def dashboard_command(where: str, port: int) -> list[str]:
         )
     if not is_there(where):
         raise UserError(
-            f"there are no trials in {shown_uri(where)} yet: run a sweep first, for example "
-            "`harness sweep run offline-evolve`"
+            f"there are no trials in {shown_uri(where)} yet; run the sweep first: "
+            f"`harness sweep run {name}`"
         )
     code = "from optuna_dashboard._cli import main; main()"
     options = ["--host", "127.0.0.1", "--port", str(port), "--server", "wsgiref"]

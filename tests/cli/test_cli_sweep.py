@@ -112,7 +112,8 @@ def test_the_dashboard_needs_trials_and_its_package(
     there = False
     assert "eva-harness[sweeps]" in call("sweep", "ui", "offline-evolve").stderr
     there = True
-    assert "run a sweep first" in call("sweep", "ui", "offline-evolve").stderr
+    said = call("sweep", "ui", "offline-evolve").stderr
+    assert "run the sweep first: `harness sweep run offline-evolve`" in said
 
 
 def test_a_sweep_runs_goes_on_and_is_shown(
