@@ -114,7 +114,7 @@ def test_kills_of_publications(play: Player) -> None:
         scene = Scene(played)
         work, before, after = scene.once("published twice", twice)
         whole = [published(before), published(after)]
-        assert len(whole[0]) == len(whole[1]) == 4
+        assert len(whole[0]) == len(whole[1]) == 5
         shutil.copytree(work, scene.work)
         for _ in range(1 + 3 * play.is_long):
             shutil.rmtree(scene.results, ignore_errors=True)
