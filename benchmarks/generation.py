@@ -33,7 +33,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import Gemma2Config, Gemma2ForCausalLM, PreTrainedTokenizerFast
 
 from harness.inference.environment import installed
-from harness.inference.request import Answered, Asked, Engine, Renderer, Sampling
+from harness.inference.request import Answered, Engine, Renderer, Request, Sampling
 from harness.inference.solver import opening
 from harness.inference.transformers_engine import TransformersEngine, transformers_engine
 from harness.models.loading import batches_by_length, fastest_device, pad
@@ -122,7 +122,7 @@ class PlainGenerate:
         self._batch_size = batch_size
 
     @torch.inference_mode()
-    def tokens(self, asked: Sequence[Asked], sampling: Sampling) -> int:
+    def tokens(self, asked: Sequence[Request], sampling: Sampling) -> int:
         """Answer prompts and return how many tokens came."""
         n, count = len(asked[0].seeds), 0
         size = max(1, self._batch_size // n)
@@ -150,10 +150,10 @@ class PlainGenerate:
         return count
 
 
-def engine_tokens(engine: Engine) -> Callable[[Sequence[Asked], Sampling], int]:
+def engine_tokens(engine: Engine) -> Callable[[Sequence[Request], Sampling], int]:
     """Return what has an engine answer and returns how many tokens came."""
 
-    def tokens(asked: Sequence[Asked], sampling: Sampling) -> int:
+    def tokens(asked: Sequence[Request], sampling: Sampling) -> int:
         answered: Answered = {}
         engine.answer(asked, sampling, answered.update)
         return sum(sample.n_tokens for own in answered.values() for sample in own)
@@ -162,7 +162,9 @@ def engine_tokens(engine: Engine) -> Callable[[Sequence[Asked], Sampling], int]:
 
 
 def measured(
-    tokens: Callable[[Sequence[Asked], Sampling], int], asked: Sequence[Asked], sampling: Sampling
+    tokens: Callable[[Sequence[Request], Sampling], int],
+    asked: Sequence[Request],
+    sampling: Sampling,
 ) -> dict[str, float]:
     """Return tokens, seconds and tokens per second."""
     tokens(asked[-1:], sampling)
@@ -210,7 +212,7 @@ def main() -> None:
     with model_folder(given.folder) as folder:
         make_model(folder, given.shape, getattr(torch, dtype))
         renderer = Renderer(folder)
-        asked = renderer.asked(
+        asked = renderer.requests(
             prompts(given.prompts), n=given.samples, seed=0, max_new_tokens=given.tokens
         )
         sampling = Sampling(0.7, 0.9, renderer.stops)

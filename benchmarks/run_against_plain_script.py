@@ -35,9 +35,9 @@ from harness.runtime import LocalEngine, Plan, Store
 from harness.trainer.plan import Planner
 from harness.trainer.steps import FUNCTIONS
 from harness.worlds.embedded.creator import EmbeddedCreator
-from harness.worlds.embedded.judge import JUDGES, Answer
-from harness.worlds.embedded.texts import read_items, read_prompts
-from harness.worlds.lookup import resolve, world_of
+from harness.worlds.embedded.judge import JUDGES, Answer, judge_downstream
+from harness.worlds.embedded.texts import read_prompts
+from harness.worlds.lookup import resolve, runtime_of, world_of
 
 PROFILE = load_profiles()["micro"]
 ASSETS = world_of(PROFILE)
@@ -72,8 +72,8 @@ def sample(model, tokenizer, conversations, temperature, n=1):
         out = model.generate(
             input_ids=batch.input_ids,
             attention_mask=batch.attention_mask,
-            do_sample=True,
-            temperature=temperature,
+            do_sample=temperature > 0,
+            temperature=temperature or None,
             top_p=1.0,
             top_k=0,
             max_new_tokens=GENERATION.max_new_tokens,
@@ -162,7 +162,7 @@ def dpo(path, rows, output):
 def plain(scratch: Path) -> None:
     """Run DPO, one eva iteration and the benchmarks, as a script."""
     rng = np.random.default_rng(0)
-    pool = read_prompts(resolve(ASSETS.prompts()))
+    pool = read_prompts(resolve(ASSETS.prompts()["source"]))
     prompts = [pool[i] for i in rng.permutation(len(pool))[: PROFILE.x]]
     rm_path = resolve(ASSETS.reward_model("pointwise"))
     rm = AutoModelForSequenceClassification.from_pretrained(
@@ -198,7 +198,8 @@ def plain(scratch: Path) -> None:
 
 def evaluate(name, model, tokenizer) -> None:
     """Answer and judge one benchmark."""
-    items = read_items(resolve(ASSETS.benchmark(name)))
+    identity = ASSETS.benchmark(name)
+    items = runtime_of(identity).questions(identity)
     temperature = PROFILE.benchmarks[name].temperature
     given = {}
     asked = [user(item.turn_1) for item in items]
@@ -210,7 +211,7 @@ def evaluate(name, model, tokenizer) -> None:
         ]
         for item, (text,) in zip(items, sample(model, tokenizer, asked, temperature), strict=True):
             given[item.item_id, 2] = Answer(text, len(text.split()))
-    JUDGES[name](items, given)
+    JUDGES.get(name, judge_downstream)(items, given)
 
 
 def harness(scratch: Path) -> tuple[float, float]:
