@@ -82,7 +82,8 @@ def test_the_page_of_what_is_published_needs_no_store(
     assert "Inconclusive (toy): “A_min weighting beats uniform weighting on Arena-Hard”" in page
     assert ">31.9 ±1.8</button>" in page
     assert re.findall(TABLE, page) == ["table4"]
-    assert "Prompts and answers are not published" in page
+    assert ">human prompt</strong>" in page
+    assert "Prompts and answers are not published" not in page
     assert not folders.exists()
 
 
