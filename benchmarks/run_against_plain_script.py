@@ -220,7 +220,7 @@ def harness(scratch: Path) -> tuple[float, float]:
     """Run the same through the harness on one worker; return seconds in stages and in all."""
     table = load_tables()["table4"]
     recipe = table.recipe_of(table.row("eva-a_min"), table.columns[0])
-    run = Planner(PROFILE, ASSETS).run("dpo-eva-a_min", recipe, 0)
+    run = Planner(ASSETS).run("dpo-eva-a_min", recipe, 0)
     store, plan = Store(scratch / "store"), Plan(run.targets)
     preload = ["harness.models.policy", "harness.models.reward_model", "harness.training.dpo"]
     engine = LocalEngine(store, FUNCTIONS, scratch / "logs", jobs=1, preload=preload)
