@@ -69,6 +69,10 @@ class Buffer:
     def __len__(self) -> int:
         return len(self.entries)
 
+    def can_give(self, count: int, replacement: bool) -> bool:
+        """Return whether so many prompts can be drawn, with replacement or without."""
+        return len(self) >= (min(count, 1) if replacement else count)
+
     def take(
         self, count: int, rng: np.random.Generator, metric: str, floor: float, replacement: bool
     ) -> list[Prompt]:
@@ -81,7 +85,7 @@ class Buffer:
         """
         if count == 0:
             return []
-        if len(self) < (1 if replacement else count):
+        if not self.can_give(count, replacement):
             raise HarnessError(
                 f"{count} prompts are to be drawn from a buffer that holds {len(self)}: the "
                 "creator's rewrites did not replace what was trained on, so let it make more "

@@ -291,13 +291,12 @@ class PromptStream:
         """Return those of a mini-batch that the buffer lacks for the next one, best first."""
         s = self.settings
         missing = s.minibatch - self._next_human(self._next_phase())
-        if len(self.buffer) >= (min(missing, 1) if s.replacement else missing):
+        if self.buffer.can_give(missing, s.replacement):
             return []
         waiting = {entry.prompt for entry in self.buffer.entries}
-        chances = floored_weights(values.tolist(), s.metric, s.weight_floor)
         again = {
             batch.prompts[i]: Entry(batch.prompts[i], float(values[i]), batch.step)
-            for i in np.argsort(-chances, kind="stable")
+            for i in _ranked(self._chances(values))
             if batch.prompts[i] not in waiting
         }
         return list(again.values())[: missing - len(waiting)]
@@ -346,9 +345,16 @@ class PromptStream:
 
     def _most_informative(self, batch: MiniBatch, values: NDArray[np.float64]) -> list[int]:
         s = self.settings
-        chances = floored_weights(values.tolist(), s.metric, s.weight_floor)
+        chances = self._chances(values)
         if s.evolve_by == "rank":
-            # Ranked by weight, so that an inverse metric ranks inversely; ties by position.
-            return [int(i) for i in np.argsort(-chances, kind="stable")[: s.evolved]]
+            return _ranked(chances)[: s.evolved]
         rng = np.random.default_rng([self._seed, batch.step, 1])
         return [int(i) for i in rng.choice(len(values), size=s.evolved, replace=False, p=chances)]
+
+    def _chances(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return floored_weights(values.tolist(), self.settings.metric, self.settings.weight_floor)
+
+
+def _ranked(chances: NDArray[np.float64]) -> list[int]:
+    """Return positions by weight, so that an inverse metric ranks inversely; ties by position."""
+    return [int(i) for i in np.argsort(-chances, kind="stable")]

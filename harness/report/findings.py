@@ -189,15 +189,14 @@ def _power(section: Section) -> Iterable[tuple[str, ...]]:
     """Yield a line for each kind of training in a table: what its seeds can find, and did."""
     report, found = section.report, counts(section.verdicts)
     passed = sum(control.state == "passed" for control in report.controls)
-    controls = f"{passed} of {len(report.controls)}" if report.controls else "–"
-    verdicts = tuple(str(found[word]) if section.verdicts else "–" for word in TESTED)
+    controls = f"{passed} of {len(report.controls)}" if report.controls else view.APPLIES_NOT
+    verdicts = [str(found[word]) if section.verdicts else view.APPLIES_NOT for word in TESTED]
     name, seeds = report.table.heading.partition(":")[0], view.seeds_text(report.seeds)
-    for power in report.power or (None,):
-        if power is None:
-            yield (name, seeds, controls, "–", "–", *verdicts)
-            continue
+    if not report.power:
+        yield (name, seeds, controls, view.APPLIES_NOT, view.APPLIES_NOT, *verdicts)
+    for power in report.power:
         which = f"{name}, {power.training}" if len(report.power) > 1 else name
-        doses = "–" if power.in_doses is None else f"{power.in_doses:.1f}"
+        doses = view.APPLIES_NOT if power.in_doses is None else f"{power.in_doses:.1f}"
         yield (which, seeds, controls, f"{power.detectable:.1f}", doses, *verdicts)
 
 
