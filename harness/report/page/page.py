@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.registry.claims import Claim, Compare, Qualitative, places
-from harness.registry.deviations import Ambiguity, Discrepancy, value_in
+from harness.registry.declared import Ambiguity, Discrepancy, value_in
 from harness.registry.profile import Profile
 from harness.report import error_rates, view
 from harness.report.claims import PRIMARY, counts, line, share_tested

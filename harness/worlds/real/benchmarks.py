@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import UserError
-from harness.evaluation.archive import cost_of
 from harness.evaluation.benchmark import Benchmark, benchmark_class
+from harness.evaluation.scores import cost_of
 from harness.extensions import BENCHMARKS, JUDGES, benchmark_name, benchmark_place
 from harness.project import benchmarks_dir
 from harness.registry.profile import Benchmark as Declared

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from harness.endpoint.client import UnansweredError
 from harness.errors import HarnessError
-from harness.evaluation.archive import cost_of
+from harness.evaluation.scores import cost_of
 from harness.registry.profile import Benchmark
 from harness.runtime import StageContext
 from harness.runtime.stage import Json
