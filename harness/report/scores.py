@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,10 +95,12 @@ def read_wanted(
     measured: Measured = {}
     for stage, keys in by_stage.items():
         if store.status(stage) == "done":
-            rows = read_rows(store.open(stage) / "scores.parquet", "column", "prompt_id", "value")
-            for run_id, seed, score in keys:
-                found = [((run_id, seed, score), *row[1:]) for row in rows if row[0] == score]
-                measured |= grouped(found)
+            # One stage has few rows: threads would cost five times what they read.
+            table = _read_columns(
+                store.file(stage, "scores.parquet"), ("column", *_VALUES), use_threads=False
+            )
+            found = {score: values for (score,), values in _parts(table, ("column",))}
+            measured |= {key: _by_prompt(key, *found[key[2]]) for key in keys if key[2] in found}
     return measured
 
 
@@ -141,21 +143,25 @@ def grouped(rows: Iterable[tuple[Key, str, float]]) -> Measured:
     Raises:
         HarnessError: A prompt appears twice under one key.
     """
-    measured: Measured = {}
-    for key, prompt, value in sorted(rows):
-        values = measured.setdefault(key, {})
-        if prompt in values:
-            raise _twice(key, prompt)
-        values[prompt] = value
+    parts = itertools.groupby(sorted(rows), lambda row: row[0])
+    measured = {}
+    for key, part in parts:
+        _, prompts, values = zip(*part, strict=True)
+        measured[key] = _by_prompt(key, prompts, values)
     return measured
 
 
-def _twice(key: Key, prompt: str) -> HarnessError:
-    run_id, seed, score = key
-    return HarnessError(
-        f"the `{score}` scores of `{run_id}`, seed {seed}, give the prompt `{prompt}` "
-        "twice: remove that judge's stage from the store and run it again"
-    )
+def _by_prompt(key: Key, prompts: Sequence[str], values: Sequence[float]) -> dict[str, float]:
+    found = dict(zip(prompts, values, strict=True))
+    if len(found) < len(prompts):
+        run_id, seed, score = key
+        counts = Counter(prompts)
+        twice = max(counts, key=counts.__getitem__)
+        raise HarnessError(
+            f"the `{score}` scores of `{run_id}`, seed {seed}, give the prompt `{twice}` "
+            "twice: remove that judge's stage from the store and run it again"
+        )
+    return found
 
 
 Priors = Mapping[str, Prior]
@@ -277,28 +283,36 @@ def _array(kind: type, values: Sequence[Any]) -> pa.Array:
 
 
 def read_score_file(path: Path) -> Measured:
-    """Read what `write_scores` wrote; as `grouped`, a million rows at a time.
+    """Read what `write_scores` wrote.
 
     Raises:
         HarnessError: The file is damaged, or a prompt appears twice under one key.
     """
     names = ("run_id", "seed", "column")
-    table = _read_columns(path, (*names, "prompt_id", "value"))
-    table = table.sort_by([(name, "ascending") for name in (*names, "prompt_id")])
+    table = _read_columns(path, (*names, *_VALUES))
+    return {key: _by_prompt(key, *values) for key, values in _parts(table, names)}
+
+
+_VALUES = ("prompt_id", "value")
+
+
+def _parts(
+    table: pa.Table, names: Sequence[str]
+) -> Iterator[tuple[Any, tuple[Sequence[str], Sequence[float]]]]:
+    """Yield what the rows with each key hold: prompts in order of their ids, and values.
+
+    `names` are the columns that make the key, and keys are in order. A million rows at a time.
+    """
     if not len(table):
-        return {}
+        return
+    table = table.sort_by([(name, "ascending") for name in (*names, "prompt_id")])
     encoded = [table.column(name).combine_chunks().dictionary_encode() for name in names]
     # Not `to_numpy`, which loads pandas.
     codes = [np.from_dlpack(column.indices) for column in encoded]
     changes = np.any([np.diff(code) != 0 for code in codes], axis=0)
     firsts = [0, *(np.flatnonzero(changes) + 1).tolist()]
     words = [column.dictionary.to_pylist() for column in encoded]
-    keys = [tuple(w[c[first]] for w, c in zip(words, codes, strict=True)) for first in firsts]
-    prompts, values = table.column("prompt_id").to_pylist(), table.column("value").to_pylist()
-    measured: Measured = {}
-    for key, first, end in zip(keys, firsts, [*firsts[1:], len(table)], strict=True):
-        measured[key] = dict(zip(prompts[first:end], values[first:end], strict=True))
-        if len(measured[key]) < end - first:
-            counts = Counter(prompts[first:end])
-            raise _twice(key, max(counts, key=counts.__getitem__))
-    return measured
+    prompts, values = (table.column(name).to_pylist() for name in _VALUES)
+    for first, end in itertools.pairwise((*firsts, len(table))):
+        key = tuple(word[code[first]] for word, code in zip(words, codes, strict=True))
+        yield key, (prompts[first:end], values[first:end])

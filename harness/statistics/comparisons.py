@@ -46,6 +46,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.errors import HarnessError
 from harness.statistics.intervals import Interval
@@ -283,26 +284,25 @@ def _stacked(matrices: Sequence[ScoreMatrix]) -> FloatArray:
     return np.stack([matrix.aligned_to(matrices[0]).values for matrix in matrices])
 
 
-Weights = tuple[FloatArray, FloatArray]
-"""How often each draw has each seed and each prompt, with sum 1; draws × seeds and × prompts."""
+Weights = tuple[NDArray[np.int32], NDArray[np.int32]]
+"""How often each draw has each seed and each prompt; shapes (draws, seeds), (draws, prompts)."""
 
 
 def _weights(rng: np.random.Generator, seeds: int, prompts: int) -> Weights:
-    by_seed = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=DRAWS) / seeds
-    by_prompt = rng.multinomial(prompts, np.full(prompts, 1 / prompts), size=DRAWS) / prompts
-    return by_seed, by_prompt
+    by_seed = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=DRAWS)
+    by_prompt = rng.multinomial(prompts, np.full(prompts, 1 / prompts), size=DRAWS)
+    return by_seed.astype(np.int32), by_prompt.astype(np.int32)
 
 
-@lru_cache(
-    maxsize=3
-)  # columns of a table have the same few shapes, and drawing is most of the work
+# The columns of all tables have the same few shapes, and drawing is most of the work.
+@lru_cache(maxsize=12)
 def _first_weights(seeds: int, prompts: int) -> Weights:
     return _weights(np.random.default_rng(_SEED), seeds, prompts)
 
 
 def _resampled(values: FloatArray, weights: Weights) -> FloatArray:
     """Return each thing's mean over resampled seeds and prompts, shape (draws, things)."""
-    by_seed, by_prompt = weights
+    by_seed, by_prompt = (times / times.shape[1] for times in weights)
     over_prompts = np.einsum("ksp,dp->dks", values, by_prompt, optimize=True)
     return np.asarray(np.einsum("dks,ds->dk", over_prompts, by_seed).round(DECIMALS))
 

@@ -230,8 +230,11 @@ class ScoreMatrix(Scores):
         prompts = tuple(scores[seeds[0]])
         for seed in seeds[1:]:
             _require_same("prompts", f"seed {seeds[0]}", prompts, f"seed {seed}", scores[seed])
-        values = [[scores[seed][prompt] for prompt in prompts] for seed in seeds]
-        return cls(np.asarray(values, dtype=np.float64), seeds, prompts)
+        values = [
+            list(own.values()) if tuple(own) == prompts else [own[prompt] for prompt in prompts]
+            for own in (scores[seed] for seed in seeds)
+        ]
+        return cls(np.array(values, dtype=np.float64), seeds, prompts)
 
     @classmethod
     def of(cls, values: npt.ArrayLike) -> ScoreMatrix:
@@ -254,6 +257,8 @@ class ScoreMatrix(Scores):
         Raises:
             HarnessError: The two do not have the same seeds and the same prompts.
         """
+        if (self.seeds, self.prompts) == (other.seeds, other.prompts):
+            return self
         _require_same("seeds", "the first", other.seeds, "the second", self.seeds)
         _require_same("prompts", "the first", other.prompts, "the second", self.prompts)
         row = {seed: i for i, seed in enumerate(self.seeds)}
@@ -461,6 +466,8 @@ def _require_same(
     second: str,
     second_ids: Collection[object],
 ) -> None:
+    if tuple(first_ids) == tuple(second_ids):
+        return
     differing = set(first_ids) ^ set(second_ids)
     if differing:
         shown = ", ".join(sorted(map(str, differing))[:3])
