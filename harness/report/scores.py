@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.errors import HarnessError
 from harness.registry.profile import Profile, benchmark_of
@@ -95,11 +96,9 @@ def read_wanted(
     measured: Measured = {}
     for stage, keys in by_stage.items():
         if store.status(stage) == "done":
+            path = store.file(stage, "scores.parquet")
             # One stage has few rows: threads would cost five times what they read.
-            table = _read_columns(
-                store.file(stage, "scores.parquet"), ("column", *_VALUES), use_threads=False
-            )
-            found = {score: values for (score,), values in _parts(table, ("column",))}
+            found = {score: own for (score,), own in _parts(path, ("column",), use_threads=False)}
             measured |= {key: _by_prompt(key, *found[key[2]]) for key in keys if key[2] in found}
     return measured
 
@@ -124,13 +123,15 @@ def read_rows(path: Path, *columns: str) -> list[tuple[Any, ...]]:
     return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
 
 
-def _read_columns(path: Path, columns: Sequence[str], *, use_threads: bool = True) -> Any:
-    """Read some columns of a Parquet file as an Arrow table."""
+def _read_columns(
+    path: Path, columns: Sequence[str], *, use_threads: bool = True, repeated: Sequence[str] = ()
+) -> Any:
+    """Read some columns of a Parquet file as an Arrow table, `repeated` texts as dictionaries."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, read_dictionary=list(repeated)) as file:
             return file.read(columns=list(columns), use_threads=use_threads)
     except (pa.ArrowException, OSError) as error:
         # Damage shows as an error of any kind, one that is no `ValueError` included.
@@ -288,31 +289,43 @@ def read_score_file(path: Path) -> Measured:
     Raises:
         HarnessError: The file is damaged, or a prompt appears twice under one key.
     """
-    names = ("run_id", "seed", "column")
-    table = _read_columns(path, (*names, *_VALUES))
-    return {key: _by_prompt(key, *values) for key, values in _parts(table, names)}
-
-
-_VALUES = ("prompt_id", "value")
+    return {key: _by_prompt(key, *own) for key, own in _parts(path, ("run_id", "seed", "column"))}
 
 
 def _parts(
-    table: pa.Table, names: Sequence[str]
-) -> Iterator[tuple[Any, tuple[Sequence[str], Sequence[float]]]]:
-    """Yield what the rows with each key hold: prompts in order of their ids, and values.
+    path: Path, names: Sequence[str], *, use_threads: bool = True
+) -> Iterator[tuple[Any, tuple[list[str], list[float]]]]:
+    """Yield, of each key in a file of scores, prompts in order of their ids, and their values.
 
-    `names` are the columns that make the key, and keys are in order. A million rows at a time.
+    `names` are the columns that make the key, and keys are in order. Texts are read as numbers of
+    the words they repeat: there are a million rows, and few words.
     """
+    words = (*names, "prompt_id")
+    table = _read_columns(path, (*words, "value"), use_threads=use_threads, repeated=words)
     if not len(table):
         return
-    table = table.sort_by([(name, "ascending") for name in (*names, "prompt_id")])
-    encoded = [table.column(name).combine_chunks().dictionary_encode() for name in names]
+    if any(column.null_count for column in table.columns):
+        raise HarnessError(f"{path} has a row without a value; restore it from version control")
+    known, codes = zip(*(_coded(table.column(name)) for name in words), strict=True)
     # Not `to_numpy`, which loads pandas.
-    codes = [np.from_dlpack(column.indices) for column in encoded]
-    changes = np.any([np.diff(code) != 0 for code in codes], axis=0)
-    firsts = [0, *(np.flatnonzero(changes) + 1).tolist()]
-    words = [column.dictionary.to_pylist() for column in encoded]
-    prompts, values = (table.column(name).to_pylist() for name in _VALUES)
-    for first, end in itertools.pairwise((*firsts, len(table))):
-        key = tuple(word[code[first]] for word, code in zip(words, codes, strict=True))
-        yield key, (prompts[first:end], values[first:end])
+    values = np.from_dlpack(table.column("value").combine_chunks())
+    place = np.asarray(np.ravel_multi_index(codes, [len(own) for own in known]))
+    if (np.diff(place) < 0).any():
+        order = np.argsort(place, kind="stable")
+        place, values, codes = place[order], values[order], [code[order] for code in codes]
+    part = place // len(known[-1])
+    bounds = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), len(part)]
+    for first, end in itertools.pairwise(bounds):
+        key = tuple(own[code[first]] for own, code in zip(known[:-1], codes[:-1], strict=True))
+        prompts = [known[-1][code] for code in codes[-1][first:end].tolist()]
+        yield key, (prompts, values[first:end].tolist())
+
+
+def _coded(column: pa.ChunkedArray) -> tuple[list[Any], NDArray[np.int64]]:
+    """Return the distinct values of a column in order, and which of them each row has."""
+    encoded = column.unify_dictionaries().combine_chunks().dictionary_encode()
+    words = encoded.dictionary.to_pylist()
+    order = sorted(range(len(words)), key=words.__getitem__)
+    ranks = np.empty(len(words), dtype=np.int64)
+    ranks[order] = np.arange(len(words))
+    return [words[i] for i in order], ranks[np.from_dlpack(encoded.indices)]
