@@ -1,13 +1,8 @@
 """Checkpoints on disk and in memory, and conversations as token ids: what every model here needs.
 
-*Where.* A model is a folder, or a name that the hub's cache holds. Nothing is downloaded here:
-weights of tens of gigabytes, and licences that a person has to accept, are fetched by that person
-with `hf download`.
-
-*Strictly.* A class of model and a `config.json` say which tensors there are, by name and shape; the
-headers of the safetensors files say which a folder holds. For reward models both lists are compared
-before a weight is read, and the first difference is an error that names the tensor: a lacking one
-would be left random by a lenient loader, one too many dropped, and a reward would still come out.
+A model is a folder, or a name that the hub's cache holds. Nothing is downloaded here: weights of
+tens of gigabytes, and licences that a person has to accept, are fetched by that person with
+`hf download`.
 
 *One BOS.* Conversations are always rendered by the chat template and tokenised without adding
 special tokens, so that the template's `<bos>` is the only one (the authors' generation and training
@@ -102,11 +97,8 @@ def load_model(path: Path) -> Any:
 def from_folder(kind: Any, path: Path, dtype: str = "float32") -> Any:
     """Load a fresh model of a class of transformers, or of one derived from its classes.
 
-    Attention is what transformers has for the model: SDPA, or eager where that is missing
-    (Gemma-2's soft-capping, DeBERTa's positions).
-
     Raises:
-        HarnessError: no checkpoint at `path`, or one whose weights cannot be read or are not all
+        HarnessError: No checkpoint at `path`, or one whose weights cannot be read or are not all
             there, which transformers would fill up at random.
     """
     weight_files(path)
@@ -260,7 +252,10 @@ Shape = tuple[int, ...]
 def load_strictly(kind: Any, path: Path, device: str = "cpu", dtype: str = "float32") -> Any:
     """Load a model whose tensors are exactly those in the files, in evaluation mode.
 
-    Its class is one of transformers, or derived from one.
+    Its class, one of transformers or derived from one, and `config.json` say which tensors there
+    are; the headers of the safetensors files say which a folder holds. Both lists are compared
+    before a weight is read: a lacking tensor would be left random by a lenient loader, one too many
+    dropped, and a reward would still come out.
 
     Raises:
         HarnessError: no checkpoint at `path`, another model's, or an incomplete one; the device or

@@ -36,7 +36,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from harness.models import armo, pair_preference_llm, pairrm
+from harness.models import formats
 from harness.models.loading import END_OF_TURN, silence_progress_bars, tokenize
 from harness.worlds.embedded.pretrain import IGNORED, descent, padded, reproducible
 from harness.worlds.mock.texts import all_texts, demonstrations
@@ -248,7 +248,7 @@ def write_armo(path: Path, seed: int) -> None:
         gating_n_hidden=3,
         **LLAMA,
     )
-    _write(path, armo.ArmoModel(config), armo.ARCHITECTURE, tokenizer, seed)
+    _write(path, formats.ArmoModel(config), formats.Armo.architecture, tokenizer, seed)
 
 
 def write_classifier(path: Path, seed: int) -> None:
@@ -280,7 +280,7 @@ def write_pairrm(path: Path, seed: int) -> None:
         drop_out=0.05,
         n_tasks=1,
     )
-    _write(path, pairrm.PairRMModel(config), pairrm.ARCHITECTURE, tokenizer, seed)
+    _write(path, formats.PairRMModel(config), formats.PairRM.architecture, tokenizer, seed)
 
 
 def write_pair_preference(path: Path, seed: int) -> None:
@@ -288,7 +288,7 @@ def write_pair_preference(path: Path, seed: int) -> None:
     tokenizer = llama()
     config = LlamaConfig(vocab_size=len(tokenizer), tie_word_embeddings=False, **LLAMA)
     model = LlamaForCausalLM(config)
-    _write(path, model, pair_preference_llm.ARCHITECTURE, tokenizer, seed)
+    _write(path, model, formats.PairPreferenceLLM.architecture, tokenizer, seed)
 
 
 WRITERS: Mapping[str, Callable[[Path, int], None]] = {
