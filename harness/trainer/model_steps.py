@@ -17,7 +17,6 @@ from harness.registry.training import Hardware
 from harness.runtime import Json, StageContext
 from harness.worlds.lookup import (
     Ask,
-    PolicyAnswer,
     answering,
     policy_folder,
     resolve,
@@ -38,6 +37,7 @@ from harness.worlds.stage_io import (
 if TYPE_CHECKING:
     from harness.models.loading import Conversation
     from harness.training.launch import OnLog
+    from harness.worlds.lookup import PolicyAnswer
     from harness.worlds.protocol import Item
 
 SCORING_BATCH = 256
