@@ -121,9 +121,6 @@ def answering(ctx: StageContext) -> Iterator[Ask]:
     """Yield what has a stage's policy answer; an engine that is started for it ends with the block.
 
     With an engine, `engine.json` says afterwards what answered.
-
-    Raises:
-        HarnessError: There is no checkpoint of the policy, or no such engine here.
     """
     if "engine" not in ctx.settings:
         yield Ask(ctx)

@@ -191,11 +191,7 @@ class EmbeddedCreator:
 
 
 def embedded_creator(identity: str) -> EmbeddedCreator:
-    """Return the creator of an identity, `<world>/<evolving scheme>`.
-
-    Raises:
-        HarnessError: the embedded world does not have that scheme.
-    """
+    """Return the creator of an identity, `<world>/<evolving scheme>`."""
     scheme = identity.partition("/")[2]
     if scheme not in METHODS:
         raise HarnessError(

@@ -378,11 +378,7 @@ def downstream_identity() -> str:
 
 
 def downstream_items_of(identity: str) -> tuple[Item, ...]:
-    """Return the items that an identity means.
-
-    Raises:
-        HarnessError: They are not those that this code makes.
-    """
+    """Return the items that an identity means."""
     if identity != downstream_identity():
         raise HarnessError(
             f"the downstream items `{identity}` are not those of this code, "

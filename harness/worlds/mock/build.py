@@ -61,11 +61,7 @@ def folders() -> dict[str, Path]:
 
 
 def make_ready(seed: int) -> None:
-    """Make the stand-ins that are not there, and check those that are.
-
-    Raises:
-        HarnessError: They cannot be made, or the files of one were changed.
-    """
+    """Make the stand-ins that are not there, and check those that are."""
     lacking = missing(seed)
     if lacking:
         where = models_dir() / OWNER

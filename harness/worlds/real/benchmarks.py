@@ -159,11 +159,7 @@ def class_of(identity: str) -> type[Benchmark]:
 
 
 def benchmark_of_identity(identity: str) -> Benchmark:
-    """Return a benchmark, after checking that its files are those the identity means.
-
-    Raises:
-        UserError: They are not there, cannot be read, or are others.
-    """
+    """Return a benchmark, after checking that its files are those the identity means."""
     place, _, digest = identity.partition("@")
     if digest == NOT_DOWNLOADED or not folder_of(identity).is_dir():
         raise UserError(
@@ -180,11 +176,7 @@ def benchmark_of_identity(identity: str) -> Benchmark:
 
 
 def questions_of(identity: str) -> list[Item]:
-    """Return a benchmark's questions in its order, with the answers it compares with.
-
-    Raises:
-        UserError: Its files are not those the identity means.
-    """
+    """Return a benchmark's questions in its order, with the answers it compares with."""
     benchmark = benchmark_of_identity(identity)
     references = benchmark.references
     return [
@@ -356,9 +348,6 @@ def run_tasks(ctx: StageContext, policy: Callable[[], Path]) -> None:
     """Run the tasks on a policy, of which a function returns the folder; writes `answers.parquet`.
 
     lm-eval's own results and samples are kept beside it; without the package there is no answer.
-
-    Raises:
-        HarnessError: The model or a data set cannot be loaded, or the package kept no samples.
     """
     if str(ctx.settings["benchmark"]) == f"{LM_EVAL}@{packages.NOT_INSTALLED}":
         write_rows(ctx.output / "answers.parquet", [], TASK_ANSWER_SCHEMA)

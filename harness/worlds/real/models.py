@@ -102,12 +102,7 @@ def place_of(model: str) -> Path | None:
 
 
 def folder_of(identity: str) -> Path:
-    """Return where the files of a model lie, after checking that they are those it means.
-
-    Raises:
-        UserError: They are not on this machine, or are others.
-        HarnessError: A file cannot be read.
-    """
+    """Return where the files of a model lie, after checking that they are those it means."""
     name, _, revision = identity.partition("@")
     if revision.startswith(LOCAL):
         folder = models_dir() / name
@@ -149,9 +144,6 @@ def digest_of_folder(folder: Path) -> str:
 
     Files of tens of gigabytes are digested once: digests are kept in the work folder, by size and
     time of change.
-
-    Raises:
-        HarnessError: A file cannot be read, or digests cannot be kept.
     """
     name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:DIGITS]
     kept = work_dir() / "digests" / f"{name}.json"
@@ -271,11 +263,7 @@ class Access:
 
 
 def price_of(role: Role, model: str) -> Price | None:
-    """Return the price of a role's model: the user's, else the list's; None if neither has one.
-
-    Raises:
-        UserError: The user's price cannot be read.
-    """
+    """Return the price of a role's model: the user's, else the list's; None if neither has one."""
     if role == "JUDGE" and model in JUDGES:
         return Price(0.0, 0.0)
     variable = f"HARNESS_{role}_PRICE"

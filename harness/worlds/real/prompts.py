@@ -44,11 +44,7 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def pool_settings(prompts: Prompts) -> dict[str, Json]:
-    """Return the settings that identify a pool; the texts of a file are copied to the work folder.
-
-    Raises:
-        UserError: The source is neither a file nor a data set at a commit, or cannot be read.
-    """
+    """Return the settings that identify a pool; a file's texts are copied to the work folder."""
     path = Path(prompts.source)
     if not path.exists() and (work_dir() / path).exists():
         path = work_dir() / path
@@ -95,11 +91,7 @@ def read_pool(settings: Mapping[str, Json]) -> list[str]:
 
 
 def read_local(path: Path, splits: Sequence[str] = ()) -> list[str]:
-    """Return the prompts of a file, or of the splits of a data set's folder.
-
-    Raises:
-        UserError: It cannot be read, has no prompts, or one of them is blank.
-    """
+    """Return the prompts of a file, or of the splits of a data set's folder."""
     if path.is_dir():
         return _load(str(path.resolve()), splits)
     if splits:
@@ -249,9 +241,6 @@ def positions(size: int, seed: int, x: int, pieces: int, first: int, count: int)
     They begin at prompt `first` and are `count` prompts, both multiples of x. The pool is shuffled
     by the seed alone, so that the pieces of one seed never share a prompt; the shuffle is that of
     `datasets.Dataset.shuffle(seed=...)`: with the authors' seed, 8964, the order is theirs.
-
-    Raises:
-        UserError: The pool is too small, or they are not whole pieces.
     """
     bounds = piece_bounds(size, x, pieces)
     last = (first + count) // x
@@ -384,11 +373,7 @@ FIELDS = ("turns", "prompt", "instruction")
 
 
 def read_questions(path: Path) -> list[str]:
-    """Return the questions in a file, in its order.
-
-    Raises:
-        UserError: The file cannot be read, or a record has none of the fields.
-    """
+    """Return the questions in a file, in its order."""
     try:
         records = read_records(path)
     except UserError as error:

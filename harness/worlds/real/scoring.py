@@ -120,12 +120,7 @@ def ask_about_all(
     texts: Sequence[str],
     done: Done = lambda count, total: None,
 ) -> Values[Value]:
-    """Ask a question about every text; equal texts are asked about once.
-
-    Raises:
-        HarnessError: The endpoint answers nothing, or the budget is used up; what had arrived is
-            kept, and the next call goes on from there.
-    """
+    """Ask a question about every text; equal texts are asked about once."""
     distinct = list(dict.fromkeys(texts))
     outcomes = work_through(
         distinct,
@@ -207,12 +202,7 @@ SCORES: Mapping[str, Question[int]] = {"complexity": COMPLEXITY, "quality": QUAL
 def scorer_of(
     model: str, sampling: Mapping[str, Json], asked: Json, questions: Mapping[str, Question[Any]]
 ) -> Scorer:
-    """Return who answers questions, by a stage's settings: the model, how it samples and is asked.
-
-    Raises:
-        UserError: Nothing says where the model is served.
-        HarnessError: The settings are not of this version.
-    """
+    """Return who answers a stage's questions, if the stage was planned with just these."""
     if asked != [question.identity(model, sampling) for question in questions.values()]:
         raise HarnessError(
             "the stage asks a scorer other questions than this version has; plan the run again"

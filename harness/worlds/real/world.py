@@ -76,11 +76,7 @@ class RealWorld(protocol.World):
         return {**prompts.pool_settings(Prompts(source=source, available=1)), "matched": True}
 
     def creator(self, scheme: str) -> dict[str, Json]:
-        """Return the model at an endpoint, how it samples and what it is told.
-
-        Raises:
-            UserError: There is no such scheme, or the profile's templates file cannot be used.
-        """
+        """Return the model at an endpoint, how it samples and what it is told."""
         model, own = self.profile.creator, CREATORS.added(scheme)
         if own is not None and not own.options["asks"]:
             return {
