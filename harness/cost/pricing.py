@@ -259,11 +259,7 @@ def _models(stages: Iterable[Stage], assumed: Assumptions) -> dict[str, float | 
 
 @dataclass(frozen=True)
 class Limits:
-    """What may be spent, in GPU hours and in dollars to sellers of models; None for no limit.
-
-    Raises:
-        UserError: a limit is below 0.
-    """
+    """What may be spent, in GPU hours and in dollars to sellers of models; None for no limit."""
 
     gpu_hours: float | None = None
     usd: float | None = None

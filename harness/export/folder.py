@@ -34,11 +34,7 @@ _TOLD = ("kind", "version", "label", "settings", "inputs", "files", "started", "
 def lineage(
     policy: TrainedPolicy, store: Store, files: Mapping[str, FileEntry], commit: str | None
 ) -> dict[str, Any]:
-    """Return a trained policy's lineage as JSON data; `commit` is the exporting checkout's.
-
-    Raises:
-        StoreError: a stage behind it is no longer in the store.
-    """
+    """Return a trained policy's lineage as JSON data; `commit` is the exporting checkout's."""
     run = policy.run
     stages = manifests_behind(policy.stage.fingerprint, store)
     return {
@@ -70,11 +66,7 @@ def lineage(
 
 
 def manifests_behind(fingerprint: str, store: Store) -> list[Manifest]:
-    """Return the manifests of a stage and all stages behind it, inputs first.
-
-    Raises:
-        StoreError: one of them is not in the store.
-    """
+    """Return the manifests of a stage and all stages behind it, inputs first."""
     found: dict[str, Manifest] = {}
 
     def visit(at: str) -> None:
@@ -113,12 +105,7 @@ MODEL = "model/"
 def export(
     policy: TrainedPolicy, store: Store, target: Path, root: Path
 ) -> Mapping[str, FileEntry]:
-    """Write a trained policy's folder, and return its files by name; `root` is the checkout.
-
-    Raises:
-        UserError: the policy is not trained, or the folder has something in it.
-        HarnessError: the disk is full, or a copy differs from what was trained.
-    """
+    """Write a trained policy's folder, and return its files by name; `root` is the checkout."""
     check_free(target)
     check_trained(policy, store)
     with explained(f"exporting {policy.title}", target):
@@ -134,11 +121,7 @@ def export(
 
 
 def check_free(target: Path) -> None:
-    """Check that a folder can be written.
-
-    Raises:
-        UserError: something is there.
-    """
+    """Check that a folder can be written."""
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise UserError(f"{target} is no folder; give a new one with `--output`")
     if target.is_dir() and any(target.iterdir()):

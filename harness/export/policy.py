@@ -71,12 +71,7 @@ class TrainedPolicy:
 def find_policy(
     name: str, tables: Mapping[str, Table], profile: Profile, seed: int
 ) -> TrainedPolicy:
-    """Return the policy of a run's id, or of a row as `table4/eva-a_min`, whether trained or not.
-
-    Raises:
-        UserError: there is no such run or row, the row has several runs, nothing is trained in
-            it, or the profile cannot run it.
-    """
+    """Return the policy of a run's id or a row as `table4/eva-a_min`, whether trained or not."""
     run_id, recipe = _named(name, tables)
     if recipe.is_base:
         raise UserError(
@@ -94,12 +89,7 @@ def find_policy(
 
 
 def check_trained(policy: TrainedPolicy, store: Store) -> None:
-    """Check that a policy is in the store, to its last byte.
-
-    Raises:
-        UserError: it is not trained yet.
-        StoreError: a file of it is not what was written.
-    """
+    """Check that a policy is in the store, to its last byte."""
     run, stage = policy.run, policy.stage
     state = store.status(stage.fingerprint)
     if state == "done":
@@ -114,11 +104,7 @@ def check_trained(policy: TrainedPolicy, store: Store) -> None:
 
 
 def _named(name: str, tables: Mapping[str, Table]) -> tuple[str, Recipe]:
-    """Return run id and recipe of a row or a run.
-
-    Raises:
-        UserError: There is none, or the row has several.
-    """
+    """Return run id and recipe of a row or a run."""
     table, slash, row_id = name.partition("/")
     if slash:
         row = find_table(tables, table).row(row_id)
@@ -194,11 +180,7 @@ SCALES = {
 
 
 def card_of(policy: TrainedPolicy, store: Store) -> str:
-    """Return the card of a trained policy as Markdown with a head of YAML.
-
-    Raises:
-        StoreError: a stored score is not what was written.
-    """
+    """Return the card of a trained policy as Markdown with a head of YAML."""
     profile, run, world = policy.profile, policy.run, policy.world
     source = profile.prompts
     base, _, revision = policy.base.partition("@")

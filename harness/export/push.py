@@ -20,11 +20,7 @@ _REPOSITORY = re.compile(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}")
 
 
 def check_push(repository: str) -> None:
-    """Check that something could be sent to a repository, without asking anybody.
-
-    Raises:
-        UserError: It is no repository's name, no token is set, or the hub is not to be asked.
-    """
+    """Check that something could be sent to a repository, without asking anybody."""
     if not _REPOSITORY.fullmatch(repository):
         raise UserError(f"`--push {repository}` is no repository; write OWNER/NAME")
     if not os.environ.get(TOKEN, "").strip():
@@ -40,12 +36,7 @@ def check_push(repository: str) -> None:
 
 
 def push(folder: Path, repository: str) -> str:
-    """Send an exported folder to a private repository; return its address.
-
-    Raises:
-        UserError: As `check_push`.
-        HarnessError: The hub did not take it; the folder is kept.
-    """
+    """Send an exported folder to a private repository; return its address."""
     check_push(repository)
     token = os.environ[TOKEN].strip()
     try:

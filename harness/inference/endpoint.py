@@ -77,11 +77,7 @@ class CompletionsEngine:
         self._given_up = False
 
     def check_model(self, who: str) -> None:
-        """Check that the server, which `who` names in the message, has the policy under its name.
-
-        Raises:
-            HarnessError: it has not, or cannot be asked.
-        """
+        """Check that the server, which messages call `who`, has the policy under its name."""
         import openai
 
         connection = self._connect()

@@ -130,9 +130,6 @@ class Solver:
     Attributes:
         asked: prompts asked so far.
         shortened: those of them whose answers had less room than allowed, because the context ends.
-
-    Raises:
-        HarnessError: the folder holds no policy that can be asked.
     """
 
     def __init__(self, folder: Path, opened: Opened, keep: Path) -> None:
@@ -255,9 +252,6 @@ def opening(
 
     An endpoint needs the place where it is; what a server prints goes to `log`. Engines of their
     own spread the policy over all GPUs that there are for it, or that many copies of it.
-
-    Raises:
-        UserError: the engine is not installed, or in another version.
     """
     engine = engine_of(identity)
     if engine == "endpoint":

@@ -47,9 +47,6 @@ def served_engine(
     """Start an engine's server on a policy and yield the engine; the server ends with the block.
 
     The policy is spread over the GPUs, or so many copies of it, which share the requests.
-
-    Raises:
-        HarnessError: the server died or was not ready in time.
     """
     name, port = f"policy-{uuid.uuid4().hex[:8]}", free_port()
     arguments = ARGUMENTS[installed.name](folder, name, dtype, renderer.context)
@@ -134,9 +131,6 @@ def vllm_engine(
     """Load a policy into vLLM, spread over GPUs, and yield the engine.
 
     Its processes end with the block.
-
-    Raises:
-        HarnessError: vLLM could not start, or does not take the arguments in the environment.
     """
     from vllm.engine.arg_utils import EngineArgs
     from vllm.utils.argparse_utils import FlexibleArgumentParser

@@ -47,9 +47,6 @@ def check_engine(
 
     Another policy than the base one may be named. Without a tolerance in nats, that of the number
     format holds.
-
-    Raises:
-        HarnessError: The engine or the policy is not on this machine.
     """
     from harness.inference.environment import identity
     from harness.inference.logprob_check import measure
@@ -102,9 +99,6 @@ def check_prompts(
 
     A file or a data set's folder may take the place of the profile's. Benchmarks are given by name,
     each with the file of its questions.
-
-    Raises:
-        UserError: A file is not there, or is not what it must be.
     """
     from harness.worlds.lookup import world_of
 

@@ -263,11 +263,3 @@ def point_of(line: str | bytes) -> Point:
     read = json.loads(line)
     found = {name: math.nan if v is None else v for name, v in read["metrics"].items()}
     return Point(read["step"], found)
-
-
-def read_progress(output: Path) -> list[Point]:
-    """Return the points of a stage's output, in the order reported; empty where none were."""
-    path = output / PROGRESS
-    if not path.exists():
-        return []
-    return [point_of(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -51,7 +51,7 @@ from harness.runtime.manifest import (
 )
 from harness.runtime.provenance import Provenance, collect_provenance
 from harness.runtime.remote import Remote, url_of
-from harness.runtime.stage import Point, Stage, StageRecord, read_progress
+from harness.runtime.stage import PROGRESS, Point, Stage, StageRecord, point_of
 
 State: TypeAlias = Literal["done", "missing", "failed"]
 STATES: tuple[State, ...] = ("done", "missing", "failed")
@@ -129,6 +129,29 @@ class Store:
             )
         return self._entry(fingerprint)
 
+    def file(self, fingerprint: str, name: str) -> Path:
+        """Return where a file of a done stage lies, it alone verified.
+
+        A file that the stage did not write is not there. The stage's other files are not read:
+        those who want a summary should not wait for the weights beside it.
+
+        Raises:
+            StoreError: The stage is not done, or the file is not what was written.
+        """
+        manifest = self.manifest(fingerprint)
+        title = record_of(manifest).title
+        self._fetch(fingerprint)
+        path = self._entry(fingerprint) / name
+        written = manifest["files"].get(name)
+        with explained(f"reading {title}", self.root):
+            if written is None:
+                fault = f"{name} was not written there" if os.path.lexists(path) else None
+            else:
+                fault = self._digests.file_fault(path, name, written)
+        if fault is not None:
+            raise self._broken(fingerprint, fault, title)
+        return path
+
     def verify(self, fingerprint: str) -> None:
         """Check a done stage's manifest and files; a file is read once per process.
 
@@ -176,7 +199,10 @@ class Store:
         Raises:
             StoreError: The stage is not done, or a file is not what was written.
         """
-        return read_progress(self.open(fingerprint))
+        path = self.file(fingerprint, PROGRESS)
+        if not path.exists():  # it reported none
+            return []
+        return [point_of(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
     def stages(self) -> Iterator[Manifest]:
         """Yield the manifests of all done stages, in the order of their fingerprints.

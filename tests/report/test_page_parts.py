@@ -24,7 +24,7 @@ from harness.report.page.contents import from_results, published_pictures
 from harness.report.page.drawing import Axis, axis_of, budget, draw
 from harness.report.page.examples import judged_answers, offline_lineages
 from harness.report.page.page import margins, ticked_parts, visible
-from harness.report.rows import Costs, creator_stages
+from harness.report.rows import Reader, creator_stages, row_costs
 from harness.report.scores import read_scores
 from harness.report.verdicts import Evidence, judge
 from harness.report.view import label_parts
@@ -302,7 +302,7 @@ def test_a_row_costs_what_all_stages_behind_it_cost(store: Store) -> None:
     """
     runs = toy_runs(seeds=[0])
     write_training(store, runs)
-    found = {cost.row: cost for cost in Costs(store).of(runs)}
+    found = {cost.row: cost for cost in row_costs(runs, Reader(store))}
     eva = found["eva-a_min"]
     assert (eva.state, eva.gradient_steps, eva.creator_calls) == ("ok", 126.0, 10.0)
     assert (eva.rollouts, eva.tokens) == (6.0, 54.0)
@@ -320,7 +320,7 @@ def test_costs_in_words(store: Store) -> None:
     write_training(store, runs)
     costs = [
         c.model_copy(update={"seconds": 120.0}) if c.state == "ok" else c
-        for c in Costs(store).of(runs)
+        for c in row_costs(runs, Reader(store))
     ]
     report = build_report(runs, store)
     rows = {row[0]: row[1:] for row in cost_block(report, costs).rows}

@@ -17,10 +17,9 @@ from harness.registry.profile import Profile, load_profiles
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Table
 from harness.runtime import Plan, Stage, StageContext
-from harness.trainer.model_steps import answer_stage, judge_stage
 from harness.trainer.plan import Planner
 from harness.trainer.runs import plan_table
-from harness.trainer.steps import rate_stage
+from harness.trainer.steps import answer_stage, judge_stage, rate_stage
 from harness.worlds.embedded import texts
 from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.stage_io import Rows, read_rows, write_rows

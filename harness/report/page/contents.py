@@ -39,7 +39,7 @@ from harness.report.plots import CURVES, Picture, longest
 from harness.report.publication import DIGESTS, REPORT, read_json
 from harness.report.publish import OF_STUDY, TABLE, Published, read_published
 from harness.report.render import pictures
-from harness.report.rows import Costs
+from harness.report.rows import Reader
 from harness.report.scores import read_scores
 from harness.report.verdicts import judge_without
 from harness.report.verify import kind_of
@@ -173,7 +173,7 @@ def from_store(
         StoreError: A stored file is not what was written.
         HarnessError: Published error rates are broken.
     """
-    costs, traces = Costs(store), Traces()
+    reader, traces = Reader(store), Traces()
     planned: list[TableRuns] = []
     sections = []
     shown: dict[str, tuple[Table, Sequence[int]]] = {}
@@ -185,7 +185,7 @@ def from_store(
             sections.append(_unrunnable(table, profile, own, lacking))
             continue
         planned.append(runs)
-        sections.append(_stored_section(runs, store, costs, lacking))
+        sections.append(_stored_section(runs, reader, lacking))
         trace_store(runs, store, traces)
     return _contents(
         "store",
@@ -240,12 +240,11 @@ def runnable(
     return (plan_table(table, profile, seeds, rows) if rows else None), lacking
 
 
-def _stored_section(
-    runs: TableRuns, store: Store, costs: Costs, lacking: dict[str, str]
-) -> Section:
+def _stored_section(runs: TableRuns, reader: Reader, lacking: dict[str, str]) -> Section:
+    store = reader.store
     measured = read_scores(runs, store)
     cells = build_cells(runs, store, measured)
-    report = build_report(runs, store, cells=cells, measured=measured, costs=costs)
+    report = build_report(runs, store, cells=cells, measured=measured, reader=reader, costs=True)
     return Section(
         report=with_all_rows(report),
         verdicts=tuple(judge_runs(runs, store, lacking, cells, measured)),

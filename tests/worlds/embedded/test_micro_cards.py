@@ -53,7 +53,9 @@ PAIRS = [
 def graded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the held-out pairs be those above, ordered as they say."""
     monkeypatch.setattr(cards.reward, "held_out_pairs", lambda config: [p for p, _ in PAIRS])
-    monkeypatch.setattr(cards.reward, "in_order", lambda folder, config, pairs: [ok for _, ok in PAIRS])
+    monkeypatch.setattr(
+        cards.reward, "in_order", lambda folder, config, pairs: [ok for _, ok in PAIRS]
+    )
 
 
 @pytest.mark.usefixtures("graded")
