@@ -42,7 +42,6 @@ from harness.report.publication import (
 )
 from harness.report.render import as_markdown, pictures
 from harness.report.reward_study import read_study, recomputed
-from harness.report.rows import Costs
 from harness.report.scores import (
     Measured,
     Numbers,
@@ -76,7 +75,7 @@ def publish(
             not be written.
     """
     measured = read_scores(table_runs, store)
-    report = build_report(table_runs, store, measured=measured, costs=Costs(store))
+    report = build_report(table_runs, store, measured=measured, costs=True)
     measured |= read_study(table_runs, store)
     # Prompts of real data sets and benchmarks are not ours to publish.
     own = report.profile.in_embedded_world

@@ -314,7 +314,7 @@ def _categories(runs: FigureRuns, store: Store) -> dict[str, str]:
     for run in runs.runs.values():
         judge = run.judged[benchmark].fingerprint
         if store.status(judge) == "done":
-            path = store.open(judge) / "judgments.parquet"
+            path = store.file(judge, "judgments.parquet")
             if not path.exists() or "category" not in pq.read_schema(path).names:
                 return {}
             return dict(read_rows(path, "prompt_id", "category"))
