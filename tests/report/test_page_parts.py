@@ -335,7 +335,7 @@ def test_pictures_published_beside_tables_are_taken_over(tmp_path: Path) -> None
     for name in ("figure12", "over-optimisation", "table4"):
         shutil.copytree(published / name, tmp_path / "micro" / name)
     (tmp_path / "micro" / "figure12" / "report.md").write_text("# Another\n\n![x](../x.svg)\n")
-    figure, pushed = published_pictures(tmp_path / "micro")
+    figure, pushed = published_pictures(tmp_path / "micro", {"table4"})
     assert figure.picture.title.startswith("Figure 12: ")
     assert figure.picture.alt.startswith("Bars for each topic of the seed prompts")
     assert figure.picture.findings[0].startswith("The topic with the lowest mean reward is")
@@ -345,7 +345,16 @@ def test_pictures_published_beside_tables_are_taken_over(tmp_path: Path) -> None
     assert figure.data.startswith("data:image/svg+xml,<svg")
     assert pushed.picture.title == "What happens when the learned reward is pushed"
     (tmp_path / "micro" / "figure12" / "figure.svg").unlink()
-    assert len(list(published_pictures(tmp_path / "micro"))) == 1
+    assert len(list(published_pictures(tmp_path / "micro", {"table4"}))) == 1
+
+
+def test_a_page_of_one_table_has_the_figures_of_its_rows_alone() -> None:
+    """Figure 12 is drawn from table 4; what is said of the whole profile is not of one table."""
+    files = {shown.origin for shown in published_pictures(results_dir() / "micro", {"table4"})}
+    assert "published in results/micro/figure12/figure.svg" in files
+    assert not any("over-optimisation" in file for file in files)
+    none = published_pictures(results_dir() / "micro", {"table8"})
+    assert not any("figure12" in shown.origin for shown in none)
 
 
 def test_published_curves_are_those_of_the_longest_runs() -> None:

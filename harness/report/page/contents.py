@@ -7,12 +7,13 @@ report beside it says what it shows.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from harness.registry.claims import figure_claims
+from harness.registry.declared import all_figures
 from harness.registry.deviations import Deviations, deviations
 from harness.registry.figures import Figure
 from harness.registry.profile import Profile, benchmark_of, lacking_rows
@@ -287,7 +288,7 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
         _first(found.judged for found in shown if found.offline)
         or _first(found.judged for found in shown),
     )
-    pictures_shown = published_pictures(folder)
+    pictures_shown = published_pictures(folder, {table.id for table in tables})
     return _contents(
         "results", profile, sections, pictures_shown, folder, traces, examples if shown else None
     )
@@ -310,16 +311,25 @@ def _published_section(table: Table, profile: Profile, folder: Path, traces: Tra
     )
 
 
-def published_pictures(profile_results: Path) -> Iterator[Shown]:
+def published_pictures(profile_results: Path, tables: Collection[str]) -> Iterator[Shown]:
     """Yield the pictures published of a profile that belong to no table, by their folders.
+
+    Those of a figure need the tables that its rows are from; those of sweeps and of what is said of
+    the profile belong to a page of all that is published.
 
     Raises:
         HarnessError: A report beside one is broken.
     """
-    folders = [path.parent for path in profile_results.glob(f"*/{REPORT}")]
+    folders = {path.parent: kind_of(path.parent) for path in profile_results.glob(f"*/{REPORT}")}
+    published = {folder.name for folder, kind in folders.items() if kind is TABLE}
+    figures = all_figures()
     for folder in sorted(folders, key=lambda path: in_order(path.name)):
-        kind = kind_of(folder)
-        if kind is not TABLE:
+        kind = folders[folder]
+        if folder.name in figures:
+            needed = {row.partition("/")[0] for row in figures[folder.name].rows}
+        else:
+            needed = published
+        if kind is not TABLE and needed <= {*tables}:
             yield from _beside(folder, kind.pictures(kind.read(folder)))
 
 
