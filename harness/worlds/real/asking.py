@@ -34,8 +34,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 from harness.endpoint.budget import Ledger, shared_book
-from harness.endpoint.cache import ReplyCache
-from harness.endpoint.client import Client, Done, work_through
+from harness.endpoint.client import Client, Done, ReplyCache, work_through
 from harness.endpoint.connection import OPENAI_URL, TIMEOUT_S, Endpoint, FunctionEndpoint
 from harness.endpoint.prices import Price, parse_price, read_prices
 from harness.endpoint.request import (
