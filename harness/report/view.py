@@ -26,15 +26,17 @@ BASELINE = "baseline"
 APPLIES_NOT = "–"
 NO_COMPARISON = "one seed: no comparison"
 
+ONE_SEED = "95%, over prompts only: one seed says nothing about the recipe"
+CROSSED = "95%, over seeds and prompts, which are crossed; gains are paired by both"
+"""What intervals are over."""
+
 NOT_CALIBRATED = "none: this judge was held against no published judgments (harness calibrate)"
 
 _DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", "none": "no better end"}
 
-SCALES = {
-    "toy": "toy: only signs of gains and the order of rows are compared, never values",
-    "reduced": "reduced: only signs of gains and the order of rows are compared, never values",
-    "paper": "paper",
-}
+_COMPARED = "only signs of gains and the order of rows are compared, never values"
+
+SCALES = {"toy": f"toy: {_COMPARED}", "reduced": f"reduced: {_COMPARED}", "paper": "paper"}
 
 
 _INDEX = re.compile(r"_(?:\{([^{}]*)\}|([A-Za-z]+|\d+))")
@@ -145,18 +147,17 @@ def _judges(judges: Mapping[str, str]) -> str:
 
 def _intervals(report: Report) -> str:
     if len(report.seeds) == 1:
-        return "95%, over prompts only: one seed says nothing about the recipe"
+        return ONE_SEED
     if all(column.of_prompts for column in report.table.columns):
         return "95%, over seeds and the prompts that each has of its own; gains are paired by seed"
-    said = "95%, over seeds and prompts, which are crossed; gains are paired by both"
     if not report.pooled:
-        return said
+        return CROSSED
     worth = [found.df for found in report.pooled]
     added = f"{min(worth):.1f}" if len(worth) == 1 else f"{min(worth):.1f} to {max(worth):.1f}"
     return (
-        f"{said}, and the variance between the seeds of a gain is drawn towards that of the other "
-        f"gains of its column over the same row (moderated t, Smyth 2004), which adds d0 = {added} "
-        f"to its {len(report.seeds) - 1} degrees of freedom"
+        f"{CROSSED}, and the variance between the seeds of a gain is drawn towards that of the "
+        "other gains of its column over the same row (moderated t, Smyth 2004), which adds "
+        f"d0 = {added} to its {len(report.seeds) - 1} degrees of freedom"
     )
 
 
@@ -378,6 +379,17 @@ def paper_gain(cell: Cell, decimals: int) -> str:
 def signed(value: float, decimals: int) -> str:
     """Return a difference with its sign; zero is `+0.0`, and a small loss is `-0.0`."""
     return f"{value + 0.0:+.{decimals}f}"
+
+
+def side(cell: Cell) -> int:
+    """Return on which side of zero the interval of a gain lies, 1 or -1; else 0."""
+    low, high = cell.gain_ci_low, cell.gain_ci_high
+    return 0 if low is None or high is None else (low > 0) - (high < 0)
+
+
+def capital(text: str) -> str:
+    """Return a text that begins with a capital letter."""
+    return text[:1].upper() + text[1:]
 
 
 def probability(value: float) -> str:
