@@ -236,8 +236,7 @@ def _print(report: SweepReport) -> None:
     _print_block(trial_block(report, report.best()[:SHOWN_TRIALS], title))
     _print_block(importance_block(report))
     if report.pareto is not None:
-        front = [report.trial(number) for number in report.pareto]
-        _print_block(trial_block(report, front, "Pareto front"))
+        _print_block(trial_block(report, report.front, "Pareto front"))
     _print_block(winner_block(report))
     for trial in report.failed:
         out.print(f"failed: trial {trial.number}: {trial.failure}", soft_wrap=True)

@@ -1,11 +1,7 @@
 """The page on over-optimisation: a learned reward pushed beyond what it knows.
 
-    results/<profile>/over-optimisation/report.md     for people
-                                        figure.svg    reward and oracle score by prompts trained on
-                                        report.json   the numbers, and the stages they come from
-                                        digests.json  sha256 of the files
-
-It is no table of the paper. It shows why the reward model and the judge are two things.
+It is no table of the paper. It shows why the reward model and the judge are two things. It lies in
+`results/<profile>/over-optimisation/`, with a picture and the stages its numbers come from.
 """
 
 from __future__ import annotations

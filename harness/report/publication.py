@@ -50,13 +50,10 @@ _SHOWN = 3
 
 @pydantic_dataclass(frozen=True)
 class Extent:
-    """How much a publication has.
+    """How much a publication has, and what it should have and has not, in words.
 
-    Attributes:
-        rows: What it has numbers for: a table's rows, a figure's series, a sweep's scores.
-        seeds: Root seeds.
-        counts: How many it has of whatever else counts, by name: numbers, trials.
-        lacking: What it should have and has not, each in words; empty where it is whole.
+    Its rows are what it has numbers for: a table's rows, a figure's series, a sweep's scores. Its
+    counts are how many it has of whatever else counts, by name: numbers, trials.
     """
 
     rows: tuple[str, ...]
@@ -82,10 +79,8 @@ class Extent:
 class Entry:
     """What the index says of one publication.
 
-    Attributes:
-        kind: Name of its kind, or `KEPT`.
-        files: The sha256 of each of its files, by path below the folder of results.
-        extent: How much it has; None for a file kept by hand.
+    Files have their sha256, by their path below the folder of results; what is kept by hand (of the
+    kind `KEPT`) has no extent.
     """
 
     kind: str
@@ -121,8 +116,7 @@ class Kind(Generic[Model]):
         mark: A key that the `report.json` of this kind has and that of no other.
         model: The report.
         extent: Returns how much a report has.
-        page: Returns its page.
-        pictures: Returns the pictures beside it.
+        page: Returns its page, and `pictures` the pictures beside it.
         values: Returns the file with the values of single prompts that its numbers follow from.
             Where there is none, the page follows from the report alone.
         difference: Returns the first number, in words, that does not follow from those values,
@@ -333,9 +327,7 @@ def differing(before: object, again: object, names: Iterable[str]) -> str | None
 
 
 def read_json(path: Path, what: str = "table") -> dict[str, Any]:
-    """Read a published JSON object.
-
-    `what` was published, for the message.
+    """Read a published JSON object; `what` was published, for the message.
 
     Raises:
         HarnessError: It is missing, or holds no object.
@@ -362,9 +354,7 @@ def without_numbers(states: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def check_files(folder: Path, required: Sequence[str], what: str) -> Mapping[str, str]:
-    """Check the files of a publication against the digests beside them, and return these.
-
-    The files `required` must be there, whatever the digests name.
+    """Check the files of a publication, those `required` included, and return their digests.
 
     Raises:
         HarnessError: A file is missing, or is not what was published.
@@ -392,11 +382,10 @@ def changed_file(path: Path, what: str) -> HarnessError:
 def refuse_what_is_no_file(folder: Path) -> None:
     """Refuse a folder with anything in it that is neither a file nor a folder.
 
-    A link leads elsewhere, and reading a pipe or a device may never end.
-
     Raises:
         HarnessError: There is such a thing; the message names the first.
     """
+    # A link leads elsewhere, and reading a pipe or a device may never end.
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             raise HarnessError(
