@@ -26,6 +26,7 @@ from harness.registry.schema import PROMPT_SCORES, SHIPPED_SCORES, Table
 from harness.report.model import TESTED, Cell, Verdict
 from harness.report.publication import REPORT, SCORES, Extent, Kind
 from harness.report.publish import published_folders, read_published
+from harness.report.render import template
 from harness.report.scores import ALPHA, Measured
 from harness.report.verdicts import Evidence, ends_of, judge
 from harness.runtime import collect_provenance
@@ -57,21 +58,6 @@ EFFECTS: Mapping[str, float] = {"prompt": 1.0, "seed": 0.1, "row prompt": 0.1, "
 Table 4 as published at the profile `micro` shows 0.75 to 1.4 for prompts, 0.03 to 0.05 for seeds,
 0.05 to 0.12 for the prompts of a row and 0.02 to 0.03 for its seeds. Seeds are taken to differ
 more here, because fewer prompts are simulated than are judged there.
-"""
-
-TEXT = """# How often a verdict is reached where there is nothing to find
-
-At most {level:.0%} of the verdicts should be. Primary claims are tested at that level each; the
-others are corrected within their table and reach far fewer.
-
-| what | seeds | verdicts | decided | share | primary claims | decided | share |
-|---|---:|---:|---:|---:|---:|---:|---:|
-{rows}
-
-Simulated: all declared tables, every row with the same true mean. One recipe under two names: the
-published scores, whose seeds are dealt to two names without one in common, {deals} times; the deals
-of one table share its seeds and so are not independent of one another. Five seeds leave each name
-two, and the share of one table alone says little. Commit: {commit}.
 """
 
 HEAD = ("what", "seeds", "verdicts", "decided", "share", "primary claims", "decided", "share")
@@ -174,12 +160,8 @@ class ErrorRates(Strict):
     @property
     def markdown(self) -> str:
         """What was measured, for people."""
-        return TEXT.format(
-            level=self.level,
-            rows="\n".join(f"| {' | '.join(row)} |" for row in self.lines),
-            deals=max((found.deals for found in self.one_recipe_twice), default=0),
-            commit=self.commit,
-        )
+        deals = max((found.deals for found in self.one_recipe_twice), default=0)
+        return template("error_rates.md.j2").render(rates=self, head=HEAD, deals=deals)
 
     @property
     def extent(self) -> Extent:

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from harness.report.plots import Picture, Target, canvas, plain_frame
 from harness.report.publication import Extent, Kind
+from harness.report.render import template
 from harness.strict import Strict
 
 FOLDER, FIGURE = "over-optimisation", "figure.svg"
@@ -19,24 +20,6 @@ FOLDER, FIGURE = "over-optimisation", "figure.svg"
 TITLE = "What happens when the learned reward is pushed"
 
 ALT = "Mean reward and mean oracle score of the same answers, by prompts trained on"
-
-TEXT = """# {title}
-
-RLOO on human prompts with a learning rate of {learning_rate:g} and no KL penalty, one run (seed
-{seed}). After each x of prompts the policy answered the {prompts} validation prompts {n} times; the
-reward model and the oracle scored the same answers. The settings of the tables are others, from the
-sweep `tune-rloo`. One run has no interval: this is a picture, not a result.
-
-![{alt}]({figure})
-
-| prompts | mean reward | mean oracle score |
-|---|---:|---:|
-{rows}
-
-{finding}
-
-Scale: toy. Reward model: {reward_model}. Commit: {commit}.
-"""
 
 
 class PushedPoint(Strict):
@@ -95,13 +78,9 @@ class Pushed(Strict):
     @property
     def markdown(self) -> str:
         """The page."""
-        rows = "\n".join(
-            f"| {point.size}x | {point.reward:.3f} | {point.oracle:.3f} |" for point in self.points
+        return template("over_optimisation.md.j2").render(
+            picture=self.picture, points=self.points, setting=self.setting, finding=self.finding
         )
-        return TEXT.format(
-            title=TITLE, alt=ALT, figure=FIGURE, rows=rows, finding=self.finding,
-            **self.setting.model_dump(),
-        )  # fmt: skip
 
     @property
     def extent(self) -> Extent:

@@ -21,35 +21,15 @@ from typing import TYPE_CHECKING, Any
 
 from harness.errors import HarnessError
 from harness.registry.profile import benchmark_of
+from harness.report import publication, scores
 from harness.report.build import build_report, summarise
 from harness.report.model import Cell, Report, Summary
 from harness.report.page.examples import Examples, examples_of, write_examples
-from harness.report.publication import (
-    PAGE,
-    REPORT,
-    SCORES,
-    Extent,
-    Kind,
-    check_files,
-    differing,
-    read_json,
-    same,
-    without_numbers,
-)
+from harness.report.publication import PAGE, REPORT, SCORES, Extent, Kind
 from harness.report.render import as_markdown, pictures
 from harness.report.reward_study import read_study, recomputed
 from harness.report.rows import Costs
-from harness.report.scores import (
-    Measured,
-    Numbers,
-    Priors,
-    gain_priors,
-    numbers,
-    read_score_file,
-    read_scores,
-    scores_of,
-    write_scores,
-)
+from harness.report.scores import Measured, Numbers, Priors, numbers
 from harness.runtime import Stage, Store
 from harness.statistics import Scores
 
@@ -72,7 +52,7 @@ def publish(
         StoreError: A stored file is not what was written, the disk is full, or the folder may
             not be written.
     """
-    measured = read_scores(table_runs, store)
+    measured = scores.read_scores(table_runs, store)
     report = build_report(table_runs, store, measured=measured, costs=Costs(store))
     measured |= read_study(table_runs, store)
     # Prompts of real data sets and benchmarks are not ours to publish.
@@ -90,7 +70,7 @@ def publish(
         report,
         f"{report.profile.name}/{report.table.id}",
         results_dir,
-        values=lambda path: write_scores(measured, path),
+        values=lambda path: scores.write_scores(measured, path),
         stages=stages,
         beside=lambda folder: write_examples(examples, folder),
         allow_fewer=allow_fewer,
@@ -126,7 +106,7 @@ class Published:
     def scores(self, cell: Cell) -> Scores | None:
         """Return the scores behind a cell, None where a seed is missing."""
         run = self.report.run_of(cell.row, cell.column)
-        return scores_of(self.measured, run, cell.seeds, self.report.score_of(cell.column))
+        return scores.scores_of(self.measured, run, cell.seeds, self.report.score_of(cell.column))
 
 
 def read_published(folder: Path) -> Published:
@@ -135,24 +115,26 @@ def read_published(folder: Path) -> Published:
     Raises:
         HarnessError: A file is missing, is not what was published, or was written in another form.
     """
-    check_files(folder, (PAGE, REPORT, SCORES), TABLE.name)
-    return Published(folder, TABLE.read(folder), read_score_file(folder / SCORES))
+    publication.check_files(folder, (PAGE, REPORT, SCORES), TABLE.name)
+    return Published(folder, TABLE.read(folder), scores.read_score_file(folder / SCORES))
 
 
 def difference(report: Report, folder: Path) -> str | None:
     """Return the first number that does not follow from the published scores, None where all do."""
-    published = Published(folder, report, read_score_file(folder / SCORES))
+    published = Published(folder, report, scores.read_score_file(folder / SCORES))
     cells = recompute(published)
     for old, new in zip(report.cells, cells, strict=True):
-        if name := differing(old, new, (*Numbers.__dataclass_fields__, "state")):
+        if name := publication.differing(old, new, (*Numbers.__dataclass_fields__, "state")):
             return f"{name} of `{old.row}` in `{old.column}`"
     for before, again in zip(report.summary, summarise(cells, published.scores), strict=True):
-        if name := differing(before, again, Summary.model_fields):
+        if name := publication.differing(before, again, Summary.model_fields):
             return f"{name} in the summary of `{before.column}`"
     if report.study is None:
         return None
     parts = _parts(report.study.as_json(), recomputed(report.study, published.measured).as_json())
-    return next((what for before, again, what in parts if not same(before, again)), None)
+    return next(
+        (what for before, again, what in parts if not publication.same(before, again)), None
+    )
 
 
 def _parts(before: Any, again: Any, where: str = "study") -> Iterator[tuple[Any, Any, str]]:
@@ -174,7 +156,9 @@ def recompute(published: Published) -> list[Cell]:
     for column in report.columns:
         runs = {row.id: row.runs[column.id] for row in report.rows}
         pairs = [(runs[r.id], runs[r.baseline]) for r in report.rows if r.baseline in runs]
-        priors[column.id] = gain_priors(published.measured, pairs, report.seeds, column.score)
+        priors[column.id] = scores.gain_priors(
+            published.measured, pairs, report.seeds, column.score
+        )
     cells = []
     for cell in report.cells:
         run, base = report.run_of(cell.row, cell.column), cell.baseline_row
@@ -197,7 +181,7 @@ def table_extent(report: Report) -> Extent:
         rows=tuple(row.id for row in report.rows),
         seeds=report.seeds,
         counts={"numbers": _numbers(report)},
-        lacking=without_numbers(states),
+        lacking=publication.without_numbers(states),
     )
 
 
@@ -213,7 +197,7 @@ def published_folders(results_dir: Path) -> Iterator[Path]:
     """
     for path in sorted(results_dir.glob(f"*/*/{REPORT}")):
         try:
-            is_table = TABLE.mark in read_json(path)
+            is_table = TABLE.mark in publication.read_json(path)
         except HarnessError:
             is_table = True
         if is_table:

@@ -43,11 +43,14 @@ def print_report(report: Report, console: Console | None = None, details: bool =
     """
     from rich.console import Console
 
-    console = console or Console(highlight=False)
     # A line break right at the edge, or a combining character, must not make a line too long.
-    width = min(console.width, WIDEST) - 2
-    for part in _parts(report, details):
-        console.print(part, width=width, highlight=False)
+    print_parts(_parts(report, details), console or Console(highlight=False), margin=2)
+
+
+def print_parts(parts: Iterable[RenderableType], console: Console, *, margin: int = 0) -> None:
+    """Print the parts of a report, no wider than `WIDEST`."""
+    for part in parts:
+        console.print(part, width=min(console.width, WIDEST) - margin, highlight=False)
 
 
 def as_text(report: Report, width: int = WIDTH, details: bool = True) -> str:

@@ -15,22 +15,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from harness.registry.profile import benchmark_of
+from harness.report import view
 from harness.report.cells import Failures
 from harness.report.model import Agreement, Correlation, Report, State, StudiedModel, Study
 from harness.report.origin import stage_summary
 from harness.report.plots import Picture, Target, canvas, plain_frame
 from harness.report.rows import mean_if_whole
 from harness.report.scores import Measured, grouped, read_rows, read_scores, scores_of
-from harness.report.view import (
-    APPLIES_NOT,
-    NO_COMPARISON,
-    Block,
-    plain,
-    probability,
-    row_names,
-    signed,
-    state_words,
-)
+from harness.report.view import APPLIES_NOT, NO_COMPARISON, Block, signed
 from harness.runtime import Stage, Store
 from harness.statistics import ScoreMatrix, mean_interval, rank_correlation
 from harness.trainer.factory import SEED
@@ -205,11 +197,11 @@ def study_blocks(report: Report) -> list[Block]:
 
 
 def _models_block(report: Report, study: Study) -> Block:
-    names = row_names(report)
+    names = view.row_names(report)
     rows = []
     for model in study.models:
         if model.measures is None:
-            words = state_words(model.state, model.done, len(study.seeds))
+            words = view.state_words(model.state, model.done, len(study.seeds))
             rows.append((names[model.row], words, words, words))
             continue
         (accuracy, of_accuracy, _), (chosen, of_chosen, _), (gain, of_gain, _) = (
@@ -233,7 +225,7 @@ def _models_block(report: Report, study: Study) -> Block:
         f"in {column.benchmark}, {column.printed}.",
     )
     head = ("row", "accuracy\n± 95%", f"best of {study.n}\n± 95%", "gain\n± 95%")
-    return Block("Reward models", tuple(map(plain, notes)), head, tuple(rows))
+    return Block("Reward models", tuple(map(view.plain, notes)), head, tuple(rows))
 
 
 def _agreement_block(study: Study) -> Block:
@@ -252,7 +244,7 @@ def _agreement_block(study: Study) -> Block:
         rows.append((
             name, signed(found.rho, 2), f"{signed(found.low, 2)} to {signed(found.high, 2)}",
             f"{signed(found.things_low, 2)} to {signed(found.things_high, 2)}",
-            probability(found.p_value),
+            view.probability(found.p_value),
         ))  # fmt: skip
     notes = (
         f"Spearman's rank correlation over the {len(study.models)} reward models. The first "

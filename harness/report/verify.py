@@ -18,25 +18,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.errors import HarnessError, UserError
+from harness.report import publication
 from harness.report.error_rates import ERROR_RATES
 from harness.report.figures.drawing import FIGURE
 from harness.report.model import Count
 from harness.report.over_optimisation import OVER_OPTIMISATION
-from harness.report.publication import (
-    DIGESTS,
-    INDEX,
-    KEPT,
-    REPORT,
-    Entry,
-    Index,
-    Kind,
-    changed_file,
-    dumps,
-    enter,
-    files_below,
-    read_index,
-    read_json,
-)
+from harness.report.publication import DIGESTS, INDEX, KEPT, REPORT, Entry, Index, Kind
 from harness.report.publish import TABLE
 from harness.report.sweep import SWEEP
 from harness.runtime import Store
@@ -118,7 +105,7 @@ def verify(results_dir: Path, store: Store | None = None) -> Verified:
             message names the first difference.
         StoreError: Something in the store is not what was written; the message names all of it.
     """
-    index = read_index(results_dir)
+    index = publication.read_index(results_dir)
     if not index:
         raise HarnessError(f"nothing is published in {results_dir}; publish something first")
     numbers = {place: _verify_entry(results_dir, place, index[place]) for place in index}
@@ -134,7 +121,7 @@ def verify(results_dir: Path, store: Store | None = None) -> Verified:
         runs = [
             run
             for place in of(TABLE.name, FIGURE.name)
-            for run in read_json(results_dir / place / DIGESTS)["stages"].values()
+            for run in publication.read_json(results_dir / place / DIGESTS)["stages"].values()
         ]
         behind = {fingerprint for run in runs for fingerprint in run.values()}
         stages, absent = len(held), len(behind - set(held))
@@ -163,15 +150,17 @@ def record(results_dir: Path, places: Sequence[str]) -> None:
             place of its own.
         HarnessError: A publication is not as it says itself, or the index is broken.
     """
-    known = read_index(results_dir) if (results_dir / INDEX).exists() else {}
+    known = publication.read_index(results_dir) if (results_dir / INDEX).exists() else {}
     entries = {place: _found(results_dir, place, known) for place in places}
-    enter(results_dir, entries)
+    publication.enter(results_dir, entries)
 
 
 def _found(results_dir: Path, place: str, known: Index) -> Entry | None:
     """Return the entry of what stands at a place, None where nothing does and something did."""
     path, there = results_dir / place, set(_publications(results_dir))
-    files = {file.relative_to(results_dir).as_posix() for file in files_below(results_dir)}
+    files = {
+        file.relative_to(results_dir).as_posix() for file in publication.files_below(results_dir)
+    }
     if place in there:
         kind = kind_of(path)
         kind.check(path)
@@ -194,7 +183,7 @@ def kind_of(folder: Path) -> Kind[Any]:
     Raises:
         HarnessError: It holds no report of the harness.
     """
-    report = read_json(folder / REPORT, "report")
+    report = publication.read_json(folder / REPORT, "report")
     for kind in KINDS.values():
         if kind.mark in report:
             return kind
@@ -247,7 +236,7 @@ def _check_by_itself(results_dir: Path, place: str, entry: Entry) -> int:
     try:
         number = kind.check(folder)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise changed_file(folder / REPORT, kind.name) from error
+        raise publication.changed_file(folder / REPORT, kind.name) from error
     found = kind.extent(kind.read(folder))
     if found != entry.extent:
         lost = [] if entry.extent is None else found.less_than(entry.extent)
@@ -272,7 +261,9 @@ def _not_covered(results_dir: Path, index: Index) -> tuple[str, ...]:
                 f"published with `harness verify --record {place}`"
             )
     known = {INDEX, CRATE, *(name for entry in index.values() for name in entry.files)}
-    files = (path.relative_to(results_dir).as_posix() for path in files_below(results_dir))
+    files = (
+        path.relative_to(results_dir).as_posix() for path in publication.files_below(results_dir)
+    )
     return tuple(name for name in files if name not in known)
 
 
@@ -315,7 +306,7 @@ def check_crate(results_dir: Path) -> None:
 
 
 def _text(results_dir: Path) -> str:
-    return dumps(crate_of(results_dir, read_index(results_dir)))
+    return publication.dumps(crate_of(results_dir, publication.read_index(results_dir)))
 
 
 def crate_of(results_dir: Path, index: Mapping[str, Entry]) -> dict[str, Any]:

@@ -24,22 +24,11 @@ import numpy as np
 
 from harness.errors import HarnessError
 from harness.registry.figures import CorrelationFigure
+from harness.report import plots
 from harness.report.figures.prompts import HISTOGRAM, NAMES, RHO, RewardData, variance_bounds, xy
 from harness.report.figures.report import FILE, FigureReport, as_markdown
 from harness.report.figures.scores import Point
-from harness.report.plots import (
-    GRID,
-    INK,
-    MUTED,
-    OURS,
-    PAPERS,
-    STYLES,
-    Picture,
-    Target,
-    canvas,
-    note,
-    plain_frame,
-)
+from harness.report.plots import GRID, INK, MUTED, OURS, PAPERS, STYLES, Picture, Target
 from harness.report.publication import Extent, Kind, changed_file, differing, without_numbers
 
 if TYPE_CHECKING:
@@ -68,7 +57,7 @@ def _canvas(
 ) -> AbstractContextManager[tuple[Figure, Any]]:
     """Return a canvas with what stands above and below every figure."""
     below = f"{report.profile} · scale: {report.scale} · {report.seed_count} · intervals: 95%"
-    return canvas(
+    return plots.canvas(
         target, report.figure.id, size, rows, columns, heading=report.heading, below=below,
         described=(report.figure.title, report.alt), **options,
     )  # fmt: skip
@@ -189,7 +178,7 @@ def _paper_bars(axes: Axes, points: Sequence[Point]) -> None:
 
 
 def _bar_frame(axes: Axes, points: Sequence[Point]) -> None:
-    plain_frame(axes, grid="x")
+    plots.plain_frame(axes, grid="x")
     axes.spines["left"].set_visible(False)
     axes.axvline(0.0, color=MUTED, linewidth=0.8)
     axes.set_yticks(range(len(points)), [point.at for point in points])
@@ -290,7 +279,7 @@ def _line_frame(panels: Any, points: Sequence[Point]) -> None:
     """Give all panels a place for every iteration, whether or not there is a number."""
     places = sorted({int(point.at) for point in points})
     for axes in panels.flat:
-        plain_frame(axes, grid="y")
+        plots.plain_frame(axes, grid="y")
         axes.set_xticks(range(places[0], places[-1] + 1))
         axes.set_xlim(places[0] - 0.3, places[-1] + 0.3)
 
@@ -343,12 +332,12 @@ def _draw_densities(report: FigureReport, target: Target) -> None:
     size = (2.1 * len(metrics) + 0.4, 3.0)
     with _canvas(report, target, size, 1, len(metrics), sharey=True) as (_, panels):
         for axes, metric in zip(panels[0], metrics, strict=True):
-            plain_frame(axes, grid="y")
+            plots.plain_frame(axes, grid="y")
             name, _, symbol = metric.partition(" (")
             axes.set_title(f"{name}\n{symbol.rstrip(')')}", loc="left")
             bins = [point for point in points if point.series == metric]
             if any(point.value is None for point in bins):
-                note(axes, report.why_missing(bins[0]))
+                plots.note(axes, report.why_missing(bins[0]))
                 continue
             _histogram(axes, bins, top)
         panels[0][0].set_ylabel("share of prompts (%)")
@@ -389,12 +378,12 @@ def _draw_correlation(report: FigureReport, target: Target) -> None:
     assert isinstance(data, RewardData)
     with _canvas(report, target, (6.4, 4.6)) as (_, panels):
         axes = panels[0][0]
-        plain_frame(axes)
+        plots.plain_frame(axes)
         axes.set_xlabel(f"{NAMES[figure.x]}, in units of the reward model")
         axes.set_ylabel(f"{NAMES[figure.y]}")
         points = _at(report, at=RHO)
         if any(point.state != "ok" for point in points):
-            note(axes, report.why_missing(points[0]))
+            plots.note(axes, report.why_missing(points[0]))
             return
         first = data.parts[0]
         x, y = xy(figure, first)

@@ -16,22 +16,15 @@ from pydantic import Field, computed_field, model_validator
 
 from harness.registry.figures import AnyFigure
 from harness.registry.profile import MEANINGLESS, benchmark_of
+from harness.report import view
 from harness.report.figures import prompts
 from harness.report.figures.prompts import RewardData, ShareData
 from harness.report.figures.scores import Point, ScoreData, score_points
 from harness.report.model import Origin
 from harness.report.origin import origin_of
 from harness.report.publication import dumps
-from harness.report.render import WIDEST, block_lines, names_and_texts, template
-from harness.report.view import (
-    APPLIES_NOT,
-    CROSSED,
-    ONE_SEED,
-    Block,
-    plain,
-    signed,
-    state_words,
-)
+from harness.report.render import block_lines, names_and_texts, print_parts, template
+from harness.report.view import APPLIES_NOT, CROSSED, ONE_SEED, Block, plain, signed
 from harness.runtime import Store
 from harness.strict import Strict
 from harness.words import counted
@@ -243,7 +236,7 @@ class FigureReport(Strict):
         return dumps(self.model_dump(mode="json"))
 
     def _state(self, point: Point) -> str:
-        return state_words(point.state, point.done, len(self.seeds))
+        return view.state_words(point.state, point.done, len(self.seeds))
 
     def _block(self, title: str, points: Sequence[Point]) -> Block:
         """Return points as a small table."""
@@ -330,5 +323,4 @@ def print_figure(report: FigureReport, console: Console) -> None:
     for title, texts in report.lists:
         parts.append(Text(f"\n{title}", style="bold"))
         parts += [Padding(Text(text), (0, 0, 0, 2)) for text in texts]
-    for part in parts:
-        console.print(part, width=min(console.width, WIDEST), highlight=False)
+    print_parts(parts, console)

@@ -106,7 +106,7 @@ def _axis(low: float, high: float) -> Axis:
 def draw(cell: Cell, axis: Axis, decimals: int) -> Drawing:
     """Return the marks of a cell, and in words what they show."""
     low, high, gain = cell.gain_ci_low, cell.gain_ci_high, cell.gain
-    at: tuple[float | None, ...] = (None, None, None)
+    at: tuple[float | None, float | None, float | None] = (None, None, None)
     words = "no gain of ours"
     if gain is not None and low is not None and high is not None:
         at = (axis.at(gain), axis.at(low), axis.at(high))
@@ -240,7 +240,7 @@ def _field(report: Report, column: Column, verdicts: Sequence[Verdict]) -> Field
     verdict = _verdict(report, column, verdicts)
     summary = next((s for s in report.summary if s.column == column.id), None)
     times, interval, beyond = "no gain", "", 0
-    at: tuple[float | None, ...] = (None, None, None)
+    at: tuple[float | None, float | None, float | None] = (None, None, None)
     if cell.gain is not None and cell.paper_gain:
         of_paper = cell.gain / cell.paper_gain
         ends = (cell.gain_ci_low or 0.0, cell.gain_ci_high or 0.0)
