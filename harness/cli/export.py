@@ -61,26 +61,23 @@ def export(
     The folder has weights as safetensors, configuration, tokenizer, README.md (what it is and what
     it scores) and lineage.json (every stage behind it).
     """
-    from harness.export.folder import export as write
-    from harness.export.policy import find_policy
-    from harness.export.push import check_push
-    from harness.export.push import push as send
+    from harness import export as exporting
     from harness.registry.declared import all_tables, named_profile, named_table, own_file
     from harness.runtime import Store
 
     if push is not None:
-        check_push(push)
+        exporting.check_push(push)
     scale = named_profile(profile)
     table, _, row = run.rpartition("/")
     tables = all_tables()
     if own_file(table) is not None:
         own, tables = named_table(table)
         run = f"{own.id}/{row}"
-    policy = find_policy(run, tables, scale, seed)
+    policy = exporting.find_policy(run, tables, scale, seed)
     with writing("--output", output) as target:
-        files = write(policy, Store(store_dir()), target, PACKAGE.parent)
+        files = exporting.export(policy, Store(store_dir()), target, PACKAGE.parent)
     if push is not None:
-        note(f"sent to {send(target, push)}")
+        note(f"sent to {exporting.push(target, push)}")
     if as_json:
         entries = {name: dict(entry) for name, entry in files.items()}
         run_id = policy.run.run_id

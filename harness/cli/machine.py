@@ -25,8 +25,7 @@ from harness.words import counted
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.preflight.checks import PromptPool
-    from harness.preflight.needs import Doctor, ProfileState, Readiness
+    from harness.preflight import Doctor, ProfileState, PromptPool, Readiness
     from harness.runtime import Event
     from harness.worlds.embedded.files import Card
 
@@ -97,17 +96,17 @@ def doctor(
     is named cannot. Nobody is asked over the network without --online. Keys are only looked for;
     their values are never shown.
     """
-    from harness.preflight import needs
+    from harness import preflight
     from harness.registry.declared import named_profile
 
     if profile is not None:
-        one = needs.readiness(named_profile(profile), online=online)
+        one = preflight.readiness(named_profile(profile), online=online)
         print_json(one) if as_json else _print_readiness(one)
         can_run = one.ready
     elif online:
         raise UserError("`--online` asks about one profile; name it with `--profile`")
     else:
-        every = needs.doctor()
+        every = preflight.doctor()
         print_json(every) if as_json else _print_doctor(every)
         can_run = every.healthy
     if not can_run:
@@ -180,10 +179,10 @@ def check(
     Starts the profile's engine on its base policy, has it answer a few prompts, and has the model
     as it is trained read the same answers. Fails if they are further apart than the tolerance.
     """
-    from harness.preflight import checks
+    from harness import preflight
     from harness.registry.declared import named_profile
 
-    found = checks.check_engine(named_profile(profile), policy, tolerance)
+    found = preflight.check_engine(named_profile(profile), policy, tolerance)
     if as_json:
         print_json(found)
     else:
@@ -220,7 +219,7 @@ def prompts(
     Two prompts repeat each other where their words are equal; a prompt overlaps a question with
     which it shares 13 words in a row. Nothing is removed.
     """
-    from harness.preflight.checks import check_prompts
+    from harness.preflight import check_prompts
     from harness.registry.declared import named_profile
 
     chosen, named = named_profile(profile), parse_names("--splits", splits) or ()

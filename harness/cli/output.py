@@ -44,15 +44,15 @@ OUTPUTS = {
     "claims": ("harness.report.model:Verdicts",),
     "store": ("harness.selection.stored:Stored",),
     "verify": ("harness.report.verify:Verified", "harness.report.verify:Different"),
-    "doctor": ("harness.preflight.needs:Doctor", "harness.preflight.needs:Readiness"),
-    "prompts": ("harness.preflight.checks:PromptPool",),
+    "doctor": ("harness.preflight:Doctor", "harness.preflight:Readiness"),
+    "prompts": ("harness.preflight:PromptPool",),
     "evaluate": (
         "harness.evaluation.run:Summaries",
         "harness.evaluation.run:EvaluationPlan",
         "harness.evaluation.benchmarks.lm_eval:TaskPlan",
     ),
     "calibrate": ("harness.evaluation.calibration:Candidates",),
-    "engine check": ("harness.preflight.checks:EngineCheck",),
+    "engine check": ("harness.preflight:EngineCheck",),
     "error-rates": ("harness.report.error_rates:ErrorRates",),
     "sweep": ("harness.report.sweep:SweepReport",),
 }

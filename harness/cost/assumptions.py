@@ -170,9 +170,6 @@ def hardware_of(
     """Return the hardware that a profile is priced for; None where it names no GPU.
 
     Another kind of GPU, and another number of them, may be asked for.
-
-    Raises:
-        UserError: there is no such GPU, or not one of them.
     """
     named = profile.priced_for
     name = gpu or (named.gpu if named else None)

@@ -34,13 +34,13 @@ from functools import cache
 from typing import cast
 
 from harness.cost.assumptions import Assumptions, GpuUse, Hardware, Shape, shape_of
-from harness.eva.mixing import evolved_count
-from harness.eva.selection import selected_count
+from harness.eva.informativeness import selected_count
+from harness.eva.pairs import evolved_count
 from harness.eva.stream import StreamSettings
 from harness.registry.profile import Profile
 from harness.runtime.stage import Stage
 from harness.trainer.factory import needs_of
-from harness.worlds.real.asking import Role, price_of
+from harness.worlds.real.models import Role, price_of
 
 FIRST_INPUT = {
     "generate": "prompts",

@@ -223,11 +223,7 @@ class _Sums:
 
     @classmethod
     def read(cls, path: Path) -> _Sums:
-        """Return the sums of a file; none where there is none.
-
-        Raises:
-            HarnessError: It is not what was written.
-        """
+        """Return the sums of a file; none where there is none."""
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
             waiting = {

@@ -47,11 +47,7 @@ class ReplyCache:
         self._own = root / f"replies-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
 
     def get(self, address: str) -> Reply | None:
-        """Return the reply kept under an address, or None.
-
-        Raises:
-            HarnessError: The replies cannot be read.
-        """
+        """Return the reply kept under an address, or None."""
         place = self._places().get(address)
         if place is None:
             return None
@@ -71,11 +67,7 @@ class ReplyCache:
         return Reply(entry["reply"], cached=True)
 
     def put(self, address: str, endpoint: str, request: ChatRequest, raw: dict[str, Any]) -> None:
-        """Keep a reply, with the request it answers.
-
-        Raises:
-            HarnessError: The file cannot be written.
-        """
+        """Keep a reply, with the request it answers."""
         entry = {
             "address": address,
             "endpoint": endpoint,

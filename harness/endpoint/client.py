@@ -223,10 +223,6 @@ def work_through(
 
     Returns:
         The outcomes, in the order of the items: a result, or a refusal.
-
-    Raises:
-        HarnessError: The endpoint answers nothing, the budget is used up, or an item had no answer
-            in all attempts. What had arrived is in the cache.
     """
     outcomes: list[Outcome[Result]] = [Outcome()] * len(items)
     client.resume()

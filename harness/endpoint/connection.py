@@ -69,9 +69,6 @@ class Connection:
         key_variable: Name of the environment variable with its key; None for a server without.
         timeout_s: Seconds that a request may take, from connecting to the reply's last byte.
         retries: Further attempts where it is overloaded or cannot be reached.
-
-    Raises:
-        UserError: The address is not one, or carries a name, a password or a query.
     """
 
     def __init__(
@@ -95,11 +92,7 @@ class Connection:
 
     @property
     def key(self) -> str | None:
-        """The key, None where there is none.
-
-        Raises:
-            UserError: It has characters that no key has.
-        """
+        """The key, None where there is none."""
         if self.key_variable is None:
             return None
         # Read anew each time, so that no object of this project holds it.
@@ -203,11 +196,7 @@ class Endpoint(Connection):
         return dict(raw)
 
     def models(self) -> list[str]:
-        """Return the models that the endpoint says it has.
-
-        Raises:
-            HarnessError: It cannot be reached, does not take the key, or does not say.
-        """
+        """Return the models that the endpoint says it has."""
         import openai
 
         try:
@@ -230,11 +219,7 @@ class Endpoint(Connection):
             ) from None
 
     def check_key(self) -> None:
-        """Read the key, and refuse to go on without one where it is known to be needed.
-
-        Raises:
-            UserError: There is no key for OpenAI's own endpoint.
-        """
+        """Read the key, and refuse to go on without one where it is known to be needed."""
         if self.key is None and self.address == OPENAI_URL:
             raise UserError(
                 f"There is no key for {self.host}; set {self.key_variable}, or name another "
@@ -284,9 +269,6 @@ class FunctionEndpoint:
     """Answers requests by a judge that `harness.judge` registered; nothing is sent.
 
     Plug-in, name and version are the address under which replies are kept.
-
-    Raises:
-        UserError: There is no such judge.
     """
 
     def __init__(self, name: str) -> None:
@@ -300,11 +282,7 @@ class FunctionEndpoint:
         """Do nothing: a function needs no key."""
 
     def send(self, request: ChatRequest) -> dict[str, Any]:
-        """Call the function, and return its text as a reply.
-
-        Raises:
-            HarnessError: It fails, or returns no text.
-        """
+        """Call the function, and return its text as a reply."""
         try:
             text = self._function(request.body()["messages"])
         except Exception as error:

@@ -135,9 +135,6 @@ def read_prices(path: Path = SHIPPED) -> PriceList:
     Args:
         path: A YAML file with `as_of`, `source` and `models`: model to `prompt` and `completion`,
             and where they are known to `retires` and `successor`.
-
-    Raises:
-        UserError: The file cannot be read or has another form.
     """
     found = read_yaml(path)
     try:
@@ -172,11 +169,7 @@ def _basis(read: _File, source: str | None) -> str:
 
 
 def parse_price(option: str, text: str) -> Price:
-    """Read a price from `IN,OUT`, dollars for a million tokens.
-
-    Raises:
-        UserError: The text is not two numbers, zero or more.
-    """
+    """Read a price from `IN,OUT`, dollars for a million tokens."""
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:

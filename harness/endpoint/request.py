@@ -77,11 +77,7 @@ class ChatRequest:
         return {"model": self.model, "messages": messages, **self.settings}
 
     def address(self, endpoint: str) -> str:
-        """Return the sha256 under which the reply of an endpoint is kept.
-
-        Raises:
-            FingerprintError: A setting is not plain JSON.
-        """
+        """Return the sha256 under which the reply of an endpoint is kept."""
         identity = {
             "version": ADDRESS_VERSION,
             "endpoint": endpoint,
@@ -216,9 +212,6 @@ def chat_parameters_of(model: str, option: str, name: str | None = None) -> Chat
             all other models do not; gpt-6-sol and gpt-6-luna are told not to.
         option: The option that says otherwise, for the error.
         name: What that option says; None where it is not given.
-
-    Raises:
-        UserError: There are no such parameters.
     """
     if name is None:
         if _SILENCED_MODELS.match(model):

@@ -47,13 +47,9 @@ Shape = Literal["chain", "independent", "tree"]
 
 @dataclass(frozen=True)
 class Rewrite:
-    """What the creator made of one prompt.
+    """What the creator made of one prompt by a method: a new one, or a reason why there is none.
 
-    Attributes:
-        prompt: the new prompt, or None if the rewrite is unusable.
-        method: name of the rewriting method that was used, e.g. `deepening`.
-        reason: why the rewrite is unusable, in a word or two; None if it is usable.
-        written: what the creator wrote, where that is not the prompt itself.
+    `written` is what the creator wrote, where that is not the prompt itself.
     """
 
     prompt: str | None
@@ -79,11 +75,9 @@ class Prompt:
 
     Attributes:
         prompt_id: unique name; a child's is `<id of the chain's first prompt>.<iteration>.<i>`.
-        prompt: the text.
         source: `human`, `matched`, `evolved` or `benchmark`.
-        parent_id: the prompt this one was rewritten from; None for human prompts.
+        parent_id: the prompt this one was rewritten from; None for human prompts, as is `method`.
         generation: number of rewrites since the human prompt (0 for the human prompt itself).
-        method: rewriting method that made it; None for human prompts.
     """
 
     prompt_id: str
@@ -96,16 +90,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One call of the creator, and what came of it.
-
-    Attributes:
-        child_id: id of the child it was made for; several attempts share it.
-        parent_id: the prompt that was rewritten.
-        attempt: 1 for the first, 2 for the first retry, ...
-        method: rewriting method that was used.
-        reason: why the rewrite is unusable; None if it became the child.
-        written: what the creator wrote, where that is not the child's prompt.
-    """
+    """One call of the creator for a child, counted from 1, and what came of it (see `Rewrite`)."""
 
     child_id: str
     parent_id: str
@@ -117,13 +102,7 @@ class Attempt:
 
 @dataclass
 class Evolution:
-    """The children of all chains, and how the creator fared.
-
-    Attributes:
-        prompts: usable children, chain after chain, in the order made.
-        tried: every call of the creator, in the same order.
-        dropped: children given up after all retries.
-    """
+    """The usable children of all chains, every call of the creator, and the children given up."""
 
     prompts: list[Prompt] = field(default_factory=list)
     tried: list[Attempt] = field(default_factory=list)
@@ -169,35 +148,12 @@ def evolve(
     quality: Callable[[str], float] | None = None,
     over: Over = map,
 ) -> Evolution:
-    """Evolve each prompt into several children.
+    """Evolve each of some prompts with distinct ids into up to `evolutions` children.
 
-    Args:
-        prompts: the selected prompts, with distinct ids.
-        creator: rewrites one prompt at a time.
-        evolutions: children asked for of each prompt (k above).
-        retries: further attempts after an unusable rewrite, for each child.
-        seed: root of all prompts' generators.
-        iteration: which eva iteration, or online step, this is; it enters the children's ids,
-            because a prompt that stays in the mix can be selected again in a later iteration.
-        shape: how the children hang together.
-        depth: levels of a tree.
-        quality: score of a prompt's text by which a tree grows on; the first of equals wins.
-        over: how the prompts are worked through, by default one after the other.
-
-    Raises:
-        UserError: `evolutions` or `depth` below 1, `retries` below 0, or a tree deeper than 1
-            without a `quality`.
-        HarnessError: two prompts have the same id, and so would their children.
+    `iteration`, which eva iteration or online step this is, enters the children's ids, because a
+    prompt that stays in the mix can be selected again later. A tree has `depth` levels and grows on
+    by the `quality` of a prompt's text, the first of equals. `over` works through the prompts.
     """
-    if evolutions < 1 or retries < 0:
-        raise UserError(
-            f"evolving got evolutions={evolutions} and retries={retries}: give at least 1 and 0."
-        )
-    if depth < 1 or (depth > 1 and (shape != "tree" or quality is None)):
-        raise UserError(
-            f"evolving got the shape `{shape}` with depth {depth}: a depth above 1 belongs to a "
-            "`tree` with a score of its prompts."
-        )
     starts = list(prompts)
     for prompt_id, times in Counter(prompt.prompt_id for prompt in starts).items():
         if times > 1:
@@ -208,15 +164,34 @@ def evolve(
 
     def grow(start: Prompt) -> Evolution:
         # Everything it changes is its own, so that several may grow at once.
-        grower = _Grower(creator, retries, chain_rng(seed, start.prompt_id), Evolution())
-        named = f"{start.prompt_id}.{iteration}"
-        root = start
+        rng, result = chain_rng(seed, start.prompt_id), Evolution()
+
+        def child(parent: Prompt, child_id: str) -> Prompt | None:
+            for attempt in range(1, 2 + retries):
+                rewrite = creator.rewrite(parent.prompt, rng)
+                text = rewrite.prompt or ""
+                reason = None if text.strip() else rewrite.reason or "empty"
+                tried = (child_id, parent.prompt_id, attempt, rewrite.method)
+                result.tried.append(Attempt(*tried, reason, rewrite.written))
+                if reason is None:
+                    lineage = (parent.prompt_id, parent.generation + 1, rewrite.method)
+                    return Prompt(child_id, text, "evolved", *lineage)
+            result.dropped += 1
+            return None
+
+        def children(root: Prompt, named: str, *, chained: bool) -> list[Prompt]:
+            made: list[Prompt] = []
+            for i in range(1, evolutions + 1):
+                new = child(made[-1] if chained and made else root, f"{named}.{i}")
+                made += [] if new is None else [new]
+            return made
+
+        root, named = start, f"{start.prompt_id}.{iteration}"
         for level in range(1, depth):
-            offered = grower.children(root, evolutions, f"{named}.t{level}", chained=False)
+            offered = children(root, f"{named}.t{level}", chained=False)
             root = max(offered, key=lambda p: quality(p.prompt), default=root)  # type: ignore[misc]
-        children = grower.children(root, evolutions, named, chained=shape == "chain")
-        grower.result.prompts += children
-        return grower.result
+        result.prompts = children(root, named, chained=shape == "chain")
+        return result
 
     result = Evolution()
     for one in over(grow, starts):
@@ -224,47 +199,6 @@ def evolve(
         result.tried += one.tried
         result.dropped += one.dropped
     return result
-
-
-@dataclass(frozen=True)
-class _Grower:
-    """Makes children of one chosen prompt and counts how the creator fares."""
-
-    creator: Creator
-    retries: int
-    rng: np.random.Generator
-    result: Evolution
-
-    def children(self, root: Prompt, count: int, named: str, *, chained: bool) -> list[Prompt]:
-        """Return up to `count` rewrites, each of the one before (`chained`) or all of the root."""
-        made: list[Prompt] = []
-        for i in range(1, count + 1):
-            parent = made[-1] if chained and made else root
-            child = self._child(parent, f"{named}.{i}")
-            if child is None:
-                self.result.dropped += 1
-            else:
-                made.append(child)
-        return made
-
-    def _child(self, parent: Prompt, child_id: str) -> Prompt | None:
-        """Return the first usable rewrite of a prompt, or None once the retries are spent."""
-        for attempt in range(1, 2 + self.retries):
-            rewrite = self.creator.rewrite(parent.prompt, self.rng)
-            text = rewrite.prompt or ""
-            reason = None if text.strip() else rewrite.reason or "empty"
-            tried = (child_id, parent.prompt_id, attempt, rewrite.method, reason, rewrite.written)
-            self.result.tried.append(Attempt(*tried))
-            if reason is None:
-                return Prompt(
-                    prompt_id=child_id,
-                    prompt=text,
-                    source="evolved",
-                    parent_id=parent.prompt_id,
-                    generation=parent.generation + 1,
-                    method=rewrite.method,
-                )
-        return None
 
 
 PLUGIN_SETTING = "creator_plugin"
@@ -283,12 +217,9 @@ class NoReplyError(Exception):
 
 @dataclass(frozen=True)
 class OwnCreator:
-    """Rewrites by a method of the user's own (a `Creator`).
+    """Rewrites by a method of the user's own (a `Creator`), under a world's rules.
 
-    Attributes:
-        method: Its name.
-        why_unusable: The world's rules.
-        write: Has a model reply; None where the method asks none.
+    `write` has a model reply; None where the method asks none.
     """
 
     method: str
@@ -296,11 +227,7 @@ class OwnCreator:
     write: Write | None = None
 
     def rewrite(self, prompt: str, rng: np.random.Generator) -> Rewrite:
-        """Return one rewrite of a prompt, usable or not.
-
-        Raises:
-            UserError: The method returns neither a text nor None.
-        """
+        """Return one rewrite of a prompt, usable or not."""
         function = CREATORS.get(self.method)
         told: list[str] = []
 
@@ -331,11 +258,7 @@ def plugin_settings(method: str) -> dict[str, Json]:
 
 
 def own_method(settings: Mapping[str, Json]) -> str | None:
-    """Return the method of the user's own that a stage's settings name; None for a shipped one.
-
-    Raises:
-        HarnessError: The plug-in is not here, or in another version.
-    """
+    """Return the method of the user's own that a stage's settings name; None for a shipped one."""
     if PLUGIN_SETTING not in settings:
         return None
     method = str(settings["creator"]).rpartition("/")[2]

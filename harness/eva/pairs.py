@@ -1,70 +1,83 @@
-"""Preference pairs: a prompt's best completion against its worst.
+"""What is trained on: a prompt's best completion against its worst, and the mix of such pairs.
 
-The model. Chosen is the completion of highest reward, rejected the one of lowest, the first of
-equals in both cases. If all completions of a prompt have the same reward, both rules name the
-first one: the pair then sets a text against itself, its DPO loss is log 2 whatever the policy, and
-its gradient is 0 up to rounding. Such a pair teaches nothing but still fills a place in the batch,
-and so lowers the step that the other pairs take. The authors keep these
-pairs, and so does the default here; `drop_ties` removes them. Either way they are counted.
+*Pairs.* Chosen is the completion of highest reward, rejected the one of lowest, the first of equals
+in both cases. If all completions of a prompt have the same reward, both rules name the first one:
+the pair then sets a text against itself, its DPO loss is log 2 whatever the policy, and its
+gradient is 0 up to rounding. Such a pair teaches nothing but still fills a place in the batch, and
+so lowers the step that the other pairs take. The authors keep these pairs, and so does the default;
+a profile's `drop_ties` removes them. Either way they are counted.
 
-A pair of *different* texts with equal rewards never arises from a prompt with any reward spread,
-because its best and worst then differ in reward.
+*Mix.* It has a fixed size, so that every arm of a table trains on equally many pairs, and a fixed
+share of it is evolved. Each part is a uniform sample without replacement of its set, and the whole
+is shuffled. Where unusable rewrites have left fewer evolved items than the share asks for, all of
+them are taken and original ones fill their places. The authors take fixed shares of each *set*,
+which gives the same mix when both sets are as large as the mix and another one otherwise; here the
+share is one of the mix, by construction. `repeated` is no part of the method: a control trains on a
+small set for as long as on a mix.
 
-Source: paper section 3.3.1 and appendix A; authors' code (argmax and argmin, no filter).
+Source: paper section 3.3.1 and appendix A (20% original, 80% evolved); authors' code (argmax and
+argmin, no filter; `src/snippets/combine_ds.py`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from harness.eva.informativeness import check_rewards
+from harness.errors import HarnessError
+from harness.eva.informativeness import Positions, check_rewards
 
-
-@dataclass(frozen=True)
-class Pairs:
-    """Best-against-worst pairs, as positions.
-
-    Attributes:
-        prompt: K prompt positions, rising.
-        chosen: K sample positions of the chosen completions.
-        rejected: K sample positions of the rejected completions.
-        reward_chosen: K rewards of the chosen completions.
-        reward_rejected: K rewards of the rejected completions.
-        ties: number of prompts whose rewards are all equal, kept or dropped.
-    """
-
-    prompt: NDArray[np.int64]
-    chosen: NDArray[np.int64]
-    rejected: NDArray[np.int64]
-    reward_chosen: NDArray[np.float64]
-    reward_rejected: NDArray[np.float64]
-    ties: int
-
-    def __len__(self) -> int:
-        return int(self.prompt.shape[0])
+Item = TypeVar("Item")
 
 
-def best_against_worst(rewards: ArrayLike, *, drop_ties: bool = False) -> Pairs:
-    """Pair each prompt's best completion with its worst, given P x N rewards.
+def best_against_worst(rewards: ArrayLike) -> tuple[Positions, Positions]:
+    """Return the positions of each prompt's best and worst completion, given P x N rewards.
 
-    `drop_ties` leaves out the prompts whose rewards are all equal.
-
-    Raises:
-        InformativenessError: fewer than two completions, or a reward that is not finite.
+    They are the same one exactly where all rewards of a prompt are equal.
     """
     array = check_rewards(rewards)
-    chosen, rejected = array.argmax(axis=1), array.argmin(axis=1)
-    # Best and worst are the same completion exactly when the whole row is tied.
-    tied = chosen == rejected
-    prompt = np.flatnonzero(~tied) if drop_ties else np.arange(array.shape[0])
-    return Pairs(
-        prompt=prompt.astype(np.int64),
-        chosen=chosen[prompt].astype(np.int64),
-        rejected=rejected[prompt].astype(np.int64),
-        reward_chosen=array[prompt, chosen[prompt]],
-        reward_rejected=array[prompt, rejected[prompt]],
-        ties=int(tied.sum()),
-    )
+    return array.argmax(axis=1), array.argmin(axis=1)
+
+
+def evolved_count(size: int, evolved_share: float) -> int:
+    """Return how many of a mix of `size` items are evolved: the nearest whole number."""
+    return round(size * evolved_share)
+
+
+def mix(
+    base: Sequence[Item],
+    evolved: Sequence[Item],
+    size: int,
+    evolved_share: float,
+    rng: np.random.Generator,
+) -> list[Item]:
+    """Mix original and evolved items into one shuffled training set of a size.
+
+    `evolved_count(size, evolved_share)` of them come from `evolved`, or all that there are.
+    """
+    n_evolved = min(evolved_count(size, evolved_share), len(evolved))
+    if len(base) < size - n_evolved:
+        raise HarnessError(
+            f"a mix of {size} with an evolved share of {evolved_share} needs {size - n_evolved} "
+            f"original items beside {n_evolved} evolved ones, but there are {len(base)}: lower the "
+            "size or change the share."
+        )
+    parts: list[Item] = []
+    for items, count in ((base, size - n_evolved), (evolved, n_evolved)):
+        parts += [items[int(i)] for i in rng.choice(len(items), size=count, replace=False)]
+    return [parts[int(i)] for i in rng.permutation(size)]
+
+
+def repeated(items: Sequence[Item], size: int, rng: np.random.Generator) -> list[Item]:
+    """Go over items again and again until there are `size`.
+
+    Each pass takes every item once, in an order of its own, and the last pass is cut off.
+    """
+    if not items:
+        raise HarnessError("there are no items to go over: check the stage that selects them.")
+    passes = -(-size // len(items))
+    order = [int(i) for _ in range(passes) for i in rng.permutation(len(items))]
+    return [items[i] for i in order[:size]]

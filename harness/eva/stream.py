@@ -18,6 +18,15 @@ most informative prompts go back into the buffer, and `Fed.repeated` counts them
 `draw` starts a step and returns its mini-batch; `feed` takes the rewards of its rollouts and ends
 the step. Nothing here knows a model: the caller rolls out and rewards, also the rewrites (`score`).
 
+The buffer is a list of at most `capacity` prompts in the order they came in, each with the
+informativeness it was given then. A mini-batch is drawn by weight,
+
+    w_i = max(floor, (v_i - min v) / (max v - min v)),        p_i = w_i / sum(w)
+
+and what is drawn leaves for good. What comes in is added at the end; if there are then too many,
+the oldest leave (or the least informative). The floor is there because min-max gives the least
+informative prompt weight 0: it would stay until it is evicted and never be trained on.
+
 Randomness. A step's generator is derived from the seed and the step's number, so the state to be
 saved is the position in D, the phase and the buffer, and a run that is cut anywhere goes on as if
 it had not been.
@@ -29,28 +38,91 @@ Source: paper section 3.2 and appendix A; what it leaves open is a setting each
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from harness.errors import HarnessError, UserError
-from harness.eva.buffer import Buffer, Entry, Eviction, floored_weights
 from harness.eva.evolving import Creator, Over, Prompt, Shape, evolve
-from harness.eva.informativeness import check_rewards, informativeness
+from harness.eva.informativeness import Floats, check_rewards, informativeness, weights
 
+Eviction = Literal["oldest", "least_informative"]
 Phase = Literal["human", "warm-up", "mix-up", "bootstrap"]
 
 
 @dataclass(frozen=True)
-class StreamSettings:
-    """How mini-batches are made; sizes in prompts. The fields are those of a recipe's `online`.
+class Entry:
+    """A prompt in the buffer, with its informativeness and the step that put it in."""
 
-    Raises:
-        UserError: a share makes no whole number of prompts, or the buffer cannot fill a mini-batch.
-    """
+    prompt: Prompt
+    informativeness: float
+    entered: int
+
+
+class Buffer:
+    """At most `capacity` prompts waiting to be trained on, oldest first."""
+
+    def __init__(self, capacity: int, entries: Iterable[Entry] = ()) -> None:
+        self.capacity = capacity
+        self.entries = list(entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def can_give(self, count: int, replacement: bool) -> bool:
+        """Return whether so many prompts can be drawn, with replacement or without."""
+        return len(self) >= (min(count, 1) if replacement else count)
+
+    def take(
+        self, count: int, rng: np.random.Generator, metric: str, floor: float, replacement: bool
+    ) -> list[Prompt]:
+        """Draw prompts by weight and remove them; return them in the order drawn.
+
+        With replacement one prompt may be drawn several times; it leaves once.
+        """
+        if count == 0:
+            return []
+        if not self.can_give(count, replacement):
+            raise HarnessError(
+                f"{count} prompts are to be drawn from a buffer that holds {len(self)}: the "
+                "creator's rewrites did not replace what was trained on, so let it make more "
+                "(n_new, n_new_bootstrap) or draw less from the buffer (ratio_evol)."
+            )
+        chances = weights([entry.informativeness for entry in self.entries], metric, floor)
+        drawn = rng.choice(len(self), size=count, replace=replacement, p=chances)
+        prompts = [self.entries[position].prompt for position in drawn]
+        self._drop(set(drawn.tolist()))
+        return prompts
+
+    def put(self, entries: Iterable[Entry], eviction: Eviction) -> int:
+        """Add prompts at the end, and evict what is then too many; returns how many left.
+
+        `least_informative` evicts the lowest informativeness first, of equals the oldest.
+        """
+        self.entries += entries
+        surplus = max(0, len(self) - self.capacity)
+        gone = range(surplus)
+        if eviction == "least_informative":
+            values = [entry.informativeness for entry in self.entries]
+            gone = np.argsort(values, kind="stable")[:surplus].tolist()
+        self._drop(set(gone))
+        return surplus
+
+    def rescore(self, informativeness: Floats) -> None:
+        """Give every prompt a new informativeness, in the order of `entries`."""
+        pairs = zip(self.entries, informativeness.tolist(), strict=True)
+        self.entries = [replace(entry, informativeness=value) for entry, value in pairs]
+
+    def _drop(self, gone: set[int]) -> None:
+        self.entries = [entry for i, entry in enumerate(self.entries) if i not in gone]
+
+
+@dataclass(frozen=True)
+class StreamSettings:
+    """How mini-batches are made; sizes in prompts. The fields are those of a recipe's `online`."""
 
     minibatch: int
     capacity: int
@@ -73,12 +145,6 @@ class StreamSettings:
     retries: int = 0
 
     def __post_init__(self) -> None:
-        for name, share in (("ratio_evol", self.ratio_evol), ("evolve_share", self.evolve_share)):
-            if not 0 <= share <= 1 or abs(share * self.minibatch % 1) > 1e-9:
-                raise UserError(
-                    f"`{name}` {share:g} of a mini-batch of {self.minibatch} is no whole number of "
-                    "prompts: choose a share in [0, 1] that divides it."
-                )
         if self.capacity < self.minibatch:
             raise UserError(
                 f"the buffer holds {self.capacity} prompts and a mini-batch takes "
@@ -108,27 +174,24 @@ class MiniBatch:
 
 @dataclass
 class Fed:
-    """What a step did to the prompts after its rollouts.
+    """What a step did to the prompts after its rollouts."""
 
-    Attributes:
-        informativeness: of the mini-batch's prompts, in order.
-        children: rewrites that entered the buffer.
-        scored: prompts that were rolled out besides the mini-batch.
-        calls: calls of the creator.
-        dropped: rewrites given up after all retries.
-        unusable: unusable rewrites by reason.
-        evicted: prompts that left the buffer untrained.
-        repeated: prompts of the mini-batch that went back into the buffer, to be trained on again.
-    """
-
-    informativeness: NDArray[np.float64]
+    informativeness: Floats
+    """Of the mini-batch's prompts, in order."""
     children: list[Prompt] = field(default_factory=list)
+    """Rewrites that entered the buffer."""
     scored: int = 0
+    """Prompts that were rolled out besides the mini-batch."""
     calls: int = 0
+    """Calls of the creator."""
     dropped: int = 0
+    """Rewrites given up after all retries."""
     unusable: Counter[str] = field(default_factory=Counter)
+    """Unusable rewrites by reason."""
     evicted: int = 0
+    """Prompts that left the buffer untrained."""
     repeated: int = 0
+    """Prompts of the mini-batch that went back into the buffer, to be trained on again."""
 
 
 Score = Callable[[Sequence[Prompt]], ArrayLike]
@@ -154,15 +217,9 @@ class PromptStream:
         quality: Callable[[str], float] | None = None,
         over: Over = map,
     ) -> None:
-        """Begin a run.
+        """Begin a run on the shuffled human prompts D; without a creator on these alone.
 
-        Args:
-            settings: how mini-batches are made.
-            human: the human prompts D, shuffled.
-            creator: rewrites prompts; None trains on human prompts alone.
-            seed: root of all draws.
-            quality: score of a prompt's text, for best-of-n trees.
-            over: how the prompts of a step are evolved, by default one after the other.
+        `quality` scores a prompt's text, for best-of-n trees.
         """
         self.settings = settings
         self.step = 0
@@ -177,12 +234,7 @@ class PromptStream:
         self._open: MiniBatch | None = None
 
     def draw(self) -> MiniBatch:
-        """Begin the next step and return its mini-batch.
-
-        Raises:
-            HarnessError: the step before was not fed, or human prompts (of a run on these alone)
-                or the buffer have run out.
-        """
+        """Begin the next step and return its mini-batch."""
         if self._open is not None:
             raise HarnessError(f"step {self._open.step} was drawn and never fed: feed it first.")
         self.phase = self._next_phase()
@@ -203,12 +255,8 @@ class PromptStream:
     def feed(self, rewards: ArrayLike, score: Score) -> Fed:
         """End the step: evolve the informative prompts of its mini-batch into the buffer.
 
-        Args:
-            rewards: P x N rewards of the mini-batch's rollouts.
-            score: rolls out the rewrites, where they are not given their parent's informativeness.
-
-        Raises:
-            HarnessError: no step is begun, or the rewards are not those of its prompts.
+        `rewards` are those of its rollouts, P x N. `score` rolls out the rewrites, where they are
+        not given their parent's informativeness.
         """
         batch, s = self._open, self.settings
         array = check_rewards(rewards)
@@ -239,16 +287,12 @@ class PromptStream:
         fed.repeated = len(again)
         if s.rescore_every is not None and batch.step % s.rescore_every == 0 and len(self.buffer):
             waiting = [entry.prompt for entry in self.buffer.entries]
-            self.buffer.rescore(informativeness(score(waiting), s.metric).tolist())
+            self.buffer.rescore(informativeness(score(waiting), s.metric))
             fed.scored += len(waiting)
         return fed
 
     def state(self) -> dict[str, Any]:
-        """Return what a run must remember between two steps, as JSON data.
-
-        Raises:
-            HarnessError: a step is begun and not fed.
-        """
+        """Return what a run must remember between two steps, as JSON data."""
         if self._open is not None:
             raise HarnessError(f"step {self._open.step} is not finished and cannot be saved.")
         entries = [
@@ -287,7 +331,7 @@ class PromptStream:
         wanted = {"bootstrap": 0, "mix-up": s.minibatch - s.from_buffer}
         return min(wanted.get(phase, s.minibatch), len(self._human) - self.used)
 
-    def _again(self, batch: MiniBatch, values: NDArray[np.float64]) -> list[Entry]:
+    def _again(self, batch: MiniBatch, values: Floats) -> list[Entry]:
         """Return those of a mini-batch that the buffer lacks for the next one, best first."""
         s = self.settings
         missing = s.minibatch - self._next_human(self._next_phase())
@@ -343,7 +387,7 @@ class PromptStream:
         pairs = zip(evolution.prompts, values, strict=True)
         return [Entry(prompt, value, batch.step) for prompt, value in pairs]
 
-    def _most_informative(self, batch: MiniBatch, values: NDArray[np.float64]) -> list[int]:
+    def _most_informative(self, batch: MiniBatch, values: Floats) -> list[int]:
         s = self.settings
         chances = self._chances(values)
         if s.evolve_by == "rank":
@@ -351,10 +395,10 @@ class PromptStream:
         rng = np.random.default_rng([self._seed, batch.step, 1])
         return [int(i) for i in rng.choice(len(values), size=s.evolved, replace=False, p=chances)]
 
-    def _chances(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        return floored_weights(values.tolist(), self.settings.metric, self.settings.weight_floor)
+    def _chances(self, values: Floats) -> Floats:
+        return weights(values, self.settings.metric, self.settings.weight_floor)
 
 
-def _ranked(chances: NDArray[np.float64]) -> list[int]:
+def _ranked(chances: Floats) -> list[int]:
     """Return positions by weight, so that an inverse metric ranks inversely; ties by position."""
     return [int(i) for i in np.argsort(-chances, kind="stable")]

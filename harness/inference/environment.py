@@ -69,11 +69,7 @@ class Installed:
 
     @property
     def arguments(self) -> list[str]:
-        """Further arguments of its command line, from the environment.
-
-        Raises:
-            UserError: one of them is the stage's to settle.
-        """
+        """Further arguments of its command line, from the environment."""
         variable = f"HARNESS_{self.name.upper()}_ARGS"
         found = shlex.split(os.environ.get(variable, ""))
         for argument in found:
@@ -90,9 +86,6 @@ def identity(engine: EngineName) -> str:
 
     An endpoint has no version that could be known without asking it. Where an engine is not
     installed, its version is an `unknown environment`: stages can be planned, and refuse to run.
-
-    Raises:
-        UserError: a variable names a Python that cannot be run.
     """
     if engine == "endpoint":
         return engine
@@ -124,11 +117,7 @@ def installed(engine: str) -> Installed | None:
 
 
 def needed(engine: str, planned: str) -> Installed:
-    """Return where an engine is installed that a stage was planned with, by its identity.
-
-    Raises:
-        UserError: it is not installed, or in another version than planned.
-    """
+    """Return where an engine is installed that a stage was planned with, by its identity."""
     found = installed(engine)
     if found is None:
         hint = f" or install the extra `{engine}`" if engine == "vllm" else ""

@@ -91,9 +91,6 @@ def measure(
 
     The engine is ended before the model is loaded, so both may need all of the GPU. Without a
     tolerance, that of the number format holds.
-
-    Raises:
-        HarnessError: the policy cannot be asked, or the engine drew no token.
     """
     renderer = Renderer(folder)
     conversations = [[{"role": "user", "content": text}] for text in texts]
@@ -114,11 +111,7 @@ def measure(
 def compared(
     samples: Sequence[Sample], theirs: Sequence[Sequence[float]], tolerance: float
 ) -> Agreement:
-    """Compare the log-probabilities told with answers and the trainer's of the same tokens.
-
-    Raises:
-        HarnessError: the engine told another number of them than of tokens.
-    """
+    """Compare the log-probabilities told with answers and the trainer's of the same tokens."""
     for sample in samples:
         if len(sample.log_probabilities) != len(sample.tokens):
             raise HarnessError(

@@ -124,12 +124,7 @@ class Renderer:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Read a policy's configuration and tokenizer.
-
-        Raises:
-            HarnessError: no checkpoint at `folder`, one of an architecture that writes no text, or
-                a tokenizer without chat template.
-        """
+        """Read a policy's configuration and tokenizer."""
         check_writes_text(folder)
         self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(folder)
         if not self.tokenizer.chat_template:
@@ -152,9 +147,6 @@ class Renderer:
         """Return what an engine is asked for n answers to each conversation.
 
         An answer is cut where the context ends if that comes before `max_new_tokens`.
-
-        Raises:
-            UserError: a prompt leaves no room for an answer.
         """
         rendered = tokenize(self.tokenizer, conversations, add_generation_prompt=True)
         return [
@@ -190,11 +182,7 @@ class Renderer:
 
 
 def check_writes_text(folder: Path) -> None:
-    """Check that a checkpoint is a model that writes text.
-
-    Raises:
-        HarnessError: no checkpoint there, or one of another architecture.
-    """
+    """Check that a checkpoint is a model that writes text."""
     names = read_config(folder).get("architectures") or []
     if not any(str(name).endswith(GENERATES) for name in names):
         found = ", ".join(map(str, names)) or "none"

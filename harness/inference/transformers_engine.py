@@ -32,11 +32,7 @@ from harness.models.policy import decode
 def transformers_engine(
     folder: Path, renderer: Renderer, *, dtype: str, batch_size: int
 ) -> Iterator[TransformersEngine]:
-    """Yield an engine on the GPU, if there is one; its memory is freed at the end.
-
-    Raises:
-        HarnessError: the model does not fit into the memory.
-    """
+    """Yield an engine on the GPU, if there is one; its memory is freed at the end."""
     device = fastest_device()
     try:
         model = from_folder(AutoModelForCausalLM, folder, dtype).to(device).eval()

@@ -9,15 +9,12 @@ a uniform number u, until the turn ends or `max_new_tokens` are spent:
 
 Temperature 0 means the most likely token.
 
-What decides the text. The numbers u are derived from the seed, the position of the conversation and
-the sample number; they belong to the sequence and its step, not to the batch. Adding conversations
-at the end changes no other's completions. `batch_size` enters through rounding alone, which now and
-then tips a draw, so it is part of the identity of a result but not of its distribution.
+The numbers u are derived from the seed, the position of the conversation and the sample number, so
+adding conversations at the end changes no other's completions. `batch_size` enters through rounding
+alone, which now and then tips a draw, so it is part of the identity of a result.
 
-Why not `model.generate`. Here each prompt is read once and its key-value cache is repeated n times,
-and finished sequences leave the batch. With six completions of about ten tokens from a model of a
-million parameters on a CPU this takes a third of `generate`'s time; with a single completion three
-quarters. The tests hold it to `generate`'s tokens in greedy decoding.
+Unlike in `model.generate`, each prompt is read once, its key-value cache is repeated n times, and
+finished sequences leave the batch: on a CPU a third of the time for six short completions.
 
 Source: paper appendix A (six completions); authors' code (temperature 0.7, top_p 0.9).
 """
@@ -49,26 +46,19 @@ from harness.models.loading import (
 
 @dataclass(frozen=True)
 class Completion:
-    """One answer.
-
-    Attributes:
-        text: the answer without special tokens and surrounding blanks.
-        n_tokens: tokens sampled before the end of the turn (that token not counted).
-    """
+    """One answer."""
 
     text: str
+    """Without special tokens and surrounding blanks."""
     n_tokens: int
+    """Tokens sampled before the end of the turn (that token not counted)."""
 
 
 def load_policy(path: Path, device: str = "cpu") -> Checkpoint:
     """Load a policy in float32, or return it from the process's cache.
 
-    A worker runs many stages on few policies, so the last ones are kept, by path, size and time of
-    change: a rebuilt one is loaded anew. They are shared, so nobody may train or otherwise change
-    one; training loads its own.
-
-    Raises:
-        HarnessError: no checkpoint at `path`.
+    The last ones are kept, by path, size and time of change. They are shared, so nobody may train
+    or otherwise change one; training loads its own.
     """
     return _load(str(Path(path).resolve()), stamp(path), device)
 
@@ -92,23 +82,10 @@ def generate(
     batch_size: int,
     seed: int,
 ) -> list[list[Completion]]:
-    """Sample completions.
+    """Sample n completions of each conversation; return P lists of n, in their order.
 
-    Args:
-        policy: a loaded policy, or the folder of one.
-        conversations: P conversations, each ending with a user message.
-        n: completions for each conversation.
-        temperature: divides the logits; 0 for greedy decoding.
-        top_p: nucleus mass, in (0, 1].
-        max_new_tokens: longest completion, in tokens.
-        batch_size: sequences generated together; the n of one conversation stay together.
-        seed: root of all draws; the process's own random state is neither used nor changed.
-
-    Returns:
-        P lists of n completions, in the order of `conversations`.
-
-    Raises:
-        HarnessError: no checkpoint at the given path.
+    Temperature 0 is greedy decoding, `top_p` the nucleus' mass in (0, 1]. The n of one conversation
+    stay together in a batch. The process's own random state is neither used nor changed.
     """
     checkpoint = policy if isinstance(policy, Checkpoint) else load_policy(policy)
     tokenizer, device = checkpoint.tokenizer, str(checkpoint.model.device)
@@ -153,18 +130,9 @@ def decode(
 ) -> list[list[int]]:
     """Sample n completions of each prompt in a batch.
 
-    Args:
-        model: causal language model in evaluation mode.
-        ids: B x T token ids, padded on the left.
-        mask: B x T attention mask.
-        n: completions of each prompt.
-        max_new_tokens: longest completion M, in tokens.
-        stops: token ids that end a completion.
-        temperature: divides the logits; 0 takes the most likely token.
-        top_p: nucleus mass, in (0, 1].
-        uniforms: (B * n) x M numbers in [0, 1), one for each token.
-        log_probabilities: receives B * n lists, the log-probability of each token returned under
-            the model as it is (before temperature and nucleus); not computed if not given.
+    Token ids and mask are B x T, padded on the left; `uniforms` are (B * n) x M numbers in [0, 1),
+    one for each token. `log_probabilities` receives B * n lists, the log-probability of each token
+    returned under the model as it is (before temperature and nucleus).
 
     Returns:
         B * n token lists, the n of the first prompt first, without the stopping token.

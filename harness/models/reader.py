@@ -1,30 +1,11 @@
 """What all reward models are to the harness: readers of token sequences, one number for each.
 
-The model. A pointwise reward model turns a conversation that ends with an answer into tokens, and
-the tokens into a reward; a pairwise one turns a conversation and two answers to it into tokens,
-and these into a logit for "the first is the better one". How the tokens are made and what is read
-where is each model's own affair; batching them is not, and is done here.
-
-Rules that hold for every reader:
-
 - A sequence has one outcome, whatever it is batched with (beyond rounding): padding is on the
   right and masked.
 - The head on top of the network is computed in float32 whatever the network runs in. In bfloat16 a
   reward of 9 has steps of 1/16, and the answers to a prompt would tie.
 - Texts are untrusted: what spells a control token in them is taken out before they are rendered.
 - What is longer than a model's limit is cut by the model's rule, and counted.
-
-Rules for those that read a chat template's text (`Chat`):
-
-- The template is the one in the model's folder.
-- There is exactly one BOS where the tokenizer puts one or the template writes one; models that were
-  trained without have none. Of the published templates some write it and some leave it to the
-  tokenizer, and doing both doubles it.
-- A conversation over the limit loses tokens from the end of its answer, and keeps the tokens that
-  close it; the prompt is never cut. If the prompt leaves no room for an answer, that is an error.
-
-Source: model cards of ArmoRM and Skywork-Reward (template, then tokenizer); the rule for long
-conversations is ours: the authors' code cuts from the end, with the tokens that close the answer.
 """
 
 from __future__ import annotations
@@ -73,7 +54,6 @@ class Reader(ABC):
     """Name of the kind of model, as a summary gives it."""
 
     def __init__(self, model: Any, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Keep a loaded model and the tokenizer of its folder."""
         self.model = model
         self.tokenizer = tokenizer
 
@@ -112,11 +92,7 @@ def read_all(
     batch_size: int,
     batch_tokens: int = BATCH_TOKENS,
 ) -> NDArray[np.float64]:
-    """Read N sequences in batches of similar length; return N numbers in their order.
-
-    Raises:
-        HarnessError: one sequence alone does not fit into the device's memory.
-    """
+    """Read N sequences in batches of similar length; return N numbers in their order."""
     numbers = np.empty(len(sequences))
     for batch in batches_by_length(sequences, batch_size, batch_tokens):
         numbers[batch] = _read(reader, [sequences[i] for i in batch]).cpu().numpy()
@@ -154,11 +130,7 @@ def control_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
 def single_tokens(
     tokenizer: PreTrainedTokenizerBase, words: Sequence[str], path: Path
 ) -> list[int]:
-    """Return the ids of words that a tokenizer has to know as one token each.
-
-    Raises:
-        UserError: it reads one as several, or as unknown.
-    """
+    """Return the ids of words that a tokenizer has to know as one token each."""
     vocabulary = tokenizer.get_vocab()
     for word in words:
         read = tokenizer(word, add_special_tokens=False)["input_ids"]
@@ -182,18 +154,20 @@ def without(words: re.Pattern[str], text: str) -> str:
 
 
 class Chat:
-    """Renders conversations with a tokenizer's chat template, and encodes them."""
+    """Renders conversations with the chat template of a model's folder, and encodes them.
+
+    There is exactly one BOS where the tokenizer puts one or the template writes one, and none for a
+    model that was trained without. Of the published templates some write it and some leave it to
+    the tokenizer, and doing both doubles it.
+
+    A conversation over the limit (in tokens) loses tokens from the end of its answer, and keeps
+    those that close it; the prompt is never cut. This rule is ours: the authors' code cuts from the
+    end, with the tokens that close the answer.
+    """
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, path: Path, limit: int, *, bos: bool = True
     ) -> None:
-        """Check that the tokenizer of a folder can render and pad.
-
-        Conversations are read up to a limit in tokens, with a BOS if the model was trained so.
-
-        Raises:
-            UserError: it has no chat template.
-        """
         if not tokenizer.chat_template:
             raise UserError(
                 f"the tokenizer at {path} has no chat template, so what the reward model should "
@@ -209,11 +183,7 @@ class Chat:
         self._puts_bos = self._begins_with_bos(tokenizer("")["input_ids"])
 
     def encode(self, conversations: Sequence[Conversation]) -> list[Encoded]:
-        """Return the tokens of conversations that end with an answer, cut to the limit.
-
-        Raises:
-            UserError: a prompt leaves no room for an answer.
-        """
+        """Return the tokens of conversations that end with an answer, cut to the limit."""
         return [
             Encoded(tuple(ids), False)
             if len(ids) <= self.limit

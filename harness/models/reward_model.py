@@ -4,41 +4,13 @@
 `config.json` decides which reader that is; what fits no reader, or reads another number of answers
 than the role asks for, is an error. No code from a model's folder is ever run.
 
-| architecture                    | reads one answer         | reads two answers             |
-|---------------------------------|--------------------------|-------------------------------|
-| `*ForSequenceClassification`    | `SequenceClassifier`     | `TwoTurnClassifier`, if its   |
-|                                 |                          | output is `FIRST_IS_BETTER`   |
-| `LlamaForRewardModelWithGating` | `Armo`                   |                               |
-| `DebertaV2PairRM`               |                          | `PairRM`                      |
-| `LlamaForCausalLM`              |                          | `PairPreferenceLLM`           |
-
-*One answer* (`score`). The reward is the model's output in its own units, never normalised.
-Conversations that render to the same tokens are scored once, so equal answers have exactly equal
-rewards. Scored in different batches they would differ in the last digits, a tied prompt would seem
-to have a reward spread, and min-max weights would act on it.
-
-*Two answers* (`win_probabilities`). A model reads a conversation and two answers to it, a and b;
-its output is a logit l(a, b) for "the first is the better one". A reader has a leaning towards a
-position, so both orders are read. What is averaged is each model's own affair, the logits or the
-probabilities:
-
-    p(a, b) = sigmoid((l(a, b) - l(b, a)) / 2)    or    (sigmoid(l(a, b)) + sigmoid(-l(b, a))) / 2
-
-Then p(a, b) + p(b, a) is exactly 1, whatever the model, and p(a, a) is exactly 1/2; answers that
-render to the same tokens are the same answer and are never read against each other.
-
-Sequences are padded on the right with an attention mask, so that an outcome does not depend on the
-batch (beyond rounding, below 1e-5). The authors score without a mask, which is harmless on the
-right and wrong on the left, where Gemma's tokenizer pads by default.
-
 *Verified.* The readers were written from descriptions and are tested on small random checkpoints of
 the same form. That a published model is read rightly is known only once its own files have loaded
 strictly and given its card's reference values. Until then it is `unverified`, and whatever is
 scored with it says so.
 
-Source: paper appendix A (ArmoRM), section 4.2.3 and appendix G (Skywork; PairRM, in both orders as
-its authors do); authors' code (`src/reward_hf.py`); SPPO (Wu et al., 2024), section 4, for the mean
-over all samples.
+Source: paper appendix A, section 4.2.3 and appendix G; authors' code (`src/reward_hf.py`), which
+scores without a mask: harmless on the right, wrong on the left, where Gemma's tokenizer pads.
 """
 
 from __future__ import annotations
@@ -47,7 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import permutations
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,34 +27,21 @@ from pydantic import BaseModel, ConfigDict, RootModel
 from scipy.special import expit
 
 from harness.errors import HarnessError, UserError
-from harness.models import armo, pair_preference_llm, pairrm
+from harness.models import formats
 from harness.models.loading import FIRST_IS_BETTER, Conversation, local_folder, read_config, stamp
-from harness.models.reader import (
-    Average,
-    Comparison,
-    PairModel,
-    RewardModel,
-    read_all,
-)
-from harness.models.sequence_classifier import SequenceClassifier, TwoTurnClassifier
+from harness.models.reader import Average, Comparison, PairModel, RewardModel, read_all
 
 Reads = Literal["one answer", "two answers"]
 
 KINDS: dict[str, type[Any]] = {
-    armo.ARCHITECTURE: armo.Armo,
-    pairrm.ARCHITECTURE: pairrm.PairRM,
-    pair_preference_llm.ARCHITECTURE: pair_preference_llm.PairPreferenceLLM,
+    kind.architecture: kind for kind in (formats.Armo, formats.PairRM, formats.PairPreferenceLLM)
 }
 """The reader of each architecture that is no sequence classifier."""
 
 
 @overload
 def load_reward_model(
-    path: Path | str,
-    reads: Literal["one answer"] = ...,
-    *,
-    device: str = ...,
-    dtype: str = ...,
+    path: Path | str, reads: Literal["one answer"] = ..., *, device: str = ..., dtype: str = ...
 ) -> RewardModel: ...
 
 
@@ -93,26 +52,15 @@ def load_reward_model(
 
 
 def load_reward_model(
-    path: Path | str,
-    reads: Reads = "one answer",
-    *,
-    device: str = "cpu",
-    dtype: str = "float32",
+    path: Path | str, reads: Reads = "one answer", *, device: str = "cpu", dtype: str = "float32"
 ) -> RewardModel | PairModel:
     """Load a reward model of any kind, or return it from the process's cache.
 
-    Args:
-        path: folder with `config.json`, safetensors weights and a tokenizer, or the name of a
-            model that the hub's cache holds.
-        reads: whether it has to score one answer or compare two.
-        device: torch device to run on.
-        dtype: number format to run in, `float32` or `bfloat16`.
-
-    Returns:
-        A model whose tensors are exactly those in the files.
+    It is a folder, or the name of a model that the hub's cache holds; its tensors are exactly those
+    in the files. `dtype` is `float32` or `bfloat16`.
 
     Raises:
-        HarnessError: there is no model at `path`, its files are incomplete, pickled or another
+        HarnessError: There is no model at `path`, its files are incomplete, pickled or another
             model's, it has no chat template, or it is of the wrong kind.
     """
     folder = local_folder(path)
@@ -136,10 +84,10 @@ def _kind(path: str, config: dict[str, Any], reads: Reads) -> type[Any]:
     architecture = str((config.get("architectures") or ["nameless model"])[0])
     if architecture.endswith("ForSequenceClassification"):
         pairwise = FIRST_IS_BETTER in (config.get("id2label") or {}).values()
-        kind: type[Any] | None = TwoTurnClassifier if pairwise else SequenceClassifier
+        kind: Any = formats.TwoTurnClassifier if pairwise else formats.SequenceClassifier
     else:
         kind = KINDS.get(architecture)
-    if kind is None or (architecture == pair_preference_llm.ARCHITECTURE and reads == "one answer"):
+    if kind is None or (kind is formats.PairPreferenceLLM and reads == "one answer"):
         raise UserError(
             f"the model at {path} is a {architecture}, which is no reward model that can be read "
             f"here: give a sequence classifier with one output, or one of {', '.join(KINDS)} (the "
@@ -155,7 +103,7 @@ def _kind(path: str, config: dict[str, Any], reads: Reads) -> type[Any]:
             f"the model at {path} is no pairwise reward model, it scores one answer: give it a "
             "pointwise role in the profile."
         )
-    return kind
+    return cast(type[Any], kind)
 
 
 def score(
@@ -165,19 +113,12 @@ def score(
     batch_size: int,
     on_cut: Callable[[int], None] | None = None,
 ) -> NDArray[np.float64]:
-    """Score conversations.
+    """Return the rewards of P conversations that each end with the answer to be scored, shape (P,).
 
-    Args:
-        reward_model: a loaded reward model, or the folder of one.
-        conversations: P conversations, each ending with the assistant message to be scored.
-        batch_size: most sequences scored together.
-        on_cut: called once with how many of the conversations were too long and were cut.
-
-    Returns:
-        P rewards, in the reward model's units; equal conversations have equal rewards.
-
-    Raises:
-        HarnessError: no usable checkpoint at the given path, or a prompt that fills its context.
+    They are the model's outputs in its own units, never normalised. Conversations that render to
+    the same tokens are scored once, so equal answers have exactly equal rewards; scored in
+    different batches they would differ in the last digits, and min-max weights would act on that.
+    `on_cut` is called once with how many of the conversations were too long and were cut.
     """
     if isinstance(reward_model, Path):
         reward_model = load_reward_model(reward_model)
@@ -198,22 +139,20 @@ def win_probabilities(
     batch_size: int,
     on_cut: Callable[[int], None] | None = None,
 ) -> NDArray[np.float64]:
-    """Compare the answers to each conversation with one another.
+    """Compare the K answers to each of P conversations with one another.
 
-    Args:
-        pair_model: a loaded pairwise reward model, or the folder of one.
-        conversations: P conversations, each ending with the user's turn to be answered.
-        answers: K answers to each of them.
-        batch_size: most sequences read together.
-        on_cut: called once with how many of the pairs read were too long and were cut.
+    A model reads a conversation and two answers to it, a and b; its output is a logit l(a, b) for
+    "the first is the better one". A reader has a leaning towards a position, so both orders are
+    read. What is averaged is each model's own affair, the logits or the probabilities:
+
+        p(a, b) = sigmoid((l(a, b) - l(b, a)) / 2)  or  (sigmoid(l(a, b)) + sigmoid(-l(b, a))) / 2
+
+    `on_cut` is called once with how many of the pairs read were too long and were cut.
 
     Returns:
-        P x K x K probabilities in [0, 1]; [p, i, j] that answer i to conversation p is better
-        than answer j. An element and its mirror image sum to exactly 1; the diagonal is 1/2.
-
-    Raises:
-        HarnessError: no usable checkpoint at the given path, answers not K to a conversation, or a
-            prompt that fills the model's context.
+        P x K x K probabilities; [p, i, j] that answer i to conversation p is better than answer j.
+        An element and its mirror image sum to exactly 1; the diagonal is 1/2. Answers that render
+        to the same tokens are the same answer, and are never read against each other.
     """
     p, k = len(conversations), len(answers[0]) if answers else 0
     if len(answers) != p or any(len(own) != k for own in answers):
@@ -256,12 +195,9 @@ def _both_orders(logits: NDArray[np.float64], averages: Average) -> NDArray[np.f
 
 
 def mean_win_probabilities(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return each answer's mean probability of winning, over all K answers and itself.
+    """Return each answer's mean probability of winning, over all K answers and itself, P x K.
 
-    The P x K means are in [0, 1], 1/2 on average over a prompt's answers; equal answers have
-    exactly equal ones.
-
-    Source: the authors' code of SPPO, which averages over all samples, the diagonal included.
+    Source: SPPO (Wu et al., 2024), section 4, and its code, which includes the diagonal.
     """
     means: NDArray[np.float64] = probabilities.mean(axis=-1)
     return means
@@ -289,12 +225,7 @@ class _Table(RootModel[dict[str, Verified]]):
 
 
 def verification(identity: str, table: Path = TABLE) -> str:
-    """Return `unverified`, or `verified on <date> at revision <commit>`.
-
-    Args:
-        identity: the model's name on the hub, with its revision after an `@` if known.
-        table: file of the models whose real files were loaded.
-    """
+    """Return `unverified`, or `verified on <date> at revision <commit>`, for `name@revision`."""
     name, _, revision = identity.partition("@")
     known = _Table.model_validate_json(table.read_text(encoding="utf-8")).root.get(name)
     if known is None or revision != known.revision:

@@ -43,7 +43,7 @@ from harness.report.model import (
 from harness.report.origin import origin_of
 from harness.report.plots import curves_of
 from harness.report.reward_study import study_of
-from harness.report.rows import Costs, creations, online_costs, prompt_distances
+from harness.report.rows import Reader, creations, online_costs, prompt_distances, row_costs
 from harness.report.scores import Measured, gain_priors, pairs_of, read_scores, scores_of
 from harness.report.view import plain, state_words
 from harness.runtime import Store
@@ -62,12 +62,13 @@ def build_report(
     *,
     cells: Sequence[Cell] | None = None,
     measured: Measured | None = None,
-    costs: Costs | None = None,
+    reader: Reader | None = None,
+    costs: bool = False,
 ) -> Report:
     """Return the report of a table.
 
-    `cells`, `measured` and `costs` are given where they are at hand; without `costs` the report
-    has none, because they take a look at every stage.
+    `cells`, `measured` and `reader` are given where they are at hand. Costs are asked for, because
+    they take a look at every stage.
 
     Raises:
         StoreError: A stored file is not what was written.
@@ -75,6 +76,7 @@ def build_report(
     table, profile = table_runs.table, table_runs.profile
     read = [benchmark_of(profile, column.reads) for column in table.columns]
     calibrated = calibration_states(profile, calibrations_dir())
+    reader = reader or Reader(store)
     known = read_scores(table_runs, store) if measured is None else measured
     if cells is None:
         cells = build_cells(table_runs, store, known)
@@ -89,10 +91,10 @@ def build_report(
         **_declared(table, profile, table_runs.seeds, table_runs.rows),
         cells=tuple(cells),
         summary=tuple(summarise(cells, behind)),
-        distances=tuple(prompt_distances(table_runs, store)),
+        distances=tuple(prompt_distances(table_runs, reader)),
         creation=tuple(creations(table_runs, store)),
         online=tuple(online_costs(table_runs, store)),
-        costs=None if costs is None else tuple(costs.of(table_runs)),
+        costs=tuple(row_costs(table_runs, reader)) if costs else None,
         study=study_of(table_runs, store),
         **sensitivity(table, table_runs.seeds, cells, known, controls),
         failures=tuple(_failures(cells)),

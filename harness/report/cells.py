@@ -149,7 +149,7 @@ class Failures:
         """Return why a judge that is done says a score could not be had; None if it does not."""
         if self._store.status(judge.fingerprint) != "done":
             return None
-        path = self._store.open(judge.fingerprint) / "summary.json"
+        path = self._store.file(judge.fingerprint, "summary.json")
         if not path.exists():
             return None
         lacking = json.loads(path.read_text(encoding="utf-8")).get("not_available", {})

@@ -74,7 +74,7 @@ def _with_weights(names: Iterable[str], stages: Iterable[Stage], store: Store) -
 
 def stage_summary(store: Store, stage: Stage) -> dict[str, Any]:
     """Return what a stage says of itself; empty where it says nothing."""
-    path = store.open(stage.fingerprint) / "summary.json"
+    path = store.file(stage.fingerprint, "summary.json")
     # What a stage counts may have grown since it ran; its results are none the worse for it.
     if not path.exists():
         return {}

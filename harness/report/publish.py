@@ -28,7 +28,6 @@ from harness.report.page.examples import Examples, examples_of, write_examples
 from harness.report.publication import PAGE, REPORT, SCORES, Extent, Kind
 from harness.report.render import as_markdown, pictures
 from harness.report.reward_study import read_study, recomputed
-from harness.report.rows import Costs
 from harness.report.scores import Measured, Numbers, Priors, numbers
 from harness.runtime import Stage, Store
 from harness.statistics import Scores
@@ -53,7 +52,7 @@ def publish(
             not be written.
     """
     measured = scores.read_scores(table_runs, store)
-    report = build_report(table_runs, store, measured=measured, costs=Costs(store))
+    report = build_report(table_runs, store, measured=measured, costs=True)
     measured |= read_study(table_runs, store)
     # Prompts of real data sets and benchmarks are not ours to publish.
     own = report.profile.in_embedded_world

@@ -60,7 +60,7 @@ def read_study(table_runs: TableRuns, store: Store) -> Measured:
         stages += [((run, s, BEST_OF_N), study.best_of_n[role, s]) for s in table_runs.seeds]
         for key, stage in stages:
             if store.status(stage.fingerprint) == "done":
-                file = store.open(stage.fingerprint) / "scores.parquet"
+                file = store.file(stage.fingerprint, "scores.parquet")
                 rows += [(key, *row) for row in read_rows(file, "prompt_id", "value")]
     return grouped(rows)
 

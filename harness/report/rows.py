@@ -17,7 +17,7 @@ from harness.report.model import Creation, OfRow, OnlineCost, PromptDistance, Ro
 from harness.report.origin import JUDGING, made_by, stage_summary
 from harness.report.scores import read_rows
 from harness.runtime import Stage, Store
-from harness.statistics.distance import Bigrams, bigrams, jensen_shannon
+from harness.statistics.distance import Bigrams, Mask, bigrams, jensen_shannon
 
 if TYPE_CHECKING:
     from harness.trainer.plan import Run
@@ -79,8 +79,64 @@ def _number(summary: Mapping[str, Any], name: str) -> float | None:
 COUNTED = ("rollouts", "tokens", "gradient_steps", "creator_calls")
 
 
-class Costs:
-    """Reads what stages cost, each once, however many rows and tables share it.
+class Reader:
+    """Reads what stages cost and what prompts they hold, each once, however many rows share them.
+
+    Tables share stages too, so a page of all tables has one reader.
+    """
+
+    def __init__(self, store: Store) -> None:
+        """Read from a store."""
+        self.store = store
+        self._amounts: dict[str, Numbers] = {}
+        self._bags: dict[str, Bigrams] = {}
+
+    def amounts(self, stage: Stage) -> Numbers:
+        """Return what a stage has of everything `COUNTED`."""
+        if stage.fingerprint not in self._amounts:
+            nothing: Numbers = dict.fromkeys(COUNTED, 0.0)
+            self._amounts[stage.fingerprint] = nothing | self._counted(stage)
+        return self._amounts[stage.fingerprint]
+
+    def _counted(self, stage: Stage) -> Numbers:
+        """Return what a stage of a kind that costs anything besides time says of it."""
+        if stage.kind == "generate":
+            longest = cast(int, stage.settings["max_new_tokens"])
+            path = self.store.file(stage.fingerprint, "completions.parquet")
+            rollouts, tokens = _generated(path, longest)
+            return {"rollouts": rollouts, "tokens": tokens}
+        if stage.kind == "rewrite":  # revisions are counted, their tokens are not
+            return {"rollouts": _number(stage_summary(self.store, stage), "pairs"), "tokens": None}
+        if stage.kind == "evolve":
+            return {"creator_calls": _number(stage_summary(self.store, stage), "calls")}
+        if stage.kind == "train":
+            log = self.store.file(stage.fingerprint, "log.json")
+            summary = json.loads(log.read_text(encoding="utf-8"))["summary"]
+            return {"gradient_steps": _number(summary, "steps")}
+        if stage.kind == "online":
+            summary = stage_summary(self.store, stage)
+            return {name: _number(summary, name) for name in COUNTED}
+        return {}
+
+    def seconds(self, stages: Iterable[Stage]) -> float | None:
+        """Return how long stages took together, None where one is not done."""
+        stages = list(stages)
+        if any(self.store.status(stage.fingerprint) != "done" for stage in stages):
+            return None
+        return sum(self.store.manifest(stage.fingerprint)["wall_s"] for stage in stages)
+
+    def bigrams(self, stage: Stage, mask: Mask) -> Bigrams:
+        """Return the bigrams of the prompts a stage makes, draws, pairs, answers or trains on."""
+        if stage.fingerprint not in self._bags:
+            file, column = _PROMPTS_OF.get(stage.kind, ("pairs.parquet", "prompt"))
+            rows = read_rows(self.store.file(stage.fingerprint, file), column)
+            text = last_asked if column == "conversation" else str
+            self._bags[stage.fingerprint] = bigrams((text(value) for (value,) in rows), mask)
+        return self._bags[stage.fingerprint]
+
+
+def row_costs(table_runs: TableRuns, reader: Reader) -> list[RowCost]:
+    """Return the cost of every run of every row of a table, in printed order.
 
     A row's cost is that of all stages behind its policy (or its prompts, where they are what is
     measured), as if it had been computed alone: stages that rows share are counted in each of them.
@@ -88,74 +144,32 @@ class Costs:
     nothing else; the other numbers are the same everywhere.
     """
 
-    def __init__(self, store: Store) -> None:
-        """Read from a store."""
-        self._store = store
-        self._known: dict[str, Numbers] = {}
+    def judging(run: Run) -> float | None:
+        judges = list(run.judged.values())
+        answers = [stage for judge in judges for stage in judge.inputs.values()]
+        return reader.seconds([*judges, *(it for it in answers if it.kind in JUDGING)])
 
-    def of(self, table_runs: TableRuns) -> list[RowCost]:
-        """Return the cost of every run of every row of a table, in printed order."""
-
-        def of_untrained(runs: Sequence[Run]) -> dict[str, float | None]:
-            if made_by(runs[0]):
-                return {}
-            return {"judging_seconds": mean_if_whole([self._judging(run) for run in runs])}
-
-        return _of_rows(RowCost, table_runs, self._store, made_by, self._numbers, of_untrained)
-
-    def _numbers(self, run: Run) -> Numbers:
+    def numbers(run: Run) -> Numbers:
         stages = made_by(run)
-        found: Numbers = {
-            "seconds": self._seconds(stages),
-            "judging_seconds": self._judging(run),
-        }
         # An online segment says what its run has cost since it began.
         last = [stage for stage in stages if stage.kind != "online"] + [
             stage for stage in run.training[-1:] if stage.kind == "online"
         ]
-        amounts = [self._amounts(stage) for stage in last]
-        for name in COUNTED:
-            values = [amount[name] for amount in amounts]
-            known = [value for value in values if value is not None]
-            found[name] = sum(known) if len(known) == len(values) else None
-        return found
+        amounts = [reader.amounts(stage) for stage in last]
+        counted = {name: _sum_if_whole([amount[name] for amount in amounts]) for name in COUNTED}
+        return {"seconds": reader.seconds(stages), "judging_seconds": judging(run), **counted}
 
-    def _judging(self, run: Run) -> float | None:
-        judges = list(run.judged.values())
-        answers = [stage for judge in judges for stage in judge.inputs.values()]
-        stages = [*judges, *(stage for stage in answers if stage.kind in JUDGING)]
-        if any(self._store.status(stage.fingerprint) != "done" for stage in stages):
-            return None
-        return self._seconds(stages)
+    def of_untrained(runs: Sequence[Run]) -> dict[str, float | None]:
+        if made_by(runs[0]):
+            return {}
+        return {"judging_seconds": mean_if_whole([judging(run) for run in runs])}
 
-    def _seconds(self, stages: Iterable[Stage]) -> float:
-        return sum(self._store.manifest(stage.fingerprint)["wall_s"] for stage in stages)
+    return _of_rows(RowCost, table_runs, reader.store, made_by, numbers, of_untrained)
 
-    def _amounts(self, stage: Stage) -> Numbers:
-        if stage.fingerprint not in self._known:
-            nothing: Numbers = dict.fromkeys(COUNTED, 0.0)
-            self._known[stage.fingerprint] = nothing | self._read(stage)
-        return self._known[stage.fingerprint]
 
-    def _read(self, stage: Stage) -> Numbers:
-        """Return what a stage of a kind that costs anything besides time says of it."""
-        if stage.kind == "generate":
-            folder = self._store.open(stage.fingerprint)
-            longest = cast(int, stage.settings["max_new_tokens"])
-            rollouts, tokens = _generated(folder / "completions.parquet", longest)
-            return {"rollouts": rollouts, "tokens": tokens}
-        if stage.kind == "rewrite":  # revisions are counted, their tokens are not
-            return {"rollouts": _number(stage_summary(self._store, stage), "pairs"), "tokens": None}
-        if stage.kind == "evolve":
-            return {"creator_calls": _number(stage_summary(self._store, stage), "calls")}
-        if stage.kind == "train":
-            log = self._store.open(stage.fingerprint) / "log.json"
-            summary = json.loads(log.read_text(encoding="utf-8"))["summary"]
-            return {"gradient_steps": _number(summary, "steps")}
-        if stage.kind == "online":
-            summary = stage_summary(self._store, stage)
-            return {name: _number(summary, name) for name in COUNTED}
-        return {}
+def _sum_if_whole(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 def _generated(path: Path, longest: int) -> tuple[float, float]:
@@ -282,13 +296,16 @@ def _share(part: int | None, whole: int | None) -> float | None:
 
 # --- Where prompts lie ---
 
-_FILES = {
-    "prompts": "prompts.parquet", "select": "selected.parquet", "online": "trained.parquet"
-}  # fmt: skip
-"""The file with the prompts of each kind of stage; of others it is that of their pairs."""
+_PROMPTS_OF = {
+    "prompts": ("prompts.parquet", "prompt"),
+    "select": ("selected.parquet", "prompt"),
+    "online": ("trained.parquet", "prompt"),
+    "answer": ("answers.parquet", "conversation"),
+}
+"""File and column with the prompts of each kind of stage; of others they are those of pairs."""
 
 
-def prompt_distances(table_runs: TableRuns, store: Store) -> list[PromptDistance]:
+def prompt_distances(table_runs: TableRuns, reader: Reader) -> list[PromptDistance]:
     """Return how far the training prompts of every run of every row lie from other prompts.
 
     A creator could win by walking to the test distribution; these distances let a reader see it or
@@ -296,30 +313,30 @@ def prompt_distances(table_runs: TableRuns, store: Store) -> list[PromptDistance
     themselves are scored, its prompts), against the human prompts of the first iteration of the
     same run and against each benchmark of the table that compares two answers.
     """
-    reader = _Bigrams(table_runs, store)
-    benchmarks = pairwise_benchmarks(table_runs)
+    from harness.worlds.lookup import world_of
+
+    mask = world_of(table_runs.profile).shown_word
+    benchmarks = {
+        name: _answered(table_runs, name, reader.store) for name in pairwise_benchmarks(table_runs)
+    }
 
     def numbers(run: Run) -> Numbers:
-        trained = reader.prompts(run.last_prompts)
-        found: Numbers = {
-            "to_seed": jensen_shannon(trained, reader.prompts(run.iterations[0].prompts))
-        }
-        for name in benchmarks:
-            test = reader.benchmark(name)
-            found[name] = None if test is None else jensen_shannon(trained, test)
+        trained = reader.bigrams(run.last_prompts, mask)
+        seed = reader.bigrams(run.iterations[0].prompts, mask)
+        found: Numbers = {"to_seed": jensen_shannon(trained, seed)}
+        for name, answers in benchmarks.items():
+            tested = None if answers is None else reader.bigrams(answers, mask)
+            found[name] = None if tested is None else jensen_shannon(trained, tested)
         return found
 
     def distance(**fields: Any) -> PromptDistance:
         to = {name: fields.pop(name, None) for name in benchmarks}
         return PromptDistance(**fields, to_benchmarks=to)
 
-    return _of_rows(
-        distance,
-        table_runs,
-        store,
-        lambda run: [run.last_prompts] if run.iterations else [],
-        numbers,
-    )
+    def needed(run: Run) -> list[Stage]:
+        return [run.last_prompts] if run.iterations else []
+
+    return _of_rows(distance, table_runs, reader.store, needed, numbers)
 
 
 def pairwise_benchmarks(table_runs: TableRuns) -> list[str]:
@@ -329,39 +346,11 @@ def pairwise_benchmarks(table_runs: TableRuns) -> list[str]:
     return [name for name, b in benchmarks if b.against is not None and name in asked]
 
 
-class _Bigrams:
-    """Bigrams of stored prompts, each set read once."""
-
-    def __init__(self, table_runs: TableRuns, store: Store) -> None:
-        self._table_runs = table_runs
-        self._store = store
-        self._bags: dict[str, Bigrams] = {}
-        self._benchmarks: dict[str, Bigrams | None] = {}
-
-    def prompts(self, stage: Stage) -> Bigrams:
-        """Return the bigrams of the prompts a stage makes, draws, pairs, or trains on online."""
-        return self._bag(stage, _FILES.get(stage.kind, "pairs.parquet"), "prompt", str)
-
-    def benchmark(self, name: str) -> Bigrams | None:
-        """Return the bigrams of a benchmark's prompts, from the first run that answered it."""
-        if name not in self._benchmarks:
-            judges = [run.judged.get(name) for run in self._table_runs.runs.values()]
-            answers = (judge.inputs["answers"] for judge in judges if judge is not None)
-            done = (s for s in answers if self._store.status(s.fingerprint) == "done")
-            stage = next(done, None)
-            self._benchmarks[name] = None if stage is None else self._bag(
-                stage, "answers.parquet", "conversation", last_asked
-            )  # fmt: skip
-        return self._benchmarks[name]
-
-    def _bag(self, stage: Stage, file: str, column: str, text: Callable[[str], str]) -> Bigrams:
-        from harness.worlds.lookup import world_of
-
-        if stage.fingerprint not in self._bags:
-            rows = read_rows(self._store.open(stage.fingerprint) / file, column)
-            mask = world_of(self._table_runs.profile).shown_word
-            self._bags[stage.fingerprint] = bigrams((text(value) for (value,) in rows), mask)
-        return self._bags[stage.fingerprint]
+def _answered(table_runs: TableRuns, benchmark: str, store: Store) -> Stage | None:
+    """Return the first stage that answered a benchmark, and so holds its prompts."""
+    judges = (run.judged.get(benchmark) for run in table_runs.runs.values())
+    answers = (judge.inputs["answers"] for judge in judges if judge is not None)
+    return next((it for it in answers if store.status(it.fingerprint) == "done"), None)
 
 
 def last_asked(conversation: str) -> str:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.errors import HarnessError
 from harness.registry.profile import Profile, benchmark_of
@@ -95,10 +96,10 @@ def read_wanted(
     measured: Measured = {}
     for stage, keys in by_stage.items():
         if store.status(stage) == "done":
-            rows = read_rows(store.open(stage) / "scores.parquet", "column", "prompt_id", "value")
-            for run_id, seed, score in keys:
-                found = [((run_id, seed, score), *row[1:]) for row in rows if row[0] == score]
-                measured |= grouped(found)
+            path = store.file(stage, "scores.parquet")
+            # One stage has few rows: threads would cost five times what they read.
+            found = {score: own for (score,), own in _parts(path, ("column",), use_threads=False)}
+            measured |= {key: _by_prompt(key, *found[key[2]]) for key in keys if key[2] in found}
     return measured
 
 
@@ -122,13 +123,16 @@ def read_rows(path: Path, *columns: str) -> list[tuple[Any, ...]]:
     return list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
 
 
-def _read_columns(path: Path, columns: Sequence[str], *, use_threads: bool = True) -> Any:
-    """Read some columns of a Parquet file as an Arrow table."""
+def _read_columns(
+    path: Path, columns: Sequence[str], *, use_threads: bool = True, repeated: Sequence[str] = ()
+) -> Any:
+    """Read some columns of a Parquet file as an Arrow table, `repeated` texts as dictionaries."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
+        # Reading ahead would be a thread's, which is waited for on a machine that is busy.
+        with pq.ParquetFile(path, read_dictionary=list(repeated), pre_buffer=use_threads) as file:
             return file.read(columns=list(columns), use_threads=use_threads)
     except (pa.ArrowException, OSError) as error:
         # Damage shows as an error of any kind, one that is no `ValueError` included.
@@ -141,21 +145,25 @@ def grouped(rows: Iterable[tuple[Key, str, float]]) -> Measured:
     Raises:
         HarnessError: A prompt appears twice under one key.
     """
-    measured: Measured = {}
-    for key, prompt, value in sorted(rows):
-        values = measured.setdefault(key, {})
-        if prompt in values:
-            raise _twice(key, prompt)
-        values[prompt] = value
+    parts = itertools.groupby(sorted(rows), lambda row: row[0])
+    measured = {}
+    for key, part in parts:
+        _, prompts, values = zip(*part, strict=True)
+        measured[key] = _by_prompt(key, prompts, values)
     return measured
 
 
-def _twice(key: Key, prompt: str) -> HarnessError:
-    run_id, seed, score = key
-    return HarnessError(
-        f"the `{score}` scores of `{run_id}`, seed {seed}, give the prompt `{prompt}` "
-        "twice: remove that judge's stage from the store and run it again"
-    )
+def _by_prompt(key: Key, prompts: Sequence[str], values: Sequence[float]) -> dict[str, float]:
+    found = dict(zip(prompts, values, strict=True))
+    if len(found) < len(prompts):
+        run_id, seed, score = key
+        counts = Counter(prompts)
+        twice = max(counts, key=counts.__getitem__)
+        raise HarnessError(
+            f"the `{score}` scores of `{run_id}`, seed {seed}, give the prompt `{twice}` "
+            "twice: remove that judge's stage from the store and run it again"
+        )
+    return found
 
 
 Priors = Mapping[str, Prior]
@@ -277,28 +285,48 @@ def _array(kind: type, values: Sequence[Any]) -> pa.Array:
 
 
 def read_score_file(path: Path) -> Measured:
-    """Read what `write_scores` wrote; as `grouped`, a million rows at a time.
+    """Read what `write_scores` wrote.
 
     Raises:
         HarnessError: The file is damaged, or a prompt appears twice under one key.
     """
-    names = ("run_id", "seed", "column")
-    table = _read_columns(path, (*names, "prompt_id", "value"))
-    table = table.sort_by([(name, "ascending") for name in (*names, "prompt_id")])
+    return {key: _by_prompt(key, *own) for key, own in _parts(path, ("run_id", "seed", "column"))}
+
+
+def _parts(
+    path: Path, names: Sequence[str], *, use_threads: bool = True
+) -> Iterator[tuple[Any, tuple[list[str], list[float]]]]:
+    """Yield, of each key in a file of scores, prompts in order of their ids, and their values.
+
+    `names` are the columns that make the key, and keys are in order. Texts are read as numbers of
+    the words they repeat: there are a million rows, and few words.
+    """
+    words = (*names, "prompt_id")
+    table = _read_columns(path, (*words, "value"), use_threads=use_threads, repeated=words)
     if not len(table):
-        return {}
-    encoded = [table.column(name).combine_chunks().dictionary_encode() for name in names]
+        return
+    if any(column.null_count for column in table.columns):
+        raise HarnessError(f"{path} has a row without a value; restore it from version control")
+    known, codes = zip(*(_coded(table.column(name)) for name in words), strict=True)
     # Not `to_numpy`, which loads pandas.
-    codes = [np.from_dlpack(column.indices) for column in encoded]
-    changes = np.any([np.diff(code) != 0 for code in codes], axis=0)
-    firsts = [0, *(np.flatnonzero(changes) + 1).tolist()]
-    words = [column.dictionary.to_pylist() for column in encoded]
-    keys = [tuple(w[c[first]] for w, c in zip(words, codes, strict=True)) for first in firsts]
-    prompts, values = table.column("prompt_id").to_pylist(), table.column("value").to_pylist()
-    measured: Measured = {}
-    for key, first, end in zip(keys, firsts, [*firsts[1:], len(table)], strict=True):
-        measured[key] = dict(zip(prompts[first:end], values[first:end], strict=True))
-        if len(measured[key]) < end - first:
-            counts = Counter(prompts[first:end])
-            raise _twice(key, max(counts, key=counts.__getitem__))
-    return measured
+    values = np.from_dlpack(table.column("value").combine_chunks())
+    place = np.asarray(np.ravel_multi_index(codes, [len(own) for own in known]))
+    if (np.diff(place) < 0).any():
+        order = np.argsort(place, kind="stable")
+        place, values, codes = place[order], values[order], [code[order] for code in codes]
+    part = place // len(known[-1])
+    bounds = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), len(part)]
+    for first, end in itertools.pairwise(bounds):
+        key = tuple(own[code[first]] for own, code in zip(known[:-1], codes[:-1], strict=True))
+        prompts = [known[-1][code] for code in codes[-1][first:end].tolist()]
+        yield key, (prompts, values[first:end].tolist())
+
+
+def _coded(column: pa.ChunkedArray) -> tuple[list[Any], NDArray[np.int64]]:
+    """Return the distinct values of a column in order, and which of them each row has."""
+    encoded = column.unify_dictionaries().combine_chunks().dictionary_encode()
+    words = encoded.dictionary.to_pylist()
+    order = sorted(range(len(words)), key=words.__getitem__)
+    ranks = np.empty(len(words), dtype=np.int64)
+    ranks[order] = np.arange(len(words))
+    return [words[i] for i in order], ranks[np.from_dlpack(encoded.indices)]

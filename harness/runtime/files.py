@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -206,25 +207,35 @@ class DigestCache:
         for name, file in files.items():
             if name in dropped and name not in there:
                 continue
-            fault = self._fault(there.pop(name), file) if name in there else "is missing"
+            if there.pop(name, None) is None:
+                return f"{in_a_line(name, 80)} is missing"
+            fault = self.file_fault(folder / name, name, file)
             if fault is not None:
-                return f"{in_a_line(name, 80)} {fault}"
+                return fault
         for name in sorted(there):
             return f"{in_a_line(name, 80)} was not written there"
         return None
 
-    def _fault(self, found: os.DirEntry[str], written: FileEntry) -> str | None:
-        if not found.is_file(follow_symlinks=False):
+    def file_fault(self, path: Path, name: str, written: FileEntry) -> str | None:
+        """Return what is wrong with one file, named as it was written, or None."""
+        fault = self._fault(os.fspath(path), written)
+        return None if fault is None else f"{in_a_line(name, 80)} {fault}"
+
+    def _fault(self, path: str, written: FileEntry) -> str | None:
+        try:
+            now = os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return "is missing"
+        if not stat.S_ISREG(now.st_mode):
             return "is not a plain file"
-        now = found.stat(follow_symlinks=False)
         if now.st_size != written["bytes"]:
             return f"has {now.st_size} bytes instead of {written['bytes']}"
         # The time of the last change to the file cannot be set back, that to its content can.
         key = (now.st_mtime_ns, now.st_ctime_ns, now.st_size, written["sha256"])
-        if self._verified.get(found.path) != key:
-            if sha256_of(Path(found.path)) != written["sha256"]:
+        if self._verified.get(path) != key:
+            if sha256_of(Path(path)) != written["sha256"]:
                 return "has other content than was written (its digest differs)"
-            self._verified[found.path] = key
+            self._verified[path] = key
         return None
 
 

@@ -7,9 +7,14 @@ from functools import cache
 
 from harness.project import results_dir, work_dir
 from harness.registry.declared import all_figures, all_tables
-from harness.registry.profile import Profile, lacking_rows, supported_rows
-from harness.registry.schema import Table
-from harness.report.asked import ever_asked, shown_seeds, with_own_files
+from harness.registry.profile import lacking_rows, supported_rows
+from harness.report.asked import (
+    ever_asked,
+    most_complete,
+    recall,
+    shown_seeds,
+    with_own_files,
+)
 from harness.report.cells import build_cells
 from harness.report.model import Cell
 from harness.runtime import Store
@@ -61,7 +66,8 @@ def states_of(runs: TableRuns, cells: Sequence[Cell], store: Store) -> list[Tabl
     seeds = runs.seeds if shown is None else shown.seeds
     if (rows, seeds) == (runs.row_ids, runs.seeds):
         return [TableState(runs, cells, _details(runs, cells, store))]
-    return [TableState(runs, ()), _rows_state(runs.table, runs.profile, seeds, rows, store)]
+    whole = plan_table(runs.table, runs.profile, seeds, rows)
+    return [TableState(runs, ()), _whole_state(whole, store)]
 
 
 def asked_states(store: Store) -> list[TableState]:
@@ -79,12 +85,15 @@ def asked_states(store: Store) -> list[TableState]:
         for table in tables.values():
             asked = ever_asked(work_dir(), table.id, profile.name)
             rows = supported_rows(table, profile) if asked else []
-            shown = shown_seeds(work_dir(), store, table, profile, rows) if rows else None
-            if shown is None:
+            if not rows:
                 continue
+            runs = plan_table(table, profile, asked, rows)
+            last = recall(work_dir(), table.id, profile.name) or asked
+            shown = most_complete(runs, store, last)
             if shown.seeds != asked:
-                states.append(TableState(plan_table(table, profile, asked, rows), ()))
-            states.append(_rows_state(table, profile, shown.seeds, rows, store))
+                states.append(TableState(runs, ()))
+                runs = plan_table(table, profile, shown.seeds, rows)
+            states.append(_whole_state(runs, store))
         for figure in all_figures().values():
             asked = ever_asked(work_dir(), figure.id, profile.name)
             if asked:
@@ -93,10 +102,7 @@ def asked_states(store: Store) -> list[TableState]:
     return states
 
 
-def _rows_state(
-    table: Table, profile: Profile, seeds: Sequence[int], rows: Sequence[str], store: Store
-) -> TableState:
-    runs = plan_table(table, profile, seeds, rows)
+def _whole_state(runs: TableRuns, store: Store) -> TableState:
     cells = build_cells(runs, store)
     return TableState(runs, cells, _details(runs, cells, store))
 

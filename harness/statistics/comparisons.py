@@ -46,6 +46,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.errors import HarnessError
 from harness.statistics.intervals import Interval
@@ -166,12 +167,29 @@ def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
     Raises:
         HarnessError: The two have different lengths, or a value is not finite.
     """
-    from scipy import stats
-
     left, right = _finite_pair(a, b)
     if len(left) < 3 or np.ptp(left) == 0.0 or np.ptp(right) == 0.0:
         return None
-    return float(stats.spearmanr(left, right).statistic)
+    return float(np.corrcoef(mean_ranks(left), mean_ranks(right))[0, 1])
+
+
+def mean_ranks(values: FloatArray) -> FloatArray:
+    """Return the ranks of values along the last axis, from 1, ties sharing their mean rank.
+
+    As `scipy.stats.rankdata`; to import `scipy.stats` takes longer than a report.
+    """
+    order = np.argsort(values, axis=-1, kind="stable")
+    places = np.arange(values.shape[-1])
+    differ = np.diff(np.take_along_axis(values, order, axis=-1), axis=-1) != 0.0
+    first = np.zeros(values.shape, dtype=np.int64)
+    first[..., 1:] = np.where(differ, places[1:], 0)
+    last = np.full(values.shape, places[-1])
+    last[..., :-1] = np.where(differ, places[:-1], places[-1])
+    first = np.maximum.accumulate(first, axis=-1)
+    last = np.minimum.accumulate(last[..., ::-1], axis=-1)[..., ::-1]
+    ranks = np.empty(values.shape)
+    np.put_along_axis(ranks, order, (first + last) / 2.0 + 1.0, axis=-1)
+    return ranks
 
 
 def _finite_pair(a: Sequence[float], b: Sequence[float]) -> tuple[FloatArray, FloatArray]:
@@ -283,35 +301,32 @@ def _stacked(matrices: Sequence[ScoreMatrix]) -> FloatArray:
     return np.stack([matrix.aligned_to(matrices[0]).values for matrix in matrices])
 
 
-Weights = tuple[FloatArray, FloatArray]
-"""How often each draw has each seed and each prompt, with sum 1; draws × seeds and × prompts."""
+Weights = tuple[NDArray[np.int32], NDArray[np.int32]]
+"""How often each draw has each seed and each prompt; shapes (draws, seeds), (draws, prompts)."""
 
 
 def _weights(rng: np.random.Generator, seeds: int, prompts: int) -> Weights:
-    by_seed = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=DRAWS) / seeds
-    by_prompt = rng.multinomial(prompts, np.full(prompts, 1 / prompts), size=DRAWS) / prompts
-    return by_seed, by_prompt
+    by_seed = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=DRAWS)
+    by_prompt = rng.multinomial(prompts, np.full(prompts, 1 / prompts), size=DRAWS)
+    return by_seed.astype(np.int32), by_prompt.astype(np.int32)
 
 
-@lru_cache(
-    maxsize=3
-)  # columns of a table have the same few shapes, and drawing is most of the work
+# The columns of all tables have the same few shapes, and drawing is most of the work.
+@lru_cache(maxsize=12)
 def _first_weights(seeds: int, prompts: int) -> Weights:
     return _weights(np.random.default_rng(_SEED), seeds, prompts)
 
 
 def _resampled(values: FloatArray, weights: Weights) -> FloatArray:
     """Return each thing's mean over resampled seeds and prompts, shape (draws, things)."""
-    by_seed, by_prompt = weights
+    by_seed, by_prompt = (times / times.shape[1] for times in weights)
     over_prompts = np.einsum("ksp,dp->dks", values, by_prompt, optimize=True)
     return np.asarray(np.einsum("dks,ds->dk", over_prompts, by_seed).round(DECIMALS))
 
 
 def _rhos(left: FloatArray, right: FloatArray) -> FloatArray:
     """Return the rank correlation of each row, leaving out those where a side is constant."""
-    from scipy import stats
-
-    a, b = (stats.rankdata(side, axis=1) for side in (left, right))
+    a, b = (mean_ranks(side) for side in (left, right))
     a, b = (side - side.mean(axis=1, keepdims=True) for side in (a, b))
     norms = np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
     kept = norms > 0.0
@@ -331,10 +346,10 @@ def permutation_p(left: FloatArray, right: FloatArray, rng: np.random.Generator)
     """
     from scipy import stats
 
-    ranks = stats.rankdata(right)
+    ranks = mean_ranks(right)
 
     def statistic(ordered: FloatArray, axis: int = -1) -> FloatArray:
-        a = stats.rankdata(ordered, axis=axis)
+        a = np.moveaxis(mean_ranks(np.moveaxis(ordered, axis, -1)), -1, axis)
         products = (a - a.mean(axis=axis, keepdims=True)) * (ranks - ranks.mean())
         return np.asarray(products.sum(axis=axis))
 

@@ -20,7 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.errors import HarnessError
-from harness.statistics.scores import CrossedMoments, FloatArray, ScoreMatrix, crossed_moments
+from harness.statistics.scores import (
+    CrossedMoments,
+    FloatArray,
+    ScoreMatrix,
+    crossed_moments,
+    student_quantile,
+)
 
 STEPS = 400
 """Points of the curve, evenly spaced in the logarithm of the dose, at which a row is compared."""
@@ -106,15 +112,13 @@ def _level(
     grid: FloatArray,
 ) -> npt.NDArray[np.bool_]:
     """Return at which doses row and curve are not told apart; the curve is linear in log dose."""
-    from scipy import stats
-
     short = [row.minus(curve[dose]).values for dose in doses]
     found = np.zeros(len(grid), dtype=bool)
     for i, (below, above) in enumerate(pairwise(doses)):
         inside = grid <= above if i == 0 else grid >= below
         share = np.clip(np.log(grid[inside] / below) / log(above / below), 0.0, 1.0)
         moments = _between(short[i], short[i + 1], share)
-        half = stats.t.ppf(0.975, moments.df) * np.sqrt(moments.variance)
+        half = student_quantile(0.975, moments.df) * np.sqrt(moments.variance)
         found[inside] = np.abs(moments.mean) <= half
     return found
 

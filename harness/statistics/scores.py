@@ -73,6 +73,16 @@ ROUNDING = 1e-9
 """Seed means that are no further apart are one number."""
 
 
+def student_quantile(level: float | FloatArray, df: float | FloatArray) -> FloatArray:
+    """Return quantiles of Student's t.
+
+    They are those of `scipy.stats`, which takes longer to import than a report takes.
+    """
+    from scipy.special import stdtrit
+
+    return np.asarray(stdtrit(df, level))
+
+
 @dataclass(frozen=True)
 class Spread:
     """How far a mean may be off; the t distribution makes an interval and a p-value of it.
@@ -88,27 +98,23 @@ class Spread:
     @cached_property
     def half_width(self) -> float:
         """Half the width of the 95% interval."""
-        from scipy import stats
-
-        return float(stats.t.ppf(0.975, self.df)) * self.standard_error
+        return float(student_quantile(0.975, self.df)) * self.standard_error
 
     def p_above_zero(self, mean: float) -> float:
         """Return the one-sided p-value of a mean against a true mean of zero or less.
 
         Without any variance it is 0, 1/2 or 1, by the sign of the mean.
         """
-        from scipy import stats
+        from scipy.special import stdtr
 
         if self.standard_error == 0.0:
             return (1.0 - float(np.sign(mean))) / 2.0
-        return float(stats.t.sf(mean / self.standard_error, self.df))
+        return float(stdtr(self.df, -mean / self.standard_error))
 
     def detectable(self, alpha: float, power: float) -> float:
         """Return the smallest true mean that a two-sided test at a level finds with a power."""
-        from scipy import stats
-
-        quantiles = stats.t.ppf(1.0 - alpha / 2.0, self.df) + stats.t.ppf(power, self.df)
-        return float(quantiles) * self.standard_error
+        levels = np.array([1.0 - alpha / 2.0, power])
+        return float(student_quantile(levels, self.df).sum()) * self.standard_error
 
 
 @dataclass(frozen=True)
@@ -230,8 +236,11 @@ class ScoreMatrix(Scores):
         prompts = tuple(scores[seeds[0]])
         for seed in seeds[1:]:
             _require_same("prompts", f"seed {seeds[0]}", prompts, f"seed {seed}", scores[seed])
-        values = [[scores[seed][prompt] for prompt in prompts] for seed in seeds]
-        return cls(np.asarray(values, dtype=np.float64), seeds, prompts)
+        values = [
+            list(own.values()) if tuple(own) == prompts else [own[prompt] for prompt in prompts]
+            for own in (scores[seed] for seed in seeds)
+        ]
+        return cls(np.array(values, dtype=np.float64), seeds, prompts)
 
     @classmethod
     def of(cls, values: npt.ArrayLike) -> ScoreMatrix:
@@ -254,6 +263,8 @@ class ScoreMatrix(Scores):
         Raises:
             HarnessError: The two do not have the same seeds and the same prompts.
         """
+        if (self.seeds, self.prompts) == (other.seeds, other.prompts):
+            return self
         _require_same("seeds", "the first", other.seeds, "the second", self.seeds)
         _require_same("prompts", "the first", other.prompts, "the second", self.prompts)
         row = {seed: i for i, seed in enumerate(self.seeds)}
@@ -461,6 +472,8 @@ def _require_same(
     second: str,
     second_ids: Collection[object],
 ) -> None:
+    if tuple(first_ids) == tuple(second_ids):
+        return
     differing = set(first_ids) ^ set(second_ids)
     if differing:
         shown = ", ".join(sorted(map(str, differing))[:3])

@@ -202,7 +202,13 @@ def _table(found: Published, runs: Mapping[tuple[str, str, int], Record]) -> lis
 
     @cache
     def details() -> Details:
-        return Details(report, finding(report, judge_published(table, found, profile)))
+        from harness.report.page.contents import from_results
+        from harness.report.page.page import as_html
+
+        page = from_results([table], profile, found.folder.parent.parent)
+        return Details(
+            report, finding(report, judge_published(table, found, profile)), as_html(page)
+        )
 
     return TableContent(
         table=table,

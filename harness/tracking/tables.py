@@ -59,7 +59,7 @@ class Details:
 
     report: Report
     finding: str
-    page: str | None = None
+    page: str
 
 
 @dataclass(frozen=True)
@@ -282,13 +282,13 @@ class TableContent:
 
         assert self.details is not None
         details = self.details()
-        found = {
+        return {
             "report.json": dumps(details.report.as_json()).encode(),
             "report.md": as_markdown(details.report).encode(),
             "report.csv": as_csv([details.report]).encode(),
+            "report.html": details.page.encode(),
             **forest_plots(self.table, self.rows, self.cells),
         }
-        return found if details.page is None else {**found, "report.html": details.page.encode()}
 
     @property
     def _columns(self) -> list[Column]:

@@ -106,11 +106,7 @@ _TRAINING = ("train", "online")
 
 
 def needs_of(profile: Profile) -> Needs:
-    """Return what the stages of a profile need of a machine: no part of a number.
-
-    Raises:
-        UserError: The profile says it of a kind of stage that there is not.
-    """
+    """Return what the stages of a profile need of a machine: no part of a number."""
     hardware, threads = profile.hardware, profile.threads
     if hardware is None:
         return Needs(other=Need(threads))
@@ -144,11 +140,7 @@ class StageFactory:
     """Makes the stages of runs on one profile, of which the world says what its names mean."""
 
     def __init__(self, world: World) -> None:
-        """Make stages for the profile of a world.
-
-        Raises:
-            HarnessError: What the world makes on this machine cannot be made.
-        """
+        """Make stages for the profile of a world."""
         world.prepare()
         self.world = world
         self.profile = world.profile
@@ -172,11 +164,7 @@ class StageFactory:
         return found
 
     def new_prompts(self, arm: str, seed: int, first: int, size: int) -> dict[str, Json]:
-        """Return the settings of a stage with new prompts; `first` and `size` in multiples of x.
-
-        Raises:
-            UserError: the profile has no such prompts.
-        """
+        """Return the settings of a stage with new prompts; `first` and `size` in multiples of x."""
         source = self.matched_prompts if arm == "matched" else self.human_prompts
         x = self.profile.x
         return {**source, "seed": seed, "first": first * x, "count": size * x}

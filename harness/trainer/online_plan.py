@@ -27,12 +27,7 @@ from harness.trainer.factory import StageFactory
 def segments(
     planner: StageFactory, run_id: str, recipe: Recipe, seed: int
 ) -> list[tuple[Stage, Stage]]:
-    """Return the stages of an online run: for each segment its human prompts and its training.
-
-    Raises:
-        UserError: the profile's x and the recipe's mini-batches do not go together, or the profile
-            has no hyperparameters for the algorithm.
-    """
+    """Return the stages of an online run: for each segment its human prompts and its training."""
     online, profile = recipe.online, planner.profile
     assert online is not None
     hyper = profile.training.of(str(recipe.algorithm))
@@ -62,11 +57,7 @@ def segments(
 
 
 def segment_steps(online: Online, hyper: OnlineTraining, x: int) -> int:
-    """Return the steps of a segment.
-
-    Raises:
-        UserError: x prompts make no whole number of mini-batches in each segment.
-    """
+    """Return the steps of a segment."""
     steps, rest = divmod(x, online.minibatch * hyper.segments)
     if rest or not steps:
         raise UserError(
@@ -77,11 +68,7 @@ def segment_steps(online: Online, hyper: OnlineTraining, x: int) -> int:
 
 
 def stream_settings(online: Online, x: int, retries: int) -> StreamSettings:
-    """Return how mini-batches are made where an iteration has x prompts.
-
-    Raises:
-        UserError: the settings are impossible at this x.
-    """
+    """Return how mini-batches are made where an iteration has x prompts."""
     same = {f.name for f in fields(StreamSettings)} & Online.model_fields.keys()
     return StreamSettings(
         **online.model_dump(include=same),

@@ -16,11 +16,9 @@ killed starts again from the end of the one before.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -39,27 +37,19 @@ from harness.registry.recipe import Online
 from harness.registry.training import Hardware
 from harness.runtime.leases import held
 from harness.runtime.stage import StageContext
-from harness.trainer.model_steps import (
+from harness.trainer.online_plan import stream_settings
+from harness.trainer.steps import (
     SCORING_BATCH,
     assistant,
     hardware_for_training,
     load_reader,
+    prompts_of,
     user,
 )
-from harness.trainer.online_plan import stream_settings
-from harness.training.distributed import SharedPolicy
-from harness.training.launch import (
-    Job,
-    Metrics,
-    configuration,
-    curves,
-    launch,
-    rollout_server,
-    split_gpus,
-    with_ports,
-)
+from harness.training.distributed import SharedPolicy, is_first
+from harness.training.launch import Metrics, launch, rollout_server, split_gpus, with_ports
 from harness.training.online import OPTIMIZER, OnlineAlgorithm, Segment, train_segment
-from harness.training.placement import PATIENCE_S, PLAIN, Placement, one_device
+from harness.training.placement import PLAIN, Placement, one_device
 from harness.worlds.lookup import resolve, runtime_of
 from harness.worlds.stage_io import PROMPT_SCHEMA, Rows, read_prompts, write_json, write_rows
 
@@ -82,18 +72,19 @@ def online_stage(ctx: StageContext) -> None:
     with placed(ctx) as (place, work):
         if place.shared:
             assert work is not None
-            launch_segment(ctx, place, work)
+            hardware = Hardware.model_validate(ctx.hardware["training"])
+            launch(f"{__name__}:train_here", ctx, place, hardware, work, ctx.report)
         else:
             train_here(ctx, place)
 
 
-def train_here(ctx: StageContext, place: Placement, *, decides: bool = True) -> None:
-    """Do this process's part of a segment; one process draws, rewards and writes."""
+def train_here(ctx: StageContext, place: Placement) -> None:
+    """Do this process's part of a segment; the first process draws, rewards and writes."""
     s = cast(dict[str, Any], ctx.settings)
     before = ctx.inputs.get("before")
     algorithm = _algorithm(s["algorithm"])(**s["training"])
     # First, because it loads models that are not to be spread over the processes.
-    source = Source(ctx, algorithm) if decides else None
+    source = Source(ctx, algorithm) if not place.shared or is_first() else None
     train_segment(
         algorithm,
         policy=_policy(ctx),
@@ -112,73 +103,12 @@ def train_here(ctx: StageContext, place: Placement, *, decides: bool = True) -> 
         write_json(ctx.output / STREAM, source.stream.state() | {"costs": source.costs})
 
 
-def launch_segment(ctx: StageContext, place: Placement, work: Path) -> None:
-    """Train a segment in several processes, in a working folder held by this one.
-
-    Raises:
-        UserError: the configuration is missing or does not fit, or a library is missing.
-        HarnessError: the training failed; the message has its reason, or the end of its log.
-    """
-    hardware = Hardware.model_validate(ctx.hardware["training"])
-    file = configuration(hardware)
-    place = place.model_copy(update={"device": "cpu" if file.use_cpu else "cuda"})
-    arguments = {
-        "settings": dict(ctx.settings),
-        "inputs": {name: str(path) for name, path in ctx.inputs.items()},
-        "output": str(ctx.output),
-        "work": str(work),
-        "seed": ctx.seed,
-        "place": place.model_dump(mode="json"),
-    }
-    job = Job(function=f"{__name__}:train_shared", arguments=arguments, work=str(work))
-    launch(job, file, hardware, place.dtype, ctx.report)
-
-
-def train_shared(
-    *,
-    settings: dict[str, Any],
-    inputs: dict[str, str],
-    output: str,
-    work: str,
-    seed: int,
-    place: dict[str, Any],
-) -> dict[str, float] | None:
-    """Do one process's part of a segment that `launch_segment` launched.
-
-    Returns:
-        An empty summary in the first process, None in the others.
-    """
-    # The reference, too, is spread over the processes, by code that expects each of them to have
-    # read it. The shipped configuration for FSDP lets one read for all.
-    os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
-    from accelerate import PartialState
-
-    # Before anything else, so that all that follows knows how many processes there are.
-    processes = PartialState(cpu=place["device"] == "cpu", timeout=timedelta(seconds=PATIENCE_S))
-    ctx = StageContext(
-        settings,
-        {name: Path(folder) for name, folder in inputs.items()},
-        Path(output),
-        seed,
-        on_report=curves(Path(work)).write,
-    )
-    first = processes.is_main_process
-    train_here(ctx, Placement.model_validate(place), decides=first)
-    processes.wait_for_everyone()
-    processes.destroy_process_group()
-    return {} if first else None
-
-
 @contextmanager
 def placed(ctx: StageContext) -> Iterator[tuple[Placement, Path | None]]:
     """Yield how the stage is laid on this machine, with a server for rollouts while it lasts.
 
     Yields:
         How it is laid, and a working folder that this process holds; None where none is needed.
-
-    Raises:
-        UserError: more GPUs are visible than the hardware has, or a server cannot be started.
-        HarnessError: the settings ask for hardware and nothing says which.
     """
     numerics = cast(dict[str, Any] | None, ctx.settings.get("numerics"))
     if numerics is None:
@@ -256,10 +186,7 @@ class Source:
         self._penalty = cast(float, s["missing_eos_penalty"])
         self._reward_model = load_reader(str(s["reward_model"]), s, "one answer")
         self._ranker = load_reader(str(s["ranker"]), s, "one answer") if s["ranker"] else None
-        human = [
-            Prompt(**{name: row[name] for name in PROMPT_SCHEMA.names})
-            for row in read_prompts(ctx.inputs["prompts"])
-        ]
+        human = prompts_of(read_prompts(ctx.inputs["prompts"]))
         if "pass" in s:
             # Else a later pass would see the mini-batches of the first.
             rng = np.random.default_rng([self.seed, cast(int, s["pass"])])

@@ -42,9 +42,6 @@ def push(store: Store, jobs: int, on_event: Callable[[Event], None]) -> dict[str
     Returns:
         What `harness.report.over_optimisation.Pushed` holds: the measurements, and what they are
         of: settings, reward model, commit and stages.
-
-    Raises:
-        HarnessError: a stage failed.
     """
     changes = {"learning_rate": LEARNING_RATE, "beta": 0.0}
     micro = find_profile(load_profiles(), "micro")

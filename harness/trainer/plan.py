@@ -145,11 +145,7 @@ class Planner(StageFactory):
     """Builds the stages of runs on one profile."""
 
     def run(self, run_id: str, recipe: Recipe, seed: int, kind: RowKind = "policy") -> Run:
-        """Return the stages of a run, with all its benchmarks wanted.
-
-        Raises:
-            UserError: the profile has no hyperparameters for the recipe's algorithm.
-        """
+        """Return the stages of a run, with all its benchmarks wanted."""
         if recipe.is_online:
             parts = segments(self, run_id, recipe, seed)
             iterations = tuple(Iteration(prompts, online, online) for prompts, online in parts)

@@ -80,9 +80,6 @@ def plan_table(
     """Plan the runs of a table, each with the benchmarks wanted that its columns read.
 
     Of the rows named, by default all, the baselines are added, because a gain needs them.
-
-    Raises:
-        UserError: a row does not exist, no seed is given, or the profile cannot run a row.
     """
     if not seeds:
         raise UserError("no seed is given; ask for at least one, for example `--seeds 0-2`")
@@ -96,10 +93,11 @@ def plan_table(
             f"`{table.id}` cannot run on the profile `{profile.name}`: " + "; ".join(reasons)
         )
     planner = Planner(world_of(profile))
+    asked = _asked(table, profile, wanted)
     runs = {
         (run_id, seed): planner.run(run_id, it.recipe, seed, it.kind).asking(it.benchmarks)
         for seed in seeds
-        for run_id, it in _asked(table, profile, wanted).items()
+        for run_id, it in asked.items()
     }
     study = None if table.study is None else plan_study(planner, table, wanted, seeds)
     return TableRuns(table, profile, tuple(seeds), wanted, runs, study)
@@ -227,11 +225,7 @@ class FigureRuns:
 def plan_figure(
     figure: Figure, tables: Mapping[str, Table], profile: Profile, seeds: Sequence[int]
 ) -> FigureRuns:
-    """Plan the runs of a figure, of which the rows stand in declared tables.
-
-    Raises:
-        UserError: no seed is given.
-    """
+    """Plan the runs of a figure, of which the rows stand in declared tables."""
     if not seeds:
         raise UserError("no seed is given; ask for at least one, for example `--seeds 0-2`")
     lacking = figure_unsupported(figure, tables, profile)
@@ -287,12 +281,7 @@ def parts_of(work: Work) -> list[TableRuns]:
 def plan_group(
     group: str, tables: Sequence[Table], profile: Profile, seeds: Sequence[int], *, skip: bool
 ) -> GroupRuns:
-    """Plan the runs behind all tables of a group, or skip those that the profile cannot run.
-
-    Raises:
-        UserError: the profile can run none of the tables, or cannot run one that is not to be
-            skipped; the message names each such table with the reasons.
-    """
+    """Plan the runs behind all tables of a group, or skip those that the profile cannot run."""
     runnable, left_out = sorted_out(group, tables, profile)
     if left_out and not skip:
         raise UserError(
@@ -306,11 +295,7 @@ def plan_group(
 def sorted_out(
     group: str, tables: Sequence[Table], profile: Profile
 ) -> tuple[list[Table], dict[str, list[str]]]:
-    """Return the tables of a group that a profile can run, and why it cannot run the others.
-
-    Raises:
-        UserError: it can run none of them.
-    """
+    """Return the tables of a group that a profile can run, and why it cannot run the others."""
     reasons = {table.id: table_unsupported(table, profile) for table in tables}
     left_out = {name: why for name, why in reasons.items() if why}
     if len(left_out) == len(tables):

@@ -1,29 +1,45 @@
-"""What the stages without a model do, from prompts to the mix; and where each kind is found.
+"""What each kind of stage does, and where its function is found.
 
 Stage functions are the only place where the method's pure parts, the models and the disk meet.
-Each takes a `StageContext`; the files it reads and writes are named in its docstring.
+Each takes a `StageContext`; the files it reads and writes are named in its docstring. Libraries of
+models are imported by the functions that need them. Online training stands in `online_steps`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import cast
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
+import pyarrow.parquet as pq
 
-from harness.errors import HarnessError
-from harness.eva.evolving import Prompt, Shape, evolve
-from harness.eva.informativeness import informativeness, weights
-from harness.eva.mixing import evolved_count, mix, repeated
-from harness.eva.pairs import best_against_worst
-from harness.eva.selection import select, selected_count
-from harness.runtime.stage import StageContext
-from harness.worlds.lookup import STAGES, runtime_of
+from harness.errors import HarnessError, UserError
+from harness.eva.evolving import Prompt, evolve
+from harness.eva.informativeness import informativeness, select, selected_count, weights
+from harness.eva.pairs import best_against_worst, evolved_count, mix, repeated
+from harness.registry.training import Hardware
+from harness.runtime import Json, StageContext
+from harness.worlds.lookup import (
+    STAGES,
+    Ask,
+    answering,
+    policy_folder,
+    resolve,
+    revision_instruction,
+    runtime_of,
+)
 from harness.worlds.stage_io import (
     ATTEMPT_SCHEMA,
+    COMPLETION_SCHEMA,
     PAIR_SCHEMA,
     PROMPT_SCHEMA,
     SELECTED_SCHEMA,
+    Rows,
     progress_callback,
     read_prompts,
     read_rewards,
@@ -32,19 +48,34 @@ from harness.worlds.stage_io import (
     write_rows,
 )
 
+if TYPE_CHECKING:
+    from harness.models.loading import Conversation
+    from harness.worlds.lookup import PolicyAnswer
+    from harness.worlds.protocol import Item
+
 FUNCTIONS: Mapping[str, str] = {
     **{
-        k: f"{__name__}:{k}_stage"
-        for k in ("prompts", "select", "evolve", "pair", "mix", "join", "rate", "repeat")
-    },
-    **{
-        k: f"harness.trainer.model_steps:{k}_stage"
-        for k in ("generate", "annotate", "rewrite", "train", "answer", "judge")
+        kind: f"{__name__}:{kind}_stage"
+        for kind in (
+            *("prompts", "generate", "annotate", "select", "evolve", "pair", "mix", "join"),
+            *("rewrite", "repeat", "train", "answer", "judge", "rate"),
+        )
     },
     "online": "harness.trainer.online_steps:online_stage",
     **STAGES,
 }
 """The function of each kind of stage, by dotted name."""
+
+Reads = Literal["one answer", "two answers"]
+"""What a reward model is given to score at a time."""
+
+SCORING_BATCH = 256
+"""Sequences scored at a time; rewards do not depend on it beyond rounding."""
+
+
+def prompts_of(rows: Rows) -> list[Prompt]:
+    """Return the prompts that some rows hold, whatever else they hold."""
+    return [Prompt(**{name: row[name] for name in PROMPT_SCHEMA.names}) for row in rows]
 
 
 def prompts_stage(ctx: StageContext) -> None:
@@ -56,23 +87,18 @@ def prompts_stage(ctx: StageContext) -> None:
     """
     if "benchmark" in ctx.settings:
         identity = str(ctx.settings["benchmark"])
-        prompts = [
-            Prompt(prompt_id=item.item_id, prompt=item.turn_1, source="benchmark")
-            for item in runtime_of(identity).questions(identity)
-        ]
-        write_rows(ctx.output / "prompts.parquet", [vars(p) for p in prompts], PROMPT_SCHEMA)
-        return
-    runtime = runtime_of(str(ctx.settings["source"]))
-    matched = "matched" in ctx.settings
-    human = (runtime.matched_prompts if matched else runtime.human_prompts)(ctx.settings)
-    kind, source = ("m", "matched") if matched else ("h", "human")
-    prompts = [
-        Prompt(prompt_id=f"{kind}{i:05d}", prompt=human.pool[i], source=source)
-        for i in human.positions
-    ]
+        items = runtime_of(identity).questions(identity)
+        prompts = [Prompt(item.item_id, item.turn_1, "benchmark") for item in items]
+    else:
+        runtime = runtime_of(str(ctx.settings["source"]))
+        if "matched" in ctx.settings:
+            kind, source, human = "m", "matched", runtime.matched_prompts(ctx.settings)
+        else:
+            kind, source, human = "h", "human", runtime.human_prompts(ctx.settings)
+        prompts = [Prompt(f"{kind}{i:05d}", human.pool[i], source) for i in human.positions]
+        if human.summary is not None:
+            write_json(ctx.output / "summary.json", human.summary)
     write_rows(ctx.output / "prompts.parquet", [vars(p) for p in prompts], PROMPT_SCHEMA)
-    if human.summary is not None:
-        write_json(ctx.output / "summary.json", human.summary)
 
 
 def select_stage(ctx: StageContext) -> None:
@@ -83,15 +109,14 @@ def select_stage(ctx: StageContext) -> None:
     """
     prompts = {row["prompt_id"]: row for row in read_prompts(ctx.inputs["prompts"])}
     ids, rewards = read_rewards(ctx.inputs["rewards"])
-    metric = str(ctx.settings["metric"])
+    s = cast(dict[str, Any], ctx.settings)
+    metric, rng = s["metric"], np.random.default_rng(ctx.seed)
     values = informativeness(rewards, metric)
-    rng = np.random.default_rng(ctx.seed)
-    settings = ctx.settings
-    if settings.get("shuffled"):
+    if s.get("shuffled"):
         values = rng.permutation(values)
     shares = weights(values, metric)
-    count = selected_count(len(ids), cast(float, settings["fraction"]))
-    drawn = select(shares, count, str(settings["sampling"]), rng, str(settings["too_few"]))
+    count = selected_count(len(ids), s["fraction"])
+    drawn = select(shares, count, s["sampling"], rng, s["too_few"])
     rows = [
         {
             **prompts[ids[position]],
@@ -117,26 +142,18 @@ def evolve_stage(ctx: StageContext) -> None:
 
     Writes `prompts.parquet`, `attempts.parquet` (every call of the creator, with what was wrong)
     and `summary.json`.
-
-    Raises:
-        HarnessError: Not one rewrite can be used, so that nothing is left to train on.
     """
-    chosen = [
-        Prompt(**{name: row[name] for name in PROMPT_SCHEMA.names})
-        for row in read_rows(ctx.inputs["selected"] / "selected.parquet")
-    ]
-    s = ctx.settings
-    evolver = runtime_of(str(s["creator"])).evolver(
-        s, progress_callback(ctx, "evolved", len(chosen))
-    )
+    chosen = prompts_of(read_rows(ctx.inputs["selected"] / "selected.parquet"))
+    s = cast(dict[str, Any], ctx.settings)
+    evolver = runtime_of(s["creator"]).evolver(s, progress_callback(ctx, "evolved", len(chosen)))
     result = evolve(
         chosen,
         evolver.creator,
-        evolutions=cast(int, s["evolutions"]),
-        retries=cast(int, s["retries"]),
+        evolutions=s["evolutions"],
+        retries=s["retries"],
         seed=ctx.seed,
-        iteration=cast(int, s["iteration"]),
-        shape=cast(Shape, s.get("shape", "chain")),
+        iteration=s["iteration"],
+        shape=s.get("shape", "chain"),
         over=evolver.over,
     )
     write_rows(ctx.output / "prompts.parquet", [vars(p) for p in result.prompts], PROMPT_SCHEMA)
@@ -166,28 +183,28 @@ def pair_stage(ctx: StageContext) -> None:
     completions = read_rows(ctx.inputs["completions"] / "completions.parquet")
     ids, rewards = read_rewards(ctx.inputs["rewards"])
     n = rewards.shape[1]
-    pairs = best_against_worst(rewards, drop_ties=cast(bool, ctx.settings["drop_ties"]))
     only = ctx.inputs.get("only")
     wanted = set(ids) if only is None else {row["prompt_id"] for row in read_prompts(only)}
-    rows = []
-    for k, position in enumerate(pairs.prompt):
-        if ids[position] not in wanted:
+    rows, ties = [], 0
+    for i, (best, worst) in enumerate(zip(*best_against_worst(rewards), strict=True)):
+        if ids[i] not in wanted:
             continue
-        best = completions[position * n + pairs.chosen[k]]
-        worst = completions[position * n + pairs.rejected[k]]
+        tied = best == worst
+        ties += tied
+        if tied and ctx.settings["drop_ties"]:
+            continue
+        chosen = completions[i * n + best]
         rows.append(
             {
-                **{name: best[name] for name in PROMPT_SCHEMA.names},
-                "chosen": best["completion"],
-                "rejected": worst["completion"],
-                "reward_chosen": float(pairs.reward_chosen[k]),
-                "reward_rejected": float(pairs.reward_rejected[k]),
+                **{name: chosen[name] for name in PROMPT_SCHEMA.names},
+                "chosen": chosen["completion"],
+                "rejected": completions[i * n + worst]["completion"],
+                "reward_chosen": float(rewards[i, best]),
+                "reward_rejected": float(rewards[i, worst]),
             }
         )
     write_rows(ctx.output / "pairs.parquet", rows, PAIR_SCHEMA)
-    # Counted here and not among the pairs, where they may have been dropped.
-    tied = {i for i, spread in zip(ids, np.ptp(rewards, axis=1), strict=True) if spread == 0.0}
-    write_json(ctx.output / "summary.json", {"pairs": len(rows), "ties": len(tied & wanted)})
+    write_json(ctx.output / "summary.json", {"pairs": len(rows), "ties": int(ties)})
 
 
 def mix_stage(ctx: StageContext) -> None:
@@ -221,3 +238,253 @@ def repeat_stage(ctx: StageContext) -> None:
     pairs = read_rows(ctx.inputs["pairs"] / "pairs.parquet")
     rows = repeated(pairs, cast(int, ctx.settings["size"]), np.random.default_rng(ctx.seed))
     write_rows(ctx.output / "pairs.parquet", rows, PAIR_SCHEMA)
+
+
+def generate_stage(ctx: StageContext) -> None:
+    """Answer every prompt n times; reads the prompts, writes `completions.parquet`."""
+    prompts = read_prompts(ctx.inputs["prompts"])
+    with answering(ctx) as ask:
+        asked = [user(row["prompt"]) for row in prompts]
+        answers = ask(asked, n=cast(int, ctx.settings["n"]), seed=ctx.seed)
+    rows = [
+        {
+            **{name: row[name] for name in PROMPT_SCHEMA.names},
+            "sample": sample,
+            "completion": answer.text,
+            "n_tokens": answer.n_tokens,
+        }
+        for row, several in zip(prompts, answers, strict=True)
+        for sample, answer in enumerate(several)
+    ]
+    write_rows(ctx.output / "completions.parquet", rows, COMPLETION_SCHEMA)
+
+
+def annotate_stage(ctx: StageContext) -> None:
+    """Score completions with a reward model; writes `rewards.parquet` in the same order.
+
+    `summary.json` says what read them, whether the published model's own files were ever checked,
+    and how many of the texts it read were too long for it and were cut.
+    """
+    rows = read_rows(ctx.inputs["completions"] / "completions.parquet")
+    pairwise = ctx.settings.get("rewards") == "win_probability"
+    model = reader_of(ctx, "two answers" if pairwise else "one answer")
+    cut: list[int] = []
+    rewards = (_win_probabilities if pairwise else _rewards)(model, rows, cut.append)
+    write_rows(
+        ctx.output / "rewards.parquet",
+        [
+            {"prompt_id": row["prompt_id"], "sample": row["sample"], "reward": float(reward)}
+            for row, reward in zip(rows, rewards, strict=True)
+        ],
+    )
+    identity = ctx.settings.get("reward_model")
+    # Only the embedded world's are trained by a stage.
+    weights = "embedded" if identity is None else runtime_of(str(identity)).weights(str(identity))
+    summary = {
+        "reward_model": identity or "trained by the stage before",
+        "format": model.format,
+        "weights": weights,
+        "cut": sum(cut),
+    }
+    write_json(ctx.output / "summary.json", summary)
+
+
+def reader_of(ctx: StageContext, reads: Reads) -> Any:
+    """Load a stage's reward model: one that a stage trained, or one that a file holds."""
+    from harness.models.reward_model import load_reward_model
+
+    if "reward_model" in ctx.inputs:
+        return load_reward_model(ctx.inputs["reward_model"] / "model", reads)
+    return load_reader(str(ctx.settings["reward_model"]), ctx.settings, reads)
+
+
+def load_reader(identity: str, settings: Mapping[str, Json], reads: Reads) -> Any:
+    """Load the reward model of an identity, in the number format that a stage's settings say.
+
+    The embedded world's run on the processor wherever they are, so that a GPU changes no number of
+    theirs; published ones run on the GPU if there is one.
+    """
+    from harness.models.reward_model import load_reward_model
+
+    device = runtime_of(identity).reader_device()
+    dtype = str(settings.get("dtype", "float32"))
+    return load_reward_model(resolve(identity), reads, device=device, dtype=dtype)
+
+
+def _rewards(model: Any, rows: Rows, on_cut: Callable[[int], None] | None = None) -> list[float]:
+    """Return the pointwise rewards of completions."""
+    from harness.models.reward_model import score
+
+    conversations = [[*user(row["prompt"]), assistant(row["completion"])] for row in rows]
+    rewards = score(model, conversations, batch_size=SCORING_BATCH, on_cut=on_cut)
+    return [float(reward) for reward in rewards]
+
+
+def _win_probabilities(model: Any, rows: Rows, on_cut: Callable[[int], None]) -> list[float]:
+    """Return each completion's mean win probability over the completions of its prompt."""
+    from harness.models.reward_model import mean_win_probabilities, win_probabilities
+
+    n = 1 + max(row["sample"] for row in rows)
+    asked = [user(row["prompt"]) for row in rows[::n]]
+    answers = [[row["completion"] for row in rows[i : i + n]] for i in range(0, len(rows), n)]
+    matrix = win_probabilities(model, asked, answers, batch_size=SCORING_BATCH, on_cut=on_cut)
+    means: list[float] = mean_win_probabilities(matrix).reshape(-1).tolist()
+    return means
+
+
+def rewrite_stage(ctx: StageContext) -> None:
+    """Let the policy revise the chosen answers; writes `pairs.parquet` and `summary.json`.
+
+    Every revision is kept, whatever its reward, and its reward takes the place of the old one's.
+    """
+    rows = read_rows(ctx.inputs["pairs"] / "pairs.parquet")
+    instruction = user(revision_instruction(ctx.settings))
+    asked = [[*user(row["prompt"]), assistant(row["chosen"]), *instruction] for row in rows]
+    with answering(ctx) as ask:
+        answers = ask(asked, n=1, seed=ctx.seed)
+    revised = [answer.text for (answer,) in answers]
+    answered = [{**row, "completion": text} for row, text in zip(rows, revised, strict=True)]
+    rewards = _rewards(reader_of(ctx, "one answer"), answered)
+    summary = {
+        "pairs": len(rows),
+        "unchanged": sum(r["chosen"] == text for r, text in zip(rows, revised, strict=True)),
+        "reward_before": sum(row["reward_chosen"] for row in rows) / len(rows),
+        "reward_after": sum(rewards) / len(rows),
+    }
+    written = [
+        {**row, "chosen": text, "reward_chosen": reward}
+        for row, text, reward in zip(rows, revised, rewards, strict=True)
+    ]
+    write_rows(ctx.output / "pairs.parquet", written, PAIR_SCHEMA)
+    write_json(ctx.output / "summary.json", summary)
+
+
+def train_stage(ctx: StageContext) -> None:
+    """Train the policy on pairs; writes `model/` and `log.json`.
+
+    A model of the embedded world is trained here, in this process; where the profile has hardware
+    for large ones (`numerics` in the settings), under `accelerate`.
+    """
+    algorithm = str(ctx.settings["algorithm"])
+    start = policy_folder(ctx)
+    history: Rows = []
+
+    def on_log(step: int, metrics: Mapping[str, float]) -> None:
+        history.append({"step": step, **metrics})
+        ctx.report(step, metrics)
+
+    pairs = pq.read_table(ctx.inputs["pairs"] / "pairs.parquet")
+    if algorithm == "sppo":  # its rewards are win probabilities
+        for side in ("chosen", "rejected"):
+            pairs = pairs.append_column(f"p_{side}", pairs.column(f"reward_{side}"))
+    # A few less where a pair is too long and left out.
+    epochs, batch = float(ctx.settings["epochs"]), int(ctx.settings["batch_size"])  # type: ignore[arg-type]
+    ctx.expect(math.ceil(epochs * math.ceil(pairs.num_rows / batch)))
+    if "numerics" in ctx.settings:
+        from harness.training.launch import train_launched
+
+        with TemporaryDirectory() as scratch:
+            file = Path(scratch) / "pairs.parquet"
+            pq.write_table(pairs, file)
+            part = replace(ctx, inputs={"policy": start, "pairs": file})
+            summary = train_launched(part, *hardware_for_training(ctx), on_log)
+    else:
+        from harness.training import offline
+
+        chosen = offline.algorithm_of(algorithm, ctx.settings)
+        summary = offline.train(chosen, start, pairs, ctx.output, seed=ctx.seed, on_log=on_log)
+    write_json(ctx.output / "log.json", {"history": history, "summary": summary})
+
+
+def hardware_for_training(ctx: StageContext) -> tuple[Hardware, Path]:
+    """Return what a stage is trained on, and the folder of its unfinished work."""
+    if ctx.unfinished is None or "training" not in ctx.hardware:
+        raise HarnessError(
+            "the stage is trained on hardware of the profile, and nothing says on what hardware: "
+            "run it by `harness run` with a profile that has `hardware`"
+        )
+    return Hardware.model_validate(ctx.hardware["training"]), ctx.unfinished
+
+
+def answer_stage(ctx: StageContext) -> None:
+    """Answer a benchmark, turn by turn; writes `answers.parquet`."""
+    identity = str(ctx.settings["benchmark"])
+    runtime = runtime_of(identity)
+    own_answering = runtime.own_answering(identity)
+    if own_answering is not None:
+        own_answering(ctx, lambda: policy_folder(ctx))
+        return
+    items = runtime.questions(identity)
+    conversations = {item.item_id: user(item.turn_1) for item in items}
+    rows: Rows = []
+    with answering(ctx) as ask:
+        for turn in (1, 2):
+            asked = [item for item in items if turn == 1 or item.turn_2 is not None]
+            answers = _answers(ask, ctx, asked, conversations, turn)
+            for item in asked:
+                conversation, answer = conversations[item.item_id], answers[item.item_id]
+                rows.append(
+                    {
+                        "prompt_id": item.item_id,
+                        "turn": turn,
+                        "conversation": json.dumps(conversation),
+                        "completion": answer.text,
+                        "n_tokens": answer.n_tokens,
+                    }
+                )
+                follow_up = user(item.turn_2 or "")
+                conversations[item.item_id] = [*conversation, assistant(answer.text), *follow_up]
+    write_rows(ctx.output / "answers.parquet", rows)
+
+
+def _answers(
+    ask: Ask,
+    ctx: StageContext,
+    asked: Sequence[Item],
+    conversations: Mapping[str, Conversation],
+    turn: int,
+) -> dict[str, PolicyAnswer]:
+    """Return the answer to each item in one turn, those of a temperature sampled together."""
+    groups: dict[float, list[Item]] = {}
+    for item in asked:
+        groups.setdefault(temperature_of(ctx.settings["temperature"], item.category), []).append(
+            item
+        )
+    found: dict[str, PolicyAnswer] = {}
+    for number, (temperature, items) in enumerate(groups.items(), start=1):
+        answers = ask(
+            [conversations[item.item_id] for item in items],
+            n=1,
+            seed=ctx.seed + turn,
+            part=f"turn-{turn}" if len(groups) == 1 else f"turn-{turn}-{number}",
+            temperature=temperature,
+        )
+        found |= {item.item_id: answer for item, (answer,) in zip(items, answers, strict=True)}
+    return found
+
+
+def temperature_of(setting: Json, category: str) -> float:
+    """Return the temperature of a category, UserError where a benchmark has it for others only."""
+    if not isinstance(setting, Mapping):
+        return cast(float, setting)
+    if category not in setting:
+        raise UserError(
+            f"the profile gives no temperature for questions of the category `{category}`; add it "
+            "to the benchmark's `temperature`"
+        )
+    return cast(float, setting[category])
+
+
+def judge_stage(ctx: StageContext) -> None:
+    """Judge answers; writes `judgments.parquet`, `scores.parquet` and `summary.json`."""
+    runtime_of(str(ctx.settings["benchmark"])).judge(ctx)
+
+
+def user(text: str) -> list[dict[str, str]]:
+    """Return a conversation that is one user turn."""
+    return [{"role": "user", "content": text}]
+
+
+def assistant(text: str) -> dict[str, str]:
+    """Return an assistant's turn."""
+    return {"role": "assistant", "content": text}

@@ -5,9 +5,9 @@ them: not their memory on a GPU, not their process group. Each process runs this
 
     accelerate launch ... -m harness.training.launch JOB.json
 
-and calls the function that the job names. All of them end when the one that launched the job is
-gone, however that ended (`harness.runtime.processes`). What passes between the two are files in the
-stage's working folder, which outlives a crash:
+and calls the function that the job names with what a stage sees. All of them end when the one that
+launched the job is gone, however that ended (`harness.runtime.processes`). What passes between the
+two are files in the stage's working folder, which outlives a crash:
 
     <work>/job.json       what each process does
     <work>/curves.jsonl   one line for each logged update: {"step": 40, "metrics": {...}}
@@ -18,17 +18,15 @@ stage's working folder, which outlives a crash:
 
 A training that starts in a folder with a whole checkpoint goes on from the last one, and ends as
 if it had not been disturbed: it takes the same pairs in the same order, and the curves of the
-updates that are done again are dropped first. One checkpoint is kept; an older one is removed when
-the next is whole. The trainer writes optimizer state and schedule as torch's pickles, and
-transformers reads them back with `weights_only`. They never leave the folder of the stage that
-wrote them.
+updates that are done again are dropped first. One checkpoint is kept. The trainer writes optimizer
+state and schedule as torch's pickles, and transformers reads them back with `weights_only`. They
+never leave the folder of the stage that wrote them.
 
-A vLLM server for online rollouts is run likewise: started before the training, watched, ended with
-it. It is vLLM's own server with the flags that TRL's trainers need to send it weights, which TRL
-itself puts together. It runs on GPUs of its own, in the environment of the training, because TRL's
-client imports vllm (extra `vllm`: the version that fits the pinned TRL). It has not been executed
-so far: no machine with two GPUs and vllm was at hand. The command and the arguments of the trainers
-are checked against the installed TRL.
+A vLLM server for online rollouts is run likewise: vLLM's own with the flags that TRL's trainers
+need to send it weights, which TRL itself puts together. It runs on GPUs of its own, in the
+environment of the training, because TRL's client imports vllm (extra `vllm`). It has not been
+executed so far, as no machine with two GPUs and vllm was at hand; its command and the trainers'
+arguments are checked against the installed TRL.
 """
 
 from __future__ import annotations
@@ -40,13 +38,14 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from datetime import timedelta
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from harness.errors import HarnessError, UserError
 from harness.project import PACKAGE
@@ -60,8 +59,8 @@ from harness.registry.yaml_reader import read_yaml
 from harness.runtime.files import disk_full, write_whole
 from harness.runtime.leases import held
 from harness.runtime.processes import HOST, Program, free_port, running
-from harness.runtime.stage import Point, ProgressWriter, line_of, point_of
-from harness.training.placement import FULL, Placement, accumulation
+from harness.runtime.stage import Point, ProgressWriter, StageContext, line_of, point_of
+from harness.training.placement import FULL, PATIENCE_S, Placement, accumulation
 
 Metrics = dict[str, float]
 OnLog = Callable[[int, Metrics], None]
@@ -84,10 +83,7 @@ _GRACE_S = 3.0
 class Configuration:
     """What the harness itself reads of a configuration of `accelerate`.
 
-    Attributes:
-        path: its file.
-        kind: `NO` for one process, `MULTI_GPU`, `FSDP` or `DEEPSPEED`.
-        use_cpu: whether it is for processors.
+    `kind` is `NO` for one process, `MULTI_GPU`, `FSDP` or `DEEPSPEED`.
     """
 
     path: Path
@@ -95,92 +91,38 @@ class Configuration:
     use_cpu: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """A training for several processes; all of it is JSON.
+def train_launched(ctx: StageContext, hardware: Hardware, work: Path, on_log: OnLog) -> Metrics:
+    """Train a policy on pairs under `accelerate`, save it to the stage's `model`, and summarise.
 
-    Attributes:
-        function: `module:function` that each process calls with the arguments; it returns the
-            summary in the first process and None in the others.
-        arguments: its arguments by name.
-        work: working folder, held by the process that launches the job.
+    The context's inputs are the `policy` to start from, which is also the reference, and the
+    Parquet file of the `pairs`; its settings hold the hyperparameters under the registry's names
+    and, under `numerics`, what `Hardware.numerics` returned. `on_log` is called with each finished
+    update, those of an earlier, killed attempt included. The summary is that of `offline.train`.
     """
-
-    function: str
-    arguments: dict[str, Any]
-    work: str
-
-
-def train_launched(
-    *,
-    algorithm: str,
-    settings: Mapping[str, Any],
-    hardware: Hardware,
-    policy: Path,
-    pairs: Path,
-    output: Path,
-    work: Path,
-    seed: int,
-    on_log: OnLog,
-) -> Metrics:
-    """Train a policy on pairs under `accelerate` and save it to `output/model`.
-
-    Args:
-        algorithm: `dpo`, `sppo`, `simpo` or `orpo`.
-        settings: the stage's, with hyperparameters under the registry's names and, under
-            `numerics`, what `Hardware.numerics` returned.
-        hardware: what to train on.
-        policy: checkpoint to start from, which is also the reference.
-        pairs: Parquet file of the pairs.
-        output: existing folder; receives `model/`.
-        work: working folder; a training that was killed goes on from the last checkpoint in it.
-        seed: seed of the training.
-        on_log: called with each finished update and its metrics, those of an earlier, killed
-            attempt included.
-
-    Returns:
-        The summary that `offline.train` describes, with the pairs that fill the last batch up.
-
-    Raises:
-        UserError: the configuration is missing or does not fit, the batch cannot be divided, or
-            a library is missing.
-        HarnessError: the training failed; the message has its reason, or the end of its log.
-    """
-    file = configuration(hardware)
+    settings = cast(dict[str, Any], ctx.settings)
+    algorithm, numerics = settings["algorithm"], settings["numerics"]
+    configuration(hardware)  # read again by `launch`; what is wrong is said before a folder is made
     micro_batch = hardware.micro_batch_of(algorithm)
     if micro_batch is None:
         raise UserError(f"`hardware.micro_batch` names no size for `{algorithm}`: add it.")
     accumulation(int(settings["batch_size"]), micro_batch, hardware.devices)
-    numerics = settings["numerics"]
     if numerics["lora"] is not None and not _installed("peft"):
         raise UserError(
             "`lora` needs the library peft: install it with `python -m pip install -e '.[lora]'`, "
             "or train all weights."
         )
     place = Placement(
-        device="cpu" if file.use_cpu else "cuda",
         devices=hardware.devices,
         dtype=numerics["dtype"],
         attention=numerics["attention"],
         gradient_checkpointing=hardware.gradient_checkpointing,
+        micro_batch=micro_batch,
         work=work,
         checkpoint_every=hardware.checkpoint_every,
         lora=numerics["lora"],
     )
-    arguments = {
-        "algorithm": algorithm,
-        "settings": dict(settings),
-        "micro_batch": micro_batch,
-        "place": place.model_dump(mode="json"),
-        "policy": str(policy),
-        "pairs": str(pairs),
-        "output": str(output),
-        "seed": seed,
-    }
-    job = Job(function="harness.training.offline:train_pairs", arguments=arguments, work=str(work))
     with held(work):
-        _drop_other_layouts(work, file, hardware)
-        return launch(job, file, hardware, numerics["dtype"], on_log)
+        return launch("harness.training.offline:train_pairs", ctx, place, hardware, work, on_log)
 
 
 def configuration(hardware: Hardware) -> Configuration:
@@ -216,21 +158,36 @@ def configuration(hardware: Hardware) -> Configuration:
     return Configuration(path, kind, use_cpu)
 
 
-def launch(job: Job, file: Configuration, hardware: Hardware, dtype: str, on_log: OnLog) -> Metrics:
-    """Run a job in a working folder that this process holds, and follow it.
+def launch(
+    function: str,
+    ctx: StageContext,
+    place: Placement,
+    hardware: Hardware,
+    work: Path,
+    on_log: OnLog,
+) -> Metrics:
+    """Have every process call a function, in a working folder that this process holds; follow it.
 
-    The curves that the folder has are followed from the last whole checkpoint on; the summary that
-    the job left is returned.
-
-    Raises:
-        HarnessError: the job failed; the message has its reason, or the end of its log.
+    Given as `module:name`, it is called with the context and the placement, and what it returns in
+    the first process is the summary. The curves that the folder has are followed from the last
+    whole checkpoint on. The message of an error has its reason, or the end of the log.
     """
-    work = Path(job.work)
+    file = configuration(hardware)
+    _drop_other_layouts(work, file, hardware)
     for name in (SUMMARY, FAILURE):
         (work / name).unlink(missing_ok=True)
     rewind_curves(work, last_checkpoint(work)[1])
-    (work / JOB).write_text(json.dumps(asdict(job), indent=1) + "\n", encoding="utf-8")
-    command = _command(file, hardware, dtype, work / JOB)
+    place = place.model_copy(update={"device": "cpu" if file.use_cpu else "cuda"})
+    job = {
+        "function": function,
+        "settings": dict(ctx.settings),
+        "inputs": {name: str(path) for name, path in ctx.inputs.items()},
+        "output": str(ctx.output),
+        "seed": ctx.seed,
+        "place": place.model_dump(mode="json"),
+    }
+    (work / JOB).write_text(json.dumps(job, indent=1) + "\n", encoding="utf-8")
+    command = _command(file, hardware, place.dtype, work / JOB)
     path = os.pathsep.join([str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path.rstrip(os.pathsep)}
     with running("the training under accelerate", command, work / LOG, environment) as program:
@@ -278,11 +235,7 @@ def _follow(program: Program, curves: Path, on_log: OnLog) -> None:
 
 
 def _outcome(program: Program, work: Path) -> Metrics:
-    """Return the summary of a training that has ended.
-
-    Raises:
-        HarnessError: it failed.
-    """
+    """Return the summary of a training that has ended."""
     if program.exit_code == 0 and (work / SUMMARY).exists():
         summary: Metrics = json.loads((work / SUMMARY).read_text(encoding="utf-8"))
         return summary
@@ -305,19 +258,38 @@ def _installed(name: str) -> bool:
 
 def main(path: Path) -> int:
     """Do one process's part of a job under the eyes of its launcher; return its exit code."""
-    job = Job(**json.loads(path.read_text(encoding="utf-8")))
-    work = Path(job.work)
-    module, _, name = job.function.partition(":")
     try:
-        summary = getattr(import_module(module), name)(**job.arguments)
+        _do_part(json.loads(path.read_text(encoding="utf-8")), path.parent)
     except BaseException as error:  # noqa: BLE001 (said to the launcher, whatever it is)
         traceback.print_exc()
-        _say_why(work, error)
+        _say_why(path.parent, error)
         return 1
-    if summary is not None:
-        text = json.dumps(summary, indent=1) + "\n"
-        (work / SUMMARY).write_text(text, encoding="utf-8")
     return 0
+
+
+def _do_part(job: dict[str, Any], work: Path) -> None:
+    from accelerate import PartialState
+
+    place = Placement.model_validate(job["place"])
+    patience = {}
+    if place.shared:
+        # The reference, too, is spread over the processes, by code that expects each of them to
+        # have read it. The shipped configuration for FSDP lets one read for all.
+        os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
+        patience = {"timeout": timedelta(seconds=PATIENCE_S)}
+    # Before anything else, so that all that follows knows how many processes there are.
+    processes = PartialState(cpu=place.device == "cpu", **patience)
+    first = processes.is_main_process
+    inputs = {name: Path(folder) for name, folder in job["inputs"].items()}
+    report = curves(work).write
+    ctx = StageContext(job["settings"], inputs, Path(job["output"]), job["seed"], report)
+    module, _, name = job["function"].partition(":")
+    summary = getattr(import_module(module), name)(ctx, place)
+    processes.wait_for_everyone()
+    processes.destroy_process_group()
+    if first:
+        text = json.dumps(summary or {}, indent=1) + "\n"
+        (work / SUMMARY).write_text(text, encoding="utf-8")
 
 
 def _say_why(work: Path, error: BaseException) -> None:
@@ -330,11 +302,8 @@ def _say_why(work: Path, error: BaseException) -> None:
         reason = FULL
     else:
         return
-    try:
-        with (work / FAILURE).open("x", encoding="utf-8") as file:
-            json.dump({"reason": reason}, file)
-    except FileExistsError:
-        return
+    with suppress(FileExistsError), (work / FAILURE).open("x", encoding="utf-8") as file:
+        json.dump({"reason": reason}, file)
 
 
 # Checkpoints and curves.
@@ -387,23 +356,12 @@ def curves(work: Path) -> ProgressWriter:
 
 @contextmanager
 def rollout_server(
-    server: RolloutServer,
-    policy: Path,
-    work: Path,
-    *,
-    dtype: str,
-    max_length: int,
-    gpus: str,
+    server: RolloutServer, policy: Path, work: Path, *, dtype: str, max_length: int, gpus: str
 ) -> Iterator[None]:
     """Run a server with ports on some GPUs while the block lasts; it answers by then.
 
     The GPUs are named as `CUDA_VISIBLE_DEVICES` does. It loads the policy, and the trainer sends
     newer weights. The working folder, held by this process, receives the log.
-
-    Raises:
-        UserError: vllm is not installed, or a port is taken.
-        HarnessError: the server died or did not start in time, or something failed and the server
-            was gone by then.
     """
     check(server)
     command = serve(server, policy, dtype=dtype, max_length=max_length)
@@ -431,9 +389,6 @@ def split_gpus(server: RolloutServer) -> str:
 
     Whoever started this process says which GPUs it has, in `CUDA_VISIBLE_DEVICES`; where nobody
     does, GPUs are numbered as the machine does, and the training finds its own.
-
-    Raises:
-        UserError: It has fewer.
     """
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is None:
@@ -450,11 +405,7 @@ def split_gpus(server: RolloutServer) -> str:
 
 
 def check(server: RolloutServer) -> None:
-    """Check that a server can be started.
-
-    Raises:
-        UserError: vllm is not installed, or a port is taken.
-    """
+    """Check that a server can be started."""
     if not (_installed("vllm") and _installed("requests")):
         raise UserError(
             "`hardware.rollouts` needs the library vllm in the environment of the training: "

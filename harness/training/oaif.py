@@ -32,12 +32,7 @@ class OAIF(OnlineAlgorithm):
     blocks: ClassVar[bool] = True
 
     def trainer(self, setup: OnlineSetup) -> Any:
-        """Return TRL's online DPO trainer.
-
-        Raises:
-            UserError: another number of rollouts than 2, a beta of 0, devices that do not divide
-                the prompts of a step, or a micro-batch smaller than a device's share of them.
-        """
+        """Return TRL's online DPO trainer."""
         if self.rollouts != 2:
             raise UserError(
                 f"OAIF compares 2 rollouts of a prompt and the profile asks for {self.rollouts}: "

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -40,6 +40,7 @@ from transformers import PreTrainedTokenizerBase, PrinterCallback, Trainer, Trai
 from harness.errors import HarnessError, UserError
 from harness.extensions import LOSSES
 from harness.models.loading import load_model, load_tokenizer, silence_progress_bars, tokenize
+from harness.runtime.stage import StageContext
 from harness.training import distributed, launch
 from harness.training.launch import Metrics, OnLog, Points
 from harness.training.placement import PLAIN, Placement, accumulation, padded
@@ -63,9 +64,8 @@ class Setup:
     Attributes:
         policy: the model to train, not shared with anyone; or its path, where TRL is to load it.
         reference: checkpoint of a reference that is not the policy as it starts; else None.
-        tokenizer: the policy's tokenizer.
-        pairs: the pairs that fit, as messages, with the columns that the algorithm asked for.
-        arguments: arguments that the configurations of all of TRL's trainers share.
+        pairs: those that fit, as messages, with the columns that the algorithm asked for.
+        arguments: those that the configurations of all of TRL's trainers share.
         adapters: peft's configuration of the adapters to train; None trains all weights.
     """
 
@@ -179,9 +179,6 @@ def algorithm_of(
 
     Settings that are no hyperparameters are ignored. A whole batch goes through at once unless a
     `micro_batch_size` is given.
-
-    Raises:
-        UserError: there is no such algorithm, or a value cannot be.
     """
     if name not in LOSSES:
         raise UserError(f"no algorithm `{name}` trains on pairs: use one of {', '.join(LOSSES)}.")
@@ -207,30 +204,17 @@ def train(
     on_log: OnLog,
     place: Placement = PLAIN,
 ) -> Metrics:
-    """Train a policy on pairs and save it to `out_dir/model`.
+    """Train a policy on pairs and save it to `out_dir/model`, as safetensors with its tokenizer.
 
-    Args:
-        algorithm: the loss and its hyperparameters.
-        model_path: checkpoint to start from; also the source of the tokenizer.
-        pairs: rows with the texts `prompt`, `chosen` and `rejected`, and the algorithm's own
-            `columns`; others are ignored.
-        out_dir: existing folder; receives `model/` (safetensors and tokenizer) and nothing else.
-        reference_path: checkpoint of the reference; by default the policy as it starts.
-        seed: seed of the order of the data.
-        on_log: called with the number of finished updates and their metrics.
-        place: how it is laid on devices.
+    The pairs are rows with the texts `prompt`, `chosen` and `rejected`, and the algorithm's own
+    `columns`; others are ignored. The reference is by default the policy as it starts. `seed`
+    orders the data; `on_log` is called with the number of finished updates and their metrics.
 
     Returns:
         A summary that repeats exactly with the seed: `pairs` given, `too_long` left out,
         `trained_pairs`, `steps`, `loss_first`, `loss_last`, `accuracy_last`, `margin_last` (the
         last three are those of the last update); with a working folder also how many pairs fill
         the last batch up (`repeated`).
-
-    Raises:
-        TrainingError: the pairs lack something, none is left after the length filter, policy and
-            reference differ before training although they are one checkpoint, a loss is not
-            finite, or the training stopped early.
-        HarnessError: no checkpoint at one of the paths.
     """
     other = reference_path is not None and reference_path.resolve() != model_path.resolve()
     tokenizer = load_tokenizer(model_path)
@@ -269,36 +253,18 @@ def train(
     }
 
 
-def train_pairs(
-    *,
-    algorithm: str,
-    settings: dict[str, Any],
-    micro_batch: int,
-    place: dict[str, Any],
-    policy: str,
-    pairs: str,
-    output: str,
-    seed: int,
-) -> Metrics | None:
-    """Do one process's part of a training that `launch.train_launched` launched.
-
-    Returns:
-        The summary in the first process, None in the others.
-    """
-    # Before anything else, so that all that follows knows how many processes there are.
-    processes = PartialState(cpu=place["device"] == "cpu")
-    summary = train(
-        algorithm_of(algorithm, settings, micro_batch_size=micro_batch),
-        Path(policy),
-        pq.read_table(pairs),
-        Path(output),
-        seed=seed,
+def train_pairs(ctx: StageContext, place: Placement) -> Metrics:
+    """Do one process's part of a training that `launch.train_launched` launched."""
+    s = cast(dict[str, Any], ctx.settings)
+    return train(
+        algorithm_of(s["algorithm"], s, micro_batch_size=place.micro_batch),
+        ctx.inputs["policy"],
+        pq.read_table(ctx.inputs["pairs"]),
+        ctx.output,
+        seed=ctx.seed,
         on_log=lambda step, metrics: None,  # the launcher follows the file of the curves
-        place=Placement.model_validate(place),
+        place=place,
     )
-    first = processes.is_main_process
-    processes.destroy_process_group()
-    return summary if first else None
 
 
 def read_pairs(pairs: Pairs) -> list[dict[str, Any]]:

@@ -345,9 +345,6 @@ def train_segment(
         seed: root of the random numbers of all steps.
         on_log: called in the first process with the number of each finished step and its metrics.
         place: how it is laid on devices.
-
-    Raises:
-        TrainingError: a loss is not finite, or the trainer took other steps than asked for.
     """
     with quiet(), tempfile.TemporaryDirectory() as scratch:
         tokenizer = load_tokenizer(policy)

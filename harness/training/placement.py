@@ -70,7 +70,7 @@ class Placement(Strict):
     """On pairs: adapters, merged into the weights at the end; None trains all weights."""
 
     micro_batch: int | None = None
-    """Online: rollouts for one forward pass on a device; None takes its whole share."""
+    """Pairs or rollouts for one forward pass on a device; None takes its whole share of a step."""
     shared: bool = False
     """Online: whether each rollout has random numbers of its own, as several processes need."""
     server: RolloutServer | None = None
@@ -123,11 +123,7 @@ class Placement(Strict):
         }
 
     def adapters(self) -> Any:
-        """Return the adapters as peft's configuration, None where there are none.
-
-        Raises:
-            UserError: peft is not installed.
-        """
+        """Return the adapters as peft's configuration, None where there are none."""
         if self.lora is None:
             return None
         try:
@@ -148,11 +144,7 @@ class Placement(Strict):
         )
 
     def batches(self, rollouts: int) -> dict[str, int]:
-        """Return how RLOO cuts the rollouts of a step.
-
-        Raises:
-            UserError: the devices or the micro-batch do not divide them.
-        """
+        """Return how RLOO cuts the rollouts of a step."""
         micro = self.micro_batch or self.share(rollouts)
         return {
             "per_device_train_batch_size": micro,
@@ -160,11 +152,7 @@ class Placement(Strict):
         }
 
     def share(self, rows: int) -> int:
-        """Return how many of a step's rollouts or prompts each device has.
-
-        Raises:
-            UserError: the devices do not divide them.
-        """
+        """Return how many of a step's rollouts or prompts each device has."""
         share, rest = divmod(rows, self.devices)
         if rest or not share:
             raise UserError(
@@ -179,11 +167,7 @@ PLAIN = Placement()
 
 
 def accumulation(batch: int, micro_batch: int, devices: int = 1) -> int:
-    """Return the forward passes of each device in an update over a batch of pairs.
-
-    Raises:
-        UserError: the batch cannot be divided so.
-    """
+    """Return the forward passes of each device in an update over a batch of pairs."""
     passes, rest = divmod(batch, micro_batch * devices) if micro_batch > 0 else (0, 0)
     if rest or passes < 1:
         on, choice = "", "choose a divisor"
@@ -206,11 +190,7 @@ def padded(rows: Sequence[Row], batch: int, seed: int) -> list[Row]:
 
 
 def one_device() -> str:
-    """Return the device that a training in one process takes: `cuda` if there is a GPU, else `cpu`.
-
-    Raises:
-        UserError: several GPUs are visible, over which transformers would spread the training.
-    """
+    """Return the device of a training in one process: `cuda` if there is a GPU, else `cpu`."""
     import torch
 
     visible = torch.cuda.device_count()

@@ -32,11 +32,7 @@ class RLOO(OnlineAlgorithm):
     blocks: ClassVar[bool] = False
 
     def trainer(self, setup: OnlineSetup) -> Any:
-        """Return TRL's RLOO trainer.
-
-        Raises:
-            UserError: the devices or the micro-batch do not divide the rollouts of a step.
-        """
+        """Return TRL's RLOO trainer."""
         args = RLOOConfig(
             **setup.arguments,
             **setup.place.batches(self.minibatch * self.rollouts),

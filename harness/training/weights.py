@@ -157,12 +157,7 @@ def _in_order(optimizer: Any) -> list[torch.Tensor]:
 
 
 def whole_model(start: Path, weights: Mapping[str, torch.Tensor]) -> Any:
-    """Return the model of a checkpoint with other weights, on the processor, in float32.
-
-    Raises:
-        HarnessError: a weight is not given, or there is no checkpoint at `start`. One under two
-            names may be given once.
-    """
+    """Return the model of a checkpoint with other weights, on the processor, in float32."""
     with plain_loading():
         model = load_model(start)
     model.load_state_dict(weights, strict=False)

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.errors import HarnessError, UserError
-from harness.eva.buffer import Buffer, Entry, floored_weights
+from harness.errors import HarnessError
 from harness.eva.evolving import Prompt
+from harness.eva.informativeness import weights
+from harness.eva.stream import Buffer, Entry
 
 
 def entry(number: int, informativeness: float = 1.0) -> Entry:
@@ -22,18 +23,18 @@ def ids(buffer: Buffer) -> list[str]:
 
 def test_weights_are_min_max_with_a_floor_and_sum_to_one() -> None:
     """Values 1, 2, 3 scale to 0, 1/2, 1; a floor of 0.1 makes 0.1, 0.5, 1.0 of sum 1.6."""
-    assert floored_weights([1.0, 2.0, 3.0], "a_avg", 0.1) == pytest.approx(
+    assert weights([1.0, 2.0, 3.0], "a_avg", 0.1) == pytest.approx(
         [0.1 / 1.6, 0.5 / 1.6, 1.0 / 1.6]
     )
 
 
 def test_an_inverse_metric_prefers_the_low_values() -> None:
     """1 - (0, 1/2, 1) = (1, 1/2, 0), floored at 0: sum 3/2."""
-    assert floored_weights([1.0, 2.0, 3.0], "mean_inv", 0.0) == pytest.approx([2 / 3, 1 / 3, 0])
+    assert weights([1.0, 2.0, 3.0], "mean_inv", 0.0) == pytest.approx([2 / 3, 1 / 3, 0])
 
 
 def test_equal_values_have_equal_chances() -> None:
-    assert floored_weights([0.0, 0.0, 0.0, 0.0], "a_avg", 0.01) == pytest.approx([0.25] * 4)
+    assert weights([0.0, 0.0, 0.0, 0.0], "a_avg", 0.01) == pytest.approx([0.25] * 4)
 
 
 def test_without_a_floor_the_least_informative_is_never_drawn_while_others_last() -> None:
@@ -83,20 +84,13 @@ def test_beyond_the_capacity_the_least_informative_leave_of_equals_the_oldest() 
 
 def test_rescoring_changes_informativeness_alone() -> None:
     buffer = Buffer(2, [entry(0, 1.0), entry(1, 2.0)])
-    buffer.rescore([7.0, 8.0])
+    buffer.rescore(np.array([7.0, 8.0]))
     assert buffer.entries == [entry(0, 7.0), entry(1, 8.0)]
 
 
 def test_a_buffer_that_cannot_fill_a_draw_says_what_to_change() -> None:
     with pytest.raises(HarnessError, match="3 prompts are to be drawn from a buffer that holds 1"):
         Buffer(5, [entry(0)]).take(3, np.random.default_rng(0), "a_avg", 0.01, False)
-
-
-def test_a_buffer_needs_a_capacity_and_cannot_be_restored_beyond_it() -> None:
-    with pytest.raises(UserError, match="capacity is 0"):
-        Buffer(0)
-    with pytest.raises(HarnessError, match="2 prompts are in a buffer of 1"):
-        Buffer(1, [entry(0), entry(1)])
 
 
 @given(
@@ -107,7 +101,7 @@ def test_a_buffer_needs_a_capacity_and_cannot_be_restored_beyond_it() -> None:
 def test_every_prompt_has_a_chance_and_chances_sum_to_one(
     values: list[float], floor: float, metric: str
 ) -> None:
-    chances = floored_weights(values, metric, floor)
+    chances = weights(values, metric, floor)
     assert chances.sum() == pytest.approx(1.0)
     assert (chances > 0).all()
 

@@ -118,7 +118,7 @@ HEAVY = (
     "harness.worlds.embedded.build.build_policy",
     "harness.report.error_rates.measure",
     "harness.worlds.real.prompts.read_pool",
-    "harness.preflight.checks.check_engine",
+    "harness.preflight.check_engine",
     "harness.evaluation.files.fetch",
     "harness.endpoint.client.Client.ask",
     "harness.evaluation.benchmarks.lm_eval.measure",

@@ -12,7 +12,7 @@ from llama_by_hand import llama_outputs
 from small_checkpoints import LLAMA_TEMPLATE, llama_tokenizer, tensors_of, write_armo
 
 from harness.errors import HarnessError, UserError
-from harness.models.armo import Armo
+from harness.models.formats import Armo
 from harness.models.reward_model import load_reward_model, score
 
 ANSWERS = ["three", "four five six", "", "seven\n\neight " * 5]

@@ -12,7 +12,7 @@ from llama_by_hand import llama_outputs
 from small_checkpoints import LLAMA_TEMPLATE, llama_tokenizer, tensors_of, write_pair_llm
 
 from harness.errors import HarnessError, UserError
-from harness.models.pair_preference_llm import PairPreferenceLLM, question
+from harness.models.formats import PairPreferenceLLM, question
 from harness.models.reader import Comparison
 from harness.models.reward_model import load_reward_model, win_probabilities
 

@@ -13,7 +13,7 @@ from small_checkpoints import PAIRRM_MARKS, pairrm_tokenizer, tensors_of, write_
 from transformers import DebertaV2Config, DebertaV2Model, DebertaV2Tokenizer
 
 from harness.errors import HarnessError, UserError
-from harness.models.pairrm import MAX_LENGTH, MAX_SOURCE, PairRM
+from harness.models.formats import PairRM
 from harness.models.reader import Comparison
 from harness.models.reward_model import load_reward_model, win_probabilities
 
@@ -121,7 +121,7 @@ def test_parts_over_their_limits_are_cut_at_the_end_and_stay_closed(pairrm: Pair
         ]
     )
     words = pairrm.tokenizer.convert_ids_to_tokens(encoded.tokens)
-    assert (MAX_SOURCE, MAX_LENGTH) == (1224, 2048)
+    assert (PairRM.max_source, PairRM.max_length) == (1224, 2048)
     assert encoded.cut
     assert [words.count(word) for word in ("▁one", "▁two", "▁six")] == [1221, 409, 1]
     assert [i for i, word in enumerate(words) if word == "[SEP]"] == [1223, 1223 + 412, 1223 + 418]

@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.models.armo import Armo
-from harness.models.pairrm import PairRM
+from harness.models.formats import Armo, PairRM
 from harness.models.reader import Comparison
 from harness.models.reward_model import load_reward_model, score, win_probabilities
 

@@ -30,8 +30,8 @@ from transformers import (
 )
 
 from harness.errors import UserError
+from harness.models.formats import SequenceClassifier
 from harness.models.reward_model import load_reward_model, score
-from harness.models.sequence_classifier import SequenceClassifier
 
 ANSWERS = ["three", "four five six", "", "seven eight " * 9, "<pad>"]
 

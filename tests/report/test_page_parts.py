@@ -24,7 +24,7 @@ from harness.report.page.contents import from_results, published_pictures
 from harness.report.page.drawing import Axis, axis_of, budget, draw
 from harness.report.page.examples import judged_answers, offline_lineages
 from harness.report.page.page import margins, ticked_parts, visible
-from harness.report.rows import Costs, creator_stages
+from harness.report.rows import Reader, creator_stages, row_costs
 from harness.report.scores import read_scores
 from harness.report.verdicts import Evidence, judge
 from harness.report.view import label_parts
@@ -302,7 +302,7 @@ def test_a_row_costs_what_all_stages_behind_it_cost(store: Store) -> None:
     """
     runs = toy_runs(seeds=[0])
     write_training(store, runs)
-    found = {cost.row: cost for cost in Costs(store).of(runs)}
+    found = {cost.row: cost for cost in row_costs(runs, Reader(store))}
     eva = found["eva-a_min"]
     assert (eva.state, eva.gradient_steps, eva.creator_calls) == ("ok", 126.0, 10.0)
     assert (eva.rollouts, eva.tokens) == (6.0, 54.0)
@@ -320,7 +320,7 @@ def test_costs_in_words(store: Store) -> None:
     write_training(store, runs)
     costs = [
         c.model_copy(update={"seconds": 120.0}) if c.state == "ok" else c
-        for c in Costs(store).of(runs)
+        for c in row_costs(runs, Reader(store))
     ]
     report = build_report(runs, store)
     rows = {row[0]: row[1:] for row in cost_block(report, costs).rows}
@@ -335,7 +335,7 @@ def test_pictures_published_beside_tables_are_taken_over(tmp_path: Path) -> None
     for name in ("figure12", "over-optimisation", "table4"):
         shutil.copytree(published / name, tmp_path / "micro" / name)
     (tmp_path / "micro" / "figure12" / "report.md").write_text("# Another\n\n![x](../x.svg)\n")
-    figure, pushed = published_pictures(tmp_path / "micro")
+    figure, pushed = published_pictures(tmp_path / "micro", {"table4"})
     assert figure.picture.title.startswith("Figure 12: ")
     assert figure.picture.alt.startswith("Bars for each topic of the seed prompts")
     assert figure.picture.findings[0].startswith("The topic with the lowest mean reward is")
@@ -345,7 +345,16 @@ def test_pictures_published_beside_tables_are_taken_over(tmp_path: Path) -> None
     assert figure.data.startswith("data:image/svg+xml,<svg")
     assert pushed.picture.title == "What happens when the learned reward is pushed"
     (tmp_path / "micro" / "figure12" / "figure.svg").unlink()
-    assert len(list(published_pictures(tmp_path / "micro"))) == 1
+    assert len(list(published_pictures(tmp_path / "micro", {"table4"}))) == 1
+
+
+def test_a_page_of_one_table_has_the_figures_of_its_rows_alone() -> None:
+    """Figure 12 is drawn from table 4; what is said of the whole profile is not of one table."""
+    files = {shown.origin for shown in published_pictures(results_dir() / "micro", {"table4"})}
+    assert "published in results/micro/figure12/figure.svg" in files
+    assert not any("over-optimisation" in file for file in files)
+    none = published_pictures(results_dir() / "micro", {"table8"})
+    assert not any("figure12" in shown.origin for shown in none)
 
 
 def test_published_curves_are_those_of_the_longest_runs() -> None:

@@ -21,7 +21,7 @@ from harness.report.claims import judge_published, judge_runs
 from harness.report.error_rates import Counts, simulated_nulls
 from harness.report.model import Report, Verdict
 from harness.report.publish import publish, read_published
-from harness.report.rows import prompt_distances
+from harness.report.rows import Reader, prompt_distances
 from harness.report.verify import verify
 from harness.report.view import column_blocks, facts
 from harness.report.view_details import distance_block
@@ -186,7 +186,7 @@ def test_prompts_are_placed_against_the_seed_prompts_alone(store: Store) -> None
         mixed = stage.kind == "mix"
         file, text = ("pairs", "now sort 3 1 2") if mixed else ("prompts", "sort 3 1 2")
         write_parquet(store, stage, f"{file}.parquet", {"prompt": [text]})
-    found = {distance.row: distance for distance in prompt_distances(runs, store)}
+    found = {distance.row: distance for distance in prompt_distances(runs, Reader(store))}
     assert found["seed"].to_seed == 0.0
     assert (found["eva-iter-2"].to_seed or 0.0) > 0.1
     assert found["seed"].to_benchmarks == {}

@@ -16,7 +16,7 @@ from harness.report.error_rates import ErrorRates
 from harness.report.model import Verdict
 from harness.report.page.contents import Contents, Section, Traces, trace_store
 from harness.report.page.examples import examples_of
-from harness.report.rows import Costs, creator_stages
+from harness.report.rows import creator_stages
 from harness.report.scores import read_scores
 from harness.report.verdicts import Evidence, judge
 from harness.runtime import Stage, Store
@@ -36,7 +36,7 @@ def contents_of(
     """Return what the page says of the toy table."""
     measured = read_scores(runs, store)
     cells = build_cells(runs, store, measured)
-    report = build_report(runs, store, cells=cells, costs=Costs(store))
+    report = build_report(runs, store, cells=cells, costs=True)
     traces: Traces = {}
     trace_store(runs, store, traces)
     judged = judge(Evidence.of(runs.table, cells, measured)) if verdicts is None else verdicts

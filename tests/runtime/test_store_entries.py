@@ -271,6 +271,22 @@ def test_a_damaged_file_is_named_with_its_stage_and_what_to_do(
         assert word in str(caught.value)
 
 
+def test_a_file_is_verified_without_the_others(store: Store) -> None:
+    """A damaged file stops those who read it, not those who read another one."""
+    with store.writing(STAGE) as output:
+        (output / "weights.txt").write_text("weights")
+        (output / "summary.json").write_text("{}")
+    entry = store.path(FP)
+    (entry / "weights.txt").write_text("wEights")
+    assert store.file(FP, "summary.json").read_text() == "{}"
+    with pytest.raises(StoreError, match=r"weights\.txt has other content .* delete"):
+        store.file(FP, "weights.txt")
+    assert not store.file(FP, "scores.parquet").exists()
+    (entry / "scores.parquet").write_text("made up")
+    with pytest.raises(StoreError, match=r"scores\.parquet was not written there"):
+        store.file(FP, "scores.parquet")
+
+
 def test_a_manifest_of_another_stage_is_found_out(store: Store) -> None:
     crafted(write(store), settings={"seed": 1})
     assert "describes another stage" in broken(store)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from harness.errors import HarnessError
 from harness.statistics import holm, share_interval, sign_agreement, spearman
+from harness.statistics.comparisons import mean_ranks
 
 
 def test_holm_steps_down_and_never_decreases() -> None:
@@ -65,3 +68,10 @@ def test_the_interval_of_a_share_is_the_exact_one() -> None:
     least = 0.025 ** (1 / 8)
     assert share_interval(8, 8) == pytest.approx((least, 1.0))
     assert share_interval(0, 8) == pytest.approx((0.0, 1.0 - least))
+
+
+@given(st.lists(st.lists(st.integers(-3, 3), min_size=5, max_size=5), min_size=1, max_size=4))
+def test_ranks_are_those_of_scipy_ties_included(rows: list[list[int]]) -> None:
+    values = np.array(rows, dtype=np.float64)
+    assert mean_ranks(values).tolist() == stats.rankdata(values, axis=-1).tolist()
+    assert mean_ranks(values[0]).tolist() == stats.rankdata(values[0]).tolist()

@@ -36,6 +36,17 @@ def test_rows_have_the_numbers_of_the_published_report(records: dict[str, Record
     assert f"{TABLE}/micro{SUFFIX}/paper" in records
 
 
+def test_a_table_has_its_report_in_every_form(records: dict[str, Record]) -> None:
+    files = records[f"{TABLE}/micro{SUFFIX}/ours"].files
+    assert files is not None
+    made = files.make()
+    page = made["report.html"].decode()
+    assert f'id="{TABLE}"' in page
+    published = results_dir() / "micro" / TABLE
+    assert json.loads(made["report.json"]) == json.loads((published / "report.json").read_text())
+    assert made["report.md"].decode() in (published / "report.md").read_text("utf-8")
+
+
 def test_every_run_behind_it_is_there_with_its_scores_by_prompt(
     records: dict[str, Record],
 ) -> None:

@@ -20,9 +20,9 @@ from harness.registry.recipe import Online, Recipe
 from harness.report.build import assumptions_of
 from harness.runtime import Json, Plan, StageContext
 from harness.trainer.factory import TRAINING, plan_study, reward_models_named
-from harness.trainer.model_steps import annotate_stage, assistant, user
 from harness.trainer.plan import Planner
 from harness.trainer.runs import plan_table
+from harness.trainer.steps import annotate_stage, assistant, user
 from harness.worlds.embedded import files
 from harness.worlds.embedded.reward import (
     REWARD_MODELS,

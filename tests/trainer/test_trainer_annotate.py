@@ -13,8 +13,8 @@ from small_checkpoints import write_armo, write_pair_llm, write_pairrm
 
 from harness.models.reward_model import load_reward_model, score, win_probabilities
 from harness.runtime import StageContext
-from harness.trainer import model_steps
-from harness.trainer.model_steps import annotate_stage, assistant, user
+from harness.trainer import steps
+from harness.trainer.steps import annotate_stage, assistant, user
 from harness.worlds.embedded import files
 from harness.worlds.stage_io import read_rewards, write_rows
 
@@ -40,7 +40,7 @@ def annotated(
     model: Path, completions: Path, monkeypatch: pytest.MonkeyPatch, **settings: str
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Run the stage on the processor; return P x N rewards and the summary."""
-    monkeypatch.setattr(model_steps, "resolve", lambda identity: model)
+    monkeypatch.setattr(steps, "resolve", lambda identity: model)
     monkeypatch.setattr("harness.models.loading.fastest_device", lambda: "cpu")
     out = completions.parent / "out"
     out.mkdir()

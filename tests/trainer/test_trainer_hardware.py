@@ -13,9 +13,9 @@ from harness.registry.recipe import Online, Recipe
 from harness.registry.training import Hardware, StageNeed, configuration_file
 from harness.runtime import Need, Plan, StageContext
 from harness.trainer.factory import KINDS, hardware_of, needs_of
-from harness.trainer.model_steps import train_stage
 from harness.trainer.online_steps import placed
 from harness.trainer.plan import Planner
+from harness.trainer.steps import train_stage
 from harness.training.placement import PLAIN, Placement
 from harness.worlds.embedded.world import EmbeddedWorld
 

@@ -20,8 +20,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from harness.eva.evolving import Prompt
-from harness.eva.mixing import evolved_count
-from harness.eva.selection import selected_count
+from harness.eva.informativeness import selected_count
+from harness.eva.pairs import evolved_count
 from harness.models.loading import from_folder, load_model, load_tokenizer
 from harness.models.policy import generate
 from harness.models.reward_model import score

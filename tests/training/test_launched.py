@@ -21,6 +21,7 @@ from test_placement import TEN, assert_same, trained
 
 from harness.errors import HarnessError, UserError
 from harness.registry.training import Hardware, configuration_file, shipped_configurations
+from harness.runtime import StageContext
 from harness.training import launch as launching
 from harness.training.launch import (
     FAILURE,
@@ -57,16 +58,13 @@ def launch(
     (folder / "out").mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(TEN), folder / "pairs.parquet")
     logs: Logs = []
+    settings = {"algorithm": "dpo", **LEARNING, **changes, "numerics": on.numerics("float32")}
+    inputs = {"policy": start, "pairs": folder / "pairs.parquet"}
     summary = train_launched(
-        algorithm="dpo",
-        settings={**LEARNING, **changes, "numerics": on.numerics("float32")},
-        hardware=on,
-        policy=start,
-        pairs=folder / "pairs.parquet",
-        output=folder / "out",
-        work=folder / "work",
-        seed=3,
-        on_log=on_log or (lambda step, metrics: logs.append((step, metrics))),
+        StageContext(settings, inputs, folder / "out", 3),
+        on,
+        folder / "work",
+        on_log or (lambda step, metrics: logs.append((step, metrics))),
     )
     return summary, logs
 
@@ -151,8 +149,8 @@ def test_a_reason_that_a_process_left_is_what_is_said(
     stand_in: Any, policy_path: Path, tmp_path: Path
 ) -> None:
     stand_in(
-        "import json, pathlib, sys;"
-        "work = pathlib.Path(json.loads(pathlib.Path(sys.argv[1]).read_text())['work']);"
+        "import pathlib, sys;"
+        "work = pathlib.Path(sys.argv[1]).parent;"
         """(work / 'failure.json').write_text('{"reason": "too hot"}'); raise SystemExit(1)"""
     )
     with pytest.raises(HarnessError, match=r"^too hot$"):
@@ -174,7 +172,7 @@ def test_curves_are_handed_on_while_it_trains_and_everything_is_ended_when_that_
     """The program starts another one in a session of its own, as torch's launcher does."""
     stand_in(
         "import json, pathlib, subprocess, sys, time;"
-        "work = pathlib.Path(json.loads(pathlib.Path(sys.argv[1]).read_text())['work']);"
+        "work = pathlib.Path(sys.argv[1]).parent;"
         "sleep = [sys.executable, '-c', 'import time; time.sleep(200)'];"
         "subprocess.Popen(sleep, start_new_session=True);"
         "file = (work / 'curves.jsonl').open('a');"

@@ -251,7 +251,7 @@ def _rewards(store: Store, stage: Stage, topics: Topics | None) -> PromptRewards
     """Read one seed's rewards, and the topics of its prompts."""
     from harness.trainer.runs import topics_stage
 
-    path = store.open(stage.fingerprint) / "rewards.parquet"
+    path = store.file(stage.fingerprint, "rewards.parquet")
     found = PromptRewards.of(read_rows(path, "prompt_id", "sample", "reward"))
     if topics is None:
         return found

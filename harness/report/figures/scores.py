@@ -307,7 +307,7 @@ def _categories(runs: FigureRuns, store: Store) -> dict[str, str]:
     judges = [] if benchmark is None else [r.judged[benchmark] for r in runs.runs.values()]
     for judge in judges:
         if store.status(judge.fingerprint) == "done":
-            path = store.open(judge.fingerprint) / "judgments.parquet"
+            path = store.file(judge.fingerprint, "judgments.parquet")
             if path.exists() and "category" in pq.read_schema(path).names:
                 return dict(read_rows(path, "prompt_id", "category"))
             return {}

@@ -7,12 +7,13 @@ report beside it says what it shows.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from harness.registry.claims import figure_claims
+from harness.registry.declared import all_figures
 from harness.registry.deviations import Deviations, deviations
 from harness.registry.figures import Figure
 from harness.registry.profile import Profile, benchmark_of, lacking_rows
@@ -32,7 +33,7 @@ from harness.report.plots import CURVES, Picture, Shown, longest
 from harness.report.publication import DIGESTS, REPORT, read_json
 from harness.report.publish import OF_STUDY, TABLE, Published, read_published, stages_of
 from harness.report.render import pictures
-from harness.report.rows import Costs
+from harness.report.rows import Reader
 from harness.report.scores import read_scores
 from harness.report.verdicts import judge_without
 from harness.report.verify import kind_of
@@ -155,7 +156,7 @@ def from_store(
         StoreError: A stored file is not what was written.
         HarnessError: Published error rates are broken.
     """
-    costs, traces = Costs(store), Traces()
+    reader, traces = Reader(store), Traces()
     planned: list[TableRuns] = []
     sections = []
     shown: dict[str, tuple[Table, Sequence[int]]] = {}
@@ -168,7 +169,7 @@ def from_store(
             sections.append(_without_numbers(table, profile, own, reason, lacking))
             continue
         planned.append(runs)
-        sections.append(_stored_section(runs, store, costs, lacking))
+        sections.append(_stored_section(runs, reader, lacking))
         trace_store(runs, store, traces)
     drawn = _drawn_figures(figures, shown, profile, store)
     found = Examples(
@@ -218,12 +219,11 @@ def runnable(
     return (plan_table(table, profile, seeds, rows) if rows else None), lacking
 
 
-def _stored_section(
-    runs: TableRuns, store: Store, costs: Costs, lacking: dict[str, str]
-) -> Section:
+def _stored_section(runs: TableRuns, reader: Reader, lacking: dict[str, str]) -> Section:
+    store = reader.store
     measured = read_scores(runs, store)
     cells = build_cells(runs, store, measured)
-    report = build_report(runs, store, cells=cells, measured=measured, costs=costs)
+    report = build_report(runs, store, cells=cells, measured=measured, reader=reader, costs=True)
     return Section(
         report=with_all_rows(report),
         verdicts=tuple(judge_runs(runs, store, lacking, cells, measured)),
@@ -258,7 +258,8 @@ def from_results(tables: Iterable[Table], profile: Profile, results_dir: Path) -
         _first(it.online for it in shown),
         _first(it.judged for it in shown if it.offline) or _first(it.judged for it in shown),
     )
-    beside, of_tables = published_pictures(folder), found if shown else None
+    beside = published_pictures(folder, {table.id for table in tables})
+    of_tables = found if shown else None
     return _contents("results", profile, sections, beside, folder, traces, of_tables)
 
 
@@ -284,16 +285,25 @@ def _published_section(table: Table, profile: Profile, folder: Path, traces: Tra
     )
 
 
-def published_pictures(profile_results: Path) -> Iterator[Shown]:
+def published_pictures(profile_results: Path, tables: Collection[str]) -> Iterator[Shown]:
     """Yield the pictures published of a profile that belong to no table, by their folders.
+
+    Those of a figure need the tables that its rows are from; those of sweeps and of what is said of
+    the profile belong to a page of all that is published.
 
     Raises:
         HarnessError: A report beside one is broken.
     """
-    folders = [path.parent for path in profile_results.glob(f"*/{REPORT}")]
+    folders = {path.parent: kind_of(path.parent) for path in profile_results.glob(f"*/{REPORT}")}
+    published = {folder.name for folder, kind in folders.items() if kind is TABLE}
+    figures = all_figures()
     for folder in sorted(folders, key=lambda path: in_order(path.name)):
-        kind = kind_of(folder)
-        if kind is not TABLE:
+        kind = folders[folder]
+        if folder.name in figures:
+            needed = {row.partition("/")[0] for row in figures[folder.name].rows}
+        else:
+            needed = published
+        if kind is not TABLE and needed <= {*tables}:
             yield from _beside(folder, kind.pictures(kind.read(folder)))
 
 

@@ -295,7 +295,7 @@ def _read(store: Store, stage: Stage, file: str) -> Rows:
     """Return the rows of a file of a stage, verified."""
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(store.open(stage.fingerprint) / file) as parquet:
+    with pq.ParquetFile(store.file(stage.fingerprint, file)) as parquet:
         found: Rows = parquet.read().to_pylist()
     return found
 

@@ -8,16 +8,13 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HarnessError
-from harness.models.armo import Armo
+from harness.models.formats import Armo, PairPreferenceLLM, PairRM, SequenceClassifier
 from harness.models.loading import load_tokenizer, stop_token_ids, tokenize
-from harness.models.pair_preference_llm import PairPreferenceLLM
-from harness.models.pairrm import PairRM
 from harness.models.policy import generate
 from harness.models.reward_model import load_reward_model, score, win_probabilities
-from harness.models.sequence_classifier import SequenceClassifier
 from harness.worlds.mock import build
 from harness.worlds.mock.models import WRITERS
-from harness.worlds.mock.texts import prompts
+from harness.worlds.mock.server import prompts
 
 ANSWERS = ("A rod throws a shadow on a plate.", "It shows no hour after dark.", "Heat sets it.")
 

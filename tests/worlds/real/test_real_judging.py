@@ -25,7 +25,7 @@ from harness.registry.load import find_table, load_tables
 from harness.registry.profile import Benchmark, Profile
 from harness.report.cells import build_cells
 from harness.runtime import Json, StageContext, Store, collect_provenance
-from harness.trainer import model_steps
+from harness.trainer import steps
 from harness.trainer.runs import plan_table
 from harness.trainer.steps import rate_stage
 from harness.worlds.lookup import runtime_of
@@ -91,7 +91,7 @@ def judged(
     """Judge, and return summary, scores, judgments and the server that was asked."""
     with StandIn(reply) as server:
         monkeypatch.setenv("HARNESS_JUDGE_URL", server.url)
-        model_steps.judge_stage(ctx)
+        steps.judge_stage(ctx)
     summary = json.loads((ctx.output / "summary.json").read_text(encoding="utf-8"))
     scores = read_rows(ctx.output / "scores.parquet")
     return summary, scores, read_rows(ctx.output / "judgments.parquet"), server
@@ -126,14 +126,14 @@ def test_each_category_of_mt_bench_is_answered_at_its_temperature(
 ) -> None:
     """Ten questions a category: 20 at 0.7, 40 at 0, 20 at 0.1, in both turns."""
     asked: list[tuple[int, float | None, str]] = []
-    monkeypatch.setattr(model_steps, "answering", asking(asked))
+    monkeypatch.setattr(steps, "answering", asking(asked))
     mt_bench = declared(paper, "mt_bench", "full/mt-bench", 80)
     settings = {
         "benchmark": benchmark_identity("mt_bench", mt_bench),
         "temperature": dict(mt_bench.temperature),  # type: ignore[arg-type]
     }
     ctx = context(tmp_path, settings)
-    model_steps.answer_stage(ctx)
+    steps.answer_stage(ctx)
     assert sorted(asked) == [
         (20, 0.1, "turn-1-3"), (20, 0.1, "turn-2-3"), (20, 0.7, "turn-1-1"),
         (20, 0.7, "turn-2-1"), (40, 0.0, "turn-1-2"), (40, 0.0, "turn-2-2"),
@@ -145,7 +145,7 @@ def test_each_category_of_mt_bench_is_answered_at_its_temperature(
     second = json.loads(rows[81]["conversation"])
     assert [message["content"] for message in second] == ["1?", "to 1?", "and 1?"]
     with pytest.raises(UserError, match="no temperature for questions of the category `math`"):
-        model_steps.temperature_of({"writing": 0.7}, "math")
+        steps.temperature_of({"writing": 0.7}, "math")
 
 
 # Judging.
@@ -229,11 +229,11 @@ def test_mt_bench_is_rated_turn_by_turn_and_goes_on_where_it_broke_off(
     with StandIn(reply) as server:
         monkeypatch.setenv("HARNESS_JUDGE_URL", server.url)
         with pytest.raises(UserError, match="has no model stand-in/judge"):
-            model_steps.judge_stage(context(tmp_path, settings, said))
+            steps.judge_stage(context(tmp_path, settings, said))
         assert server.requests == 4
         broken["now"] = False
         ctx = context(tmp_path, settings, said)
-        model_steps.judge_stage(ctx)
+        steps.judge_stage(ctx)
         assert server.requests == 5
     scores = read_rows(ctx.output / "scores.parquet")
     found = {(row["prompt_id"], row["column"]): row["value"] for row in scores}
@@ -259,11 +259,11 @@ def test_the_paper_says_what_a_judge_costs_before_it_is_passed(
     ])  # fmt: skip
     monkeypatch.setenv("HARNESS_JUDGE_BUDGET_USD", "0.001")
     with pytest.raises(UserError, match="give it in HARNESS_JUDGE_PRICE"):
-        model_steps.judge_stage(ctx)
+        steps.judge_stage(ctx)
     monkeypatch.delenv("HARNESS_JUDGE_URL")
     monkeypatch.delenv("HARNESS_JUDGE_BUDGET_USD")
     with pytest.raises(UserError, match="address in HARNESS_JUDGE_URL"):
-        model_steps.judge_stage(ctx)
+        steps.judge_stage(ctx)
 
 
 # What cannot be had.

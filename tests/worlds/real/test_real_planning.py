@@ -21,9 +21,9 @@ from harness.registry.profile import Profile, load_profiles
 from harness.runtime import Plan
 from harness.trainer.runs import plan_table
 from harness.worlds.lookup import resolve, runtime_of, world_of
-from harness.worlds.real.benchmarks import benchmark_identity, class_of
+from harness.worlds.real.benchmarks import benchmark_identity, class_of, gaps
 from harness.worlds.real.models import digest_of_folder, identity_of
-from harness.worlds.real.world import INSTRUCTION, gaps
+from harness.worlds.real.world import INSTRUCTION
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

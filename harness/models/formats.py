@@ -1,0 +1,449 @@
+"""The published forms of reward models: how each is loaded, what it reads, and where its number is.
+
+- `Armo`: a Llama whose reward mixes 19 objectives by what the prompt is about.
+- `SequenceClassifier`: a decoder with one number at the last token, as Skywork-Reward is; with its
+  pairwise kind `TwoTurnClassifier`, which reads two answers as two turns of the model in a row.
+- `PairRM`: a DeBERTa that compares two answers by the embeddings of three marks in one sequence.
+- `PairPreferenceLLM`: a language model that answers which of two answers is better.
+
+The classes of networks have the published names of parameters. Source: the model cards, published
+code and reports that each class names; paper appendix A, section 4.2.3 and appendix G.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import torch
+import transformers
+from torch import nn
+from transformers import (
+    DebertaV2Config,
+    DebertaV2Model,
+    DebertaV2PreTrainedModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaModel,
+    LlamaPreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.modeling_layers import GenericForSequenceClassification
+
+from harness.errors import HarnessError, UserError
+from harness.models import reader
+from harness.models.loading import Conversation, load_strictly, load_tokenizer
+from harness.models.reader import Average, Chat, Comparison, Encoded, PairModel, RewardModel
+
+END_OF_TURN = "<|eot_id|>"
+
+ANSWER_BEGINS = "<|start_header_id|>assistant<|end_header_id|>\n\n"
+"""How Llama-3's template begins an answer."""
+
+
+def _has_fields(config: dict[str, Any], fields: Sequence[str], path: Path, whose: str) -> None:
+    """Check that a configuration says what only one kind of model has."""
+    lacking = [name for name in fields if name not in config]
+    if lacking:
+        raise UserError(f"config.json at {path} has no `{lacking[0]}`, so it is not {whose}.")
+
+
+class Gate(nn.Module):  # type: ignore[misc]
+    """Gives ArmoRM's coefficients of the objectives, from what the prompt is about."""
+
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__()
+        width, hidden = config.hidden_size, config.gating_hidden_dim
+        sizes = [width, *[hidden] * config.gating_n_hidden, config.num_objectives]
+        self.temperature = config.gating_temperature
+        self.logit_scale = nn.Parameter(torch.ones(1))
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return B x K coefficients from B x H outputs at the end of the prompt."""
+        *inner, last = self.layers
+        for layer in inner:
+            hidden = torch.relu(layer(hidden))
+        return torch.softmax(last(hidden) / self.temperature, dim=-1) * self.logit_scale
+
+
+class ArmoModel(LlamaPreTrainedModel):  # type: ignore[misc]
+    """ArmoRM's network; its heads run in float32, in which they seem to be published."""
+
+    config_class = LlamaConfig
+    base_model_prefix = "model"
+    _keep_in_fp32_modules_strict = ("regression_layer", "reward_transform_matrix", "gating")
+
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__(config)
+        objectives = config.num_objectives
+        self.model = LlamaModel(config)
+        self.regression_layer = nn.Linear(config.hidden_size, objectives, bias=False)
+        self.reward_transform_matrix = nn.Parameter(torch.eye(objectives), requires_grad=False)
+        self.gating = Gate(config)
+        self.post_init()
+
+    def forward(
+        self, ids: torch.Tensor, mask: torch.Tensor, prompt_ends: torch.Tensor
+    ) -> torch.Tensor:
+        """Return B rewards of B x T token ids, given where the tokens are that close prompts."""
+        hidden = self.model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
+        hidden, rows = hidden.float(), torch.arange(len(ids), device=ids.device)
+        rewards = self.regression_layer(hidden[rows, reader.last_tokens(mask)])
+        coefficients = self.gating(hidden[rows, prompt_ends])
+        return (coefficients * (rewards @ self.reward_transform_matrix)).sum(dim=-1)
+
+
+class Armo(RewardModel):
+    """ArmoRM, which scores one answer.
+
+    From the output at the last token, a linear layer gives 19 rewards r. From the output at the
+    token that closes the prompt, a small network gives 19 coefficients
+    g = softmax(mlp(h) / temperature) · scale. A fixed matrix T takes from every objective what is
+    only verbosity. The reward is g · (r T), with r a row vector.
+
+    Source: Wang et al. (2024), "Interpretable Preferences via Multi-Objective Reward Modeling and
+    Mixture-of-Experts"; card and code of RLHFlow/ArmoRM-Llama3-8B-v0.1.
+    """
+
+    format: ClassVar[str] = "ArmoRM"
+    architecture: ClassVar[str] = "LlamaForRewardModelWithGating"
+    max_length: ClassVar[int] = 4096
+    """Longest conversation, in tokens (model card)."""
+
+    def __init__(self, model: Any, tokenizer: PreTrainedTokenizerBase, chat: Chat) -> None:
+        super().__init__(model, tokenizer)
+        self._chat = chat
+        # Stands between prompt and answer; the gate looks at the first token of its last place.
+        follows = tokenizer(END_OF_TURN + ANSWER_BEGINS, add_special_tokens=False)["input_ids"]
+        self._answer_follows = torch.tensor(follows)
+
+    @classmethod
+    def load(cls, path: Path, config: dict[str, Any], device: str, dtype: str) -> Self:
+        """Load ArmoRM; UserError if the files are another model's."""
+        heads = ("num_objectives", "gating_temperature", "gating_hidden_dim", "gating_n_hidden")
+        _has_fields(config, heads, path, "ArmoRM's")
+        tokenizer = load_tokenizer(path)
+        settings = LlamaConfig.from_pretrained(path, local_files_only=True)
+        chat = Chat(tokenizer, path, min(settings.max_position_embeddings, cls.max_length))
+        probe = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+        [ids] = chat.render([probe])
+        if tokenizer.convert_ids_to_tokens(ids[-1]) != END_OF_TURN:
+            # Otherwise the gate would look at the end of the answer instead of the prompt's.
+            raise UserError(
+                f"the chat template at {path} does not end an answer with {END_OF_TURN}: take the "
+                "tokenizer files that were published with ArmoRM."
+            )
+        return cls(load_strictly(ArmoModel, path, device, dtype), tokenizer, chat)
+
+    def encode(self, conversations: Sequence[Conversation]) -> list[Encoded]:
+        """Return the tokens of conversations that end with the answer to be scored."""
+        return self._chat.encode(conversations)
+
+    def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Return B rewards."""
+        rewards: torch.Tensor = self.model(ids, mask, self.prompt_ends(ids))
+        return rewards
+
+    def prompt_ends(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return the position of the token that closes each row's last prompt, shape (B,)."""
+        pattern = self._answer_follows.to(ids.device)
+        found = (ids.unfold(1, len(pattern), 1) == pattern).all(dim=-1)
+        if not found.any(dim=1).all():
+            raise HarnessError("a conversation has no place where an answer follows a prompt.")
+        return reader.last_tokens(found)
+
+
+class _Classifier(reader.Reader):
+    """A transformer with one number at the last token of a conversation.
+
+    A decoder of transformers (Gemma-2, Llama, Qwen, Mistral …) reads the conversation; a linear
+    head without bias on its output at the last token gives the number.
+
+    Source: Skywork-Reward's model card and report.
+    """
+
+    max_length: ClassVar[int] = 16_384
+    """Longest conversation, in tokens, where the model's own limit is not lower: what the longest
+    of the Skywork models was trained on."""
+
+    def __init__(self, model: Any, tokenizer: PreTrainedTokenizerBase, chat: Chat) -> None:
+        super().__init__(model, tokenizer)
+        self._chat = chat
+
+    @classmethod
+    def load(cls, path: Path, config: dict[str, Any], device: str, dtype: str) -> Self:
+        """Load a classifier with one output and a chat template, else UserError."""
+        architecture = config["architectures"][0]
+        kind: Any = getattr(transformers, architecture, object)
+        if not issubclass(kind, GenericForSequenceClassification):
+            raise UserError(
+                f"the model at {path} is a {architecture}, which is no decoder with a number at "
+                "its last token: that kind of reward model cannot be read here."
+            )
+        settings = kind.config_class.from_pretrained(path, local_files_only=True)
+        if settings.num_labels != 1:
+            raise UserError(
+                f"the reward model at {path} has {settings.num_labels} outputs: one is needed."
+            )
+        tokenizer = load_tokenizer(path)
+        chat = Chat(tokenizer, path, min(settings.max_position_embeddings, cls.max_length))
+        model = load_strictly(kind, path, device, dtype)
+        model.score.float()
+        return cls(model, tokenizer, chat)
+
+    def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Return the B numbers at the rows' last tokens."""
+        model = self.model
+        hidden = model.model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
+        outputs: torch.Tensor = model.score(hidden.float())[:, :, 0]
+        return outputs.gather(1, reader.last_tokens(mask)[:, None])[:, 0]
+
+
+class SequenceClassifier(_Classifier, RewardModel):
+    """A sequence classifier with one output, which scores one answer."""
+
+    format: ClassVar[str] = "sequence classifier"
+
+    def encode(self, conversations: Sequence[Conversation]) -> list[Encoded]:
+        """Return the tokens of conversations that end with the answer to be scored."""
+        return self._chat.encode(conversations)
+
+
+class TwoTurnClassifier(_Classifier, PairModel):
+    """A sequence classifier with one output, which reads two answers as two turns."""
+
+    format: ClassVar[str] = "sequence classifier of two turns"
+    averages: ClassVar[Average] = "logits"
+
+    def encode_pairs(self, pairs: Sequence[Comparison]) -> list[Encoded]:
+        """Return the tokens of the conversations with both answers at their ends."""
+        return self._chat.encode(
+            [
+                [*pair.conversation, *({"role": "assistant", "content": text} for text in pair[1:])]
+                for pair in pairs
+            ]
+        )
+
+
+class PairRMModel(DebertaV2PreTrainedModel):  # type: ignore[misc]
+    """PairRM's network."""
+
+    config_class = DebertaV2Config
+    base_model_prefix = "pretrained_model"
+    _keep_in_fp32_modules_strict = ("head_layer",)
+
+    def __init__(self, config: DebertaV2Config) -> None:
+        super().__init__(config)
+        width, drop_out = config.hidden_size, config.drop_out
+        self.pretrained_model = DebertaV2Model(config)
+        self.head_layer = nn.Sequential(
+            nn.Dropout(drop_out),
+            nn.Linear(2 * width, width),
+            nn.Tanh(),
+            nn.Dropout(drop_out),
+            nn.Linear(width, config.n_tasks),
+        )
+        self.post_init()
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor, marks: torch.Tensor) -> torch.Tensor:
+        """Return B logits for "the first is better", given B x 3 positions of the marks."""
+        hidden = self.pretrained_model(input_ids=ids, attention_mask=mask).last_hidden_state
+        rows = torch.arange(len(ids), device=ids.device)[:, None]
+        source, first, second = hidden[rows, marks].float().unbind(dim=1)
+        left = self.head_layer(torch.cat([source, first], dim=-1))
+        right = self.head_layer(torch.cat([source, second], dim=-1))
+        return (left - right).mean(dim=-1)
+
+
+class PairRM(PairModel):
+    """PairRM, which compares two answers to a prompt of one turn.
+
+    One sequence has the prompt and both answers, each with a mark before it,
+
+        [CLS] <|source|> P [SEP] [CLS] <|candidate1|> A [SEP] [CLS] <|candidate2|> B [SEP]
+
+    and a head of two layers scores the pairs of outputs at the marks (s, a) and (s, b). The logit
+    for "A is better" is the first score minus the second, the mean over tasks if there are several.
+    The marks and control tokens are taken out of the texts, so that each mark stands where it
+    belongs. The authors' form for several turns is not built.
+
+    Source: Jiang et al. (2023), "LLM-Blender"; card and configuration of llm-blender/PairRM-hf.
+    """
+
+    format: ClassVar[str] = "PairRM"
+    architecture: ClassVar[str] = "DebertaV2PairRM"
+    averages: ClassVar[Average] = "logits"
+    max_source: ClassVar[int] = 1224
+    """Longest prompt, in tokens with its mark, [CLS] and [SEP]."""
+    max_length: ClassVar[int] = 2048
+    """Longest sequence, in tokens; each answer has half of what the prompt leaves."""
+    marks: ClassVar = ("<|source|>", "<|candidate1|>", "<|candidate2|>")
+    """Marks of the prompt, the first and the second answer."""
+
+    def __init__(self, model: Any, tokenizer: PreTrainedTokenizerBase, mark_ids: list[int]) -> None:
+        super().__init__(model, tokenizer)
+        # The tokenizer has a fourth mark, which this format does not use.
+        forged = {*reader.control_tokens(tokenizer), *self.marks, "<|candidate|>"}
+        self._taken_out = reader.spellings(forged)
+        self._mark_ids = torch.tensor(mark_ids)
+
+    @classmethod
+    def load(cls, path: Path, config: dict[str, Any], device: str, dtype: str) -> Self:
+        """Load PairRM; UserError if the files are others."""
+        _has_fields(config, ("n_tasks", "drop_out"), path, "PairRM's")
+        tokenizer = load_tokenizer(path)
+        mark_ids = reader.single_tokens(tokenizer, cls.marks, path)
+        return cls(load_strictly(PairRMModel, path, device, dtype), tokenizer, mark_ids)
+
+    def encode_pairs(self, pairs: Sequence[Comparison]) -> list[Encoded]:
+        """Return the tokens of prompts with both answers, each cut to its limit."""
+        if any(len(pair.conversation) != 1 for pair in pairs):
+            raise HarnessError(
+                "PairRM compares answers to one turn of a user, and a conversation here has more."
+            )
+        marked = [
+            [
+                mark + reader.without(self._taken_out, text)
+                for mark, text in zip(
+                    self.marks,
+                    (pair.conversation[0]["content"], pair.first, pair.second),
+                    strict=True,
+                )
+            ]
+            for pair in pairs
+        ]
+        distinct = list(dict.fromkeys(text for part in marked for text in part))
+        ids = self.tokenizer(distinct)["input_ids"] if distinct else []
+        known = dict(zip(distinct, ids, strict=True))
+        return [self._joined(*(known[text] for text in part)) for part in marked]
+
+    def _joined(self, source: list[int], first: list[int], second: list[int]) -> Encoded:
+        """Return one sequence of three, each cut to its limit and closed by its last token."""
+
+        def cut(ids: list[int], limit: int) -> list[int]:
+            return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
+
+        prompt = cut(source, self.max_source)
+        room = (self.max_length - len(prompt)) // 2
+        tokens = (*prompt, *cut(first, room), *cut(second, room))
+        return Encoded(tokens, len(tokens) < len(source) + len(first) + len(second))
+
+    def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Return B logits for "the first is better"."""
+        marks = self._mark_ids.to(ids.device)
+        logits: torch.Tensor = self.model(ids, mask, (ids[:, :, None] == marks).int().argmax(dim=1))
+        return logits
+
+
+CONTEXT, RESPONSE_A, RESPONSE_B = _DIVIDERS = ("[CONTEXT]", "[RESPONSE A]", "[RESPONSE B]")
+_DIVIDING = reader.spellings(_DIVIDERS)
+
+
+class PairPreferenceLLM(PairModel):
+    """A language model that compares two answers to a conversation.
+
+    A Llama-3 is shown a conversation and two answers, as one message of a user (`question`), and
+    was trained to answer with the letter of the better one. The logit for the first is that of the
+    token `A` minus that of `B`, where its answer would begin. There is no BOS (its authors take it
+    out). Nothing in such a checkpoint tells it from any other Llama: it is read so because the
+    profile gives it a pairwise role. What is longer than its context loses tokens from the ends of
+    both answers. It was trained on up to 3,072 tokens, and longer texts are new to it.
+
+    Source: Dong et al. (2024), "RLHF Workflow"; card and training code of
+    RLHFlow/pair-preference-model-LLaMA3-8B.
+    """
+
+    format: ClassVar[str] = "pair-preference language model"
+    architecture: ClassVar[str] = "LlamaForCausalLM"
+    averages: ClassVar[Average] = "probabilities"
+
+    def __init__(
+        self, model: Any, tokenizer: PreTrainedTokenizerBase, chat: Chat, letters: list[int]
+    ) -> None:
+        super().__init__(model, tokenizer)
+        self._chat = chat
+        first, second = model.lm_head.weight.detach()[letters].float()
+        self._direction = first - second
+
+    @classmethod
+    def load(cls, path: Path, config: dict[str, Any], device: str, dtype: str) -> Self:
+        """Load a pair-preference model; UserError if the files are others."""
+        tokenizer = load_tokenizer(path)
+        letters = reader.single_tokens(tokenizer, ("A", "B"), path)
+        settings = LlamaConfig.from_pretrained(path, local_files_only=True)
+        chat = Chat(tokenizer, path, settings.max_position_embeddings, bos=False)
+        begins = tokenizer(ANSWER_BEGINS, add_special_tokens=False)["input_ids"]
+        [ids] = chat.render([[{"role": "user", "content": "a"}]], add_generation_prompt=True)
+        if ids[-len(begins) :] != begins:
+            raise UserError(
+                f"the chat template at {path} does not begin an answer with "
+                f"{ANSWER_BEGINS.strip()}: take the tokenizer files that were published with the "
+                "pair-preference model."
+            )
+        return cls(load_strictly(LlamaForCausalLM, path, device, dtype), tokenizer, chat, letters)
+
+    def encode_pairs(self, pairs: Sequence[Comparison]) -> list[Encoded]:
+        """Return the tokens of the messages that ask which answer is better."""
+        return [
+            Encoded(tuple(ids), False)
+            if len(ids) <= self._chat.limit
+            else Encoded(self._cut(pair), True)
+            for pair, ids in zip(pairs, self._asked(pairs), strict=True)
+        ]
+
+    def read(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Return B logits for "the first is better"."""
+        network = self.model.model
+        hidden = network(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
+        rows = torch.arange(len(ids), device=ids.device)
+        logits: torch.Tensor = hidden[rows, reader.last_tokens(mask)].float() @ self._direction
+        return logits
+
+    def _asked(self, pairs: Sequence[Comparison]) -> list[list[int]]:
+        """Return the tokens of whole messages, however long they are."""
+        messages = [[{"role": "user", "content": question(*pair)}] for pair in pairs]
+        return self._chat.render(messages, add_generation_prompt=True)
+
+    def _cut(self, pair: Comparison) -> tuple[int, ...]:
+        """Return the tokens of a message whose answers are cut, equally long, until it fits."""
+        limit = self._chat.limit
+        [empty] = self._asked([pair._replace(first="", second="")])
+        room = (limit - len(empty)) // 2
+        while room > 0:
+            first, second = (self._beginning(text, room) for text in pair[1:])
+            [ids] = self._asked([pair._replace(first=first, second=second)])
+            if len(ids) <= limit:
+                return tuple(ids)
+            # Where a text is cut, its last tokens may become more.
+            room -= (len(ids) - limit + 1) // 2
+        raise UserError(
+            f"a prompt of {len(empty)} tokens leaves no room for two answers in the {limit} that "
+            "the pair-preference model reads: leave it out; it begins with "
+            f"{pair.conversation[0]['content'][:60]!r}."
+        )
+
+    def _beginning(self, text: str, tokens: int) -> str:
+        """Return the part of a text that is its first tokens."""
+        spans = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        ends = [end for _, end in spans["offset_mapping"]]
+        return text if len(ends) <= tokens else text[: ends[tokens - 1]]
+
+
+def question(conversation: Conversation, first: str, second: str) -> str:
+    """Return the message that asks a pair-preference model which answer is better.
+
+    What divides it is taken out of the texts, lest an answer end where it does not.
+    """
+    roles = [message["role"] for message in conversation]
+    if roles != [("user", "assistant")[i % 2] for i in range(len(roles))] or len(roles) % 2 == 0:
+        raise HarnessError(
+            "the pair-preference model reads turns of user and assistant in turn that end with "
+            f"the user's, and a conversation here has {', '.join(roles) or 'none'}."
+        )
+    texts = [reader.without(_DIVIDING, m["content"]) for m in conversation]
+    turns = [f"\n<turn> {role}\n {text}" for role, text in zip(roles, texts, strict=True)]
+    a, b = (reader.without(_DIVIDING, text) for text in (first, second))
+    return f"{CONTEXT} \n{''.join(turns)}\n {RESPONSE_A} {a} {RESPONSE_B} {b} \n"
