@@ -14,7 +14,7 @@ from toy_tables import DECLARATION, toy_runs, write_all
 
 from harness.project import results_dir
 from harness.registry.claims import Claim
-from harness.registry.load import load_tables
+from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.report.build import build_report
 from harness.report.cells import build_cells

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from harness.registry.claims import figure_claims
-from harness.registry.declared import all_figures
-from harness.registry.deviations import Deviations, deviations
+from harness.registry.declared import Deviations, all_figures, deviations
 from harness.registry.figures import Figure
 from harness.registry.profile import Profile, benchmark_of, lacking_rows
 from harness.registry.schema import Table

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.registry.claims import Claim, Compare, Qualitative, places
-from harness.registry.deviations import Ambiguity, Discrepancy, value_in
+from harness.registry.declared import Ambiguity, Discrepancy, value_in
 from harness.registry.profile import Profile
 from harness.registry.schema import Column
 from harness.report import error_rates, view

@@ -34,13 +34,13 @@ from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Evolution, Grow, NoReplyError, Over, Prompt, Rewrite
 from harness.registry.documents import (
     Document,
+    Loc,
     Problem,
     RegistryError,
     few,
     nearest,
     read_declared,
 )
-from harness.registry.yaml_reader import Loc
 from harness.runtime.stage import Json, canonical_json, digest
 from harness.strict import Strict
 from harness.worlds.real.unusable import why_unusable
