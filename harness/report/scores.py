@@ -131,7 +131,8 @@ def _read_columns(
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path, read_dictionary=list(repeated)) as file:
+        # Reading ahead would be a thread's, which is waited for on a machine that is busy.
+        with pq.ParquetFile(path, read_dictionary=list(repeated), pre_buffer=use_threads) as file:
             return file.read(columns=list(columns), use_threads=use_threads)
     except (pa.ArrowException, OSError) as error:
         # Damage shows as an error of any kind, one that is no `ValueError` included.

@@ -236,6 +236,8 @@ def _object(raw: bytes) -> dict[str, Any]:
         raise ValueError("is cut off or is not JSON") from error
     if not isinstance(found, dict):
         raise ValueError("holds no JSON object")
+    if raw.count(b"{") + raw.count(b"[") <= _DEEPEST:  # as almost always, and quickly seen
+        return found
     level: list[Any] = [found]
     for _ in range(_DEEPEST):
         if not level:

@@ -32,6 +32,13 @@ from harness.foreign import in_a_line
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
+_SCALARS = frozenset({type(None), bool, int, str})
+
+_CANONICAL = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), allow_nan=False, check_circular=False
+)
+
+
 class FingerprintError(HarnessError):
     """A value that has no deterministic JSON form."""
 
@@ -42,8 +49,9 @@ def canonical_json(value: object, where: str = "value") -> str:
     Raises:
         FingerprintError: It holds something else; the message names the key path, from `where`.
     """
-    _check(value, where)
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    if not _is_plain(value):
+        _refuse(value, where)
+    return _CANONICAL.encode(value)
 
 
 def digest(text: str) -> str:
@@ -51,27 +59,46 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def _check(value: object, where: str) -> None:
-    """Refuse what JSON cannot write in exactly one way, naming its key path."""
+def _is_plain(value: object) -> bool:
+    """Return whether JSON can write a value in exactly one way; asked of every stage planned."""
     kind = type(value)
-    if value is None or kind is bool or kind is int or kind is str:
+    if kind in _SCALARS:
+        return True
+    if kind is float:
+        return math.isfinite(value)  # type: ignore[arg-type]
+    if kind is list:
+        return all(map(_is_plain, value))  # type: ignore[call-overload]
+    if kind is not dict:
+        return False
+    held: dict[object, object] = value  # type: ignore[assignment]
+    return all(type(key) is str for key in held) and all(map(_is_plain, held.values()))
+
+
+def _refuse(value: object, where: str) -> None:
+    """Name the key path of what JSON cannot write in exactly one way."""
+    kind = type(value)
+    if _is_plain(value):
         return
     if isinstance(value, float) and kind is float:
-        if not math.isfinite(value):
-            raise FingerprintError(f"{where} is {value!r}: a setting must be a finite number")
-    elif isinstance(value, list) and kind is list:
+        raise FingerprintError(f"{where} is {value!r}: a setting must be a finite number")
+    if isinstance(value, list) and kind is list:
         for position, item in enumerate(value):
-            _check(item, f"{where}[{position}]")
+            _refuse(item, f"{where}[{position}]")
     elif isinstance(value, dict) and kind is dict:
         for key, item in value.items():
             if type(key) is not str:
                 raise FingerprintError(f"{where} has the key {key!r}: a key must be plain text")
-            _check(item, f"{where}.{key}")
+            _refuse(item, f"{where}.{key}")
     else:
         raise FingerprintError(
             f"{where} is a {kind.__module__}.{kind.__qualname__}: a setting must be made of plain "
             "null, bool, int, float, str, list and dict values"
         )
+
+
+def titled(label: str, fingerprint: str) -> str:
+    """Return a label with the start of a fingerprint."""
+    return f"'{in_a_line(label, 200)}' ({fingerprint[:12]})"
 
 
 @dataclass(frozen=True)
@@ -120,7 +147,7 @@ class StageRecord:
     @property
     def title(self) -> str:
         """The label with the start of the fingerprint: enough to find the stage by."""
-        return f"'{in_a_line(self.label or self.kind, 200)}' ({self.fingerprint[:12]})"
+        return titled(self.label or self.kind, self.fingerprint)
 
     @property
     def seed(self) -> int:

@@ -44,14 +44,13 @@ from harness.runtime.manifest import (
     Manifest,
     read_failure,
     read_manifest,
-    record_of,
     utc_now,
     write_json,
     write_manifest,
 )
 from harness.runtime.provenance import Provenance, collect_provenance
 from harness.runtime.remote import Remote, url_of
-from harness.runtime.stage import PROGRESS, Point, Stage, StageRecord, point_of
+from harness.runtime.stage import PROGRESS, Point, Stage, StageRecord, point_of, titled
 
 State: TypeAlias = Literal["done", "missing", "failed"]
 STATES: tuple[State, ...] = ("done", "missing", "failed")
@@ -124,7 +123,7 @@ class Store:
         self.verify(fingerprint)
         if whole and self.released(fingerprint):
             raise StoreError(
-                f"the weights of {record_of(self.manifest(fingerprint)).title} were dropped by "
+                f"the weights of {_title(self.manifest(fingerprint))} were dropped by "
                 "`harness store --prune`: run the same command again, it computes them anew"
             )
         return self._entry(fingerprint)
@@ -139,17 +138,16 @@ class Store:
             StoreError: The stage is not done, or the file is not what was written.
         """
         manifest = self.manifest(fingerprint)
-        title = record_of(manifest).title
         self._fetch(fingerprint)
         path = self._entry(fingerprint) / name
         written = manifest["files"].get(name)
-        with explained(f"reading {title}", self.root):
+        with explained(f"reading stage {fingerprint[:12]}", self.root):
             if written is None:
                 fault = f"{name} was not written there" if os.path.lexists(path) else None
             else:
                 fault = self._digests.file_fault(path, name, written)
         if fault is not None:
-            raise self._broken(fingerprint, fault, title)
+            raise self._broken(fingerprint, fault, _title(manifest))
         return path
 
     def verify(self, fingerprint: str) -> None:
@@ -160,15 +158,14 @@ class Store:
                 written at all; the message names the first such file.
         """
         manifest = self.manifest(fingerprint)
-        title = record_of(manifest).title
         self._fetch(fingerprint)
-        with explained(f"reading {title}", self.root):
+        with explained(f"reading stage {fingerprint[:12]}", self.root):
             released = self.released(fingerprint)
             fault = self._digests.fault(
                 self._entry(fingerprint), manifest["files"], MANIFEST, released
             )
         if fault is not None:
-            raise self._broken(fingerprint, fault, title)
+            raise self._broken(fingerprint, fault, _title(manifest))
 
     def check(self) -> list[str]:
         """Verify every entry and every failure record; return the fingerprints of the entries.
@@ -367,9 +364,9 @@ class Store:
         Raises:
             StoreError: The record of it is broken.
         """
-        path = self._released_path(fingerprint)
-        if not os.path.exists(path):
+        if not os.path.exists(f"{self.root}/released/{fingerprint}.json"):
             return frozenset()
+        path = self._released_path(fingerprint)
         with explained("reading what was dropped", self.root):
             try:
                 return frozenset(json.loads(path.read_text(encoding="utf-8"))["files"])
@@ -443,15 +440,17 @@ class Store:
         """
         # Asked of every stage of a plan, several times: the path is a text while it can be one.
         entry = f"{self.root}/stages/{fingerprint[:2]}/{fingerprint}"
+        known = self._manifests.get(fingerprint)
+        if known is not None:
+            with suppress(OSError):  # which is explained below
+                if known[0] == _version(entry):
+                    return known[1]
         with explained(f"reading stage {fingerprint[:12]}", self.root):
             try:
-                found = os.lstat(f"{entry}/{MANIFEST}")
-                version = (found.st_mtime_ns, found.st_ctime_ns, found.st_size)
-                known = self._manifests.get(fingerprint)
-                if known is None or known[0] != version:
-                    if os.path.islink(entry):
-                        raise self._broken(fingerprint, "it is a link")
-                    known = self._manifests[fingerprint] = (version, read_manifest(Path(entry)))
+                version = _version(entry)
+                if os.path.islink(entry):
+                    raise self._broken(fingerprint, "it is a link")
+                known = self._manifests[fingerprint] = (version, read_manifest(Path(entry)))
             except (FileNotFoundError, NotADirectoryError) as error:
                 if not os.path.lexists(entry):
                     return self._find_remote(fingerprint)
@@ -531,6 +530,16 @@ class Store:
             f"the stored stage {title or fingerprint[:12]} is broken, {fault}: "
             f"delete {self._entry(fingerprint)} and run the same command again"
         )
+
+
+def _version(entry: str) -> tuple[int, int, int]:
+    """Return what changes when an entry's manifest does."""
+    found = os.lstat(f"{entry}/{MANIFEST}")
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size
+
+
+def _title(manifest: Manifest) -> str:
+    return titled(manifest["label"] or manifest["kind"], manifest["fingerprint"])
 
 
 def _writable(text: str) -> str:

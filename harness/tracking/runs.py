@@ -293,7 +293,7 @@ class _RunState:
 
     def _file(self, stage: Stage, name: str) -> Path:
         """Return a file of a finished stage, checked."""
-        return self.store.open(stage.fingerprint) / name
+        return self.store.file(stage.fingerprint, name)
 
     def _files(self, judges: Sequence[Stage]) -> Files:
         """Return the recipe, per-prompt scores and evolved prompts of a run as artifacts."""
@@ -385,7 +385,7 @@ def _scores(store: Store, judges: Sequence[Stage]) -> dict[str, float]:
 
     values: dict[str, list[float]] = {}
     for stage in judges:
-        table = pq.read_table(store.open(stage.fingerprint) / SCORES, columns=["column", "value"])
+        table = pq.read_table(store.file(stage.fingerprint, SCORES), columns=["column", "value"])
         for row in table.to_pylist():
             values.setdefault(metric_name(row["column"]), []).append(row["value"])
     return {f"ours/{column}": math.fsum(found) / len(found) for column, found in values.items()}

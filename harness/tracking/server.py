@@ -22,7 +22,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from mlflow import MlflowClient
 from mlflow.entities import (
@@ -37,9 +37,15 @@ from mlflow.entities import (
     Metric,
     Param,
     Run,
+    RunData,
+    RunInfo,
     RunTag,
 )
 from mlflow.exceptions import MlflowException
+from mlflow.store.tracking.dbmodels.models import SqlRun, SqlTag
+from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+from sqlalchemy import and_, select
+from sqlalchemy.orm import aliased
 
 from harness.tracking.record import (
     CURVE,
@@ -67,15 +73,14 @@ Change: TypeAlias = Literal["created", "updated", "replaced", "unchanged", "kept
 SILENT_S = 300.0
 """Seconds without a sign of life after which another work folder's run is not computed any more."""
 
-_Item = TypeVar("_Item")
 _OURS = ("harness.", "state.", "stage.", "version.", "failure")
 _LINK_TO_NOTHING = re.compile(r"\[([^\]]*)\]\(#/experiments/0/[^)]*\)")
 _NAMED_EXPERIMENT = re.compile(r"\{experiment:([^}]+)\}")
 _FEW = 4
 """Most runs that are searched for one by one."""
 
-_BATCH = 1000
-_SMALL_BATCH = 100
+_SHOWING = (ID, FOLDER, DIGEST, NOTE_TAG)
+"""Tags that show whether a run holds what its record says."""
 
 
 class _Overtaken(Exception):
@@ -91,6 +96,7 @@ class Server:
     def __init__(self, uri: str, artifacts: Path | None, folder: str) -> None:
         self._folder = folder
         self._client = MlflowClient(tracking_uri=uri)
+        self._store = self._client._tracking_client.store
         self._artifacts = artifacts
         self._experiments: dict[str, str] = {}
         self._named: dict[str, str] = {}
@@ -100,21 +106,67 @@ class Server:
     def find(self, records: Sequence[Record]) -> dict[str, list[Run]]:
         """Return the runs there are of some records, by identity.
 
-        A few are asked for one by one; for many, all runs of their experiments are looked through.
+        Of a run in a database that holds what its record says, only the tags are read that show it.
         """
         self._experiments.clear()  # somebody may have deleted one since
         self._named.clear()
         return self._find(records)
 
     def _find(self, records: Sequence[Record]) -> dict[str, list[Run]]:
+        """Return them; a few are asked for one by one, for many all of their experiments are."""
         found: dict[str, list[Run]] = {}
-        searched = [(self._experiment(r), f"tags.`{ID}` = '{r.identity}'") for r in records]
-        if len(records) > _FEW:
-            searched = [(place, "") for place in dict.fromkeys(place for place, _ in searched)]
-        for place, wanted in searched:
-            for run in self._search([place], wanted):
+        places = {record.identity: self._experiment(record) for record in records}
+        is_few = len(places) <= _FEW
+        if isinstance(self._store, SqlAlchemyStore):
+            tagged = self._tagged(set(places.values()), list(places) if is_few else [])
+            for record in records:
+                runs = tagged.get(record.identity, [])
+                if len(runs) != 1 or not self._is_current(record, runs[0]):
+                    whole = [self._client.get_run(run.info.run_id) for run in runs]
+                    runs = [run for run in whole if run.info.lifecycle_stage == "active"]
+                found[record.identity] = runs
+            return found
+        wanted = [(place, "") for place in dict.fromkeys(places.values())]
+        if is_few:
+            wanted = [(at, f"tags.`{ID}` = '{identity}'") for identity, at in places.items()]
+        for place, which in wanted:
+            for run in self._search([place], which):
                 found.setdefault(run.data.tags[ID], []).append(run)
         return found
+
+    def _tagged(self, places: Collection[str], identities: list[str]) -> dict[str, list[Run]]:
+        """Return a database's runs by identity, of their tags those that show if they are current.
+
+        All that MLflow says of a run takes it a hundred objects; most runs have not changed.
+        """
+        mine, tag = aliased(SqlTag), aliased(SqlTag)
+        asked = (
+            select(SqlRun.run_uuid, SqlRun.experiment_id, SqlRun.status, SqlRun.start_time,
+                   tag.key, tag.value)
+            .join(mine, and_(mine.run_uuid == SqlRun.run_uuid, mine.key == ID))
+            .join(tag, and_(tag.run_uuid == SqlRun.run_uuid, tag.key.in_(_SHOWING)))
+            .where(SqlRun.experiment_id.in_([int(place) for place in places]))
+            .where(SqlRun.lifecycle_stage == "active")
+        )  # fmt: skip
+        if identities:
+            asked = asked.where(mine.value.in_(identities))
+        runs: dict[str, Run] = {}
+        with self._store.ManagedSessionMaker() as session:
+            for run_id, place, status, start, key, text in session.execute(asked):
+                if run_id not in runs:
+                    info = RunInfo(run_id, str(place), "", status, start, None, "active")
+                    runs[run_id] = Run(info, RunData())
+                runs[run_id].data.tags[key] = text
+        found: dict[str, list[Run]] = {}
+        for run in runs.values():
+            found.setdefault(run.data.tags[ID], []).append(run)
+        return found
+
+    def _is_current(self, record: Record, run: Run) -> bool:
+        """Return whether tags alone show that a run holds what a record says."""
+        tags = run.data.tags
+        ours = tags.get(FOLDER) == self._folder
+        return ours and tags.get(DIGEST) == record.digest and not record.open
 
     def apply(self, record: Record, found: Iterable[Run], *, settle: bool) -> tuple[Change, str]:
         """Bring MLflow to hold what a record says.
@@ -140,8 +192,7 @@ class Server:
     def add_points(self, run_id: str, metrics: list[Metric]) -> bool:
         """Add points to a run, any number; return whether it is still there."""
         with suppress(_Overtaken), self._overtaken(run_id):
-            for part in _batches(metrics, _BATCH):
-                self._client.log_batch(run_id, metrics=part)
+            self._client.log_batch(run_id, metrics=metrics)
             return True
         return False
 
@@ -378,15 +429,14 @@ class Server:
         with self._overtaken(run_id):
             if run.info.run_name != record.name:
                 self._client.update_run(run_id, name=record.name)
-            for part in _batches(metrics, _BATCH):
-                self._client.log_batch(run_id, metrics=part)
+            extra, linked = self._write_model(run, record)
             params = record.params.items() - run.data.params.items()
-            for some in _batches([Param(key, text) for key, text in sorted(params)], _SMALL_BATCH):
-                self._client.log_batch(run_id, params=some)
+            new = [Param(key, text) for key, text in sorted(params)]
+            self._client.log_batch(run_id, metrics=_linked(metrics, linked), params=new)
             datasets = _datasets(record, without=_held_datasets(run))
             if datasets:
                 self._client.log_inputs(run_id, datasets)
-            extra = self._write_files(run, record) | self._write_model(run, record)
+            extra |= self._write_files(run, record)
             if record.status == "RUNNING":  # an end from before it went on cannot be taken back
                 self._client.update_run(run_id, status="RUNNING")
             elif (run.info.status, run.info.end_time) != (record.status, record.end_ms):
@@ -412,25 +462,23 @@ class Server:
                 self._client.log_artifacts(run.info.run_id, folder)
         return tags
 
-    def _write_model(self, run: Run, record: Record) -> dict[str, str]:
-        """Log the policy of a run and link its scores; return the tag that names it."""
+    def _write_model(self, run: Run, record: Record) -> tuple[dict[str, str], list[Metric]]:
+        """Log the policy of a run; return the tag that names it, and the scores it is to have."""
         if record.model is None or record.status == "RUNNING":
-            return {}
-        run_id, held = run.info.run_id, run.data.tags.get(MODEL)
-        if held is None:
-            wanted = record.model
-            logged = self._client.create_logged_model(
-                self._experiment(record), wanted.name, run_id, {**wanted.tags,
-                "harness.location": wanted.location}, dict(wanted.params), "policy",
-            )  # fmt: skip
-            held = str(logged.model_id)
-            self._client.finalize_logged_model(held, LoggedModelStatus.READY)
-            self._client.log_outputs(run_id, [LoggedModelOutput(held, 0)])
-            scores = record.read_scores().items()
-            linked = [Metric(n, v, record.start_ms, 0, model_id=held) for n, v in scores]
-            for part in _batches(linked, _BATCH):
-                self._client.log_batch(run_id, metrics=part)
-        return {MODEL: held}
+            return {}, []
+        held, wanted = run.data.tags.get(MODEL), record.model
+        if held is not None:
+            return {MODEL: held}, []
+        tags = {**wanted.tags, "harness.location": wanted.location}
+        logged = self._client.create_logged_model(
+            self._experiment(record), wanted.name, run.info.run_id, tags, dict(wanted.params),
+            "policy",
+        )  # fmt: skip
+        model = str(logged.model_id)
+        self._client.finalize_logged_model(model, LoggedModelStatus.READY)
+        self._client.log_outputs(run.info.run_id, [LoggedModelOutput(model, 0)])
+        scores = record.read_scores().items()
+        return {MODEL: model}, [Metric(n, v, record.start_ms, 0, model_id=model) for n, v in scores]
 
     def _delete(self, run: Run) -> None:
         """Delete a run and the model logged of it."""
@@ -452,8 +500,7 @@ class Server:
             if name.startswith(_OURS) and name not in wanted and name != DIGEST:
                 self._client.delete_tag(run_id, name)
         changed = [RunTag(name, text) for name, text in wanted.items() if held.get(name) != text]
-        for some in _batches([*changed, RunTag(DIGEST, record.digest)], _SMALL_BATCH):
-            self._client.log_batch(run_id, tags=some)
+        self._client.log_batch(run_id, tags=[*changed, RunTag(DIGEST, record.digest)])
 
 
 def point_metrics(
@@ -498,6 +545,12 @@ def _wanted_metrics(record: Record, skip: tuple[str, ...] = ()) -> list[Metric]:
             for point in curves.read():
                 found += point_metrics(prefix, record.start_ms, point.step, point.metrics)
     return found
+
+
+def _linked(metrics: list[Metric], linked: list[Metric]) -> list[Metric]:
+    """Return points, and with them those that belong to a model as well."""
+    keys = {(metric.key, metric.step) for metric in linked}
+    return [*(m for m in metrics if (m.key, m.step) not in keys), *linked]
 
 
 def _complete_curves(record: Record, run: Run) -> tuple[str, ...]:
@@ -568,7 +621,3 @@ def _type(found: DataType) -> str:
 def _point(metric: Metric) -> tuple[object, ...]:
     """Return a point as a value that is equal to itself, also where it is NaN."""
     return (metric.step, metric.timestamp, repr(readable(float(metric.value))))
-
-
-def _batches(items: list[_Item], size: int) -> Iterable[list[_Item]]:
-    return (items[first : first + size] for first in range(0, len(items), size))

@@ -93,10 +93,11 @@ def plan_table(
             f"`{table.id}` cannot run on the profile `{profile.name}`: " + "; ".join(reasons)
         )
     planner = Planner(world_of(profile))
+    asked = _asked(table, profile, wanted)
     runs = {
         (run_id, seed): planner.run(run_id, it.recipe, seed, it.kind).asking(it.benchmarks)
         for seed in seeds
-        for run_id, it in _asked(table, profile, wanted).items()
+        for run_id, it in asked.items()
     }
     study = None if table.study is None else plan_study(planner, table, wanted, seeds)
     return TableRuns(table, profile, tuple(seeds), wanted, runs, study)
