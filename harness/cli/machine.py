@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import (
-    AllowFewerOption,
-    JobsOption,
-    JsonOption,
-    ProfileOption,
-    SeedOption,
-)
-from harness.cli.output import console, grid, note, print_json, writing
+from harness.cli import common
+from harness.cli.common import Grid, console, note, print_json
 from harness.errors import HarnessError, UserError
 from harness.project import work_dir
 from harness.selection.names import DEFAULT_PROFILE, parse_names, publishing, workers_of
@@ -25,8 +19,7 @@ from harness.words import counted
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.preflight.checks import PromptPool
-    from harness.preflight.needs import Doctor, ProfileState, Readiness
+    from harness.preflight import Doctor, ProfileState, PromptPool, Readiness
     from harness.runtime import Event
     from harness.worlds.embedded.files import Card
 
@@ -89,7 +82,9 @@ app.add_typer(micro)
 
 @app.command("doctor", epilog="Example: harness doctor --profile paper")
 def doctor(
-    profile: OneProfileOption = None, online: OnlineOption = False, as_json: JsonOption = False
+    profile: OneProfileOption = None,
+    online: OnlineOption = False,
+    as_json: common.JsonOption = False,
 ) -> None:
     """Say what this machine can run, and what is missing for each profile.
 
@@ -97,17 +92,17 @@ def doctor(
     is named cannot. Nobody is asked over the network without --online. Keys are only looked for;
     their values are never shown.
     """
-    from harness.preflight import needs
+    from harness import preflight
     from harness.registry.declared import named_profile
 
     if profile is not None:
-        one = needs.readiness(named_profile(profile), online=online)
+        one = preflight.readiness(named_profile(profile), online=online)
         print_json(one) if as_json else _print_readiness(one)
         can_run = one.ready
     elif online:
         raise UserError("`--online` asks about one profile; name it with `--profile`")
     else:
-        every = needs.doctor()
+        every = preflight.doctor()
         print_json(every) if as_json else _print_doctor(every)
         can_run = every.healthy
     if not can_run:
@@ -145,14 +140,14 @@ def _print_doctor(found: Doctor) -> None:
          f"{machine.world.version}: {machine.world.problem or 'all digests are right'}"),
         ("MLflow", machine.mlflow_uri),
     ]  # fmt: skip
-    out.print(grid(("this machine", ""), lines))
+    out.print(Grid(("this machine", ""), lines))
     out.print()
     rows = [
         (p.profile, p.scale, str(p.threads), "ready" if p.ready else "not ready", _able(p))
         for p in found.profiles
     ]
     headings = ("profile", "scale", "torch threads", "state", "tables, or what is missing")
-    out.print(grid(headings, rows, right="2"))
+    out.print(Grid(headings, rows, right="2"))
 
 
 def _able(profile: ProfileState) -> str:
@@ -170,20 +165,20 @@ def engine() -> None:
 
 @group.command("check", epilog="Example: harness engine check --profile single-gpu")
 def check(
-    profile: ProfileOption = DEFAULT_PROFILE,
+    profile: common.ProfileOption = DEFAULT_PROFILE,
     policy: PolicyOption = None,
     tolerance: ToleranceOption = None,
-    as_json: JsonOption = False,
+    as_json: common.JsonOption = False,
 ) -> None:
     """Compare the engine's log-probabilities with the training's, token by token.
 
     Starts the profile's engine on its base policy, has it answer a few prompts, and has the model
     as it is trained read the same answers. Fails if they are further apart than the tolerance.
     """
-    from harness.preflight import checks
+    from harness import preflight
     from harness.registry.declared import named_profile
 
-    found = checks.check_engine(named_profile(profile), policy, tolerance)
+    found = preflight.check_engine(named_profile(profile), policy, tolerance)
     if as_json:
         print_json(found)
     else:
@@ -195,7 +190,7 @@ def check(
             ("largest difference", f"{found.max_difference:.2g} nats"),
             ("KL per token", f"{found.kl:.2g} nats"),
         ]
-        console().print(grid(("log-probabilities", ""), lines))
+        console().print(Grid(("log-probabilities", ""), lines))
     if not found.agrees:
         raise HarnessError(
             f"the engine {found.engine} and the training differ by {found.mean_difference:.2g} "
@@ -209,18 +204,18 @@ def check(
     epilog="Example: harness prompts --source prompts.jsonl --against mt_bench=question.jsonl",
 )
 def prompts(
-    profile: ProfileOption = "paper",
+    profile: common.ProfileOption = "paper",
     source: SourceOption = None,
     splits: SplitsOption = None,
     against: AgainstOption = None,
-    as_json: JsonOption = False,
+    as_json: common.JsonOption = False,
 ) -> None:
     """Count human prompts, those that repeat another, and those that overlap a benchmark.
 
     Two prompts repeat each other where their words are equal; a prompt overlaps a question with
     which it shares 13 words in a row. Nothing is removed.
     """
-    from harness.preflight.checks import check_prompts
+    from harness.preflight import check_prompts
     from harness.registry.declared import named_profile
 
     chosen, named = named_profile(profile), parse_names("--splits", splits) or ()
@@ -255,7 +250,7 @@ def _print_pool(found: PromptPool) -> None:
         ]
         headings = ("benchmark", "questions", "of them met", "prompts whole", "prompts in part")
         out.print()
-        out.print(grid(headings, rows, right="1234"))
+        out.print(Grid(headings, rows, right="1234"))
 
 
 class Built(Output):
@@ -274,7 +269,9 @@ class Pushed(Output):
 
 
 @micro.command("build", epilog="Example: harness micro build --output my-world")
-def build(output: OutputOption = None, seed: SeedOption = 0, as_json: JsonOption = False) -> None:
+def build(
+    output: OutputOption = None, seed: common.SeedOption = 0, as_json: common.JsonOption = False
+) -> None:
     """Rebuild the world's files from its seed: prompts, benchmarks, base policy, reward model.
 
     Takes up to 90 minutes on 2 cores. The same processor and thread count give the same digests.
@@ -283,7 +280,7 @@ def build(output: OutputOption = None, seed: SeedOption = 0, as_json: JsonOption
     from harness.worlds.embedded.build import build as build_world
 
     given = work_dir() / "world" if output is None else output
-    with writing("--output", given) as folder:
+    with common.writing("--output", given) as folder:
         folder.mkdir(parents=True, exist_ok=True)
     out = console(stderr=as_json)
 
@@ -300,7 +297,9 @@ def build(output: OutputOption = None, seed: SeedOption = 0, as_json: JsonOption
 
 @micro.command("over-optimise", epilog="Example: harness micro over-optimise")
 def over_optimise(
-    jobs: JobsOption = None, allow_fewer: AllowFewerOption = None, as_json: JsonOption = False
+    jobs: common.JobsOption = None,
+    allow_fewer: common.AllowFewerOption = None,
+    as_json: common.JsonOption = False,
 ) -> None:
     """Push one policy beyond what its reward model knows, and publish how it looks.
 

@@ -40,7 +40,7 @@ from harness.eva.stream import StreamSettings
 from harness.registry.profile import Profile
 from harness.runtime.stage import Stage
 from harness.trainer.factory import needs_of
-from harness.worlds.real.asking import Role, price_of
+from harness.worlds.real.models import Role, price_of
 
 FIRST_INPUT = {
     "generate": "prompts",

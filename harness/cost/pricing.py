@@ -22,7 +22,7 @@ from harness.errors import UserError
 from harness.registry.profile import Profile
 from harness.runtime.stage import Stage
 from harness.strict import Strict
-from harness.worlds.real.asking import Role, price_of
+from harness.worlds.real.models import Role, price_of
 
 HOUR = 3600.0
 GB = 1e9
@@ -244,7 +244,7 @@ def _disk(costs: Sequence[StageCost], spent: float, models: dict[str, float | No
 
 def _models(stages: Iterable[Stage], assumed: Assumptions) -> dict[str, float | None]:
     """Return the GB of each model that the stages load from outside the store."""
-    from harness.worlds.real.world import MODELS
+    from harness.worlds.real.needs import MODELS
 
     found: dict[str, float | None] = {}
     for stage in stages:

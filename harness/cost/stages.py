@@ -24,8 +24,7 @@ from harness.registry.profile import benchmark_named
 from harness.registry.recipe import Online
 from harness.runtime.stage import Stage
 from harness.trainer.online_plan import stream_settings
-from harness.worlds.real.benchmarks import class_of
-from harness.worlds.real.tasks import DOWNSTREAM, are_meant
+from harness.worlds.real.benchmarks import DOWNSTREAM, are_tasks, class_of
 
 QUESTIONS = 2
 """What is asked about a rated prompt: complexity and quality."""
@@ -122,7 +121,7 @@ def rows_cost(c: Costing, stage: Stage) -> StageCost:
 def answer_cost(c: Costing, stage: Stage) -> StageCost:
     """Return the cost of a policy's answers to a benchmark."""
     identity = str(stage.settings["benchmark"])
-    if are_meant(identity):
+    if are_tasks(identity):
         return _tasks(c, stage)
     kind, items, lengths = _judged(c, identity)
     turns = kind.turns
@@ -143,7 +142,7 @@ def answer_cost(c: Costing, stage: Stage) -> StageCost:
 def judge_cost(c: Costing, stage: Stage) -> StageCost:
     """Return the cost of a judge's verdicts on a benchmark."""
     identity = str(stage.settings["benchmark"])
-    if are_meant(identity):
+    if are_tasks(identity):
         return StageCost()  # the answers were scored by the package that asked for them
     kind, items, lengths = _judged(c, identity)
     requests = items * kind.verdicts

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_fie
 
 from harness.errors import UserError
 from harness.foreign import in_a_line
-from harness.registry.yaml_reader import read_yaml
+from harness.registry.documents import read_yaml
 from harness.runtime.files import sha256_of
 from harness.strict import Strict
 

@@ -1,10 +1,10 @@
 """Inference: what the policy's answers come from, behind one interface.
 
     transformers    in this process, with our own sampling loop        (`transformers_engine`)
-    vllm            in this process, or a server in an environment     (`vllm_sglang`)
+    vllm            in this process, or a server in an environment     (`served`)
                     of its own
-    sglang          as a server in an environment of its own           (`vllm_sglang`)
-    endpoint        any server that speaks OpenAI's completions        (`endpoint`)
+    sglang          as a server in an environment of its own           (`served`)
+    endpoint        any server that speaks OpenAI's completions        (`served`)
 
 Which engine, and in which version, decides the numbers and so belongs to a stage's identity
 (`identity`); where it is installed and on which port it listens does not (`environment`).

@@ -19,13 +19,14 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel
 
 from harness.errors import HarnessError, UserError
-from harness.inference.environment import DISTRIBUTIONS, Installed, needed
+from harness.inference.environment import DISTRIBUTIONS, needed
 from harness.inference.request import Answered, Engine, Renderer, Request, Sample, Sampling
 from harness.models.loading import Conversation
 
@@ -33,7 +34,11 @@ Opened: TypeAlias = Callable[[Renderer], AbstractContextManager[Engine]]
 """Starts an engine on the policy of a renderer; the engine ends with the context."""
 
 
-_ANSWERS = TypeAdapter(list[Sample])
+class _Kept(BaseModel):
+    """A prompt's line in the file."""
+
+    position: int
+    answers: list[Sample]
 
 
 class CompletionCache:
@@ -42,57 +47,40 @@ class CompletionCache:
     def __init__(self, path: Path, asked: Sequence[Request], sampling: Sampling) -> None:
         self._path = path
         self.answers: Answered = {}
-        header = {"asked": _digest(asked, sampling)}
-        good = self._read(header, {a.position: len(a.seeds) for a in asked})
+        header = _line({"asked": _digest(asked, sampling)})
+        good = self._read(header, {one.position: len(one.seeds) for one in asked})
         with path.open("ab") as file:
             file.truncate(good)
             if not good:
-                file.write(_line(header))
+                file.write(header)
             _flush(file)
 
     def add(self, answered: Answered) -> None:
         """Keep the answers of some prompts."""
-        lines = b"".join(
-            _line(
-                {
-                    "position": position,
-                    "answers": _ANSWERS.dump_python(samples, exclude_defaults=True),
-                }
-            )
-            for position, samples in answered.items()
-        )
+        kept = (_Kept(position=at, answers=samples) for at, samples in answered.items())
         with self._path.open("ab") as file:
-            file.write(lines)
+            file.writelines(_line(one.model_dump(exclude_defaults=True)) for one in kept)
             _flush(file)
         self.answers.update(answered)
 
-    def _read(self, header: dict[str, Any], wanted: dict[int, int]) -> int:
+    def _read(self, header: bytes, wanted: dict[int, int]) -> int:
         """Take up what the file holds; return how many of its bytes are good."""
         if not self._path.is_file():
             return 0
-        good = 0
         with self._path.open("rb") as file:
+            if file.readline() != header:
+                return 0
+            good = len(header)
             for line in file:
-                found = _parsed(line)
-                if found is None:
+                try:
+                    kept = _Kept.model_validate(json.loads(line))
+                except ValueError:
                     break  # what follows was written by nobody who knew of a whole line
-                if good == 0:
-                    if found != header:
-                        return 0
-                elif not self._take(found, wanted):
+                if not line.endswith(b"\n") or wanted.get(kept.position) != len(kept.answers):
                     break
+                self.answers[kept.position] = kept.answers
                 good += len(line)
         return good
-
-    def _take(self, found: dict[str, Any], wanted: dict[int, int]) -> bool:
-        try:
-            position, answers = found["position"], _ANSWERS.validate_python(found["answers"])
-        except (KeyError, TypeError, ValueError):
-            return False
-        if wanted.get(position) != len(answers):
-            return False
-        self.answers[position] = answers
-        return True
 
 
 def _digest(asked: Sequence[Request], sampling: Sampling) -> str:
@@ -106,17 +94,6 @@ def _line(content: dict[str, Any]) -> bytes:
     return json.dumps(content).encode() + b"\n"
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    """Return a line's object; None where it is incomplete or no object."""
-    if not line.endswith(b"\n"):
-        return None
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
-
-
 def _flush(file: Any) -> None:
     file.flush()
     os.fsync(file.fileno())
@@ -125,11 +102,8 @@ def _flush(file: Any) -> None:
 class Solver:
     """Has a policy answer conversations, and keeps the answers in a file for each `part`.
 
-    A context manager: what it started ends with its block.
-
-    Attributes:
-        asked: prompts asked so far.
-        shortened: those of them whose answers had less room than allowed, because the context ends.
+    A context manager: what it started ends with its block. It counts the prompts asked so far, and
+    those `shortened`: whose answers had less room than allowed, because the context ends.
     """
 
     def __init__(self, folder: Path, opened: Opened, keep: Path) -> None:
@@ -160,21 +134,10 @@ class Solver:
         part: str = "answers",
         on_progress: Callable[[int], None] = lambda done: None,
     ) -> list[list[Sample]]:
-        """Return n answers to each conversation, in their order.
+        """Return n answers to each conversation, in their order; each ends with a user message.
 
-        Args:
-            conversations: each ends with a user message.
-            n: answers to each.
-            seed: root of all draws.
-            temperature: divides the logits; 0 for greedy decoding.
-            top_p: nucleus mass, in (0, 1].
-            max_new_tokens: longest answer, in tokens.
-            part: name of the file that the answers are kept in.
-            on_progress: called with the conversations answered, whenever there are more.
-
-        Raises:
-            HarnessError: a prompt is too long, or the engine cannot start or go on; answers so far
-                are kept.
+        `part` names the file that the answers are kept in, whatever becomes of the engine.
+        `on_progress` is called with the conversations answered, whenever there are more.
         """
         asked = self._renderer.requests(
             conversations, n=n, seed=seed, max_new_tokens=max_new_tokens
@@ -193,8 +156,14 @@ class Solver:
             try:
                 self._running().answer(asked, sampling, deliver, frozenset(kept.answers))
             except HarnessError as error:
+                message, kept_now = str(error), len(kept.answers)
+                if kept_now:
+                    message = (
+                        f"{message.rstrip('.')}; {kept_now} of {len(asked)} prompts are answered "
+                        "and kept for the next run"
+                    )
                 kind = UserError if isinstance(error, UserError) else HarnessError
-                raise kind(_with_kept(str(error), len(kept.answers), len(asked))) from error
+                raise kind(message) from error
         return [kept.answers[one.position] for one in asked]
 
     def _running(self) -> Engine:
@@ -203,30 +172,16 @@ class Solver:
         return self._engine
 
 
-def _with_kept(message: str, kept: int, asked: int) -> str:
-    """Return an error's sentence with how much work is kept."""
-    if not kept:
-        return message
-    return (
-        f"{message.rstrip('.')}; {kept} of {asked} prompts are answered and kept for the next run"
-    )
-
-
 @dataclass(frozen=True)
 class Place:
-    """An endpoint that somebody else runs.
-
-    Attributes:
-        url: its address, as in `http://127.0.0.1:8000/v1`.
-        key_variable: name of the environment variable with its key.
-        concurrency: most requests at once.
-        model: name that it serves the policy under.
-    """
+    """An endpoint that somebody else runs: its address, the variable with its key, and so on."""
 
     url: str
     key_variable: str
     concurrency: int
+    """Most requests at once."""
     model: str
+    """Name that it serves the policy under."""
 
 
 def engine_of(identity: str) -> str:
@@ -257,52 +212,37 @@ def opening(
     if engine == "endpoint":
         if place is None:
             raise HarnessError("an engine `endpoint` needs the place where it is")
-        return lambda renderer: _endpoint(place, renderer)
+        return partial(_endpoint, place)
     if engine not in DISTRIBUTIONS:
         raise HarnessError(f"there is no engine `{engine}`: use {', '.join(DISTRIBUTIONS)}")
     found = needed(engine, identity)
 
     def start(renderer: Renderer) -> AbstractContextManager[Engine]:
-        return _started(found, folder, renderer, dtype, batch_size, log, gpus, copies)
+        if found.name == "transformers":
+            from harness.inference.transformers_engine import transformers_engine
+
+            return transformers_engine(folder, renderer, dtype=dtype, batch_size=batch_size)
+        from harness.inference import served
+
+        if found.python is None and copies == 1:
+            return served.vllm_engine(found, folder, renderer, dtype=dtype, gpus=gpus)
+        return served.served_engine(
+            found,
+            folder,
+            renderer,
+            dtype=dtype,
+            concurrency=batch_size * copies,
+            log=log,
+            gpus=gpus,
+            copies=copies,
+        )
 
     return start
 
 
-def _started(
-    found: Installed,
-    folder: Path,
-    renderer: Renderer,
-    dtype: str,
-    batch_size: int,
-    log: Path,
-    gpus: int,
-    copies: int,
-) -> AbstractContextManager[Engine]:
-    if found.name == "transformers":
-        from harness.inference.transformers_engine import transformers_engine
-
-        return transformers_engine(folder, renderer, dtype=dtype, batch_size=batch_size)
-    if found.python is None and copies == 1:
-        from harness.inference.vllm_sglang import vllm_engine
-
-        return vllm_engine(found, folder, renderer, dtype=dtype, gpus=gpus)
-    from harness.inference.vllm_sglang import served_engine
-
-    return served_engine(
-        found,
-        folder,
-        renderer,
-        dtype=dtype,
-        concurrency=batch_size * copies,
-        log=log,
-        gpus=gpus,
-        copies=copies,
-    )
-
-
 @contextmanager
 def _endpoint(place: Place, renderer: Renderer) -> Iterator[Engine]:
-    from harness.inference.endpoint import CompletionsEngine
+    from harness.inference.served import CompletionsEngine
 
     engine = CompletionsEngine(
         place.url,

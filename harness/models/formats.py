@@ -148,11 +148,7 @@ class Armo(RewardModel):
         return rewards
 
     def prompt_ends(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return the position of the token that closes each row's last prompt, shape (B,).
-
-        Raises:
-            HarnessError: A sequence has no place where an answer follows a prompt.
-        """
+        """Return the position of the token that closes each row's last prompt, shape (B,)."""
         pattern = self._answer_follows.to(ids.device)
         found = (ids.unfold(1, len(pattern), 1) == pattern).all(dim=-1)
         if not found.any(dim=1).all():
@@ -303,11 +299,7 @@ class PairRM(PairModel):
         return cls(load_strictly(PairRMModel, path, device, dtype), tokenizer, mark_ids)
 
     def encode_pairs(self, pairs: Sequence[Comparison]) -> list[Encoded]:
-        """Return the tokens of prompts with both answers, each cut to its limit.
-
-        Raises:
-            HarnessError: A conversation has several turns.
-        """
+        """Return the tokens of prompts with both answers, each cut to its limit."""
         if any(len(pair.conversation) != 1 for pair in pairs):
             raise HarnessError(
                 "PairRM compares answers to one turn of a user, and a conversation here has more."
@@ -394,11 +386,7 @@ class PairPreferenceLLM(PairModel):
         return cls(load_strictly(LlamaForCausalLM, path, device, dtype), tokenizer, chat, letters)
 
     def encode_pairs(self, pairs: Sequence[Comparison]) -> list[Encoded]:
-        """Return the tokens of the messages that ask which answer is better.
-
-        Raises:
-            UserError: A prompt leaves no room for answers.
-        """
+        """Return the tokens of the messages that ask which answer is better."""
         return [
             Encoded(tuple(ids), False)
             if len(ids) <= self._chat.limit
@@ -448,9 +436,6 @@ def question(conversation: Conversation, first: str, second: str) -> str:
     """Return the message that asks a pair-preference model which answer is better.
 
     What divides it is taken out of the texts, lest an answer end where it does not.
-
-    Raises:
-        HarnessError: The roles are not user and assistant in turn, ending with the user's.
     """
     roles = [message["role"] for message in conversation]
     if roles != [("user", "assistant")[i % 2] for i in range(len(roles))] or len(roles) % 2 == 0:

@@ -54,20 +54,12 @@ class Checkpoint:
 
 
 def stamp(path: Path) -> tuple[tuple[str, int, int], ...]:
-    """Return what tells a checkpoint from a rebuilt one: its weights' names, sizes and times.
-
-    Raises:
-        HarnessError: no checkpoint at `path`.
-    """
+    """Return what tells a checkpoint from a rebuilt one: its weights' names, sizes and times."""
     return tuple((w.name, w.stat().st_size, w.stat().st_mtime_ns) for w in weight_files(path))
 
 
 def weight_files(path: Path) -> list[Path]:
-    """Return the safetensors files of a checkpoint.
-
-    Raises:
-        HarnessError: `path` is not a folder with `config.json` and safetensors weights.
-    """
+    """Return the safetensors files of a checkpoint."""
     weights = sorted(Path(path).glob("*.safetensors"))
     if (Path(path) / "config.json").is_file() and weights:
         return weights
@@ -86,21 +78,12 @@ def weight_files(path: Path) -> list[Path]:
 
 
 def load_model(path: Path) -> Any:
-    """Load a fresh causal language model in float32, not shared with anyone.
-
-    Raises:
-        HarnessError: no checkpoint at `path`.
-    """
+    """Load a fresh causal language model in float32, not shared with anyone."""
     return from_folder(AutoModelForCausalLM, path)
 
 
 def from_folder(kind: Any, path: Path, dtype: str = "float32") -> Any:
-    """Load a fresh model of a class of transformers, or of one derived from its classes.
-
-    Raises:
-        HarnessError: No checkpoint at `path`, or one whose weights cannot be read or are not all
-            there, which transformers would fill up at random.
-    """
+    """Load a fresh model of a class of transformers, or of one derived from its classes."""
     weight_files(path)
     silence_progress_bars()
     try:
@@ -135,11 +118,7 @@ def silence_progress_bars() -> None:
 
 
 def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a checkpoint.
-
-    Raises:
-        HarnessError: no checkpoint at `path`, or one without a readable tokenizer.
-    """
+    """Load the tokenizer of a checkpoint."""
     weight_files(path)
     if not any(found for name in VOCABULARIES for found in Path(path).glob(name)):
         # transformers makes one without a vocabulary out of the configuration alone.
@@ -173,11 +152,7 @@ def tokenize(
     *,
     add_generation_prompt: bool,
 ) -> list[list[int]]:
-    """Render conversations with the chat template and return their token ids.
-
-    Raises:
-        UserError: the tokenizer has no chat template.
-    """
+    """Render conversations with the chat template and return their token ids."""
     if not conversations:
         return []
     if not tokenizer.chat_template:
@@ -228,11 +203,7 @@ def pad(
 
 
 def local_folder(model: Path | str) -> Path:
-    """Return the folder of a model: it is one, or the hub's name, as `llm-blender/PairRM-hf`.
-
-    Raises:
-        UserError: it is a name, and the cache has no such model.
-    """
+    """Return the folder of a model: it is one, or the hub's name, as `llm-blender/PairRM-hf`."""
     folder = Path(model).expanduser()
     if isinstance(model, Path) or folder.is_dir():
         return folder
@@ -256,10 +227,6 @@ def load_strictly(kind: Any, path: Path, device: str = "cpu", dtype: str = "floa
     are; the headers of the safetensors files say which a folder holds. Both lists are compared
     before a weight is read: a lacking tensor would be left random by a lenient loader, one too many
     dropped, and a reward would still come out.
-
-    Raises:
-        HarnessError: no checkpoint at `path`, another model's, or an incomplete one; the device or
-            the number format does not exist here, or the weights do not fit into its memory.
     """
     weight_files(path)
     place = _device(device)
@@ -280,11 +247,7 @@ def load_strictly(kind: Any, path: Path, device: str = "cpu", dtype: str = "floa
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Read a checkpoint's `config.json`.
-
-    Raises:
-        HarnessError: no checkpoint at `path`, or a configuration that is no JSON object.
-    """
+    """Read a checkpoint's `config.json`."""
     weight_files(path)
     file = Path(path) / "config.json"
     try:
@@ -297,11 +260,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def check_tensors(path: Path, kind: str, expected: Mapping[str, Shape]) -> None:
-    """Compare the tensors of a checkpoint with those that a model of some class has.
-
-    Raises:
-        UserError: one is missing, one is too many, or one has another shape.
-    """
+    """Compare the tensors of a checkpoint with those that a model of some class has."""
     found = tensor_shapes(path)
     missing = [name for name in expected if name not in found]
     if missing:
@@ -328,9 +287,6 @@ def tensor_shapes(path: Path) -> dict[str, Shape]:
 
     These are `model.safetensors`, or else what `model.safetensors.index.json` lists; other files
     in the folder are not the model's.
-
-    Raises:
-        HarnessError: a file is missing or unreadable.
     """
     shapes: dict[str, Shape] = {}
     for file in _files(path):

@@ -59,9 +59,6 @@ def load_policy(path: Path, device: str = "cpu") -> Checkpoint:
 
     The last ones are kept, by path, size and time of change. They are shared, so nobody may train
     or otherwise change one; training loads its own.
-
-    Raises:
-        HarnessError: No checkpoint at `path`.
     """
     return _load(str(Path(path).resolve()), stamp(path), device)
 
@@ -89,9 +86,6 @@ def generate(
 
     Temperature 0 is greedy decoding, `top_p` the nucleus' mass in (0, 1]. The n of one conversation
     stay together in a batch. The process's own random state is neither used nor changed.
-
-    Raises:
-        HarnessError: No checkpoint at the given path.
     """
     checkpoint = policy if isinstance(policy, Checkpoint) else load_policy(policy)
     tokenizer, device = checkpoint.tokenizer, str(checkpoint.model.device)

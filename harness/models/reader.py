@@ -92,11 +92,7 @@ def read_all(
     batch_size: int,
     batch_tokens: int = BATCH_TOKENS,
 ) -> NDArray[np.float64]:
-    """Read N sequences in batches of similar length; return N numbers in their order.
-
-    Raises:
-        HarnessError: one sequence alone does not fit into the device's memory.
-    """
+    """Read N sequences in batches of similar length; return N numbers in their order."""
     numbers = np.empty(len(sequences))
     for batch in batches_by_length(sequences, batch_size, batch_tokens):
         numbers[batch] = _read(reader, [sequences[i] for i in batch]).cpu().numpy()
@@ -134,11 +130,7 @@ def control_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
 def single_tokens(
     tokenizer: PreTrainedTokenizerBase, words: Sequence[str], path: Path
 ) -> list[int]:
-    """Return the ids of words that a tokenizer has to know as one token each.
-
-    Raises:
-        UserError: it reads one as several, or as unknown.
-    """
+    """Return the ids of words that a tokenizer has to know as one token each."""
     vocabulary = tokenizer.get_vocab()
     for word in words:
         read = tokenizer(word, add_special_tokens=False)["input_ids"]
@@ -171,9 +163,6 @@ class Chat:
     A conversation over the limit (in tokens) loses tokens from the end of its answer, and keeps
     those that close it; the prompt is never cut. This rule is ours: the authors' code cuts from the
     end, with the tokens that close the answer.
-
-    Raises:
-        UserError: The tokenizer has no chat template.
     """
 
     def __init__(
@@ -194,11 +183,7 @@ class Chat:
         self._puts_bos = self._begins_with_bos(tokenizer("")["input_ids"])
 
     def encode(self, conversations: Sequence[Conversation]) -> list[Encoded]:
-        """Return the tokens of conversations that end with an answer, cut to the limit.
-
-        Raises:
-            UserError: a prompt leaves no room for an answer.
-        """
+        """Return the tokens of conversations that end with an answer, cut to the limit."""
         return [
             Encoded(tuple(ids), False)
             if len(ids) <= self.limit

@@ -119,9 +119,6 @@ def score(
     the same tokens are scored once, so equal answers have exactly equal rewards; scored in
     different batches they would differ in the last digits, and min-max weights would act on that.
     `on_cut` is called once with how many of the conversations were too long and were cut.
-
-    Raises:
-        HarnessError: No usable checkpoint at the given path, or a prompt that fills its context.
     """
     if isinstance(reward_model, Path):
         reward_model = load_reward_model(reward_model)
@@ -156,10 +153,6 @@ def win_probabilities(
         P x K x K probabilities; [p, i, j] that answer i to conversation p is better than answer j.
         An element and its mirror image sum to exactly 1; the diagonal is 1/2. Answers that render
         to the same tokens are the same answer, and are never read against each other.
-
-    Raises:
-        HarnessError: No usable checkpoint at the given path, answers not K to a conversation, or a
-            prompt that fills the model's context.
     """
     p, k = len(conversations), len(answers[0]) if answers else 0
     if len(answers) != p or any(len(own) != k for own in answers):

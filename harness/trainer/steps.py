@@ -27,7 +27,6 @@ from harness.runtime import Json, StageContext
 from harness.worlds.lookup import (
     STAGES,
     Ask,
-    PolicyAnswer,
     answering,
     policy_folder,
     resolve,
@@ -51,6 +50,7 @@ from harness.worlds.stage_io import (
 
 if TYPE_CHECKING:
     from harness.models.loading import Conversation
+    from harness.worlds.lookup import PolicyAnswer
     from harness.worlds.protocol import Item
 
 FUNCTIONS: Mapping[str, str] = {

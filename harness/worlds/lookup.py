@@ -1,10 +1,8 @@
 """Which world answers, for a profile or an identity; and the one place where policies answer.
 
-Whatever engine gives a policy's answers, stages get them here. A stage says which policy answers
-(its input `policy`, or the identity in its settings), how answers are sampled (`temperature`,
-`top_p`, `max_new_tokens`, `batch_size`) and, outside the embedded world, by which engine (`engine`,
-`dtype`); what it gets is text. The embedded policies, which answer in seconds, are asked in this
-process and have no engine in their settings.
+A stage says which policy answers (its input `policy`, or the identity in its settings), how its
+answers are sampled (`temperature`, `top_p`, `max_new_tokens`, `batch_size`) and, outside the
+embedded world, by which engine (`engine`, `dtype`). The embedded policies answer in this process.
 
 An endpoint is reached as the variables `HARNESS_SOLVER_URL`, `HARNESS_SOLVER_KEY` and
 `HARNESS_SOLVER_CONCURRENCY` say. It serves the base policy under its name on the hub, and a policy
@@ -18,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from harness.endpoint.connection import Endpoint
 from harness.errors import UserError
@@ -27,16 +25,20 @@ from harness.registry.training import Hardware
 from harness.runtime.leases import held
 from harness.runtime.stage import Json, StageContext
 from harness.worlds.embedded import files
-from harness.worlds.embedded.world import EmbeddedWorld
+from harness.worlds.embedded.world import EmbeddedRuntime, EmbeddedWorld
 from harness.worlds.mock.build import MockWorld
 from harness.worlds.protocol import Runtime, World
-from harness.worlds.real.asking import access_to
-from harness.worlds.real.world import RealWorld
+from harness.worlds.real.models import access_to
+from harness.worlds.real.world import RealRuntime, RealWorld
 from harness.worlds.stage_io import progress_callback, write_json
 
 if TYPE_CHECKING:
+    from harness.inference.request import Sample
     from harness.inference.solver import Place, Solver
     from harness.models.loading import Conversation
+    from harness.models.policy import Completion
+
+    PolicyAnswer = Completion | Sample
 
 STAGES = {
     "topics": "harness.worlds.real.scoring:topics_stage",
@@ -57,14 +59,7 @@ def world_of(profile: Profile) -> World:
 
 def runtime_of(identity: str) -> Runtime:
     """Return what answers for an identity in a stage's settings."""
-    # Imported here, because planning loads no judge and nothing that reads files of stages.
-    if files.has(identity):
-        from harness.worlds.embedded.world import EmbeddedRuntime
-
-        return EmbeddedRuntime()
-    from harness.worlds.real.world import RealRuntime
-
-    return RealRuntime()
+    return EmbeddedRuntime() if files.has(identity) else RealRuntime()
 
 
 def resolve(identity: str) -> Path:
@@ -74,20 +69,6 @@ def resolve(identity: str) -> Path:
         HarnessError: They are missing, or are not the bytes the identity means.
     """
     return runtime_of(identity).resolve(identity)
-
-
-class PolicyAnswer(Protocol):
-    """One answer."""
-
-    @property
-    def text(self) -> str:
-        """The answer without special tokens and surrounding blanks."""
-        ...
-
-    @property
-    def n_tokens(self) -> int:
-        """Tokens before the end of the turn."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -108,16 +89,14 @@ class Ask:
     ) -> Sequence[Sequence[PolicyAnswer]]:
         """Return n answers to each conversation, in their order.
 
-        A temperature of 0 is greedy decoding; without one that of the stage's settings
-        holds. `part` names this call among those of its stage; an engine keeps its finished
-        answers under it.
+        Without a temperature that of the stage's settings holds. `part` names this call among
+        those of its stage; an engine keeps its finished answers under it.
         """
         s = self.ctx.settings
-        sampling: dict[str, Any] = {
-            "temperature": s["temperature"] if temperature is None else temperature,
-            "top_p": s["top_p"],
-            "max_new_tokens": s["max_new_tokens"],
-        }
+        sampling: dict[str, Any] = {name: s[name] for name in ("temperature", "top_p")}
+        if temperature is not None:
+            sampling["temperature"] = temperature
+        sampling["max_new_tokens"] = s["max_new_tokens"]
         if self.solver is not None:
             done = progress_callback(
                 self.ctx, "answered", len(conversations), before=self.solver.asked
@@ -142,9 +121,6 @@ def answering(ctx: StageContext) -> Iterator[Ask]:
     """Yield what has a stage's policy answer; an engine that is started for it ends with the block.
 
     With an engine, `engine.json` says afterwards what answered.
-
-    Raises:
-        HarnessError: there is no checkpoint of the policy, or no such engine here.
     """
     if "engine" not in ctx.settings:
         yield Ask(ctx)
@@ -156,13 +132,9 @@ def answering(ctx: StageContext) -> Iterator[Ask]:
             keep = stack.enter_context(held(ctx.unfinished))
         solver = stack.enter_context(_solver(ctx, keep))
         yield Ask(ctx, solver)
-        summary = {
-            "engine": ctx.settings["engine"],
-            "dtype": ctx.settings["dtype"],
-            "prompts": solver.asked,
-            "shortened": solver.shortened,
-        }
-        write_json(ctx.output / "engine.json", summary)
+        said = {name: ctx.settings[name] for name in ("engine", "dtype")}
+        counts = {"prompts": solver.asked, "shortened": solver.shortened}
+        write_json(ctx.output / "engine.json", {**said, **counts})
 
 
 def revision_instruction(settings: Mapping[str, Json]) -> str:

@@ -1,23 +1,15 @@
 """What a world answers, and when it is asked.
 
-A world is all that a run takes from outside the paper's algorithm: human prompts, the policy,
-reward models, the creator, what scores and sorts prompts, benchmarks and their judges. There are
-two, and code outside `harness.worlds` does not ask which one it has:
-
-- `embedded`: a language of instructions over short lists with everything that reads, writes and
-  judges it, shipped with the package;
-- `real`: models of the hub, endpoints and published benchmarks. `mock` is a real world whose
-  models, data and endpoints are made on this machine.
-
-A world is asked at two times, by two interfaces:
+A world is all that a run takes from outside the paper's algorithm. There are two, and code outside
+`harness.worlds` does not ask which one it has: `embedded`, which is shipped with the package, and
+`real`, models of the hub, endpoints and published benchmarks (`mock` is a real world that is made
+on this machine). A world is asked at two times, by two interfaces:
 
 - *while a run is planned*, `World` (from `harness.worlds.lookup.world_of`, by profile): which
   settings identify each part. They go into fingerprints, so they name bytes and words and never a
-  place. Files are looked for and digested; no model is loaded and nobody is asked. What commands
-  want to know of a world beforehand is there as well.
+  place. No model is loaded and nobody is asked.
 - *while a stage runs*, `Runtime` (from `harness.worlds.lookup.runtime_of`, by an identity in the
-  stage's settings): load, read, rewrite and judge what those settings mean. A stage knows its
-  settings and no profile, so a `Runtime` has no state.
+  stage's settings): load, read, rewrite and judge what those settings mean.
 """
 
 from __future__ import annotations
@@ -60,49 +52,38 @@ class Item:
 
 @dataclass(frozen=True)
 class HumanPrompts:
-    """The human prompts of a stage.
-
-    Attributes:
-        pool: Every prompt there is, in a fixed order.
-        positions: Those of the stage, by their place in the pool.
-        summary: What to write beside them: of a pool from outside, its size and repetitions.
-    """
+    """The human prompts of a stage."""
 
     pool: Sequence[str]
+    """Every prompt there is, in a fixed order."""
     positions: Sequence[int]
+    """Those of the stage, by their place in the pool."""
     summary: dict[str, Any] | None = None
+    """What to write beside them: of a pool from outside, its size and repetitions."""
 
 
 @dataclass(frozen=True)
 class Evolver:
-    """A creator at work.
-
-    Attributes:
-        creator: Rewrites prompts.
-        over: How prompts are worked through.
-        tokens: What an endpoint's texts took so far, as a data class; None for the embedded one.
-    """
+    """A creator at work."""
 
     creator: Creator
     over: Over = map
+    """How prompts are worked through."""
     tokens: Any = None
+    """What an endpoint's texts took so far, as a data class; None for the embedded one."""
 
 
 @dataclass(frozen=True)
 class Topics:
-    """Sorts prompts by topic.
-
-    Attributes:
-        names: The topics, in a fixed order.
-        settings: Settings of the stage in which a model sorts prompts; None where their text alone
-            says the topic.
-        read: Returns id and topic of each prompt from the folder of that stage or, without one, of
-            a stage that holds prompts or answers.
-    """
+    """Sorts prompts by topic."""
 
     names: tuple[str, ...]
+    """The topics, in a fixed order."""
     settings: dict[str, Json] | None
+    """Those of the stage in which a model sorts prompts; None where their text says the topic."""
     read: Callable[[Path], list[tuple[str, str]]]
+    """Returns id and topic of each prompt from the folder of that stage or, without one, of one
+    that holds prompts or answers."""
 
 
 State = Literal["met", "missing", "advised"]
@@ -110,19 +91,15 @@ State = Literal["met", "missing", "advised"]
 
 @dataclass(frozen=True)
 class Need:
-    """One thing that a profile needs.
-
-    Attributes:
-        what: What it is.
-        state: `met`; `missing`, so that the profile cannot run; or `advised`, so that it can.
-        found: What is there, or why it is not enough.
-        do: What to do about it; empty where it is met.
-    """
+    """One thing that a profile needs."""
 
     what: str
     state: State
+    """`met`; `missing`, so that the profile cannot run; or `advised`, so that it can."""
     found: str
+    """What is there, or why it is not enough."""
     do: str = ""
+    """What to do about it; empty where it is met."""
 
     @property
     def line(self) -> str:
@@ -157,7 +134,6 @@ class World(ABC):
     """Whether it has prompts that no benchmark asks, with an oracle to score answers to them."""
 
     def __init__(self, profile: Profile) -> None:
-        """Serve a profile; nothing is read until something is asked."""
         self.profile = profile
 
     def prepare(self) -> None:
@@ -183,8 +159,8 @@ class World(ABC):
     def matched_prompts(self) -> dict[str, Json] | None:
         """Return the settings that identify prompts matched to the hard benchmark's skills.
 
-        They are the oracle's choice: a control that shows whether prompts matter here, and no
-        method. `matched` is among the settings; None where there are no such prompts.
+        They are a control that shows whether prompts matter here, and no method. `matched` is among
+        the settings; None where there are no such prompts.
         """
         return None
 
@@ -276,8 +252,7 @@ class World(ABC):
         """Look for what stages need, before any of them is computed.
 
         Returns:
-            Which scores will not be available and why, a sentence for each. It is no reason to
-            refuse: once what lacks is there, the same command computes these scores alone.
+            Which scores will not be available and why, a sentence for each; no reason to refuse.
 
         Raises:
             UserError: Something is missing; the message says what to type for each.
@@ -337,8 +312,7 @@ class Runtime(ABC):
     ) -> Evolver:
         """Return the creator that a stage's settings mean.
 
-        The settings are among others those of `World.creator`; `done` is told how many
-        prompts are evolved, where they are many at once.
+        `done` is told how many prompts are evolved, where they are many at once.
 
         Raises:
             UserError: Nothing says where the model is served.

@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
+from harness import preflight
 from harness.errors import HarnessError
 from harness.evaluation.calibration import Calibration, record_path
-from harness.preflight import needs
-from harness.preflight import needs as machine
 from harness.registry.profile import load_profiles
 from harness.training import launch
 
@@ -38,7 +37,7 @@ MODELS = [
     "llm-blender/PairRM-hf",
     "RLHFlow/pair-preference-model-LLaMA3-8B",
 ]
-H100 = machine.Gpu(name="NVIDIA H100 80GB HBM3", memory_gb=86)
+H100 = preflight.Gpu(name="NVIDIA H100 80GB HBM3", memory_gb=86)
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +49,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HARNESS_BENCHMARKS", str(tmp_path / "benchmarks"))
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "datasets"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(machine, "_gpus", list)
+    monkeypatch.setattr(preflight, "_gpus", list)
 
 
 @pytest.fixture
@@ -130,7 +129,7 @@ def test_a_machine_with_everything_is_ready(
     (data / str(revision)).mkdir(parents=True)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
-    monkeypatch.setattr(machine, "_gpus", lambda: [H100] * 8)
+    monkeypatch.setattr(preflight, "_gpus", lambda: [H100] * 8)
     monkeypatch.setattr("harness.training.launch._installed", lambda name: True)
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Free", (), {"free": 1e12}))
     real = metadata.version
@@ -153,10 +152,10 @@ def test_a_machine_with_everything_is_ready(
     assert KEY not in json.dumps(found)
     assert "with a key in OPENAI_API_KEY" in by_what(found)["judge gpt-4"]["found"]
     # Seven GPUs are not eight, and small ones do not count.
-    monkeypatch.setattr(machine, "_gpus", lambda: [H100] * 7)
+    monkeypatch.setattr(preflight, "_gpus", lambda: [H100] * 7)
     assert by_what(says("doctor", *PAPER, code=1))["GPU"]["state"] == "missing"
-    small = machine.Gpu(name="NVIDIA L40S", memory_gb=48)
-    monkeypatch.setattr(machine, "_gpus", lambda: [small] * 8)
+    small = preflight.Gpu(name="NVIDIA L40S", memory_gb=48)
+    monkeypatch.setattr(preflight, "_gpus", lambda: [small] * 8)
     assert by_what(says("doctor", *PAPER, code=1))["GPU"]["state"] == "missing"
 
 
@@ -214,11 +213,11 @@ def test_an_endpoint_of_ones_own_needs_no_sellers_key(
 def test_a_policy_behind_an_endpoint_is_looked_for_there(monkeypatch: pytest.MonkeyPatch) -> None:
     paper = load_profiles()["paper"]
     profile = paper.model_copy(update={"engine": "endpoint", "policy": f"a/b@{'0' * 40}"})
-    found = {n.what: n for n in needs.needs_of(profile, machine.inspect_machine())}
+    found = {n.what: n for n in preflight.needs_of(profile, preflight.inspect_machine())}
     assert found["solver a/b"].state == "missing"
     assert "HARNESS_SOLVER_URL" in found["solver a/b"].do
     monkeypatch.setenv("HARNESS_SOLVER_URL", "http://127.0.0.1:8000/v1")
-    found = {n.what: n for n in needs.needs_of(profile, machine.inspect_machine())}
+    found = {n.what: n for n in preflight.needs_of(profile, preflight.inspect_machine())}
     assert found["solver a/b"].state == "met"
 
 
@@ -310,13 +309,13 @@ def test_online_needs_a_profile(call: Callable[..., Any]) -> None:
 
 def test_a_need_is_met_or_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broken world and a full disk, the needs of the embedded profile that can fail."""
-    found = machine.inspect_machine().model_copy(update={"disk_free_gb": 0.1})
+    found = preflight.inspect_machine().model_copy(update={"disk_free_gb": 0.1})
 
     def check() -> None:
         raise HarnessError("theta0 is not what it was")
 
     monkeypatch.setattr("harness.worlds.embedded.files.check", check)
     profile = load_profiles()["micro"]
-    missing = {n.what: n for n in needs.needs_of(profile, found) if n.state != "met"}
+    missing = {n.what: n for n in preflight.needs_of(profile, found) if n.state != "met"}
     assert set(missing) == {"embedded world", "disk"}
     assert all(need.do for need in missing.values())

@@ -20,7 +20,7 @@ from tiny_gemma import build_tiny_gemma
 from toy_world import planned
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from harness.export.policy import card_of, find_policy, head_of, licence_of
+from harness.export import card_of, find_policy, head_of, licence_of
 from harness.models.policy import generate
 from harness.project import project_root
 from harness.registry.declared import all_profiles, all_tables
@@ -311,7 +311,7 @@ class Hub:
 def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
     """Return the hub that a push would reach; nothing leaves this machine."""
     found = Hub()
-    monkeypatch.setattr("harness.export.push.client", lambda token: found)
+    monkeypatch.setattr("harness.export.client", lambda token: found)
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     return found

@@ -24,9 +24,8 @@ from harness.evaluation.benchmarks.lm_eval import evaluate_results, keep_results
 from harness.evaluation.benchmarks.mt_bench import parse_rating, ratings_from_judgments
 from harness.evaluation.benchmarks.own_annotator import preference
 from harness.evaluation.files import read_answers, read_records
-from harness.worlds.real.asking import Scorer, ask, only_field
 from harness.worlds.real.creator import EndpointGenerator
-from harness.worlds.real.scoring import COMPLEXITY
+from harness.worlds.real.scoring import COMPLEXITY, Scorer, ask, only_field
 
 DEEP = "[" * 100_000 + "]" * 100_000
 DIGITS = "9" * 5000
@@ -131,7 +130,7 @@ def test_hostile_arguments_of_a_ranking_are_no_preference(text: str) -> None:
 @pytest.mark.parametrize("text", [DEEP, DIGITS, f'{{"score": {DIGITS}}}', f'{{"score": {DEEP}}}'])
 def test_a_hostile_score_is_broken_and_no_traceback(tmp_path: Path, text: str) -> None:
     with StandIn(lambda body: completion(text)) as server:
-        asked = Scorer(client_of(server.url, tmp_path), "judge")
+        asked = Scorer(client_of(server.url, tmp_path), "judge", 8)
         assert ask(asked, COMPLEXITY, "a prompt") == (None, 3)
 
 

@@ -118,11 +118,11 @@ HEAVY = (
     "harness.worlds.embedded.build.build_policy",
     "harness.report.error_rates.measure",
     "harness.worlds.real.prompts.read_pool",
-    "harness.preflight.checks.check_engine",
+    "harness.preflight.check_engine",
     "harness.evaluation.files.fetch",
     "harness.endpoint.client.Client.ask",
     "harness.evaluation.benchmarks.lm_eval.measure",
-    "harness.evaluation.answers.LocalModel.answer",
+    "harness.evaluation.run.LocalModel.answer",
     "os.execv",
     "os.execve",
 )

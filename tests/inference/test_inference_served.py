@@ -17,11 +17,10 @@ import pytest
 from judge_stand_in import StandIn
 
 from harness.errors import HarnessError, UserError
-from harness.inference.endpoint import CompletionsEngine
 from harness.inference.environment import Installed
 from harness.inference.request import Answered, Request, Sample, Sampling, seed_of
+from harness.inference.served import CompletionsEngine, spread
 from harness.inference.solver import Place, Solver, opening
-from harness.inference.vllm_sglang import spread
 
 Requests = Callable[[], list[dict[str, Any]]]
 
@@ -155,7 +154,7 @@ def test_an_engine_that_adds_a_bos_is_refused(
 def test_secrets_are_not_handed_to_the_server(
     policy_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from harness.inference.vllm_sglang import environment
+    from harness.inference.served import environment
 
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("HF_TOKEN", "hf-secret")

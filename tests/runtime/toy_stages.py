@@ -136,7 +136,7 @@ def places(ctx: StageContext) -> None:
 def asks(ctx: StageContext) -> None:
     """Have a judge answer ten questions, one after the other, and write how many it did."""
     from harness.endpoint.request import ChatRequest, Message
-    from harness.worlds.real.asking import access_to
+    from harness.worlds.real.models import access_to
 
     client = access_to("JUDGE", "judge").client()
     for number in range(10):

@@ -20,7 +20,7 @@ from harness.runtime import Plan, Stage, StageContext
 from harness.trainer.plan import Planner
 from harness.trainer.runs import plan_table
 from harness.trainer.steps import answer_stage, judge_stage, rate_stage
-from harness.worlds.embedded import downstream
+from harness.worlds.embedded import texts
 from harness.worlds.lookup import runtime_of, world_of
 from harness.worlds.stage_io import Rows, read_rows, write_rows
 
@@ -162,7 +162,7 @@ def test_a_judge_of_prompts_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Answer the downstream tasks: rightly, but for every second sum."""
-    items = downstream.items()
+    items = texts.downstream_items()
     right = {item.turn_1: item.reference for item in items}
     sums = [item.turn_1 for item in items if item.category == "gsm8k"]
     wrong = set(sums[::2])
@@ -176,7 +176,7 @@ def answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("harness.models.policy.generate", generate)
     output = tmp_path / "answers"
     output.mkdir()
-    settings = {"benchmark": downstream.identity(), "temperature": 0.0, "top_p": 1.0,
+    settings = {"benchmark": texts.downstream_identity(), "temperature": 0.0, "top_p": 1.0,
                 "max_new_tokens": 14, "batch_size": 256, "seed": 0}  # fmt: skip
     policy = {"policy": tmp_path}
     answer_stage(StageContext(settings, policy, output, 0))
@@ -189,22 +189,22 @@ def test_downstream_answers_are_right_or_wrong(
     """Of 55 sums the 28 at even places are left unanswered: 27 right."""
     answers, output = answered(tmp_path, monkeypatch), tmp_path / "judge"
     output.mkdir()
-    settings = {"benchmark": downstream.identity(), "judge": "micro-3/exact_match"}
+    settings = {"benchmark": texts.downstream_identity(), "judge": "micro-3/exact_match"}
     judge_stage(StageContext(settings, {"answers": answers}, output, 0))
     values: dict[str, list[float]] = {}
     for row in read_rows(output / "scores.parquet"):
         assert row["prompt_id"].startswith(row["column"])
         values.setdefault(row["column"], []).append(row["value"])
-    assert {task: len(found) for task, found in values.items()} == downstream.ITEMS_OF_TASKS
+    assert {task: len(found) for task, found in values.items()} == texts.ITEMS_OF_TASKS
     assert (values["gsm8k"].count(100.0), values["gsm8k"].count(0.0)) == (27, 28)
     assert all(set(found) == {100.0} for task, found in values.items() if task != "gsm8k")
     summary = json.loads((output / "summary.json").read_text(encoding="utf-8"))
     assert summary["scores"]["gsm8k"] == pytest.approx(2700 / 55)
-    assert summary["n"] == len(downstream.items())
+    assert summary["n"] == len(texts.downstream_items())
 
 
 def test_another_judge_or_other_items_are_refused(tmp_path: Path) -> None:
-    settings = {"benchmark": downstream.identity(), "judge": "micro-3/oracle"}
+    settings = {"benchmark": texts.downstream_identity(), "judge": "micro-3/oracle"}
     with pytest.raises(HarnessError, match="`downstream` has no judge `micro-3/oracle`"):
         judge_stage(StageContext(settings, {}, tmp_path, 0))
     with pytest.raises(HarnessError, match="are not those of this code"):
@@ -218,7 +218,7 @@ def test_the_items_are_in_the_fingerprints(
 ) -> None:
     row = ["dpo-1"]
     before = distinct(plan_table(tables["table9"], micro, (0,), row))
-    monkeypatch.setattr(downstream, "identity", lambda: "micro-3/downstream@other")
+    monkeypatch.setattr(texts, "downstream_identity", lambda: "micro-3/downstream@other")
     after = distinct(plan_table(tables["table9"], micro, (0,), row))
     new = [after[name] for name in after.keys() - before.keys()]
     assert kinds(new) == {"answer": 2, "judge": 2}  # of the row and of its baseline, the base model

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.errors import UserError
-from harness.registry.load import find_table, load_tables
+from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile
 from harness.registry.recipe import Online, Recipe
 from harness.runtime import LocalEngine, Plan, Stage, Store

@@ -1,11 +1,8 @@
 """Building the embedded world from a seed: texts, θ0, the reward models and their cards.
 
 The same seed on the same processor, thread count and library versions gives the same bytes;
-elsewhere rounding differs, and the models' scores agree within `TOLERANCE`.
-
-What the models can do is measured when they are built, and stands in their cards: that competence
-falls with the rank of a name and with depth, and that the reward models know rare names as well as
-common ones, are figures of a card and not hopes.
+elsewhere rounding differs, and the models' scores agree within `TOLERANCE`. What the models can do
+is measured when they are built, and stands in their cards.
 """
 
 from __future__ import annotations
@@ -25,29 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.runtime.provenance import cpu_model
+from harness.worlds.embedded import language as lang
+from harness.worlds.embedded import reward, texts
 from harness.worlds.embedded.files import VERSION, Card, digest, write_card
-from harness.worlds.embedded.language import MAX_DEPTH, Task, draw_items, parse, score
+from harness.worlds.embedded.language import Task
 from harness.worlds.embedded.pretrain import PretrainConfig, pretrain
-from harness.worlds.embedded.reward import (
-    REWARD_MODELS,
-    RewardConfig,
-    fit_reward_model,
-    held_out_pairs,
-    in_order,
-)
-from harness.worlds.embedded.texts import (
-    GENERAL,
-    HARD,
-    HUMAN,
-    MATCHED,
-    RANKED,
-    draw_prompts,
-    pairwise_items,
-    two_turn_items,
-    word,
-    write_items,
-    write_prompts,
-)
+from harness.worlds.embedded.reward import RewardConfig
 
 PROMPTS = 100
 """Prompts of each group that is measured."""
@@ -70,14 +50,15 @@ def measure(policy: Path, seed: int) -> Competence:
         score) and `best_of_6` (mean over prompts of the best score).
     """
     rng = random.Random(f"{seed}/competence")
-    size = len(RANKED) // EIGHTHS
+    size = len(texts.RANKED) // EIGHTHS
     names = {
-        f"{at + 1} to {at + size}": RANKED[at : at + size] for at in range(0, len(RANKED), size)
+        f"{at + 1} to {at + size}": texts.RANKED[at : at + size]
+        for at in range(0, len(texts.RANKED), size)
     }
     groups = [("ranks", label, 1, some) for label, some in names.items()]
-    groups += [("depth", str(depth), depth, RANKED) for depth in range(1, MAX_DEPTH + 1)]
+    groups += [("depth", str(depth), depth, texts.RANKED) for depth in range(1, lang.MAX_DEPTH + 1)]
     prompts = [
-        word(Task(draw_items(rng, 4, 6), tuple(rng.choices(some, k=depth))), rng)
+        texts.word(Task(lang.draw_items(rng, 4, 6), tuple(rng.choices(some, k=depth))), rng)
         for _, _, depth, some in groups
         for _ in range(PROMPTS)
     ]
@@ -111,7 +92,9 @@ def _answers(policy: Path, prompts: Sequence[str], n: int, seed: int) -> list[li
 
 def _scores(prompts: Sequence[str], answers: Sequence[Sequence[str]]) -> NDArray[np.float64]:
     """Return the oracle's scores, shape (prompts, answers)."""
-    return np.array([[score(p, a) for a in some] for p, some in zip(prompts, answers, strict=True)])
+    return np.array(
+        [[lang.score(p, a) for a in some] for p, some in zip(prompts, answers, strict=True)]
+    )
 
 
 def accuracies(folder: Path, config: RewardConfig) -> dict[str, dict[str, dict[str, float]]]:
@@ -121,15 +104,15 @@ def accuracies(folder: Path, config: RewardConfig) -> dict[str, dict[str, dict[s
         `all`, by `depth` of the task and by third of the mean rank of its names (`rank`): pairs,
         accuracy and its standard error. A group without pairs is left out.
     """
-    pairs = held_out_pairs(config)
-    right = np.array(in_order(folder, config, pairs), dtype=float)
-    tasks = [parse(pair.prompt) for pair in pairs]
+    pairs = reward.held_out_pairs(config)
+    right = np.array(reward.in_order(folder, config, pairs), dtype=float)
+    tasks = [lang.parse(pair.prompt) for pair in pairs]
     names = [task.names if task is not None else () for task in tasks]
     depth = np.array([len(some) for some in names])
-    rank = np.array([np.mean([RANKED.index(name) for name in some]) for some in names])
+    rank = np.array([np.mean([texts.RANKED.index(name) for name in some]) for some in names])
     third = np.digitize(rank, np.quantile(rank, (1 / 3, 2 / 3)))
     ranks = {"common": third == 0, "middle": third == 1, "rare": third == 2}
-    depths = {str(d): depth == d for d in range(1, MAX_DEPTH + 1)}
+    depths = {str(d): depth == d for d in range(1, lang.MAX_DEPTH + 1)}
     return {
         "all": {"all": _share(right)},
         "depth": {label: _share(right[part]) for label, part in depths.items() if part.any()},
@@ -156,7 +139,7 @@ def best_of_n(
         For each of `BEST_OF`, the mean over prompts like the hard benchmark's of the `chosen`
         answer's score and of the `best` one's.
     """
-    prompts = draw_prompts("best of n", HARD, seed, PROMPTS)
+    prompts = texts.draw_prompts("best of n", texts.HARD, seed, PROMPTS)
     answers = _answers(policy, prompts, max(BEST_OF), seed)
     scores = _scores(prompts, answers)
     first = {n: _chosen(folder, config, prompts, [some[:n] for some in answers]) for n in BEST_OF}
@@ -250,7 +233,7 @@ DESCRIPTIONS = {
 """Title and description of the reward model of each role."""
 
 
-def machine() -> dict[str, Any]:
+def _machine() -> dict[str, Any]:
     """Return what the bytes of a trained model depend on besides its settings."""
     import torch
 
@@ -262,7 +245,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-def describe_policy(
+def _describe_policy(
     folder: Path, config: PretrainConfig, loss: float, seconds: float
 ) -> dict[str, Any]:
     """Measure θ0, write its model card, and return what the world's card says of it."""
@@ -279,7 +262,7 @@ def describe_policy(
     return {"settings": settings, "loss": round(loss, 4), "competence": competence}
 
 
-def describe_reward_model(
+def _describe_reward_model(
     role: str, folder: Path, config: RewardConfig, seconds: float
 ) -> dict[str, Any]:
     """Measure a reward model, write its card, and return what the world's card says of it."""
@@ -315,7 +298,7 @@ def _write(
         title=title,
         version=VERSION,
         text=text,
-        parameters=sum(_size(shape) for shape in shapes),
+        parameters=sum(map(math.prod, shapes)),
         seed=settings["seed"],
         seconds=seconds,
         settings=", ".join(f"{key} {value}" for key, value in settings.items()),
@@ -325,20 +308,17 @@ def _write(
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
-def _size(shape: list[int]) -> int:
-    size = 1
-    for side in shape:
-        size *= side
-    return size
-
-
 SEED = 0
 """Seed of the shipped world."""
 
 POOL = 2400
 """Human prompts, and matched ones: six iterations of the profile's x."""
 
-PAIRWISE = {"arena_hard": (HARD, 2000), "alpaca_eval": (GENERAL, 800), "validation": (HARD, 1500)}
+PAIRWISE = {
+    "arena_hard": (texts.HARD, 2000),
+    "alpaca_eval": (texts.GENERAL, 800),
+    "validation": (texts.HARD, 1500),
+}
 """Distribution and number of items of each pairwise benchmark."""
 
 PER_CATEGORY = 40
@@ -359,57 +339,55 @@ def build(output: Path, seed: int = SEED, on_event: OnEvent = print) -> Card:
     output.mkdir(parents=True, exist_ok=True)
     on_event("prompts and benchmarks")
     write_texts(output, seed)
-    notes: dict[str, Any] = {"seed": seed, "tolerance": TOLERANCE, "machine": machine()}
+    notes: dict[str, Any] = {"seed": seed, "tolerance": TOLERANCE, "machine": _machine()}
     notes["theta0"] = build_policy(output, seed, on_event)
-    for role in REWARD_MODELS:
+    for role in reward.REWARD_MODELS:
         notes[f"rm_{role}"] = build_reward_model(role, output, seed, on_event)
     return write_card(output, notes)
 
 
 def write_texts(output: Path, seed: int) -> None:
     """Write both pools of prompts and the benchmarks; no text is in two of them."""
-    human = draw_prompts("human", HUMAN, seed, POOL)
-    matched = draw_prompts("matched", MATCHED, seed, POOL, human)
-    write_prompts(human, output / "prompts.parquet")
-    write_prompts(matched, output / "matched.parquet")
+    human = texts.draw_prompts("human", texts.HUMAN, seed, POOL)
+    matched = texts.draw_prompts("matched", texts.MATCHED, seed, POOL, human)
+    texts.write_prompts(human, output / "prompts.parquet")
+    texts.write_prompts(matched, output / "matched.parquet")
     taken = {*human, *matched}
     for name, (distribution, count) in PAIRWISE.items():
-        items = pairwise_items(name, distribution, seed, count, taken)
-        write_items(items, output / f"{name}.parquet")
-    write_items(two_turn_items(seed, PER_CATEGORY, taken), output / "mt_bench.parquet")
+        items = texts.pairwise_items(name, distribution, seed, count, taken)
+        texts.write_items(items, output / f"{name}.parquet")
+    texts.write_items(texts.two_turn_items(seed, PER_CATEGORY, taken), output / "mt_bench.parquet")
 
 
 def build_policy(output: Path, seed: int, on_event: OnEvent) -> dict[str, Any]:
     """Train θ0 into `theta0/` and return what its card says."""
     config = PretrainConfig(seed=seed)
-    losses: list[float] = []
-    start = time.monotonic()
-
-    def on_step(step: int, loss: float, model: Any) -> None:
-        losses.append(loss)
-        if step % 50 == 0:
-            on_event(f"θ0: step {step} of {config.steps}, loss {sum(losses[-50:]) / 50:.3f}")
-
-    folder = output / "theta0"
-    pretrain(config, folder, on_step)
-    loss = fmean(losses[-100:])
-    return describe_policy(folder, config, loss, time.monotonic() - start)
+    losses, on_step = _curve("θ0", config.steps, on_event)
+    start, folder = time.monotonic(), output / "theta0"
+    pretrain(config, folder, lambda step, loss, model: on_step(step, loss))
+    return _describe_policy(folder, config, fmean(losses[-100:]), time.monotonic() - start)
 
 
 def build_reward_model(role: str, output: Path, seed: int, on_event: OnEvent) -> dict[str, Any]:
     """Train the reward model of a role into `rm_<role>/` and return what its card says."""
-    config = replace(REWARD_MODELS[role], seed=seed)
+    config = replace(reward.REWARD_MODELS[role], seed=seed)
+    _, on_step = _curve(f"reward model {role}", config.steps, on_event)
+    start, target = time.monotonic(), output / f"rm_{role}"
+    reward.fit_reward_model(config, output / "theta0", target, on_step)
+    noted = _describe_reward_model(role, target, config, time.monotonic() - start)
+    on_event(f"reward model {role}: accuracy on held-out pairs {noted['held_out_accuracy']:.3f}")
+    return noted
+
+
+def _curve(
+    what: str, steps: int, on_event: OnEvent
+) -> tuple[list[float], Callable[[int, float], None]]:
+    """Return a list of losses, and the function that fills it and reports every fiftieth step."""
     losses: list[float] = []
-    start = time.monotonic()
 
     def on_step(step: int, loss: float) -> None:
         losses.append(loss)
         if step % 50 == 0:
-            mean = sum(losses[-50:]) / 50
-            on_event(f"reward model {role}: step {step} of {config.steps}, loss {mean:.3f}")
+            on_event(f"{what}: step {step} of {steps}, loss {sum(losses[-50:]) / 50:.3f}")
 
-    target = output / f"rm_{role}"
-    fit_reward_model(config, output / "theta0", target, on_step)
-    noted = describe_reward_model(role, target, config, time.monotonic() - start)
-    on_event(f"reward model {role}: accuracy on held-out pairs {noted['held_out_accuracy']:.3f}")
-    return noted
+    return losses, on_step

@@ -34,18 +34,8 @@ import numpy as np
 
 from harness.errors import HarnessError
 from harness.eva.evolving import Rewrite
-from harness.worlds.embedded.language import (
-    BENCHMARK_FRAME,
-    ITEMS,
-    MEANING,
-    OPERATIONS,
-    Items,
-    Operation,
-    Task,
-    draw_items,
-    parse,
-    render,
-)
+from harness.worlds.embedded import language as lang
+from harness.worlds.embedded.language import Items, Operation, Task
 from harness.worlds.embedded.texts import RANKED
 
 Method = Callable[[Task, random.Random], Task]
@@ -56,7 +46,7 @@ KNOWN_EACH = 15
 
 def _vocabulary() -> tuple[str, ...]:
     rng = random.Random("micro-3/creator")
-    known = {name for o in OPERATIONS for name in rng.sample(o.names, KNOWN_EACH)}
+    known = {name for o in lang.OPERATIONS for name in rng.sample(o.names, KNOWN_EACH)}
     return tuple(name for name in RANKED if name in known)
 
 
@@ -78,7 +68,7 @@ LONGEST_LIST = 6
 
 def _name(rng: random.Random, among: Callable[[Operation], bool] = lambda _: True) -> str:
     """Draw a name to add, of the operations that are wanted."""
-    names = [name for name in VOCABULARY if among(MEANING[name])]
+    names = [name for name in VOCABULARY if among(lang.MEANING[name])]
     return rng.choices(names, weights=[WEIGHT[name] for name in names])[0]
 
 
@@ -102,7 +92,7 @@ def _concretising(task: Task, rng: random.Random) -> Task:
 
 def _with_an_item_more(task: Task, rng: random.Random) -> Items:
     items = task.items or ()
-    return (*items, rng.choice(ITEMS)) if len(items) < LONGEST_LIST else items
+    return (*items, rng.choice(lang.ITEMS)) if len(items) < LONGEST_LIST else items
 
 
 def _reasoning(task: Task, rng: random.Random) -> Task:
@@ -111,13 +101,13 @@ def _reasoning(task: Task, rng: random.Random) -> Task:
 
 
 def _breadth(task: Task, rng: random.Random) -> Task:
-    return Task(draw_items(rng, 4, 6), tuple(_name(rng) for _ in task.names))
+    return Task(lang.draw_items(rng, 4, 6), tuple(_name(rng) for _ in task.names))
 
 
 def _helpful(task: Task, rng: random.Random) -> Task:
     items, kept = task.items or (), []
     for name in task.names:
-        changed = MEANING[name].apply(items)
+        changed = lang.MEANING[name].apply(items)
         if changed != items:
             kept.append(name)
         items = changed
@@ -141,7 +131,7 @@ def _detailed(task: Task, rng: random.Random) -> Task:
 
 
 def _new(task: Task, rng: random.Random) -> Task:
-    return Task(draw_items(rng, 4, 6), tuple(_name(rng) for _ in range(rng.randint(1, 3))))
+    return Task(lang.draw_items(rng, 4, 6), tuple(_name(rng) for _ in range(rng.randint(1, 3))))
 
 
 IN_DEPTH: Mapping[str, Method] = {
@@ -191,21 +181,17 @@ class EmbeddedCreator:
         return Rewrite(None if reason else text, method, reason)
 
     def _write(self, prompt: str, method: str, rng: random.Random) -> str:
-        task = parse(prompt)
+        task = lang.parse(prompt)
         slip = rng.random()
         if task is None or task.items is None or slip < UNCHANGED:
             return prompt
         changed = self._methods[method](task, rng)
-        text = render(changed, rng.randrange(BENCHMARK_FRAME))
+        text = lang.render(changed, rng.randrange(lang.BENCHMARK_FRAME))
         return f"{TEMPLATE_MARK} {text}" if slip < UNCHANGED + LEFTOVER else text
 
 
 def embedded_creator(identity: str) -> EmbeddedCreator:
-    """Return the creator of an identity, `<world>/<evolving scheme>`.
-
-    Raises:
-        HarnessError: the embedded world does not have that scheme.
-    """
+    """Return the creator of an identity, `<world>/<evolving scheme>`."""
     scheme = identity.partition("/")[2]
     if scheme not in METHODS:
         raise HarnessError(
@@ -220,6 +206,6 @@ def why_unusable(text: str, parent: str) -> str | None:
         return "unchanged"
     if "#" in text:
         return "leftover"
-    if parse(text) is None:
-        return "too long" if parse(text, max_depth=len(text)) else "unreadable"
+    if lang.parse(text) is None:
+        return "too long" if lang.parse(text, max_depth=len(text)) else "unreadable"
     return None

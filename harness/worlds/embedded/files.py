@@ -57,11 +57,7 @@ class Card:
     notes: dict[str, Any]
 
     def identity(self, name: str) -> str:
-        """Return the identity of an asset.
-
-        Raises:
-            HarnessError: the world has no such asset.
-        """
+        """Return the identity of an asset."""
         if name not in self.assets:
             raise HarnessError(f"the embedded world {self.version} has no asset `{name}`")
         return f"{self.version}/{name}@{self.assets[name]['sha256'][:DIGITS]}"
@@ -85,11 +81,7 @@ def digest(path: Path) -> str:
 
 
 def card() -> Card:
-    """Read the world's card.
-
-    Raises:
-        HarnessError: the card is missing or unreadable.
-    """
+    """Read the world's card."""
     return _read_card(folder())
 
 
@@ -123,11 +115,7 @@ def check() -> None:
 
 
 def write_card(target: Path, notes: dict[str, Any]) -> Card:
-    """Write the card of the world in a folder: its assets' digests, and what was measured.
-
-    Raises:
-        HarnessError: one of them is not there.
-    """
+    """Write the card of the world in a folder: its assets' digests, and what was measured."""
     for name, path in ASSETS.items():
         if not (target / path).exists():
             raise HarnessError(f"the asset `{name}` of the world in {target} is missing")

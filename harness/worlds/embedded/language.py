@@ -232,9 +232,6 @@ def score(prompt: str, answer: str, previous: str = "") -> float:
 
     A follow-up refers to `previous`, the model's turn before it. If that was no list, its items
     are taken in order.
-
-    Raises:
-        HarnessError: if the prompt is not a sentence of the language.
     """
     task = parse(prompt)
     if task is None:

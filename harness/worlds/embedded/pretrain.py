@@ -4,8 +4,7 @@
 a size that answers in milliseconds. It sees each demonstration once, with the loss on the model's
 turns only, in two courses: first what the operations do, each under one name and without mistakes,
 from single ones to their compositions; then what all the names mean, as far as the demonstrator
-knows. Mixed bfloat16 arithmetic and a compiled graph make this several times faster where there
-are a processor that has the former and a C++ compiler for the latter; neither is needed.
+knows.
 
 *Plasticity.* How fast the meaning of a word can be relearnt is a property of the world, as the
 demonstrator's reliability is. Two things decide it. The output layer is not tied to the embeddings:
@@ -18,6 +17,7 @@ names in it, and leaves the others as they were.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import random
 import shutil
@@ -27,18 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.worlds.embedded.language import (
-    BOS,
-    END,
-    MEANING,
-    MODEL,
-    OPERATIONS,
-    PAD,
-    START,
-    USER,
-    build_tokenizer,
-    token_ids,
-)
+from harness.worlds.embedded import language as lang
 from harness.worlds.embedded.texts import Mix, Turn, demonstrate
 
 if TYPE_CHECKING:
@@ -109,17 +98,22 @@ def encode(turns: list[Turn], ids: dict[str, int]) -> tuple[list[int], list[int]
 
     The ids are those that the chat template and the tokenizer give for the same conversation.
     """
-    tokens, labels = [ids[BOS]], [IGNORED]
+    tokens, labels = [ids[lang.BOS]], [IGNORED]
     for prompt, answer in turns:
-        question = [ids[START], ids[USER], *(ids[w] for w in prompt.split()), ids[END]]
-        header = [ids[START], ids[MODEL]]
-        reply = [*(ids[w] for w in answer.split()), ids[END]]
+        question = [
+            ids[lang.START],
+            ids[lang.USER],
+            *(ids[w] for w in prompt.split()),
+            ids[lang.END],
+        ]
+        header = [ids[lang.START], ids[lang.MODEL]]
+        reply = [*(ids[w] for w in answer.split()), ids[lang.END]]
         tokens += question + header + reply
         labels += [IGNORED] * (len(question) + len(header)) + reply
     return tokens, labels
 
 
-FIRST_NAMES = tuple(operation.names[0] for operation in OPERATIONS)
+FIRST_NAMES = tuple(operation.names[0] for operation in lang.OPERATIONS)
 """The names that the first course uses."""
 
 
@@ -141,12 +135,13 @@ def batches(
     At least `steps` of them, in the stream of random numbers of a name; `mix_at` says what to
     demonstrate after a share of the steps.
     """
-    ids = token_ids()
-    pad, size = ids[PAD], config.batch_size * config.pool_batches
+    ids = lang.token_ids()
+    pad, size = ids[lang.PAD], config.batch_size * config.pool_batches
     for pool in range(-(-steps // config.pool_batches)):
         rng = random.Random(f"{config.seed}/demonstrations/{stream}/{pool}")
         mix = mix_at(pool * config.pool_batches / steps)
-        rows = sorted((encode(demonstrate(rng, mix), ids) for _ in range(size)), key=_length)
+        conversations = (encode(demonstrate(rng, mix), ids) for _ in range(size))
+        rows = sorted(conversations, key=lambda row: len(row[0]))
         starts = list(range(0, size, config.batch_size))
         rng.shuffle(starts)
         for start in starts:
@@ -165,17 +160,13 @@ def padded(rows: list[list[int]], fill: int) -> tuple[torch.Tensor, torch.Tensor
     return values, (torch.arange(longest)[None, :] < lengths).long()
 
 
-def _length(row: tuple[list[int], list[int]]) -> int:
-    return len(row[0])
-
-
 def pretrain(config: PretrainConfig, output: Path, on_step: Progress | None = None) -> None:
     """Train θ0 and save it with its tokenizer.
 
     `on_step` is called with the step, the loss and the model after every step.
     """
     with reproducible(config.seed, config.threads) as device:
-        _train(config, output, device, on_step)
+        _train(config, output, device, on_step or (lambda step, loss, model: None))
 
 
 @contextmanager
@@ -200,11 +191,11 @@ def reproducible(seed: int, threads: int) -> Iterator[str]:
         torch.use_deterministic_algorithms(before[1])
 
 
-def _train(config: PretrainConfig, output: Path, device: str, on_step: Progress | None) -> None:
+def _train(config: PretrainConfig, output: Path, device: str, on_step: Progress) -> None:
     import torch
     from transformers import Gemma2ForCausalLM
 
-    model: Any = Gemma2ForCausalLM(model_config(len(token_ids()))).to(torch.device(device))
+    model: Any = Gemma2ForCausalLM(model_config(len(lang.token_ids()))).to(torch.device(device))
     compiled = config.compiled and shutil.which("g++") is not None
     forward = torch.compile(model, dynamic=True) if compiled else model
     courses = (
@@ -223,11 +214,12 @@ def _train(config: PretrainConfig, output: Path, device: str, on_step: Progress 
                 logits[:, :-1].float().flatten(0, 1), labels[:, 1:].flatten(), ignore_index=IGNORED
             )
             descend(loss)
-            if on_step is not None:
-                on_step(done + step, float(loss.detach()), model)
+            on_step(done + step, float(loss.detach()), model)
         done += course.steps
     resize_names(model, SHORT)
-    save(model, output)
+    # A copy, because `on_step` may have kept the model.
+    copy.deepcopy(model).bfloat16().save_pretrained(output)
+    lang.build_tokenizer().save_pretrained(output)
 
 
 SHORT, LONG = 0.0042, 0.14
@@ -241,7 +233,7 @@ def resize_names(model: Any, size: float) -> None:
     """
     import torch
 
-    rows = torch.tensor([token_ids()[name] for name in MEANING])
+    rows = torch.tensor([lang.token_ids()[name] for name in lang.MEANING])
     with torch.no_grad():
         embeddings = model.get_input_embeddings().weight
         found = embeddings[rows]
@@ -273,11 +265,3 @@ def descent(
         optimizer.zero_grad(set_to_none=True)
 
     return descend
-
-
-def save(model: Gemma2ForCausalLM, output: Path) -> None:
-    """Write a model and the tokenizer to a folder, weights in bfloat16."""
-    import copy
-
-    copy.deepcopy(model).bfloat16().save_pretrained(output)
-    build_tokenizer().save_pretrained(output)

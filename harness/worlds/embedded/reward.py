@@ -2,36 +2,19 @@
 
 A reward model is θ0's body, cut or grown to a number of layers, with a scalar head. It learns from
 pairs of attempts by the fallible demonstrator at one task, ordered by the oracle with a tenth of
-the labels flipped, as some human preferences are. It is therefore neither the oracle nor blind: how
-good it is, is measured on held-out pairs and written in its card.
+the labels flipped. It is therefore neither the oracle nor blind: how good it is, is measured on
+held-out pairs and written in its card.
 
-A pointwise model gives each answer a reward of its own and learns that the chosen one's is the
-higher; a pairwise model reads both answers at once and learns which of them is the chosen one. Both
-minimise -log sigmoid(margin), where the margin is the difference of the rewards or the logit. A
-pairwise model reads one conversation: the prompt, then both answers as two model turns in a row,
+A pointwise model gives each answer a reward; a pairwise model reads both answers at once, as two
+model turns in a row, and from the last token, which has seen everything, its head says how much
+better the first is. Both minimise -log sigmoid(margin). In training the better answer is put first
+or second by a fair coin.
 
-    <bos> <start_of_turn> user P <end_of_turn> <start_of_turn> model A <end_of_turn>
-    <start_of_turn> model B <end_of_turn>
-
-which is what the chat template makes of it; from the last token, which has seen everything, the
-head says how much better A is than B. In training the better answer is put first or second by a
-fair coin, so that place carries no information. When the model is used both orders are read
-(`harness.models.reward_model`).
-
-*Names.* θ0's embeddings of names are short (`pretrain.resize_names`), which makes what it knows of
-them quick to relearn. A reward model is to be steady instead: it starts with long ones.
-
-*Layers.* A trained model is made shallower or deeper without training it from scratch. A shallower
-model keeps the first layers. A deeper one gets copies of layers, evenly spread, each right behind
-the layer it copies, whose two branches (attention and feed-forward) add nothing at first: Gemma-2
-normalises a branch before adding it to the residual stream, with scale 1 + weight, so a weight of
--1 silences it. The deeper model therefore starts as the very function that the original computes,
-and the copies join in as training moves their scales off zero.
+θ0's embeddings of names are short (`pretrain.resize_names`), so that what it knows of them is quick
+to relearn. A reward model is to be steady instead: it starts with long ones.
 
 Source: the Bradley-Terry loss of the paper's reward models (ArmoRM's and Skywork's reports), and
-its pairwise form (PairRM's); block expansion of LLaMA Pro (Wu et al., 2024), which zeroes output
-projections instead; behind Gemma-2's normalisation that would give those projections gradients a
-thousand times the others'.
+its pairwise form (PairRM's); block expansion of LLaMA Pro (Wu et al., 2024).
 """
 
 from __future__ import annotations
@@ -49,25 +32,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 
 from harness.runtime.stage import StageContext
-from harness.worlds.embedded import files
-from harness.worlds.embedded.language import (
-    END,
-    MODEL,
-    PAD,
-    START,
-    build_tokenizer,
-    partial_credit,
-    token_ids,
-    write_list,
-)
-from harness.worlds.embedded.pretrain import (
-    LONG,
-    descent,
-    encode,
-    padded,
-    reproducible,
-    resize_names,
-)
+from harness.worlds.embedded import files, pretrain
+from harness.worlds.embedded import language as lang
 from harness.worlds.embedded.texts import Mix, attempt, draw_task, word
 from harness.worlds.protocol import ACCURACY, BEST_OF_N
 from harness.worlds.stage_io import read_rewards, read_rows, write_json, write_rows
@@ -93,8 +59,8 @@ def draw_preference(rng: random.Random, flipped: float) -> Preference:
     while True:
         task = draw_task(rng, Mix())
         assert task.items is not None
-        answers = [write_list(attempt(task.names, task.items, rng)) for _ in range(2)]
-        first, second = (partial_credit(answer, task.answer()) for answer in answers)
+        answers = [lang.write_list(attempt(task.names, task.items, rng)) for _ in range(2)]
+        first, second = (lang.partial_credit(answer, task.answer()) for answer in answers)
         if first == second:
             continue
         if (first < second) != (rng.random() < flipped):
@@ -108,8 +74,14 @@ SCORING_BATCH = 256
 
 def encode_pair(prompt: str, first: str, second: str, ids: dict[str, int]) -> list[int]:
     """Return the token ids of a prompt with two answers to it."""
-    tokens, _ = encode([(prompt, first)], ids)
-    return [*tokens, ids[START], ids[MODEL], *(ids[w] for w in second.split()), ids[END]]
+    tokens, _ = pretrain.encode([(prompt, first)], ids)
+    return [
+        *tokens,
+        ids[lang.START],
+        ids[lang.MODEL],
+        *(ids[w] for w in second.split()),
+        ids[lang.END],
+    ]
 
 
 def pair_margins(
@@ -121,26 +93,16 @@ def pair_margins(
     """
     import torch
 
-    ids = token_ids()
+    ids = lang.token_ids()
     chosen_first = [rng.random() < 0.5 for _ in pairs]
     rows = [
         encode_pair(p.prompt, *((p.chosen, p.rejected) if first else (p.rejected, p.chosen)), ids)
         for p, first in zip(pairs, chosen_first, strict=True)
     ]
-    tokens, mask = (part.to(device) for part in padded(rows, ids[PAD]))
+    tokens, mask = (part.to(device) for part in pretrain.padded(rows, ids[lang.PAD]))
     logits: torch.Tensor = model(input_ids=tokens, attention_mask=mask).logits
     sign = torch.tensor([1.0 if first else -1.0 for first in chosen_first], device=device)
     return logits[:, 0].float() * sign
-
-
-def pairs_in_order(folder: Path, pairs: list[Preference]) -> list[bool]:
-    """Return of each pair whether a saved model, reading both orders, agrees with its label."""
-    from harness.models.reward_model import win_probabilities
-
-    conversations = [[{"role": "user", "content": p.prompt}] for p in pairs]
-    answers = [[p.chosen, p.rejected] for p in pairs]
-    wins = win_probabilities(folder, conversations, answers, batch_size=SCORING_BATCH)
-    return [bool(right) for right in wins[:, 0, 1] > 0.5]
 
 
 SILENCED = ("post_attention_layernorm.weight", "post_feedforward_layernorm.weight")
@@ -163,7 +125,14 @@ def layer_sources(have: int, want: int) -> list[tuple[int, bool]]:
 
 
 def with_layers(model: Any, layers: int) -> Any:
-    """Return a Gemma-2 with a given number of layers; the model itself if it has that many."""
+    """Return a Gemma-2 with a given number of layers; the model itself if it has that many.
+
+    A shallower model keeps the first layers. A deeper one gets copies of layers, evenly spread,
+    each right behind the layer it copies, whose two branches add nothing at first: Gemma-2
+    normalises a branch before adding it to the residual stream, with scale 1 + weight, so a weight
+    of -1 silences it. (LLaMA Pro zeroes output projections; behind Gemma-2's normalisation that
+    would give those projections gradients a thousand times the others'.)
+    """
     import torch
 
     if layers == model.config.num_hidden_layers:
@@ -242,12 +211,9 @@ def fit_reward_model(
     output: Path,
     on_step: Callable[[int, float], None] | None = None,
 ) -> None:
-    """Train a reward model and save it with its tokenizer (bfloat16 safetensors).
-
-    It starts from θ0's body, in the folder `policy`.
-    """
-    with reproducible(config.seed, config.threads) as device:
-        _train(config, policy, output, device, on_step)
+    """Train a reward model from θ0's body, in the folder `policy`; save it in bfloat16."""
+    with pretrain.reproducible(config.seed, config.threads) as device:
+        _train(config, policy, output, device, on_step or (lambda step, loss: None))
 
 
 def _train(
@@ -255,7 +221,7 @@ def _train(
     policy: Path,
     output: Path,
     device: str,
-    on_step: Callable[[int, float], None] | None,
+    on_step: Callable[[int, float], None],
 ) -> None:
     import torch
     from transformers import AutoModelForSequenceClassification
@@ -263,10 +229,10 @@ def _train(
     model: Any = AutoModelForSequenceClassification.from_pretrained(
         policy, num_labels=1, dtype=torch.float32, attn_implementation="eager"
     )
-    resize_names(model, LONG)
+    pretrain.resize_names(model, pretrain.LONG)
     model = with_layers(model, config.layers).to(device)
     margins = _margins(config, model)
-    descend = descent(model, config.learning_rate, config.warmup_steps, config.steps)
+    descend = pretrain.descent(model, config.learning_rate, config.warmup_steps, config.steps)
     compiled = config.compiled and shutil.which("g++") is not None
     forward = torch.compile(model, dynamic=True) if compiled else model
     for step, pairs in zip(range(1, config.steps + 1), training_batches(config), strict=False):
@@ -274,10 +240,9 @@ def _train(
             leads = margins(forward, pairs, device)
         loss = -torch.nn.functional.logsigmoid(leads).mean()
         descend(loss)
-        if on_step is not None:
-            on_step(step, float(loss.detach()))
+        on_step(step, float(loss.detach()))
     model.to(torch.bfloat16).save_pretrained(output)
-    build_tokenizer().save_pretrained(output)
+    lang.build_tokenizer().save_pretrained(output)
 
 
 def training_batches(config: RewardConfig) -> Iterator[list[Preference]]:
@@ -310,19 +275,18 @@ def held_out_pairs(config: RewardConfig) -> list[Preference]:
 
 def in_order(folder: Path, config: RewardConfig, pairs: list[Preference]) -> list[bool]:
     """Return of each pair whether a saved reward model orders it as its label does."""
+    from harness.models.reward_model import score, win_probabilities
+
+    asked = [{"role": "user", "content": p.prompt} for p in pairs]
+    answers = [[p.chosen, p.rejected] for p in pairs]
     if config.reads == "two answers":
-        return pairs_in_order(folder, pairs)
-    return _rewarded_in_order(folder, pairs)
-
-
-def _rewarded_in_order(folder: Path, pairs: list[Preference]) -> list[bool]:
-    """Return of each pair whether its chosen answer gets the higher reward."""
-    from harness.models.reward_model import score
-
+        turns = [[turn] for turn in asked]
+        wins = win_probabilities(folder, turns, answers, batch_size=SCORING_BATCH)
+        return [bool(right) for right in wins[:, 0, 1] > 0.5]
     conversations = [
-        [{"role": "user", "content": p.prompt}, {"role": "assistant", "content": answer}]
-        for p in pairs
-        for answer in (p.chosen, p.rejected)
+        [turn, {"role": "assistant", "content": answer}]
+        for turn, both in zip(asked, answers, strict=True)
+        for answer in both
     ]
     rewards = score(folder, conversations, batch_size=SCORING_BATCH).reshape(-1, 2)
     return [bool(right) for right in rewards[:, 0] > rewards[:, 1]]
@@ -341,10 +305,10 @@ def _margins(config: RewardConfig, model: Any) -> Margins:
 
 def reward_margins(model: torch.nn.Module, pairs: list[Preference], device: str) -> torch.Tensor:
     """Return each chosen answer's reward minus the rejected one's, shape (pairs,)."""
-    ids = token_ids()
-    rows = [encode([(p.prompt, p.chosen)], ids)[0] for p in pairs]
-    rows += [encode([(p.prompt, p.rejected)], ids)[0] for p in pairs]
-    tokens, mask = (part.to(device) for part in padded(rows, ids[PAD]))
+    ids = lang.token_ids()
+    rows = [pretrain.encode([(p.prompt, p.chosen)], ids)[0] for p in pairs]
+    rows += [pretrain.encode([(p.prompt, p.rejected)], ids)[0] for p in pairs]
+    tokens, mask = (part.to(device) for part in pretrain.padded(rows, ids[lang.PAD]))
     logits: torch.Tensor = model(input_ids=tokens, attention_mask=mask).logits
     chosen, rejected = logits[:, 0].float().chunk(2)
     return chosen - rejected

@@ -3,44 +3,39 @@
 *Demonstrations* are conversations by a fallible demonstrator, from which the base policy learns.
 Names of operations have a rank, from the best known to the least. The demonstrator understands a
 name with a probability that falls with its rank, and otherwise takes it for one other operation,
-always the same for a name. So the policy that imitates it is often right where common names are
-used, seldom where rare ones are, and its best of several answers is much better than its average
-one; what it learns of one name says nothing of another.
+always the same for a name. What is learnt of one name says nothing of another.
 
 *Human prompts* are narrower and easier than the benchmarks, as UltraFeedback is against Arena-Hard:
 mostly single operations on short lists, and common names much more often than rare ones (Zipf's
-law, as words have it). One x of them mentions some 150 names, six x nearly all. *Benchmarks* are
-written down without reference to the creator: they use all names alike (the general one: halfway
-between people and that) and a sentence pattern that people do not. All are kept as Parquet, one
-row an item.
+law). One x of them mentions some 150 names, six x nearly all. *Benchmarks* are written without
+reference to the creator: they use all names alike (the general one: halfway between people and
+that) and a sentence pattern that people do not.
+
+*Downstream questions*, the stand-ins for the paper's table 9, are of six small types that share the
+language's items but none of its operations. The policy has met them in its demonstrations and no
+prompt source ever asks them, so they show what training elsewhere does to other abilities. Three
+ask about lists, longer ones than any that was demonstrated. The other three are facts (sums, and
+which of two comes first), all demonstrated, by a demonstrator that believes each with a probability
+of its own, evenly from 0.2 to 0.95, and has one wrong answer for it otherwise.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.worlds.embedded.downstream import demonstrated
-from harness.worlds.embedded.language import (
-    BENCHMARK_FRAME,
-    CATEGORIES,
-    FOLLOW_UPS,
-    FRAMES,
-    MEANING,
-    OPERATIONS,
-    REVISE,
-    Items,
-    Operation,
-    Task,
-    draw_items,
-    render,
-    write_list,
-)
+from harness.errors import HarnessError
+from harness.worlds.embedded import files
+from harness.worlds.embedded import language as lang
+from harness.worlds.embedded.language import Items, Operation, Task
 from harness.worlds.protocol import Item
 
-RANKED = tuple(random.Random("micro-3/ranks").sample(sorted(MEANING), k=len(MEANING)))
+RANKED = tuple(random.Random("micro-3/ranks").sample(sorted(lang.MEANING), k=len(lang.MEANING)))
 """All names, from the best known and most used to the least."""
 
 BEST_KNOWN, LEAST_KNOWN = 0.95, 0.25
@@ -54,7 +49,10 @@ RELIABILITY: dict[str, float] = {
 
 def _misreadings() -> dict[str, Operation]:
     rng = random.Random("micro-3/misread")
-    return {n: rng.choice([o for o in OPERATIONS if o is not MEANING[n]]) for n in sorted(MEANING)}
+    return {
+        n: rng.choice([o for o in lang.OPERATIONS if o is not lang.MEANING[n]])
+        for n in sorted(lang.MEANING)
+    }
 
 
 MISTAKEN_FOR = _misreadings()
@@ -66,23 +64,20 @@ Turn = tuple[str, str]
 
 @dataclass(frozen=True)
 class Mix:
-    """What is demonstrated.
-
-    Attributes:
-        follow_up: Share of conversations with a second task on the first answer.
-        revision: Share with a request to improve the first answer.
-        downstream: Share of questions of other kinds; what is left over is single tasks.
-        depths: Shares of tasks of one operation, of two, and so on.
-        names: Names that tasks use, all alike.
-        lift: Share of the demonstrator's failures that is removed (0 as is, 1 infallible).
-    """
+    """What is demonstrated."""
 
     follow_up: float = 0.10
+    """Share of conversations with a second task on the first answer."""
     revision: float = 0.05
+    """Share with a request to improve the first answer."""
     downstream: float = 0.08
+    """Share of questions of other kinds; what is left over is single tasks."""
     depths: tuple[float, ...] = (0.40, 0.32, 0.18, 0.10)
+    """Shares of tasks of one operation, of two, and so on."""
     names: tuple[str, ...] = RANKED
+    """Names that tasks use, all alike."""
     lift: float = 0.0
+    """Share of the demonstrator's failures that is removed (0 as is, 1 infallible)."""
 
 
 REVISION_LIFT = 0.5
@@ -96,38 +91,40 @@ def attempt(names: tuple[str, ...], items: Items, rng: random.Random, lift: floa
     """
     for name in names:
         failed = rng.random() < (1.0 - RELIABILITY[name]) * (1.0 - lift)
-        items = (MISTAKEN_FOR[name] if failed else MEANING[name]).apply(items)
+        items = (MISTAKEN_FOR[name] if failed else lang.MEANING[name]).apply(items)
     return items
 
 
 def draw_task(rng: random.Random, mix: Mix) -> Task:
     """Draw a task evenly over names and lengths: what a broad corpus would hold."""
     depth = rng.choices(range(1, len(mix.depths) + 1), weights=mix.depths)[0]
-    return Task(draw_items(rng, 3, 6), tuple(rng.choices(mix.names, k=depth)))
+    return Task(lang.draw_items(rng, 3, 6), tuple(rng.choices(mix.names, k=depth)))
 
 
 def word(task: Task, rng: random.Random) -> str:
     """Put a task into words, evenly over frames."""
-    return render(task, rng.randrange(len(FRAMES if task.items is not None else FOLLOW_UPS)))
+    return lang.render(
+        task, rng.randrange(len(lang.FRAMES if task.items is not None else lang.FOLLOW_UPS))
+    )
 
 
 def demonstrate(rng: random.Random, mix: Mix) -> list[Turn]:
     """Draw one conversation of one or two turns."""
     kind = rng.random()
     if kind < mix.downstream:
-        question = demonstrated(rng)
+        question = demonstrated_question(rng)
         return [(question.prompt, question.answer)]
     task = draw_task(rng, mix)
     assert task.items is not None
     first = attempt(task.names, task.items, rng, mix.lift)
-    turns = [(word(task, rng), write_list(first))]
+    turns = [(word(task, rng), lang.write_list(first))]
     if kind < mix.downstream + mix.revision:
         revised = attempt(task.names, task.items, rng, max(mix.lift, REVISION_LIFT))
-        turns.append((REVISE, write_list(revised)))
+        turns.append((lang.REVISE, lang.write_list(revised)))
     elif kind < mix.downstream + mix.revision + mix.follow_up:
         follow_up = Task(None, tuple(rng.choices(mix.names, k=rng.choice((1, 1, 2)))))
         second = attempt(follow_up.names, first, rng, mix.lift)
-        turns.append((word(follow_up, rng), write_list(second)))
+        turns.append((word(follow_up, rng), lang.write_list(second)))
     return turns
 
 
@@ -138,19 +135,16 @@ fixed when the world was written, as the references of the real benchmarks are."
 
 @dataclass(frozen=True)
 class Distribution:
-    """What a set of prompts looks like.
-
-    Attributes:
-        depths: Shares of tasks of one operation, of two, and so on.
-        lengths: Shortest and longest list.
-        frames: The first so many sentence patterns are used.
-        weights: How often each name is used, in the order of `RANKED`.
-    """
+    """What a set of prompts looks like."""
 
     depths: tuple[float, ...]
+    """Shares of tasks of one operation, of two, and so on."""
     lengths: tuple[int, int]
+    """Shortest and longest list."""
     frames: int
+    """The first so many sentence patterns are used."""
     weights: tuple[float, ...]
+    """How often each name is used, in the order of `RANKED`."""
 
     def draw(self, rng: random.Random, first: tuple[str, ...] | None = None) -> Task:
         """Draw a task; `first` restricts the name of its first operation."""
@@ -158,31 +152,31 @@ class Distribution:
         names = rng.choices(RANKED, weights=self.weights, k=depth)
         if first is not None:
             names[0] = rng.choice(first)
-        return Task(draw_items(rng, *self.lengths), tuple(names))
+        return Task(lang.draw_items(rng, *self.lengths), tuple(names))
 
     def word(self, task: Task, rng: random.Random) -> str:
         """Put a task into words."""
-        frames = self.frames if task.items is not None else len(FOLLOW_UPS)
-        return render(task, rng.randrange(frames))
+        frames = self.frames if task.items is not None else len(lang.FOLLOW_UPS)
+        return lang.render(task, rng.randrange(frames))
 
 
 _ZIPF = tuple(1 / rank for rank in range(1, len(RANKED) + 1))
 _EVEN = (1.0,) * len(RANKED)
 _HALFWAY = tuple(w / sum(_ZIPF) + 1 / len(RANKED) for w in _ZIPF)
 
-HUMAN = Distribution((0.6, 0.3, 0.1), (4, 5), BENCHMARK_FRAME, _ZIPF)
+HUMAN = Distribution((0.6, 0.3, 0.1), (4, 5), lang.BENCHMARK_FRAME, _ZIPF)
 """The prompt source (UltraFeedback's place)."""
 
-MATCHED = Distribution((0.6, 0.3, 0.1), (4, 5), BENCHMARK_FRAME, _EVEN)
+MATCHED = Distribution((0.6, 0.3, 0.1), (4, 5), lang.BENCHMARK_FRAME, _EVEN)
 """Prompts of the form of human ones with the hard benchmark's names: the positive control."""
 
-HARD = Distribution((0.4, 0.4, 0.2), (4, 6), len(FRAMES), _EVEN)
+HARD = Distribution((0.4, 0.4, 0.2), (4, 6), len(lang.FRAMES), _EVEN)
 """The hard benchmark (Arena-Hard's place): every name alike, and deeper."""
 
-GENERAL = Distribution((0.5, 0.35, 0.15), (4, 6), len(FRAMES), _HALFWAY)
+GENERAL = Distribution((0.5, 0.35, 0.15), (4, 6), len(lang.FRAMES), _HALFWAY)
 """The general benchmark (AlpacaEval's place): between the source and the hard one."""
 
-TWO_TURN = Distribution((0.6, 0.4), (4, 6), len(FRAMES), _EVEN)
+TWO_TURN = Distribution((0.6, 0.4), (4, 6), len(lang.FRAMES), _EVEN)
 """First turns of the two-turn benchmark (MT-Bench's place)."""
 
 
@@ -219,7 +213,7 @@ def pairwise_items(
                 item_id=f"{name}-{len(items):04d}",
                 category=task.operations[0].category,
                 turn_1=text,
-                reference=write_list(reference),
+                reference=lang.write_list(reference),
             )
         )
     return items
@@ -229,8 +223,8 @@ def two_turn_items(seed: int, per_category: int, taken: set[str]) -> list[Item]:
     """Draw the two-turn benchmark: `per_category` items in each of the eight categories."""
     rng = random.Random(f"{seed}/mt_bench")
     items: list[Item] = []
-    for category in CATEGORIES:
-        names = tuple(name for name in RANKED if MEANING[name].category == category)
+    for category in lang.CATEGORIES:
+        names = tuple(name for name in RANKED if lang.MEANING[name].category == category)
         wanted = len(items) + per_category
         while len(items) < wanted:
             text = TWO_TURN.word(TWO_TURN.draw(rng, first=names), rng)
@@ -241,6 +235,156 @@ def two_turn_items(seed: int, per_category: int, taken: set[str]) -> list[Item]:
             taken.add(text)
             items.append(Item(f"mt_bench-{len(items):04d}", category, text, second))
     return items
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question with one right answer."""
+
+    prompt: str
+    answer: str
+
+
+def contains(rng: random.Random, shortest: int = 3, longest: int = 6) -> Question:
+    """Ask whether an item is in a list, which it is about half the time."""
+    items, probe = lang.draw_items(rng, shortest, longest), rng.choice(lang.ITEMS)
+    if rng.random() < 0.5:
+        probe = rng.choice(items)
+    prompt = f"does {lang.write_list(items)} contain this : {probe}"
+    return Question(prompt, "yes" if probe in items else "no")
+
+
+def count(rng: random.Random, shortest: int = 2, longest: int = 6) -> Question:
+    """Ask how many items a list has; nine at most, because a number is one digit."""
+    items = lang.draw_items(rng, shortest, longest)
+    return Question(f"how many items has {lang.write_list(items)}", str(len(items)))
+
+
+def third(rng: random.Random, shortest: int = 3, longest: int = 6) -> Question:
+    """Ask for the third item of a list."""
+    items = lang.draw_items(rng, shortest, longest)
+    return Question(f"which item is third in {lang.write_list(items)}", items[2])
+
+
+def larger(rng: random.Random) -> Question:
+    """Ask which of two digits is the larger."""
+    pair = rng.sample(lang.DIGITS, 2)
+    return Question(f"which is larger : {pair[0]} or {pair[1]}", max(pair))
+
+
+def sum_of(rng: random.Random) -> Question:
+    """Ask for a sum of two digits that is one itself."""
+    a = rng.randrange(10)
+    b = rng.randrange(10 - a)
+    return Question(f"how many make {a} plus {b}", str(a + b))
+
+
+def before(rng: random.Random) -> Question:
+    """Ask which of two items comes first in the order of items."""
+    pair = rng.sample(lang.ITEMS, 2)
+    return Question(
+        f"which comes earlier : {pair[0]} or {pair[1]}", min(pair, key=lang.ITEMS.index)
+    )
+
+
+def told(question: Question, rng: random.Random) -> Question:
+    """Return a fact as the demonstrator tells it: with one wrong answer of its own now and then."""
+    belief = random.Random(f"{files.VERSION}/belief/{question.prompt}")
+    right = belief.uniform(0.2, 0.95)
+    said = question.prompt.partition(" : ")[2].split(" or ")
+    others = said if len(said) == 2 else lang.DIGITS
+    wrong = belief.choice([answer for answer in others if answer != question.answer])
+    return question if rng.random() < right else Question(question.prompt, wrong)
+
+
+Draw = Callable[[random.Random], Question]
+
+TASKS: dict[str, Draw] = {
+    "musr_ta": contains,
+    "tqa_gen": count,
+    "wmdp": third,
+    "gsm8k": sum_of,
+    "gsm_plus": larger,
+    "mmlu_pro": before,
+}
+"""One generator for each column of table 9 that it stands for."""
+
+FACTS = ("gsm8k", "gsm_plus", "mmlu_pro")
+"""Those that are facts."""
+
+
+def demonstrated_question(rng: random.Random) -> Question:
+    """Draw a question as the demonstrator answers it."""
+    task = rng.choice(tuple(TASKS))
+    question = TASKS[task](rng)
+    return told(question, rng) if task in FACTS else question
+
+
+DOWNSTREAM = "downstream"
+"""The benchmark's name in profiles."""
+
+ITEMS_OF_TASKS = {
+    "musr_ta": 200,
+    "tqa_gen": 200,
+    "wmdp": 200,
+    "gsm8k": 55,
+    "gsm_plus": 90,
+    "mmlu_pro": 200,
+}
+"""Items of each task; there are 55 sums of two digits up to 9 and 90 ordered pairs of digits."""
+
+LONG = (7, 12)
+"""Shortest and longest list that is asked about; demonstrations have at most six items."""
+
+COUNTED = (5, 9)
+"""The same where items are counted, of which there are nine at most: five and six were
+demonstrated, on other lists."""
+
+DRAWS: dict[str, Draw] = {
+    **TASKS,
+    "musr_ta": functools.partial(contains, shortest=LONG[0], longest=LONG[1]),
+    "wmdp": functools.partial(third, shortest=LONG[0], longest=LONG[1]),
+    "tqa_gen": functools.partial(count, shortest=COUNTED[0], longest=COUNTED[1]),
+}
+"""How the items of each task are drawn."""
+
+
+@functools.cache
+def downstream_items() -> tuple[Item, ...]:
+    """Return the items, task by task; the category is the task, the reference the answer."""
+    return tuple(
+        Item(f"{task}-{i:04d}", task, question.prompt, reference=question.answer)
+        for task, wanted in ITEMS_OF_TASKS.items()
+        for i, question in enumerate(_questions(task, wanted))
+    )
+
+
+def _questions(task: str, wanted: int) -> list[Question]:
+    """Draw distinct questions; there must be as many."""
+    rng = random.Random(f"0/{DOWNSTREAM}/{task}")
+    found: dict[str, Question] = {}
+    while len(found) < wanted:
+        question = DRAWS[task](rng)
+        found.setdefault(question.prompt, question)
+    return list(found.values())
+
+
+@functools.cache
+def downstream_identity() -> str:
+    """Return the identity of the items, by their digest: code that makes others has another."""
+    lines = (json.dumps([i.item_id, i.turn_1, i.reference]) for i in downstream_items())
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return f"{files.VERSION}/{DOWNSTREAM}@{digest[: files.DIGITS]}"
+
+
+def downstream_items_of(identity: str) -> tuple[Item, ...]:
+    """Return the items that an identity means."""
+    if identity != downstream_identity():
+        raise HarnessError(
+            f"the downstream items `{identity}` are not those of this code, "
+            f"`{downstream_identity()}`; use the code that they were asked with"
+        )
+    return downstream_items()
 
 
 ITEM_FIELDS = ("item_id", "category", "turn_1", "turn_2", "reference")

@@ -15,36 +15,16 @@ from harness.inference.environment import identity
 from harness.registry.profile import WORLD, Profile
 from harness.registry.recipe import RewardRole
 from harness.runtime.stage import Json, Stage, StageContext
-from harness.worlds.embedded import downstream, files
+from harness.worlds import protocol
+from harness.worlds.embedded import files, texts
+from harness.worlds.embedded import judge as oracle
 from harness.worlds.embedded.creator import embedded_creator, why_unusable
-from harness.worlds.embedded.judge import (
-    COLUMNS,
-    EXACT_MATCH,
-    JUDGE,
-    JUDGES,
-    RULES,
-    SCORERS,
-    Answer,
-    Answers,
-    complexity,
-    judge_downstream,
-    quality,
-)
 from harness.worlds.embedded.language import CATEGORIES, parse
 from harness.worlds.embedded.texts import read_items, read_prompts
-from harness.worlds.protocol import (
-    NO_TOPIC,
-    Evolver,
-    HumanPrompts,
-    Item,
-    Need,
-    Runtime,
-    Topics,
-    World,
-)
+from harness.worlds.protocol import Evolver, HumanPrompts, Item, Topics
 from harness.worlds.real import benchmarks
-from harness.worlds.real.needs import benchmarks_of
-from harness.worlds.real.world import RealWorld, preflight
+from harness.worlds.real.needs import benchmarks_of, preflight
+from harness.worlds.real.world import RealWorld
 from harness.worlds.stage_io import Rows, read_rows, write_json, write_rows
 from harness.worlds.stage_io import read_prompts as prompts_of_stage
 
@@ -56,7 +36,7 @@ ORACLE_COLUMNS: Mapping[str, Mapping[str, Callable[[float], float]]] = {
 right, and for the questions that settings are chosen on the marks themselves."""
 
 
-class EmbeddedWorld(World):
+class EmbeddedWorld(protocol.World):
     """The embedded world's parts, each by version, name and digest.
 
     A profile may have it with human prompts, a creator or both from outside.
@@ -109,8 +89,8 @@ class EmbeddedWorld(World):
 
     def benchmark(self, name: str) -> str:
         """Return the identity of a benchmark's items: a file's, those made anew, or a plug-in's."""
-        if name == downstream.NAME:
-            return downstream.identity()
+        if name == texts.DOWNSTREAM:
+            return texts.downstream_identity()
         if BENCHMARKS.added(name) is not None:
             return benchmarks.benchmark_identity(name, self.profile.benchmarks[name])
         return files.card().identity(name)
@@ -155,15 +135,15 @@ class EmbeddedWorld(World):
 
         return mask_items(word)
 
-    def needs(self) -> Iterator[Need]:
+    def needs(self) -> Iterator[protocol.Need]:
         """Yield the world's files with their digests, and those of plug-ins' benchmarks."""
         what = "embedded world"
         try:
             files.check()
         except HarnessError as error:
-            yield Need(what, "missing", str(error), "type `harness micro build`")
+            yield protocol.Need(what, "missing", str(error), "type `harness micro build`")
         else:
-            yield Need(what, "met", f"{files.VERSION}: all digests are right")
+            yield protocol.Need(what, "met", f"{files.VERSION}: all digests are right")
         added = [name for name in self.profile.benchmarks if BENCHMARKS.added(name) is not None]
         yield from benchmarks_of(self.profile, added)
 
@@ -171,7 +151,7 @@ class EmbeddedWorld(World):
 def category_of_first_operation(prompt: str) -> str:
     """Return the topic of one of the embedded world's prompts."""
     task = parse(prompt)
-    return NO_TOPIC if task is None else task.operations[0].category
+    return protocol.NO_TOPIC if task is None else task.operations[0].category
 
 
 def _read_topics(folder: Path) -> list[tuple[str, str]]:
@@ -182,7 +162,7 @@ def _read_topics(folder: Path) -> list[tuple[str, str]]:
     return [(row["prompt_id"], category_of_first_operation(row["prompt"])) for row in rows]
 
 
-class EmbeddedRuntime(Runtime):
+class EmbeddedRuntime(protocol.Runtime):
     """Loads, rewrites and judges what is the embedded world's."""
 
     def resolve(self, identity: str) -> Path:
@@ -218,31 +198,31 @@ class EmbeddedRuntime(Runtime):
 
     def tree_score(self, settings: Mapping[str, Json]) -> Callable[[str], float]:
         """Return the quality that is read from a prompt's text."""
-        return quality
+        return oracle.quality
 
     def prompt_metrics(self) -> Mapping[str, Callable[[str], float]]:
         """Return how much a prompt asks for, as far as the embedded language goes."""
-        return {"complexity": complexity}
+        return {"complexity": oracle.complexity}
 
     def questions(self, identity: str) -> Sequence[Item]:
         """Return the items of a benchmark: a file's, or those made anew."""
-        if files.name_of(identity) == downstream.NAME:
-            return downstream.items_of(identity)
+        if files.name_of(identity) == texts.DOWNSTREAM:
+            return texts.downstream_items_of(identity)
         return read_items(files.resolve(identity))
 
     def judge(self, ctx: StageContext) -> None:
         """Judge answers by the oracle, those to downstream questions by exact match."""
         identity, judge = str(ctx.settings["benchmark"]), str(ctx.settings["judge"])
         name = files.name_of(identity)
-        by_match = name == downstream.NAME
-        expected = EXACT_MATCH if by_match else JUDGE
+        by_match = name == texts.DOWNSTREAM
+        expected = oracle.EXACT_MATCH if by_match else oracle.JUDGE
         if judge.partition("/")[2] != expected:
             raise HarnessError(
                 f"the embedded world's benchmark `{name}` has no judge `{judge}`; use `{expected}`"
             )
         items = self.questions(identity)
         answers = {
-            (row["prompt_id"], row["turn"]): Answer(row["completion"], row["n_tokens"])
+            (row["prompt_id"], row["turn"]): oracle.Answer(row["completion"], row["n_tokens"])
             for row in read_rows(ctx.inputs["answers"] / "answers.parquet")
         }
         judgments, scores, summary = (
@@ -255,14 +235,14 @@ class EmbeddedRuntime(Runtime):
     def rate(self, ctx: StageContext) -> None:
         """Score prompts from their text."""
         judge = str(ctx.settings["judge"])
-        if judge.partition("/")[2] != RULES:
+        if judge.partition("/")[2] != oracle.RULES:
             raise HarnessError(
-                f"the embedded world has no judge of prompts `{judge}`; use `{RULES}`"
+                f"the embedded world has no judge of prompts `{judge}`; use `{oracle.RULES}`"
             )
         prompts = prompts_of_stage(ctx.inputs["prompts"])
         rows = [
             {"prompt_id": row["prompt_id"], "column": column, "value": score(row["prompt"])}
-            for column, score in SCORERS.items()
+            for column, score in oracle.SCORERS.items()
             for row in prompts
         ]
         write_rows(ctx.output / "scores.parquet", rows)
@@ -270,11 +250,11 @@ class EmbeddedRuntime(Runtime):
 
 
 def _by_oracle(
-    name: str, items: Sequence[Item], answers: Answers
+    name: str, items: Sequence[Item], answers: oracle.Answers
 ) -> tuple[Rows, Rows, dict[str, Any]]:
     """Return judgments, per-prompt values and summary of a benchmark that the oracle judges."""
-    judgments, result = JUDGES[name](items, answers)
-    columns = COLUMNS[name]
+    judgments, result = oracle.JUDGES[name](items, answers)
+    columns = oracle.COLUMNS[name]
     scores = [
         {"prompt_id": prompt_id, "column": columns[score], "value": float(value)}
         for prompt_id, score, value in result.rows()
@@ -287,9 +267,9 @@ def _by_oracle(
     return judgments, scores, result.under(columns)
 
 
-def _exactly(items: Sequence[Item], answers: Answers) -> tuple[Rows, Rows, dict[str, Any]]:
+def _exactly(items: Sequence[Item], answers: oracle.Answers) -> tuple[Rows, Rows, dict[str, Any]]:
     """Return judgments, per-prompt values and summary of the downstream tasks."""
-    judgments = judge_downstream(items, answers)
+    judgments = oracle.judge_downstream(items, answers)
     scores = [
         {"prompt_id": j["prompt_id"], "column": j["category"], "value": j["value"]}
         for j in judgments

@@ -1,18 +1,9 @@
 """The mock policy and reward models, and their tokenizers: small, of the published forms.
 
-*The policy* is a small Gemma-2, briefly taught to end its turns. Random weights would answer with
-bytes and never stop, and then every answer has the longest length there is. So it is trained for
-some seconds on made-up demonstrations (`texts`), until it says short sentences and closes its turn.
-It is no language model beyond that.
-
-*Reward models* have random weights. Each is built by the class that reads the published checkpoint
-(or transformers' own), so its files have the published architecture, fields and names of
-parameters. Weights are drawn from a seed and wide, so that answers are told apart; what is
-preferred is arbitrary.
-
-*Tokenizers* are of three kinds. Gemma's and Llama-3's are byte-level here, so that every text can
-be written with a thousand tokens; their control tokens, chat templates and the BOS they put are as
-published. DeBERTa's is a list of pieces with PairRM's marks.
+The policy is a small Gemma-2, trained for some seconds until it says short sentences and closes its
+turn. Reward models have random weights, wide, so that answers are told apart. Each is built by the
+class that reads the published checkpoint. Gemma's and Llama-3's tokenizers are byte-level here;
+their control tokens, chat templates and the BOS they put are as published.
 """
 
 from __future__ import annotations
@@ -39,7 +30,7 @@ from transformers import (
 from harness.models import formats
 from harness.models.loading import END_OF_TURN, silence_progress_bars, tokenize
 from harness.worlds.embedded.pretrain import IGNORED, descent, padded, reproducible
-from harness.worlds.mock.texts import all_texts, demonstrations
+from harness.worlds.mock.server import all_texts, demonstrations
 
 if TYPE_CHECKING:
     from transformers import DebertaV2Tokenizer, PreTrainedTokenizerFast
@@ -206,15 +197,20 @@ def _user(text: str) -> dict[str, str]:
 CONTEXT = 512
 """Longest sequence that a reward model reads, in tokens."""
 
-GEMMA: Mapping[str, Any] = {
+SMALL: Mapping[str, Any] = {
     "hidden_size": 64,
     "intermediate_size": 128,
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
+    "max_position_embeddings": CONTEXT,
+}
+"""Sizes of all of them."""
+
+GEMMA: Mapping[str, Any] = {
+    **SMALL,
     "num_key_value_heads": 1,
     "head_dim": 32,
     "query_pre_attn_scalar": 32,
-    "max_position_embeddings": CONTEXT,
     "sliding_window": 128,
     "pad_token_id": 0,
     "eos_token_id": 1,
@@ -223,12 +219,8 @@ GEMMA: Mapping[str, Any] = {
 """Sizes of a small Gemma-2; ids as the tokenizer has them."""
 
 LLAMA: Mapping[str, Any] = {
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
+    **SMALL,
     "num_key_value_heads": 1,
-    "max_position_embeddings": CONTEXT,
     "rope_theta": 500000.0,
     "bos_token_id": 0,
     "eos_token_id": 4,
@@ -264,11 +256,6 @@ def write_pairrm(path: Path, seed: int) -> None:
     tokenizer = deberta()
     config = DebertaV2Config(
         vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=CONTEXT,
         type_vocab_size=0,
         pos_att_type=["p2c", "c2p"],
         position_biased_input=False,
@@ -279,6 +266,7 @@ def write_pairrm(path: Path, seed: int) -> None:
         pad_token_id=0,
         drop_out=0.05,
         n_tasks=1,
+        **SMALL,
     )
     _write(path, formats.PairRMModel(config), formats.PairRM.architecture, tokenizer, seed)
 

@@ -1,21 +1,15 @@
-"""The mock endpoint: an OpenAI-compatible server on loopback, and what it says.
+"""What the mock world says, and the endpoint that says it.
 
-It speaks HTTP as the real ones do, so that clients, retries and kept replies are the real ones too.
-For a run (`endpoints`) it is started before the workers and stopped after. Creator, scorer and
-judge are one server on loopback here. Workers are told its address by the variables that name any
-endpoint (`harness.worlds.real.asking`), which are set while it serves and put back afterwards; what
-a user has set for real endpoints is never asked in the mock models' name. Kept replies are filed
-under the endpoint's address, so the server takes the port it had before wherever that is free: a
-run that was stopped finds the replies it had.
+Everything is composed from the lists below, so that the same texts serve as human prompts, as the
+policy's demonstrations, as benchmark items and as what tokenizers are trained on. None of it is
+taken from a data set.
 
-Replies are rewrites, refusals, scores, topics, verdicts and ratings, drawn from the digest of the
-request, so that the same question has the same answer whenever and wherever it is asked, and an
-interrupted run sees the same world as an undisturbed one. **No judgment means anything**: a verdict
-does not depend on which answer is better, longer or right, only on the bytes of the question.
-
-What is asked is told from the request: a tool (AlpacaEval's annotators),
-`[[A>>B]]` (Arena-Hard), `[[rating]]` (MT-Bench), `{"topic"` and `{"score"` (topics, complexity and
-quality), tags around a prompt (creators). All else is answered like a small talker.
+The endpoint is an OpenAI-compatible server on loopback, for creator, scorer and judge at once. Its
+replies are drawn from the digest of the request, so that the same question has the same answer
+whenever it is asked. **No judgment means anything**: a verdict depends only on the bytes of the
+question. What is asked is told from the request: a tool (AlpacaEval's annotators), `[[A>>B]]`
+(Arena-Hard), `[[rating]]` (MT-Bench), `{"topic"` and `{"score"`, tags around a prompt (creators);
+all else is answered like a small talker.
 """
 
 from __future__ import annotations
@@ -23,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -31,8 +26,130 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self, cast
 
 from harness.project import work_dir
-from harness.worlds.mock.texts import WANTED, reply
 from harness.worlds.real.scoring import TOPICS
+
+SUBJECTS: Mapping[str, tuple[str, str, str]] = {
+    "a sundial": (
+        "A rod throws a shadow on a plate.",
+        "The shadow moves as the sun does.",
+        "It shows no hour after dark.",
+    ),
+    "a bicycle": (
+        "The pedals turn a chain.",
+        "The chain turns the rear wheel.",
+        "A rider steers to stay upright.",
+    ),
+    "bread": (
+        "Flour and water make a dough.",
+        "Yeast fills the dough with gas.",
+        "Heat sets the crust.",
+    ),
+    "a library": (
+        "Books stand in the order of their numbers.",
+        "Readers borrow them for some weeks.",
+        "A catalogue says where each one is.",
+    ),
+    "rain": (
+        "Warm air carries water upwards.",
+        "The water cools and gathers in drops.",
+        "Heavy drops fall.",
+    ),
+    "a compass": (
+        "A needle turns on a pin.",
+        "The field of the earth pulls at it.",
+        "Iron nearby leads it astray.",
+    ),
+    "a garden": (
+        "Plants need light and water.",
+        "Weeds take both from them.",
+        "Good soil holds water for long.",
+    ),
+    "a clock": (
+        "A weight or a spring drives the wheels.",
+        "A pendulum keeps them in step.",
+        "The hands show what they count.",
+    ),
+    "a letter": (
+        "It begins with a greeting.",
+        "It says what is wanted.",
+        "It ends with a name.",
+    ),
+    "a bridge": (
+        "An arch carries weight to both banks.",
+        "Cables carry it to towers.",
+        "Wind and trains make it swing.",
+    ),
+    "a map": (
+        "It shows a place from above.",
+        "Its scale says how far things are.",
+        "North is mostly at the top.",
+    ),
+    "a kitchen": (
+        "Food is kept cold until it is used.",
+        "Knives are sharp for a reason.",
+        "A clean table saves time.",
+    ),
+}
+"""What prompts are about, and three sentences on each."""
+
+QUESTIONS = (
+    "Explain how {subject} works.",
+    "Describe {subject} to a child.",
+    "What should everybody know about {subject}?",
+    "Write two sentences about {subject}.",
+    "Why do people care about {subject}?",
+    "List three facts about {subject}.",
+    "How would you begin a talk on {subject}?",
+    "Give a short definition of {subject}.",
+    "What is often misunderstood about {subject}?",
+    "Compare {subject} with something similar.",
+    "Tell me in a few words what matters in {subject}.",
+    "What could go wrong with {subject}?",
+)
+"""How they are asked."""
+
+FOLLOW_UPS = ("Now say it in one sentence.", "Can you give a reason for that?")
+"""What a user says after the first answer."""
+
+WANTED = (
+    "Give one example from daily life.",
+    "Explain the reason behind each step.",
+    "What changes if there is little time?",
+    "Answer so that an expert would agree.",
+    "Name one thing that is hard to measure.",
+    "What would you ask an engineer about it?",
+)
+"""What a rewritten prompt asks for on top."""
+
+
+def prompts() -> list[str]:
+    """Return all questions on all subjects: 144 texts in a fixed order, no two alike."""
+    return [question.format(subject=subject) for question in QUESTIONS for subject in SUBJECTS]
+
+
+def matched_prompts() -> list[str]:
+    """Return questions with a wish on top, 864 texts: what matched prompts stand for here."""
+    return [f"{prompt} {wanted}" for wanted in WANTED for prompt in prompts()]
+
+
+def reply(prompt: str, number: int) -> str:
+    """Return sentences on the subject of a prompt, in an order that a number draws."""
+    known = next((said for subject, said in SUBJECTS.items() if subject in prompt), None)
+    sentences = list(known or [said for said, _, _ in SUBJECTS.values()])
+    draw = random.Random(f"{number}/{prompt}")
+    return " ".join(draw.sample(sentences, draw.randint(1, 3)))
+
+
+def demonstrations(each: int) -> list[tuple[str, str]]:
+    """Return prompts with replies, so many for each prompt."""
+    return [(prompt, reply(prompt, number)) for prompt in prompts() for number in range(each)]
+
+
+def all_texts() -> list[str]:
+    """Return every text there is, for tokenizers to be trained on."""
+    said = [sentence for sentences in SUBJECTS.values() for sentence in sentences]
+    return [*prompts(), *said, *FOLLOW_UPS, *WANTED]
+
 
 Body = Mapping[str, Any]
 
@@ -196,7 +313,12 @@ ROLES = ("CREATOR", "SCORER", "JUDGE")
 
 @contextmanager
 def endpoints() -> Iterator[MockEndpoint]:
-    """Serve creator, scorer and judge, and name the address to the workers started meanwhile."""
+    """Serve creator, scorer and judge, and name the address to the workers started meanwhile.
+
+    What a user has set for real endpoints is never asked in the mock models' name, and is put back
+    afterwards. Kept replies are filed under the endpoint's address, so the server takes the port
+    it had before wherever that is free: a run that was stopped finds the replies it had.
+    """
     given = {f"HARNESS_{role}_{what}": None for role in ROLES for what in ("KEY", "BUDGET_USD")}
     with _server() as server:
         named = {**given, **{f"HARNESS_{role}_URL": server.url for role in ROLES}}
@@ -209,7 +331,6 @@ def endpoints() -> Iterator[MockEndpoint]:
 
 
 def _server() -> MockEndpoint:
-    """Return a server on the port of last time, or on a free one, which is then remembered."""
     file = work_dir() / "stand-in-port"
     with suppress(OSError, ValueError, OverflowError):
         return MockEndpoint(port=int(file.read_text(encoding="utf-8")))

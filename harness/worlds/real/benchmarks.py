@@ -2,38 +2,43 @@
 
 Arena-Hard, AlpacaEval and MT-Bench, and those of plug-ins, are answered and judged through the same
 code and from the same files as with `harness evaluate`. A benchmark's identity is the digest of
-what it asks and tells its judge: questions, references or the baseline's answers, and the judge's
-prompts. Where they are not there yet, it ends in `not-downloaded`. A benchmark's files lie in its
-own folder (`arena-hard`; folders have hyphens where names have not), or where the profile says
-(`files`), which then ends in that folder: `made-up/arena-hard`. The judge is a plug-in's function,
-or a model at the endpoint that the environment names for `JUDGE`; its replies are kept, so that a
-stage that broke off goes on where it was and nothing is paid twice.
+what it asks and tells its judge; where its files are not there yet, it ends in `not-downloaded`.
+They lie in its own folder (`arena-hard`; folders have hyphens where names have not), or where the
+profile says (`files`), which then ends in that folder: `made-up/arena-hard`. The judge is a
+plug-in's function, or a model at the endpoint that the environment names for `JUDGE`.
 
-What is written is what the embedded world's judge writes: judgments, per-prompt values whose mean
-is the score, and a summary. A score that cannot be had is not there, and the summary says why. It
-is never replaced by another number under its name. Once what lacks is there, the stages are others.
+Table 9's tasks are questions, prompts and scoring in one package, lm-evaluation-harness; of it the
+version is what is known. So the stage that answers runs all of it on the policy's folder, and keeps
+the results as the package gives them; the stage that judges reads them, document by document.
+
+A score that cannot be had is not there, and the summary says why. It is never replaced by another
+number under its name. Once what lacks is there, the stages are others.
+
+Source: lm-eval 0.4.13, `evaluator.evaluate` (what a sample holds).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.errors import UserError
-from harness.evaluation.archive import cost_of
+import pyarrow as pa
+
+from harness.errors import HarnessError, UserError
+from harness.evaluation import benchmark as packages
 from harness.evaluation.benchmark import Benchmark, benchmark_class
+from harness.evaluation.scores import cost_of
 from harness.extensions import BENCHMARKS, JUDGES, benchmark_name, benchmark_place
 from harness.project import benchmarks_dir
 from harness.registry.profile import Benchmark as Declared
-from harness.registry.profile import benchmark_named
-from harness.runtime.stage import Json, StageContext
+from harness.registry.profile import Profile, benchmark_named
+from harness.runtime.stage import Json, Stage, StageContext
 from harness.worlds.protocol import Item
-from harness.worlds.real import tasks
-from harness.worlds.real.asking import access_to
-from harness.worlds.real.models import DIGITS, NOT_DOWNLOADED
-from harness.worlds.real.tasks import JUDGMENT_SCHEMA, write_nothing
+from harness.worlds.real.models import DIGITS, NOT_DOWNLOADED, access_to
 from harness.worlds.stage_io import (
     SCORE_SCHEMA,
     Rows,
@@ -44,11 +49,42 @@ from harness.worlds.stage_io import (
 )
 
 if TYPE_CHECKING:
+    from harness.evaluation.benchmarks.lm_eval import Task
     from harness.evaluation.files import Answers
     from harness.evaluation.scores import Evaluation
 
 MODEL = "policy"
 """What the judged model is called in requests and judgments; no judge is told."""
+
+DOWNSTREAM = "downstream"
+"""The name of table 9's tasks in a profile."""
+
+LM_EVAL = "lm-eval"
+
+JUDGMENT_SCHEMA = pa.schema(
+    [
+        ("prompt_id", pa.string()),
+        ("category", pa.string()),
+        ("number", pa.int64()),
+        ("reply", pa.string()),
+        ("verdict", pa.string()),
+    ]
+)
+"""Columns of `judgments.parquet`: the number of a game or turn, the judge's reply, what it says."""
+
+TASK_ANSWER_SCHEMA = pa.schema(
+    [
+        ("prompt_id", pa.string()),
+        ("turn", pa.int64()),
+        ("conversation", pa.string()),
+        ("completion", pa.string()),
+        ("n_tokens", pa.int64()),
+        ("column", pa.string()),
+        ("value", pa.float64()),
+    ]
+)
+"""Columns of the tasks' `answers.parquet`: those of every benchmark (the package counts no tokens),
+and the task's column with the document's value, from 0 to 1."""
 
 
 def benchmark_identity(name: str, declared: Declared) -> str:
@@ -58,11 +94,11 @@ def benchmark_identity(name: str, declared: Declared) -> str:
         UserError: There is no such benchmark, its files cannot be read, or they are not what the
             profile says of them.
     """
-    if name == tasks.DOWNSTREAM:
-        return tasks.identity()
+    if name == DOWNSTREAM:
+        return f"{LM_EVAL}@{packages.version_of('lm_eval')}"
     known = benchmark_named(name)
     if known is None:
-        names = [*BENCHMARKS, tasks.DOWNSTREAM]
+        names = [*BENCHMARKS, DOWNSTREAM]
         raise UserError(
             f"no benchmark of real models is called `{name}`; call it one of {', '.join(names)}"
         )
@@ -102,6 +138,11 @@ def is_benchmark(identity: str) -> bool:
     return _name_in(identity) in BENCHMARKS
 
 
+def are_tasks(identity: str) -> bool:
+    """Return whether an identity is that of table 9's tasks."""
+    return identity.partition("@")[0] == LM_EVAL
+
+
 def class_of(identity: str) -> type[Benchmark]:
     """Return the class of a benchmark, by its identity or place.
 
@@ -118,11 +159,7 @@ def class_of(identity: str) -> type[Benchmark]:
 
 
 def benchmark_of_identity(identity: str) -> Benchmark:
-    """Return a benchmark, after checking that its files are those the identity means.
-
-    Raises:
-        UserError: They are not there, cannot be read, or are others.
-    """
+    """Return a benchmark, after checking that its files are those the identity means."""
     place, _, digest = identity.partition("@")
     if digest == NOT_DOWNLOADED or not folder_of(identity).is_dir():
         raise UserError(
@@ -139,11 +176,7 @@ def benchmark_of_identity(identity: str) -> Benchmark:
 
 
 def questions_of(identity: str) -> list[Item]:
-    """Return a benchmark's questions in its order, with the answers it compares with.
-
-    Raises:
-        UserError: Its files are not those the identity means.
-    """
+    """Return a benchmark's questions in its order, with the answers it compares with."""
     benchmark = benchmark_of_identity(identity)
     references = benchmark.references
     return [
@@ -196,10 +229,36 @@ def _read(
     return found, found.digest[:DIGITS]
 
 
+def task_settings(identity: str, profile: Profile) -> dict[str, Json]:
+    """Return the settings of the stage that runs the tasks, except for the policy."""
+    from harness.evaluation.benchmarks.lm_eval import BATCH_SIZE
+
+    # `hf` is lm-eval's name for transformers, which runs the model.
+    engine: dict[str, Json] = {"engine": "hf", "batch_size": BATCH_SIZE, "dtype": profile.dtype}
+    return {"benchmark": identity, **engine}
+
+
 def judging_settings(identity: str, judge: str) -> dict[str, Json]:
-    """Return the settings of the stage in which a judge rates the answers to a benchmark."""
+    """Return the settings of the stage that scores the answers to a benchmark.
+
+    Of tasks the package is the judge; elsewhere what else decides which scores there are is said.
+    """
+    if are_tasks(identity):
+        version = identity.partition("@")[2]
+        return {"benchmark": identity, "judge": f"lm-evaluation-harness {version}"}
     more = class_of(identity).scored_with(folder_of(identity)) if is_benchmark(identity) else {}
     return {"benchmark": identity, "judge": judge, **JUDGES.identity(judge), **more}
+
+
+def gaps(stage: Stage) -> Iterator[str]:
+    """Yield which scores of a stage will not be available here, and why."""
+    identity = str(stage.settings.get("benchmark", ""))
+    if stage.kind != "judge":
+        return
+    if identity == f"{LM_EVAL}@{packages.NOT_INSTALLED}":
+        yield "table 9's tasks will not be available: install the extra `lm-eval`"
+    if is_benchmark(identity):
+        yield from class_of(identity).gaps(stage.settings)
 
 
 def judge_answers(ctx: StageContext) -> None:
@@ -207,16 +266,20 @@ def judge_answers(ctx: StageContext) -> None:
 
     Raises:
         UserError: Nothing says where the judge is served, or the benchmark's files are others.
-        HarnessError: The judge does not answer, the budget is used up, or a plug-in is not here.
+        HarnessError: The judge does not answer, the budget is used up, or a plug-in is not here; or
+            the values of a task's documents do not give the package's score.
     """
     from harness.evaluation.benchmark import Judge
 
+    if are_tasks(str(ctx.settings["benchmark"])):
+        _score_tasks(ctx)
+        return
     identity, model = str(ctx.settings["benchmark"]), str(ctx.settings["judge"])
     benchmark = benchmark_of_identity(identity)
     columns = benchmark.columns
     said: dict[str, Any] = {"benchmark": identity, "judge": model}
     if (reason := benchmark.why_unscored(ctx.settings)) is not None:
-        write_nothing(ctx.output, said, dict.fromkeys(columns.values(), reason))
+        _write_nothing(ctx.output, said, dict.fromkeys(columns.values(), reason))
         return
     JUDGES.check(model, ctx.settings.get("plugin"))
     access = access_to("JUDGE", model)
@@ -279,3 +342,114 @@ def _summary(found: Evaluation, columns: Mapping[str, str]) -> dict[str, Any]:
         **said,
         "not_available": {c: n.removeprefix(f"{NOT_AVAILABLE}: ") for c, n in lacking.items()},
     }
+
+
+def run_tasks(ctx: StageContext, policy: Callable[[], Path]) -> None:
+    """Run the tasks on a policy, of which a function returns the folder; writes `answers.parquet`.
+
+    lm-eval's own results and samples are kept beside it; without the package there is no answer.
+    """
+    if str(ctx.settings["benchmark"]) == f"{LM_EVAL}@{packages.NOT_INSTALLED}":
+        write_rows(ctx.output / "answers.parquet", [], TASK_ANSWER_SCHEMA)
+        return
+    from harness.evaluation.benchmarks.lm_eval import Measurement, keep_results, measure
+    from harness.models.loading import fastest_device
+
+    asked = Measurement(
+        str(policy()),
+        engine=str(ctx.settings["engine"]),
+        arguments={"dtype": ctx.settings["dtype"]},
+        batch_size=str(ctx.settings["batch_size"]),
+        device=fastest_device(),
+    )
+    results = measure(asked)
+    keep_results(results, ctx.output)
+    rows = [row for task in asked.tasks for row in _documents(results, task)]
+    write_rows(ctx.output / "answers.parquet", rows, TASK_ANSWER_SCHEMA)
+
+
+def _write_nothing(output: Path, said: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
+    """Write the files of a judge that could give no score, with the reason for each column."""
+    write_rows(output / "judgments.parquet", [], JUDGMENT_SCHEMA)
+    write_rows(output / "scores.parquet", [], SCORE_SCHEMA)
+    none = {"scores": dict.fromkeys(reasons), "n": 0, "n_missing": 0}
+    write_json(output / "summary.json", {**said, **none, "not_available": dict(reasons)})
+
+
+def _score_tasks(ctx: StageContext) -> None:
+    from harness.evaluation.benchmarks.lm_eval import RESULTS, TASKS, evaluate_results, read_results
+
+    said = {name: str(ctx.settings[name]) for name in ("benchmark", "judge")}
+    file = ctx.inputs["answers"] / RESULTS
+    if not file.exists():
+        absent = "the package lm-eval (extra `lm-eval`), which has the tasks, was not installed"
+        _write_nothing(ctx.output, said, {task.column: absent for task in TASKS})
+        return
+    found = evaluate_results(read_results(file), "policy")
+    rows = read_rows(ctx.inputs["answers"] / "answers.parquet")
+    scores: Rows = [
+        {"prompt_id": row["prompt_id"], "column": row["column"], "value": 100.0 * row["value"]}
+        for row in rows
+    ]
+    for column, score in found.score.scores.items():
+        _check(column, score, [row["value"] for row in scores if row["column"] == column])
+    write_rows(
+        ctx.output / "judgments.parquet",
+        [{name: row[name] for name in ("prompt_id", "column", "value")} for row in rows],
+    )
+    write_rows(ctx.output / "scores.parquet", scores, SCORE_SCHEMA)
+    notes = dict(found.score.notes)
+    summary = {
+        "scores": dict(found.score.scores),
+        "n": found.score.n,
+        "n_missing": found.score.n_missing,
+        "notes": notes,
+        "not_available": {c: notes[c] for c, score in found.score.scores.items() if score is None},
+        "tasks": {column: dict(facts) for column, facts in found.tasks.items()},
+    }
+    write_json(ctx.output / "summary.json", {**said, **summary})
+
+
+def _documents(results: Mapping[str, Any], task: Task) -> Iterator[dict[str, Any]]:
+    """Yield a row for each document of a task, or of the tasks of a group."""
+    groups, samples = results.get("group_subtasks") or {}, results.get("samples") or {}
+    for name in groups.get(task.name) or [task.name]:
+        for sample in samples.get(name, ()):
+            if sample.get("filter", task.filter) != task.filter:
+                continue
+            if task.metric not in sample:
+                raise HarnessError(
+                    f"lm-eval kept no {task.metric} of the documents of {name}; use the version "
+                    "that this project names"
+                )
+            message = {"role": "user", "content": _first_text(sample.get("arguments"))}
+            yield {
+                "prompt_id": f"{name}/{sample['doc_id']}",
+                "turn": 1,
+                "conversation": json.dumps([message]),
+                "completion": _first_text(sample.get("filtered_resps")),
+                "n_tokens": None,
+                "column": task.column,
+                "value": float(sample[task.metric]),
+            }
+
+
+def _check(column: str, score: float | None, values: list[float]) -> None:
+    mean = math.fsum(values) / len(values) if values else None
+    agree = mean is None if score is None else mean is not None and math.isclose(
+        mean, score, abs_tol=1e-6
+    )  # fmt: skip
+    if not agree:
+        raise HarnessError(
+            f"lm-eval's score of `{column}` is {score} and the mean over its documents {mean}; its "
+            "results and samples are not of one run"
+        )
+
+
+def _first_text(value: Any) -> str:
+    """Return the first text in nested lists; a number, as of multiple choice, as it is written."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple) and value:
+        return _first_text(value[0])
+    return "" if value is None else str(value)

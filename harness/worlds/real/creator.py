@@ -1,32 +1,15 @@
 """A creator that has a language model rewrite prompts, in the words of an evolving scheme.
 
-*Schemes.* An evolving scheme is a set of methods; one is drawn uniformly for each rewrite. What a
-method tells the model is a template, read from a YAML file whose format is described at the head of
-`templates.yaml`, this project's own templates. Another file takes the place of the schemes it has,
-word for word. All mistakes of a file are found before anything is sent, each with its line: an
-unknown scheme, method, frame or placeholder, or a missing one. What is left of a file is a
-`Scheme`: for each method one message with one placeholder. It can be written as JSON and read back,
-so that it travels in a stage's settings, and its digest says which words a rewrite is due to,
-whatever the file was called. The schemes of table 12:
+An evolving scheme is a set of methods; one is drawn uniformly for each rewrite. What a method tells
+the model is a template, read from a YAML file whose format stands at the head of `templates.yaml`,
+this project's own. Another file takes the place of the schemes it has, word for word. What is left
+of a file is a `Scheme`, which travels in a stage's settings; its digest says which words a rewrite
+is due to. The schemes are those of table 12 (`evol_quality` turns to prompts what the published
+method does to *answers*) and `appendix_f`, that of online eva, meant for best-of-n trees.
 
-- `evol_instruct`: four methods in depth, which make a prompt ask for more, and one in breadth,
-  which leaves it for another of the same kind;
-- `evol_complexity`: the four methods in depth alone;
-- `evol_quality`: five ways to better a prompt as a question. The published method rewrites
-  *answers* along these five; here they are turned to prompts;
-- `self_instruct`: a new prompt that the old one only sets the example for.
-
-And the one of online eva, `appendix_f`: five methods in breadth and five in depth, meant for trees
-of which the best is rewritten on.
-
-*Writing.* A generator is given a conversation and a sample number, and returns what was written. It
-may be called from many threads, and gives the same text for the same conversation and sample: an
-endpoint's replies are kept on disk for that, so a stage that was killed finds those it had.
-
-*Rewriting.* For each rewrite one of the scheme's methods is drawn, and a sample number; the model's
-reply is read and looked at (`unusable`). Both draws come from the chain's own generator, so the
-same chain asks for the same texts whatever else is evolved beside it, and a retry asks for another
-one.
+The method and a sample number are drawn from the chain's own generator, so the same chain asks for
+the same texts whatever else is evolved beside it, and a retry asks for another one. An endpoint's
+replies are kept on disk: a stage that was killed finds those it had.
 
 Source: paper sections 3.3 and H.1, table 12, appendices A and F; distilabel 1.3.2 for the methods
 of the first four.
@@ -51,13 +34,13 @@ from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Evolution, Grow, NoReplyError, Over, Prompt, Rewrite
 from harness.registry.documents import (
     Document,
+    Loc,
     Problem,
     RegistryError,
     few,
     nearest,
     read_declared,
 )
-from harness.registry.yaml_reader import Loc
 from harness.runtime.stage import Json, canonical_json, digest
 from harness.strict import Strict
 from harness.worlds.real.unusable import why_unusable
@@ -151,6 +134,13 @@ class _Scheme(Strict):
     frames: dict[str, str]
     methods: dict[str, _Method]
 
+    def composed(self, name: str) -> Scheme:
+        messages = {
+            method: self.frames[given.frame].replace(INSTRUCTION, given.instruction.strip()).strip()
+            for method, given in self.methods.items()
+        }
+        return Scheme(name=name, messages=messages, reply=self.reply, system=self.system)
+
 
 class _File(Strict):
     version: Literal[1]
@@ -211,15 +201,7 @@ def read_templates(path: Path) -> dict[str, Scheme]:
     problems = few(p for name, s in file.schemes.items() for p in _problems(document, name, s))
     if problems:
         raise RegistryError(problems)
-    return {name: _composed(name, scheme) for name, scheme in file.schemes.items()}
-
-
-def _composed(name: str, scheme: _Scheme) -> Scheme:
-    messages = {
-        method: scheme.frames[given.frame].replace(INSTRUCTION, given.instruction.strip()).strip()
-        for method, given in scheme.methods.items()
-    }
-    return Scheme(name=name, messages=messages, reply=scheme.reply, system=scheme.system)
+    return {name: scheme.composed(name) for name, scheme in file.schemes.items()}
 
 
 def _problems(document: Document, name: str, scheme: _Scheme) -> Iterator[Problem]:
@@ -266,59 +248,45 @@ def _unknown(
 
 @dataclass(frozen=True)
 class Written:
-    """What a generator wrote.
-
-    Attributes:
-        text: The text; empty where nothing was written.
-        cut: Whether it ended at the longest length allowed instead of by itself.
-        refused: Whether the endpoint itself says that it was refused or filtered.
-    """
+    """What a generator wrote; the text is empty where nothing was."""
 
     text: str
     cut: bool = False
+    """Whether it ended at the longest length allowed instead of by itself."""
     refused: bool = False
+    """Whether the endpoint itself says that it was refused or filtered."""
 
 
 @dataclass
 class Tokens:
-    """Tokens of all conversations and replies, as far as the endpoint counted them.
-
-    Attributes:
-        prompt: Tokens of the conversations.
-        completion: Tokens of the replies.
-        uncounted: Replies that came without a count.
-    """
+    """Tokens of all conversations and replies, as far as the endpoint counted them."""
 
     prompt: int = 0
     completion: int = 0
     uncounted: int = 0
+    """Replies that came without a count."""
 
 
 @dataclass
 class EndpointGenerator:
-    """Has a model at an OpenAI-compatible endpoint write; may be called from many threads.
-
-    Attributes:
-        client: The client of the endpoint.
-        model: The model's name there.
-        settings: Sampling: temperature, top_p, max_tokens.
-        tokens: What was written so far took; replies that were kept from before count as well.
-    """
+    """Has a model at an OpenAI-compatible endpoint write; may be called from many threads."""
 
     client: Client
     model: str
+    """Its name there."""
     settings: Mapping[str, Json]
+    """Sampling: temperature, top_p, max_tokens."""
     tokens: Tokens = field(default_factory=Tokens)
+    """What was written so far took; replies that were kept from before count as well."""
     _guard: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _refused: int = 0
     _answered: bool = False
     _given_up: str | None = None
 
     def write(self, messages: Sequence[Message], sample: int, label: str) -> Written:
-        """Return what the model writes.
+        """Return what the model writes; another sample draws another text.
 
-        Another sample draws another text for the same conversation; `label` says for people what
-        it is for.
+        `label` says for people what it is for.
 
         Raises:
             HarnessError: The endpoint refuses everything, did not answer in all attempts, or the
@@ -335,7 +303,9 @@ class EndpointGenerator:
             self._note_refusal(error)
             return Written("", refused=True)
         self._count(self.client.worded(request), reply)
-        return _written(reply)
+        finish, message = reply.choice.get("finish_reason"), reply.choice.get("message") or {}
+        refused = finish == "content_filter" or bool(message.get("refusal"))
+        return Written(reply.text, cut=finish == "length", refused=refused)
 
     def _note_refusal(self, error: UnansweredError) -> None:
         """Tell a prompt that is refused from an endpoint that refuses everything."""
@@ -359,13 +329,6 @@ class EndpointGenerator:
                 self.tokens.completion += completion
 
 
-def _written(reply: Reply) -> Written:
-    finish = reply.choice.get("finish_reason")
-    message = reply.choice.get("message") or {}
-    refused = finish == "content_filter" or bool(message.get("refusal"))
-    return Written(reply.text, cut=finish == "length", refused=refused)
-
-
 SAMPLES = 2**31
 """Sample numbers there are; two retries of one prompt hardly ever share one."""
 
@@ -377,12 +340,7 @@ _QUOTES = {'"': '"', "“": "”", "'": "'", "`": "`"}
 
 @dataclass(frozen=True)
 class ModelCreator:
-    """Rewrites prompts by a scheme (implements `harness.eva.evolving.Creator`).
-
-    Attributes:
-        generator: What writes.
-        scheme: What it is told.
-    """
+    """Rewrites prompts by a scheme (implements `harness.eva.evolving.Creator`)."""
 
     generator: EndpointGenerator
     scheme: Scheme
@@ -397,7 +355,11 @@ class ModelCreator:
             messages.insert(0, Message("system", self.scheme.system))
         written = self.generator.write(messages, sample, f"a rewrite by {method}")
         text = self._read(written.text, prompt)
-        reason = self._why_unusable(written, text, method, prompt)
+        if written.refused or written.cut:
+            reason: str | None = REFUSED if written.refused else CUT
+        else:
+            told = self.scheme.messages[method].replace(PROMPT, "\n")
+            reason = why_unusable(text, prompt, (told,))
         kept = written.text if reason or written.text != text else None
         return Rewrite(None if reason else text, method, reason, kept)
 
@@ -410,14 +372,6 @@ class ModelCreator:
         if quoted and not set(inside) & {text[0], closing} and parent.strip()[:1] != text[0]:
             return inside.strip()
         return text
-
-    def _why_unusable(self, written: Written, text: str, method: str, parent: str) -> str | None:
-        if written.refused:
-            return REFUSED
-        if written.cut:
-            return CUT
-        told = self.scheme.messages[method].replace(PROMPT, "\n")
-        return why_unusable(text, parent, (told,))
 
 
 def replied(generator: EndpointGenerator, message: str, rng: np.random.Generator) -> str:

@@ -1,29 +1,50 @@
-"""Where models of the hub lie on this machine, and what exactly lies there.
+"""Where a profile's models are: on this machine with their bytes, or behind endpoints.
 
-A profile names a model as on the hub, `owner/name`, or at a commit, `owner/name@<40 digits>`. It is
-looked for in two places:
+*On this machine.* A profile names a model as on the hub, `owner/name`, or at a commit,
+`owner/name@<40 digits>`. It is looked for in the folder `owner/name` of the local models
+(`HARNESS_MODELS`), whose revision is a digest of the files that a loader reads, and in the hub's
+cache, where `hf download` puts models and the revision is the commit. A pinned one is looked for
+in the cache alone. What is in neither has the revision `not-downloaded`: a run can be planned with
+it, and nothing can be computed.
 
-- the folder `owner/name` in the folder of local models (`HARNESS_MODELS`). Nothing says which
-  commit a folder is, so its revision is a digest of the files that a loader reads, and a name at a
-  commit is not looked for here;
-- the hub's cache, where `hf download` puts models. Its revision is the commit.
+*Behind endpoints.* Which model rewrites is what a run *is*; where it is served, with which key, how
+many requests at once and for how much money is not, and stands in no declaration. For each role
+(`CREATOR` rewrites prompts, `SCORER` judges them, `JUDGE` judges a benchmark's answers, `SOLVER` is
+the policy where an endpoint serves it) these variables are read:
 
-A model that is in neither has the revision `not-downloaded`, unless its commit is pinned: a run can
-be planned with it, and nothing can be computed. Files of tens of gigabytes are digested once:
-digests are kept in the work folder, by size and time of change.
+- `HARNESS_CREATOR_URL`: address of an OpenAI-compatible endpoint; without it the seller's own, for
+  models whose names begin with `gpt-` or `gemini-`;
+- `HARNESS_CREATOR_KEY`: the key of that address, if it asks for one. The seller's own address takes
+  the seller's variable (`OPENAI_API_KEY`, `GEMINI_API_KEY`), which is sent nowhere else;
+- `HARNESS_CREATOR_CONCURRENCY`: most requests at once, 8 without it;
+- `HARNESS_CREATOR_PRICE`: dollars for a million tokens in and out, as `2.5,10`; without it the list
+  price, where known;
+- `HARNESS_CREATOR_BUDGET_USD`: dollars that a stage may spend; without it there is no limit.
+
+A judge that a plug-in adds is a function here, and free; none of these is read for it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
+from harness.endpoint.budget import Ledger, shared_book
+from harness.endpoint.cache import ReplyCache
+from harness.endpoint.client import Client
+from harness.endpoint.connection import OPENAI_URL, TIMEOUT_S, Endpoint, FunctionEndpoint
+from harness.endpoint.prices import Price, parse_price, read_prices
+from harness.endpoint.request import PLAIN, ChatParameters, chat_parameters_of
 from harness.errors import HarnessError, UserError
+from harness.extensions import JUDGES
 from harness.foreign import READ_BY_LOADERS
-from harness.project import models_dir, work_dir
+from harness.project import models_dir, spending_dir, work_dir
 from harness.runtime.files import sha256_of, write_whole
 
 NOT_DOWNLOADED = "not-downloaded"
@@ -37,7 +58,6 @@ DIGITS = 16
 
 _NAME = re.compile(r"(?!\.)[\w.-]+/(?!\.)[\w.-]+")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_CHUNK = 1 << 24
 
 
 def identity_of(model: str) -> str:
@@ -46,8 +66,8 @@ def identity_of(model: str) -> str:
     The model is named as in profiles.
 
     Raises:
-        UserError: it is no name on the hub, or what stands after the `@` is no commit.
-        HarnessError: a file cannot be read.
+        UserError: It is no name on the hub, or what stands after the `@` is no commit.
+        HarnessError: A file cannot be read.
     """
     name, pinned = _parted(model)
     if pinned is not None:
@@ -72,7 +92,7 @@ def place_of(model: str) -> Path | None:
     """Return where a model lies on this machine, None where it does not; no file is read.
 
     Raises:
-        UserError: it is no name on the hub, or what stands after the `@` is no commit.
+        UserError: It is no name on the hub, or what stands after the `@` is no commit.
     """
     name, pinned = _parted(model)
     folder = models_dir() / name
@@ -82,12 +102,7 @@ def place_of(model: str) -> Path | None:
 
 
 def folder_of(identity: str) -> Path:
-    """Return where the files of a model lie, after checking that they are those it means.
-
-    Raises:
-        UserError: they are not on this machine, or are others.
-        HarnessError: a file cannot be read.
-    """
+    """Return where the files of a model lie, after checking that they are those it means."""
     name, _, revision = identity.partition("@")
     if revision.startswith(LOCAL):
         folder = models_dir() / name
@@ -127,14 +142,45 @@ def download_line(identity: str) -> str:
 def digest_of_folder(folder: Path) -> str:
     """Return the sha256 over names and contents of the files of a model that a loader reads.
 
-    Raises:
-        HarnessError: a file cannot be read, or digests cannot be kept.
+    Files of tens of gigabytes are digested once: digests are kept in the work folder, by size and
+    time of change.
     """
-    kept = _Kept(folder)
-    files = sorted(p for p in folder.iterdir() if p.suffix in READ_BY_LOADERS and p.is_file())
-    lines = [f"{path.name}\0{kept.digest(path)}\n" for path in files]
-    kept.write()
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:DIGITS]
+    kept = work_dir() / "digests" / f"{name}.json"
+    known, found = _kept_digests(kept), dict[str, Any]()
+    for path in sorted(p for p in folder.iterdir() if p.suffix in READ_BY_LOADERS and p.is_file()):
+        stamp = [path.stat().st_size, path.stat().st_mtime_ns]
+        entry = known.get(path.name)
+        fresh = isinstance(entry, list) and len(entry) == 3 and entry[:2] == stamp
+        found[path.name] = entry if fresh else [*stamp, _sha256(path)]
+    if found != known:
+        try:
+            write_whole(kept, json.dumps(found))
+        except OSError as error:
+            raise HarnessError(
+                f"Cannot write {kept}: {error.strerror or error}; make room, or set "
+                "HARNESS_WORK to a folder that can be written"
+            ) from error
+    lines = "".join(f"{name}\0{sha256}\n" for name, (_, _, sha256) in found.items())
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def _kept_digests(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError:
+        # Cut short by a full disk, perhaps; what is not known is digested anew.
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return sha256_of(path)
+    except OSError as error:
+        raise HarnessError(
+            f"Cannot read {path}: {error.strerror or error}; download the model again"
+        ) from error
 
 
 def _parted(model: str) -> tuple[str, str | None]:
@@ -175,49 +221,111 @@ def _complete(folder: Path) -> bool:
     return all((folder / str(name)).is_file() for name in listed)
 
 
-class _Kept:
-    """The digests of a folder's files, kept in the work folder by size and time of change."""
+Role = Literal["CREATOR", "SCORER", "JUDGE", "SOLVER"]
 
-    def __init__(self, folder: Path) -> None:
-        name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:DIGITS]
-        self._path = work_dir() / "digests" / f"{name}.json"
-        self._known: Mapping[str, list[object]] = {}
-        if self._path.is_file():
-            try:
-                found = json.loads(self._path.read_text(encoding="utf-8"))
-                self._known = found if isinstance(found, dict) else {}
-            except ValueError:
-                # Cut short by a full disk, perhaps; what is not known is digested anew.
-                self._known = {}
-        self._found: dict[str, list[object]] = {}
+CONCURRENCY = 8
+MOST_CONCURRENCY = 256
 
-    def digest(self, path: Path) -> str:
-        """Return the sha256 of a file."""
-        status = path.stat()
-        stamp = [status.st_size, status.st_mtime_ns]
-        known = self._known.get(path.name)
-        fresh = isinstance(known, list) and known[:2] == stamp and len(known) == 3
-        sha256 = str(known[2]) if fresh and known is not None else _sha256(path)
-        self._found[path.name] = [*stamp, sha256]
-        return sha256
-
-    def write(self) -> None:
-        """Keep what was found, unless it was known."""
-        if self._found == self._known:
-            return
-        try:
-            write_whole(self._path, json.dumps(self._found))
-        except OSError as error:
-            raise HarnessError(
-                f"Cannot write {self._path}: {error.strerror or error}; make room, or set "
-                "HARNESS_WORK to a folder that can be written"
-            ) from error
+SELLERS: Mapping[str, tuple[str, str]] = {
+    "gpt-": (OPENAI_URL, "OPENAI_API_KEY"),
+    "gemini-": ("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
+}
+"""Address and key variable of those who sell a model, by how its name begins."""
 
 
-def _sha256(path: Path) -> str:
+@dataclass(frozen=True)
+class Access:
+    """How a model is reached."""
+
+    server: Endpoint | FunctionEndpoint
+    """What answers: an endpoint, or a plug-in's function."""
+    concurrency: int
+    """Most requests at once."""
+    price: Price | None
+    """What it costs; None where that is not known."""
+    budget_usd: float | None
+    """What may be spent; None for no limit."""
+    role: Role
+    parameters: ChatParameters
+    """The settings it takes; they follow from its name alone, so that they are part of a run."""
+
+    def client(self) -> Client:
+        """Return a client that keeps its replies in the work folder."""
+        ledger = Ledger(
+            self.budget_usd,
+            raised_by=f"HARNESS_{self.role}_BUDGET_USD",
+            book=shared_book(spending_dir()),
+            role=self.role,
+            total_usd=_number("HARNESS_BUDGET_USD"),
+        )
+        cache = ReplyCache(work_dir() / "replies")
+        return Client(self.server, cache, ledger, self.price, parameters=self.parameters)
+
+
+def price_of(role: Role, model: str) -> Price | None:
+    """Return the price of a role's model: the user's, else the list's; None if neither has one."""
+    if role == "JUDGE" and model in JUDGES:
+        return Price(0.0, 0.0)
+    variable = f"HARNESS_{role}_PRICE"
+    text = os.environ.get(variable)
+    return parse_price(variable, text) if text else read_prices().of(model)
+
+
+def access_to(role: Role, model: str, timeout_s: float = TIMEOUT_S) -> Access:
+    """Return how a role's model is reached.
+
+    Raises:
+        UserError: Nothing says where, a key is lacking, or a variable cannot be read.
+    """
+    if role == "JUDGE" and model in JUDGES:
+        return Access(FunctionEndpoint(model), CONCURRENCY, Price(0.0, 0.0), None, role, PLAIN)
+    url, key_variable = _place(role, model)
+    price = price_of(role, model)
+    budget = _number(f"HARNESS_{role}_BUDGET_USD")
+    if budget is not None and price is None:
+        raise UserError(
+            f"HARNESS_{role}_BUDGET_USD needs the price of {model}, which is not known; give it in "
+            f"HARNESS_{role}_PRICE"
+        )
+    concurrency = _number(f"HARNESS_{role}_CONCURRENCY")
+    if concurrency is None:
+        concurrency = CONCURRENCY
+    if concurrency != int(concurrency) or not 1 <= concurrency <= MOST_CONCURRENCY:
+        raise UserError(
+            f"HARNESS_{role}_CONCURRENCY is {concurrency:g}; give a whole number from 1 to "
+            f"{MOST_CONCURRENCY}"
+        )
+    parameters = chat_parameters_of(model, f"HARNESS_{role}")
+    server = Endpoint(url, key_variable, timeout_s)
+    return Access(server, int(concurrency), price, budget, role, parameters)
+
+
+def _place(role: Role, model: str) -> tuple[str, str]:
+    """Return address and key variable."""
+    if url := os.environ.get(f"HARNESS_{role}_URL"):
+        return url, f"HARNESS_{role}_KEY"
+    for beginning, (url, key_variable) in SELLERS.items():
+        if model.startswith(beginning):
+            if not os.environ.get(key_variable):
+                raise UserError(
+                    f"There is no key for {model}; set {key_variable}, or name another endpoint in "
+                    f"HARNESS_{role}_URL"
+                )
+            return url, key_variable
+    raise UserError(
+        f"Nothing says where the model {model} is served; start a server for it and name its "
+        f"address in HARNESS_{role}_URL, as in http://127.0.0.1:8000/v1"
+    )
+
+
+def _number(variable: str) -> float | None:
+    text = os.environ.get(variable)
+    if not text:
+        return None
     try:
-        return sha256_of(path)
-    except OSError as error:
-        raise HarnessError(
-            f"Cannot read {path}: {error.strerror or error}; download the model again"
-        ) from error
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value < float("inf"):
+        raise UserError(f"{variable} is `{text}`; give a number, 0 or more")
+    return value

@@ -1,9 +1,8 @@
-"""What a profile with real models needs of a machine, one thing each, and what to type.
+"""What real models need of a machine, by profile or by the stages of a run, and what to type.
 
-Nothing here reads weights or shows a key. A file is looked for where a run would look, and not
-opened. Where a model is served and whether there is a key is read from the environment, as a run
-reads it. Whether the hub hands out a model and an endpoint has one, only they can say: they are
-asked where the user says so.
+Nothing here reads weights or shows a key. A file is looked for where a run would look. Whether the
+hub hands out a model and an endpoint has one, only they can say: they are asked where the user says
+so (`online_needs`).
 """
 
 from __future__ import annotations
@@ -15,17 +14,64 @@ from pathlib import Path
 
 from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import read_prices
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UserError
 from harness.extensions import benchmark_place
 from harness.registry.profile import Profile, benchmark_named
+from harness.runtime.stage import Stage
 from harness.worlds.protocol import Need, State, package
 from harness.worlds.real import benchmarks
-from harness.worlds.real.asking import Role, access_to
-from harness.worlds.real.models import NOT_DOWNLOADED, download_line, place_of
-from harness.worlds.real.tasks import DOWNSTREAM
+from harness.worlds.real.benchmarks import DOWNSTREAM
+from harness.worlds.real.models import (
+    NOT_DOWNLOADED,
+    Role,
+    access_to,
+    download_line,
+    is_missing,
+    place_of,
+)
+from harness.worlds.real.prompts import read_pool
+
+MODELS = ("policy", "reward_model", "ranker")
+"""Settings of stages that are the identities of models."""
 
 TIMEOUT_S = 10.0
 """Seconds that an endpoint has to say which models it serves."""
+
+
+def preflight(stages: Iterable[Stage]) -> list[str]:
+    """Look for models, benchmarks and prompts, and for the packages that scores need.
+
+    The human prompts are read once, because that is what a stage would do first.
+
+    Returns:
+        Which scores will not be available and why, a sentence for each.
+
+    Raises:
+        UserError: Something is missing, or a data set cannot be fetched.
+    """
+    stages = list(stages)
+    lacking = dict.fromkeys(line for stage in stages for line in _lacking(stage))
+    if lacking:
+        lines = "".join(f"\n  {line}" for line in lacking)
+        raise UserError(
+            "this run needs what is not on this machine (harness doctor, with the same "
+            f"--profile, lists keys, GPUs and engines as well); type:{lines}"
+        )
+    pools = {str(s.settings["source"]): s.settings for s in stages if "pool" in s.settings}
+    for settings in pools.values():
+        read_pool(settings)
+    return list(dict.fromkeys(gap for stage in stages for gap in benchmarks.gaps(stage)))
+
+
+def _lacking(stage: Stage) -> Iterator[str]:
+    """Yield what to type for what a stage names and this machine does not have."""
+    for name in MODELS:
+        identity = stage.settings.get(name)
+        if isinstance(identity, str) and is_missing(identity):
+            yield download_line(identity)
+    benchmark = str(stage.settings.get("benchmark", ""))
+    if benchmarks.is_benchmark(benchmark) and benchmark.endswith(f"@{NOT_DOWNLOADED}"):
+        yield benchmarks.fetch_line(benchmark.partition("@")[0])
 
 
 def needs_of(profile: Profile) -> Iterator[Need]:

@@ -1,27 +1,13 @@
 """Pools of human prompts: a data set of the hub at a pinned commit, or a file of this machine.
 
-*Identity.* A pool is a list of texts in a fixed order. What identifies it is, for a data set of the
-hub, its name, commit and splits; for a file, the digest of the texts, so that neither its name nor
-its format matters. A file's texts are copied into the work folder under their digest when a run is
-planned; from there the run reads them, whatever becomes of the file. Every format has a column
-`prompt`: a `.jsonl` file one object in a line, a `.parquet` file, or the folder of a data set, of
-which the named splits are joined.
+A pool is a list of texts in a fixed order. What identifies it is, for a data set of the hub, its
+name, commit and splits; for a file, the digest of the texts, so that its format doesn't count.
+A file's texts are copied into the work folder under their digest when a run is planned. Every
+format has a column `prompt`: a `.jsonl` file one object in a line, a `.parquet` file, or the folder
+of a data set, of which the named splits are joined.
 
-*Pieces.* A pool is cut into the pieces that iterations train on. It is shuffled once, by the run's
-seed alone, and cut into contiguous pieces of x prompts, so that the pieces of one seed never share
-a prompt. Where the pool is a little smaller than all its pieces (UltraFeedback's 59,720 prompts
-make six "10K" splits), the pieces are nearly equal instead: the same number, one more or less. The
-shuffle is that of `datasets.Dataset.shuffle(seed=...)`: with the authors' seed, 8964, the order is
-theirs.
-
-*Repeats.* What prompts repeat of one another and of benchmarks' questions is measured, and nothing
-is removed: the paper's prompts were not cleaned of either. Texts are compared as words: letters and
-digits in lower case, compatible forms made one, punctuation and white space dropped. Two prompts
-are duplicates where they are the same text, or the same words. A prompt overlaps a question *whole*
-where it has the same words, or *in part* where 13 words in a row are in both; of a question of 8 to
-12 words, all of them in a row. Shorter questions ("What is Atlantis?") are common speech and
-overlap whole or not at all. Thirteen words in a row are the usual measure of contamination since
-GPT-3. It finds copies and quotations, and no paraphrases.
+What prompts repeat of one another and of benchmarks' questions is measured, and nothing is removed:
+the paper's prompts were not cleaned of either.
 
 Source: UltraFeedback's prompts as the authors take them, from three splits joined (paper section 4,
 and its footnote 5, authors' `shuffle_ds.py`).
@@ -58,11 +44,7 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def pool_settings(prompts: Prompts) -> dict[str, Json]:
-    """Return the settings that identify a pool; the texts of a file are copied to the work folder.
-
-    Raises:
-        UserError: The source is neither a file nor a data set at a commit, or cannot be read.
-    """
+    """Return the settings that identify a pool; a file's texts are copied to the work folder."""
     path = Path(prompts.source)
     if not path.exists() and (work_dir() / path).exists():
         path = work_dir() / path
@@ -109,11 +91,7 @@ def read_pool(settings: Mapping[str, Json]) -> list[str]:
 
 
 def read_local(path: Path, splits: Sequence[str] = ()) -> list[str]:
-    """Return the prompts of a file, or of the splits of a data set's folder.
-
-    Raises:
-        UserError: It cannot be read, has no prompts, or one of them is blank.
-    """
+    """Return the prompts of a file, or of the splits of a data set's folder."""
     if path.is_dir():
         return _load(str(path.resolve()), splits)
     if splits:
@@ -239,10 +217,10 @@ SHORTEST = 0.95
 
 
 def piece_bounds(size: int, x: int, pieces: int) -> list[int]:
-    """Return where pieces begin and the last one ends, in a pool.
+    """Return where pieces of x prompts begin and the last one ends in a pool: `pieces` + 1 numbers.
 
-    Returns:
-        `pieces` + 1 positions.
+    Where the pool is a little smaller than all its pieces (UltraFeedback's 59,720 prompts make six
+    "10K" splits), the pieces are nearly equal instead: the same number, one more or less.
 
     Raises:
         UserError: The pool is too small.
@@ -260,10 +238,9 @@ def piece_bounds(size: int, x: int, pieces: int) -> list[int]:
 def positions(size: int, seed: int, x: int, pieces: int, first: int, count: int) -> list[int]:
     """Return the positions in the pool of some pieces' prompts, in their order.
 
-    They begin at prompt `first` and are `count` prompts, both multiples of x.
-
-    Raises:
-        UserError: The pool is too small.
+    They begin at prompt `first` and are `count` prompts, both multiples of x. The pool is shuffled
+    by the seed alone, so that the pieces of one seed never share a prompt; the shuffle is that of
+    `datasets.Dataset.shuffle(seed=...)`: with the authors' seed, 8964, the order is theirs.
     """
     bounds = piece_bounds(size, x, pieces)
     last = (first + count) // x
@@ -277,10 +254,12 @@ def positions(size: int, seed: int, x: int, pieces: int, first: int, count: int)
 
 
 RUN = 13
-"""Words in a row that make an overlap."""
+"""Words in a row that make an overlap: the usual measure of contamination since GPT-3, which finds
+copies and quotations, and no paraphrases."""
 
 SHORTEST_RUN = 8
-"""Words of the shortest question that can overlap in part."""
+"""Words of the shortest question that can overlap in part, if all of them stand in a row. Shorter
+ones ("What is Atlantis?") are common speech, and overlap whole or not at all."""
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -289,17 +268,14 @@ Words = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Duplicates:
-    """How many prompts repeat an earlier one.
-
-    Attributes:
-        prompts: Prompts in all.
-        same_text: Prompts whose text an earlier one has.
-        same_words: Prompts whose words an earlier one has; those of `same_text` among them.
-    """
+    """How many prompts repeat an earlier one."""
 
     prompts: int
+    """Prompts in all."""
     same_text: int
+    """Prompts whose text an earlier one has."""
     same_words: int
+    """Prompts whose words an earlier one has; those of `same_text` among them."""
 
 
 @dataclass(frozen=True)
@@ -322,7 +298,7 @@ class Overlap:
 
 
 def words(text: str) -> Words:
-    """Return the words of a text, as texts are compared here."""
+    """Return the words by which texts are compared: letters and digits in lower case."""
     return tuple(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
 
 
@@ -397,11 +373,7 @@ FIELDS = ("turns", "prompt", "instruction")
 
 
 def read_questions(path: Path) -> list[str]:
-    """Return the questions in a file, in its order.
-
-    Raises:
-        UserError: The file cannot be read, or a record has none of the fields.
-    """
+    """Return the questions in a file, in its order."""
     try:
         records = read_records(path)
     except UserError as error:

@@ -1,9 +1,7 @@
 """Which rewrites are no prompt: found by rule, each with a reason.
 
-A model asked for a new prompt may refuse, hand back the old one, leave pieces of its instructions
-in the text, answer instead of asking, go on without end, or change the language. Such a rewrite is
-unusable; it is counted under its reason and tried again. The reasons, in the order they are looked
-for (the first that holds is the one counted):
+Such a rewrite is unusable; it is counted under its reason and tried again. The reasons, in the
+order they are looked for (the first that holds is the one counted):
 
 - `empty`: no letter and no digit;
 - `refusal`: the beginning says that the model will not or cannot do what it was asked;
@@ -11,34 +9,14 @@ for (the first that holds is the one counted):
   eight words in a row of what the model was told;
 - `unchanged`: the parent, but for case, punctuation and white space;
 - `too long`, `too short`: the length in characters against the parent's, see `Limits`;
-- `language`: clearly another language or script than the parent's (see below);
-- `answer`: it begins as answers do, or says much and asks nothing (see below).
+- `language`: clearly another language or script than the parent's (`changed_language`);
+- `answer`: it begins as answers do, or says much and asks nothing (`is_answer`).
 
-A rule can be wrong in both directions, and the cost is not the same: a bad prompt that passes is
-one bad prompt among thousands, a good one that is thrown away is asked for again. Yet rules that
-reject whole kinds of good prompts would change what is trained on. So nothing counts as evidence
-that the parent has as well (a prompt about templates may name a placeholder), refusals are looked
-for at the beginning alone, and where a rule is not sure the rewrite passes. The rules know English;
-in other languages only `empty`, `unchanged`, `language`, lengths and tags are found.
-
-All functions are pure. Their meaning is numbered (`RULES_VERSION`), because what they let through
-is what is trained on.
-
-*Languages.* Two signs are read. The script most letters belong to separates Chinese, Russian or
-Arabic from what is written in Latin letters; the commonest small words separate eight languages
-that are. A text too short, or without either sign, has no language here: what cannot be told has
-not been shown to change.
-
-*Answers.* Asked to rewrite a prompt, a model sometimes answers it. Two signs are read. Answers
-begin in ways of their own (`Sure! Here ...`, `Answer: ...`). And prompts ask: in their first two or
-last two sentences stands a question, a command or what the user wants, where a text that goes on
-about its subject has none. The second sign counts only where the parent itself asks, and the text
-is long enough to be judged.
-
-This is a heuristic, and knows English only. Measured on published data (the prompts of AlpacaEval,
-Arena-Hard and MT-Bench, and four models' answers to them), the figures are in
-`tests/worlds/real/test_unusable_corpus.py`: it takes about one ordinary prompt in a hundred for an
-answer, and about half of all answers pass it. Most of those are longer than a rewrite may be.
+A bad prompt that passes is one among thousands, a good one that is thrown away is asked for again;
+yet rules that reject whole kinds of good prompts would change what is trained on. So nothing counts
+as evidence that the parent has as well, and where a rule is not sure the rewrite passes. The rules
+know English; in other languages only `empty`, `unchanged`, `language`, lengths and tags are found.
+All functions are pure. Their meaning is numbered (`RULES_VERSION`).
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
 """What real models answer: from this machine while runs are planned, then from the models.
 
 Identities say what lies on this machine, as `google/gemma-2-9b-it@<commit>`. On a bare machine they
-end in `not-downloaded`, so that a run can be planned and priced before anything is fetched;
-`RealWorld.preflight` then says what to type, before anything is computed.
+end in `not-downloaded`, so that a run can be planned and priced before anything is fetched.
 
-A model at an endpoint is known by its name there, and where it is served is no part of a run
-(`harness.worlds.real.asking`). What a judge is told stands in the benchmark's own files and so in
-the benchmark's identity. What a creator is told is spelled out in the settings: the model's name,
-how it samples, the scheme's messages word for word, and the number of the rules by which rewrites
-are unusable. So the templates file is read once, while a run is planned, and everything a rewrite
-is due to is in the fingerprint.
+A model at an endpoint is known by its name there. What a judge is told stands in the benchmark's
+own files and so in its identity. What a creator is told is spelled out in the settings: the model's
+name, how it samples, the scheme's messages word for word, and the number of the rules by which
+rewrites are unusable. So the templates file is read once, while a run is planned.
 """
 
 from __future__ import annotations
@@ -29,48 +26,11 @@ from harness.inference.environment import identity as engine_identity
 from harness.registry.profile import WORLD, Profile, Prompts
 from harness.registry.recipe import Online
 from harness.runtime.stage import Json, Stage, StageContext
-from harness.worlds.protocol import (
-    NO_TOPIC,
-    Evolver,
-    HumanPrompts,
-    Item,
-    Need,
-    OwnAnswering,
-    Runtime,
-    Topics,
-    World,
-)
-from harness.worlds.real import benchmarks, needs, tasks
-from harness.worlds.real.asking import Scorer, access_to
-from harness.worlds.real.creator import (
-    EndpointGenerator,
-    ModelCreator,
-    Scheme,
-    at_once,
-    load_scheme,
-    replied,
-)
-from harness.worlds.real.models import (
-    DIGITS,
-    NOT_DOWNLOADED,
-    download_line,
-    folder_of,
-    identity_of,
-    is_missing,
-)
-from harness.worlds.real.prompts import duplicates, pool_settings, positions, read_pool
-from harness.worlds.real.scoring import (
-    SCORES,
-    TOPICS,
-    rate_prompts,
-    rating_settings,
-    topic_settings,
-    tree_score,
-)
+from harness.worlds import protocol
+from harness.worlds.protocol import Evolver, HumanPrompts, Item, Topics
+from harness.worlds.real import benchmarks, creator, needs, prompts, scoring
+from harness.worlds.real.models import DIGITS, access_to, folder_of, identity_of
 from harness.worlds.real.unusable import RULES_VERSION, why_unusable
-
-MODELS = ("policy", "reward_model", "ranker")
-"""Settings of stages that are the identities of models."""
 
 INSTRUCTION = """Rewrite your answer to my message above so that it is better: more helpful, more \
 relevant to what I asked, deeper, more creative and more detailed where that helps. Correct \
@@ -82,13 +42,12 @@ on revisions does not come down to training on longer answers. The wording is th
 what it asks for is the paper's (appendix H.2.1)."""
 
 
-class RealWorld(World):
+class RealWorld(protocol.World):
     """Models of the hub, endpoints and published benchmarks; each is looked for once."""
 
     self_contained = False
 
     def __init__(self, profile: Profile) -> None:
-        """Serve a profile."""
         super().__init__(profile)
         self._models: dict[str, str] = {}
         self._benchmarks: dict[str, str] = {}
@@ -103,33 +62,21 @@ class RealWorld(World):
         return self._model(models[role])
 
     def prompts(self) -> dict[str, Json]:
-        """Return the settings that identify the pool and how it is cut.
-
-        Raises:
-            UserError: The source cannot be used.
-        """
+        """Return the settings that identify the pool and how it is cut."""
         self._refuse_embedded("prompts.source", self.profile.prompts.source)
         cut: dict[str, Json] = {"x": self.profile.x, "pieces": self.profile.prompts.available}
-        return {**pool_settings(self.profile.prompts), **cut}
+        return {**prompts.pool_settings(self.profile.prompts), **cut}
 
     def matched_prompts(self) -> dict[str, Json] | None:
-        """Return the settings that identify the profile's file of matched prompts.
-
-        Raises:
-            UserError: The file cannot be used.
-        """
+        """Return the settings that identify the profile's file of matched prompts."""
         source = self.profile.prompts.matched
         if source is None:
             return None
         self._refuse_embedded("prompts.matched", source)
-        return {**pool_settings(Prompts(source=source, available=1)), "matched": True}
+        return {**prompts.pool_settings(Prompts(source=source, available=1)), "matched": True}
 
     def creator(self, scheme: str) -> dict[str, Json]:
-        """Return the model at an endpoint, how it samples and what it is told.
-
-        Raises:
-            UserError: There is no such scheme, or the profile's templates file cannot be used.
-        """
+        """Return the model at an endpoint, how it samples and what it is told."""
         model, own = self.profile.creator, CREATORS.added(scheme)
         if own is not None and not own.options["asks"]:
             return {
@@ -154,18 +101,15 @@ class RealWorld(World):
                 **plugin_settings(scheme),
                 "rewriting": rewriting,
             }
-        templates = load_scheme(scheme, Path(model.templates) if model.templates else None)
+        own_words = Path(model.templates) if model.templates else None
+        templates = creator.load_scheme(scheme, own_words)
         return {
             "creator": f"{model.source}/{scheme}@{templates.digest[:DIGITS]}",
             "rewriting": {**rewriting, "templates": templates.model_dump()},
         }
 
     def tree_scorer(self, online: Online) -> dict[str, Json]:
-        """Return the model that scores prompts and what it is asked, if trees grow.
-
-        Raises:
-            UserError: Trees grow and the profile has no scorer.
-        """
+        """Return the model that scores prompts and what it is asked, if trees grow."""
         grows = online.prompts == "eva" and online.method == "tree_bon" and online.tree_depth > 1
         if not grows:
             return {}
@@ -175,7 +119,8 @@ class RealWorld(World):
                 f"the profile `{self.profile.name}` has no model that scores prompts, by which "
                 "best-of-n trees grow; name one in `creator.scorer`"
             )
-        return {"scorer": {"model": model, "asked": [q.identity(model) for q in SCORES.values()]}}
+        asked: Json = [question.identity(model) for question in scoring.SCORES.values()]
+        return {"scorer": {"model": model, "asked": asked}}
 
     def engine(self) -> dict[str, Json]:
         """Return the engine that answers, and its number format."""
@@ -199,40 +144,37 @@ class RealWorld(World):
     def answering(self, name: str, seed: int) -> dict[str, Json]:
         """Return how a benchmark is answered; how table 9's tasks sample is their package's."""
         identity = self.benchmark(name)
-        if tasks.are_meant(identity):
-            return tasks.answering_settings(identity, self.profile)
+        if benchmarks.are_tasks(identity):
+            return benchmarks.task_settings(identity, self.profile)
         return super().answering(name, seed)
 
     def judging(self, name: str) -> dict[str, Json]:
         """Return who judges, and what else decides which scores there are."""
-        identity = self.benchmark(name)
-        if tasks.are_meant(identity):
-            return tasks.judging_settings(identity)
         judge = self.judge(self.profile.benchmarks[name].judge)
-        return benchmarks.judging_settings(identity, judge)
+        return benchmarks.judging_settings(self.benchmark(name), judge)
 
     def rating(self, name: str) -> dict[str, Json]:
         """Return who rates prompts, and what it is asked."""
-        return {**super().rating(name), **rating_settings(self.profile.benchmarks[name])}
+        return {**super().rating(name), **scoring.rating_settings(self.profile.benchmarks[name])}
 
     def topics(self) -> Topics | None:
         """Return what the profile's scorer sorts prompts into."""
         scorer = self.profile.creator.scorer
         if scorer is None:
             return None
-        return Topics(tuple(TOPICS), topic_settings(scorer), _read_topics)
+        return Topics(tuple(scoring.TOPICS), scoring.topic_settings(scorer), _read_topics)
 
     def prompt_pool(self) -> tuple[list[str], str]:
         """Return every human prompt, and what identifies them."""
         self._refuse_embedded("prompts.source", self.profile.prompts.source)
-        settings = pool_settings(self.profile.prompts)
-        return read_pool(settings), str(settings["source"])
+        settings = prompts.pool_settings(self.profile.prompts)
+        return prompts.read_pool(settings), str(settings["source"])
 
     def preflight(self, stages: Iterable[Stage]) -> list[str]:
         """Look for models, benchmarks and prompts, and for the packages that scores need."""
-        return preflight(stages)
+        return needs.preflight(stages)
 
-    def needs(self) -> Iterator[Need]:
+    def needs(self) -> Iterator[protocol.Need]:
         """Yield packages, models, prompts, benchmarks, endpoints and calibrations."""
         return needs.needs_of(self.profile)
 
@@ -240,11 +182,11 @@ class RealWorld(World):
         """Return the models that are not on this machine."""
         return needs.lacking_models(self.profile)
 
-    def online_needs(self) -> Iterator[Need]:
+    def online_needs(self) -> Iterator[protocol.Need]:
         """Yield what the hub and the endpoints say."""
         return needs.online_needs(self.profile)
 
-    def retirements(self) -> Iterator[Need]:
+    def retirements(self) -> Iterator[protocol.Need]:
         """Yield which models are retired, or will be."""
         return needs.retirements(self.profile)
 
@@ -262,58 +204,14 @@ class RealWorld(World):
             )
 
 
-def preflight(stages: Iterable[Stage]) -> list[str]:
-    """Look for models, benchmarks and prompts, and for the packages that scores need.
-
-    The human prompts are read once, because that is what a stage would do first.
-
-    Raises:
-        UserError: Something is missing, or a data set cannot be fetched.
-    """
-    stages = list(stages)
-    lacking = dict.fromkeys(line for stage in stages for line in _lacking(stage))
-    if lacking:
-        lines = "".join(f"\n  {line}" for line in lacking)
-        raise UserError(
-            "this run needs what is not on this machine (harness doctor, with the same "
-            f"--profile, lists keys, GPUs and engines as well); type:{lines}"
-        )
-    pools = {str(s.settings["source"]): s.settings for s in stages if "pool" in s.settings}
-    for settings in pools.values():
-        read_pool(settings)
-    return list(dict.fromkeys(gap for stage in stages for gap in gaps(stage)))
-
-
-def _lacking(stage: Stage) -> Iterator[str]:
-    """Yield what to type for what a stage names and this machine does not have."""
-    for name in MODELS:
-        identity = stage.settings.get(name)
-        if isinstance(identity, str) and is_missing(identity):
-            yield download_line(identity)
-    benchmark = str(stage.settings.get("benchmark", ""))
-    if benchmarks.is_benchmark(benchmark) and benchmark.endswith(f"@{NOT_DOWNLOADED}"):
-        yield benchmarks.fetch_line(benchmark.partition("@")[0])
-
-
-def gaps(stage: Stage) -> Iterator[str]:
-    """Yield which scores of a stage will not be available here, and why."""
-    benchmark = str(stage.settings.get("benchmark", ""))
-    if stage.kind != "judge":
-        return
-    if tasks.are_meant(benchmark):
-        yield from tasks.gaps(benchmark)
-    if benchmarks.is_benchmark(benchmark):
-        yield from benchmarks.class_of(benchmark).gaps(stage.settings)
-
-
 def _read_topics(folder: Path) -> list[tuple[str, str]]:
     from harness.worlds.stage_io import read_rows
 
     rows = read_rows(folder / "topics.parquet")
-    return [(row["prompt_id"], row["topic"] or NO_TOPIC) for row in rows]
+    return [(row["prompt_id"], row["topic"] or protocol.NO_TOPIC) for row in rows]
 
 
-class RealRuntime(Runtime):
+class RealRuntime(protocol.Runtime):
     """Loads models, and asks those behind endpoints."""
 
     def resolve(self, identity: str) -> Path:
@@ -336,19 +234,19 @@ class RealRuntime(Runtime):
         """Return pieces of a pool, nearly equal ones where it is a little too small."""
         seed, first, count = (cast(int, settings[name]) for name in ("seed", "first", "count"))
         x, pieces = cast(int, settings["x"]), cast(int, settings["pieces"])
-        pool = read_pool(settings)
-        chosen = positions(len(pool), seed, x, pieces, first, count)
+        pool = prompts.read_pool(settings)
+        chosen = prompts.positions(len(pool), seed, x, pieces, first, count)
         summary = {
             "source": settings["source"],
-            "pool": asdict(duplicates(pool)),
-            "cut": asdict(duplicates([pool[i] for i in chosen])),
+            "pool": asdict(prompts.duplicates(pool)),
+            "cut": asdict(prompts.duplicates([pool[i] for i in chosen])),
         }
         return HumanPrompts(pool, chosen, summary)
 
     def matched_prompts(self, settings: Mapping[str, Json]) -> HumanPrompts:
         """Return some of a file's prompts, in the seed's order."""
         seed, first, count = (cast(int, settings[name]) for name in ("seed", "first", "count"))
-        pool = read_pool(settings)
+        pool = prompts.read_pool(settings)
         if first + count > len(pool):
             raise UserError(
                 f"there are {len(pool)} prompts matched to the hard benchmark and {first + count} "
@@ -373,42 +271,37 @@ class RealRuntime(Runtime):
         model = str(spelled["model"])
         access = access_to("CREATOR", model)
         client = access.client()
-        generator = EndpointGenerator(client, model, spelled["sampling"])
-        creator = (
-            ModelCreator(generator, Scheme.model_validate(spelled["templates"]))
+        generator = creator.EndpointGenerator(client, model, spelled["sampling"])
+        writer = (
+            creator.ModelCreator(generator, creator.Scheme.model_validate(spelled["templates"]))
             if own is None
-            else OwnCreator(own, why_unusable, partial(replied, generator))
+            else OwnCreator(own, why_unusable, partial(creator.replied, generator))
         )
-        return Evolver(creator, at_once(client, access.concurrency, done), generator.tokens)
+        over = creator.at_once(client, access.concurrency, done)
+        return Evolver(writer, over, generator.tokens)
 
     def tree_score(self, settings: Mapping[str, Json]) -> Callable[[str], float] | None:
         """Return the model that scores prompts, if the settings name one."""
         if "scorer" not in settings:
             return None
-        scorer = cast(dict[str, Any], settings["scorer"])
-        model = str(scorer["model"])
-        if scorer["asked"] != [question.identity(model) for question in SCORES.values()]:
-            raise HarnessError(
-                "the stage asks a scorer other questions than this version has; plan the run again"
-            )
-        access = access_to("SCORER", model)
-        return tree_score(Scorer(access.client(), model, access.concurrency))
+        named = cast(dict[str, Any], settings["scorer"])
+        scorer = scoring.scorer_of(
+            str(named["model"]), scoring.SETTINGS, named["asked"], scoring.SCORES
+        )
+        return scoring.tree_score(scorer)
 
     def questions(self, identity: str) -> Sequence[Item]:
         """Return a benchmark's questions in its order, with the answers it compares with."""
         return benchmarks.questions_of(identity)
 
-    def own_answering(self, identity: str) -> OwnAnswering | None:
+    def own_answering(self, identity: str) -> protocol.OwnAnswering | None:
         """Return what runs table 9's tasks, whose package asks the questions."""
-        return tasks.run_tasks if tasks.are_meant(identity) else None
+        return benchmarks.run_tasks if benchmarks.are_tasks(identity) else None
 
     def judge(self, ctx: StageContext) -> None:
         """Judge answers through the benchmark's own code, or read the package's scores."""
-        if tasks.are_meant(str(ctx.settings["benchmark"])):
-            tasks.score_tasks(ctx)
-        else:
-            benchmarks.judge_answers(ctx)
+        benchmarks.judge_answers(ctx)
 
     def rate(self, ctx: StageContext) -> None:
         """Have a model score prompts."""
-        rate_prompts(ctx)
+        scoring.rate_prompts(ctx)

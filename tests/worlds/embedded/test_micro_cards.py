@@ -52,8 +52,10 @@ PAIRS = [
 @pytest.fixture
 def graded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the held-out pairs be those above, ordered as they say."""
-    monkeypatch.setattr(cards, "held_out_pairs", lambda config: [p for p, _ in PAIRS])
-    monkeypatch.setattr(cards, "in_order", lambda folder, config, pairs: [ok for _, ok in PAIRS])
+    monkeypatch.setattr(cards.reward, "held_out_pairs", lambda config: [p for p, _ in PAIRS])
+    monkeypatch.setattr(
+        cards.reward, "in_order", lambda folder, config, pairs: [ok for _, ok in PAIRS]
+    )
 
 
 @pytest.mark.usefixtures("graded")
@@ -75,7 +77,7 @@ def test_every_depth_and_third_is_among_the_held_out_pairs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A model that is always right; each third of the ranks has a third of the pairs."""
-    monkeypatch.setattr(cards, "in_order", lambda folder, config, pairs: [True] * len(pairs))
+    monkeypatch.setattr(cards.reward, "in_order", lambda folder, config, pairs: [True] * len(pairs))
     found = accuracies(NOWHERE, replace(REWARD_MODELS["pointwise"], held_out=600))
     assert set(found["depth"]) == {str(depth) for depth in range(1, MAX_DEPTH + 1)}
     assert sum(row["pairs"] for row in found["depth"].values()) == 600

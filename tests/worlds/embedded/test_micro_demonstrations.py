@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.worlds.embedded.downstream import FACTS, TASKS, Question, demonstrated, told
 from harness.worlds.embedded.language import (
     DIGITS,
     ITEMS,
@@ -29,12 +28,17 @@ from harness.worlds.embedded.language import (
 )
 from harness.worlds.embedded.reward import draw_preference
 from harness.worlds.embedded.texts import (
+    FACTS,
     MISTAKEN_FOR,
     RANKED,
     RELIABILITY,
+    TASKS,
     Mix,
+    Question,
     attempt,
     demonstrate,
+    demonstrated_question,
+    told,
 )
 
 DRAWS = 4000
@@ -257,7 +261,7 @@ def test_what_is_mostly_said_of_a_fact_is_right_for_three_in_five() -> None:
 def test_facts_are_demonstrated_as_they_are_told_and_questions_of_lists_rightly() -> None:
     """Facts are told rightly with 0.575 on average, over facts of beliefs of their own."""
     rng, truth = random.Random("demonstrated"), facts()
-    asked = [demonstrated(rng) for _ in range(3000)]
+    asked = [demonstrated_question(rng) for _ in range(3000)]
     about_lists = [q for q in asked if q.prompt not in truth]
     assert_share(len(about_lists), 3000, 0.5)
     for question in about_lists:

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 import pytest
 
 from harness.registry.profile import load_profiles
-from harness.worlds.embedded.downstream import COUNTED, ITEMS_OF_TASKS, LONG, TASKS, identity, items
 from harness.worlds.embedded.files import VERSION
 from harness.worlds.embedded.judge import SCORERS, Answer, complexity, judge_downstream, quality
 from harness.worlds.embedded.language import DIGITS, Task, render, token_ids
 from harness.worlds.embedded.language import ITEMS as SYMBOLS
 from harness.worlds.embedded.pretrain import PretrainConfig, curriculum
-from harness.worlds.embedded.texts import Mix, demonstrate
+from harness.worlds.embedded.texts import COUNTED, ITEMS_OF_TASKS, LONG, TASKS, Mix, demonstrate
+from harness.worlds.embedded.texts import downstream_identity as identity
+from harness.worlds.embedded.texts import downstream_items as items
 
 
 def prompt(items_text: str, *operations: str) -> str:

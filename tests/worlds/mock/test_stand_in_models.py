@@ -14,7 +14,7 @@ from harness.models.policy import generate
 from harness.models.reward_model import load_reward_model, score, win_probabilities
 from harness.worlds.mock import build
 from harness.worlds.mock.models import WRITERS
-from harness.worlds.mock.texts import prompts
+from harness.worlds.mock.server import prompts
 
 ANSWERS = ("A rod throws a shadow on a plate.", "It shows no hour after dark.", "Heat sets it.")
 

@@ -19,11 +19,9 @@ from harness.evaluation.benchmarks.mt_bench import MtBench
 from harness.evaluation.benchmarks.own_annotator import OwnAnnotator, preference
 from harness.evaluation.files import Answer, Answers
 from harness.worlds.mock import build
-from harness.worlds.mock.server import VERDICTS, MockEndpoint, answer, completion
-from harness.worlds.mock.texts import prompts
-from harness.worlds.real.asking import Scorer, ask_about_all
+from harness.worlds.mock.server import VERDICTS, MockEndpoint, answer, completion, prompts
 from harness.worlds.real.creator import METHODS, EndpointGenerator, ModelCreator, load_scheme
-from harness.worlds.real.scoring import SCORES, TOPIC, TOPICS
+from harness.worlds.real.scoring import SCORES, TOPIC, TOPICS, Scorer, ask_about_all
 
 
 def client(server: MockEndpoint, folder: Path) -> Client:
@@ -65,14 +63,14 @@ def test_most_rewrites_can_be_used_and_some_cannot(scheme: str, tmp_path: Path) 
 
 def test_prompts_get_scores_and_topics(tmp_path: Path) -> None:
     with MockEndpoint() as server:
-        judge = Scorer(client(server, tmp_path), "stand-in/scorer")
+        judge = Scorer(client(server, tmp_path), "stand-in/scorer", 8)
         for question in SCORES.values():
             values = ask_about_all(judge, question, prompts())
             assert values.broken == values.refused == 0
-            assert set(values.known) == {1, 2, 3, 4, 5}
+            assert set(values.values) == {1, 2, 3, 4, 5}
         topics = ask_about_all(judge, TOPIC, prompts())
-        assert len(topics.known) == len(prompts())
-        assert set(topics.known) <= set(TOPICS)
+        assert topics.missing == 0
+        assert set(topics.values) <= set(TOPICS)
 
 
 def test_all_three_benchmarks_are_judged_without_a_gap(work: Path, tmp_path: Path) -> None:

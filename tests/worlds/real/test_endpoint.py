@@ -21,7 +21,6 @@ from harness.endpoint.connection import Endpoint
 from harness.endpoint.prices import Price
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Evolution, Prompt, evolve
-from harness.worlds.real.asking import access_to
 from harness.worlds.real.creator import (
     EndpointGenerator,
     ModelCreator,
@@ -30,6 +29,7 @@ from harness.worlds.real.creator import (
     Tokens,
     at_once,
 )
+from harness.worlds.real.models import access_to
 
 ROOT = Path(__file__).resolve().parents[3]
 SCHEME = Scheme(

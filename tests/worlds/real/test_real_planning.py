@@ -16,14 +16,14 @@ from full_size_data import write_data
 from harness.errors import UserError
 from harness.evaluation.benchmarks.alpaca_eval import AlpacaEval
 from harness.evaluation.benchmarks.own_annotator import OwnAnnotator
-from harness.registry.load import find_table, load_tables
+from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile, load_profiles
 from harness.runtime import Plan
 from harness.trainer.runs import plan_table
 from harness.worlds.lookup import resolve, runtime_of, world_of
-from harness.worlds.real.benchmarks import benchmark_identity, class_of
+from harness.worlds.real.benchmarks import benchmark_identity, class_of, gaps
 from harness.worlds.real.models import digest_of_folder, identity_of
-from harness.worlds.real.world import INSTRUCTION, gaps
+from harness.worlds.real.world import INSTRUCTION
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

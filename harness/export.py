@@ -1,33 +1,49 @@
-"""The policy that a run trained last, found by the run's name or a row's, and its model card.
+"""A trained policy outside the store: a folder with its card and lineage, and a place on the hub.
 
-The card says what it is, where it comes from and what it scores. Every text that is data goes
+*The policy* is the one that a run trained last, found by the run's name or a row's.
+
+*The card* says what it is, where it comes from and what it scores. Every text that is data goes
 through the Markdown filter, and the card's head is written by a YAML writer, so that no name or
-judge can add a heading, a link or a key of its own.
+judge can add a heading, a link or a key of its own. A policy may be used under the terms of the
+model it was trained from. That model's own card names its licence in the block of YAML at its head,
+where the model lies on this machine; for models whose card is not here, what their publishers say
+is known below.
 
-A policy may be used under the terms of the model it was trained from. That model's own card names
-its licence in the block of YAML at its head, where the model lies on this machine; for models
-whose card is not here, what their publishers say is known below.
+*The folder* has the trained files copied, not linked, so that it may lie on another disk and be
+changed without harm to the store. It is written beside its place and renamed when it is whole. Its
+lineage is every stage behind the policy, as the store's manifests say, inputs first.
+
+*The hub.* The token is read from the environment alone, never from a file of the hub's own client,
+and is in no message. The repository is made private; its owner makes it public after a look at the
+card.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import yaml
 
 from harness.errors import HarnessError, UserError
-from harness.registry.documents import nearest
-from harness.registry.load import find_table
+from harness.foreign import READ_BY_LOADERS
+from harness.registry.declared import find_table
+from harness.registry.documents import YamlFault, nearest, parse_yaml
 from harness.registry.profile import MEANINGLESS, Profile, roles_of, source_in_words, unsupported
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Table
-from harness.registry.yaml_reader import YamlFault, parse_yaml
 from harness.report.render import template
 from harness.report.scores import numbers, read_wanted
+from harness.runtime.files import FileEntry, explained, seal_files
+from harness.runtime.manifest import Manifest, write_json
+from harness.runtime.provenance import git_state
 from harness.runtime.stage import Stage
 from harness.runtime.store import Store
 from harness.trainer.plan import Planner, Run
@@ -128,25 +144,23 @@ def _named(name: str, tables: Mapping[str, Table]) -> tuple[str, Recipe]:
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,60}")
 _HEAD = re.compile(r"\A---\s*\n(.*?)\n---\s*(\n|\Z)", re.DOTALL)
 
-GEMMA_TERMS = "https://ai.google.dev/gemma/terms"
 
-PUBLISHED: Mapping[str, tuple[str, str | None]] = {"google/gemma-": ("gemma", GEMMA_TERMS)}
-"""Licence and its text, by how a model's name begins."""
-
-
-@dataclass(frozen=True)
-class Licence:
+class Licence(NamedTuple):
     """A licence by the hub's name for it, with an address of its text where one is known."""
 
     name: str
     link: str | None = None
 
 
+PUBLISHED = {"google/gemma-": Licence("gemma", "https://ai.google.dev/gemma/terms")}
+"""Licences by how a model's name begins."""
+
+
 def licence_of(base: str) -> Licence | None:
     """Return the licence of a model by its identity; None where nothing here says."""
-    for beginning, (name, link) in PUBLISHED.items():
+    for beginning, known in PUBLISHED.items():
         if base.startswith(beginning):
-            return Licence(name, link)
+            return known
     try:
         card = resolve(base) / "README.md"
         text = card.read_text(encoding="utf-8") if card.is_file() else ""
@@ -259,3 +273,179 @@ def _scores(policy: TrainedPolicy, store: Store) -> list[tuple[str, ...]]:
             interval = f"{found.ci_low:.4g} to {found.ci_high:.4g}" if known else "–"
             lines.append((name, score, mean, interval, str(len(values)) if known else "–", judge))
     return lines
+
+
+# The folder.
+
+FORMAT = 1
+"""Version of the form of `lineage.json`."""
+
+_TOLD = ("kind", "version", "label", "settings", "inputs", "files", "started", "finished", "wall_s")
+
+
+def lineage(
+    policy: TrainedPolicy, store: Store, files: Mapping[str, FileEntry], commit: str | None
+) -> dict[str, Any]:
+    """Return a trained policy's lineage as JSON data; `commit` is the exporting checkout's."""
+    run = policy.run
+    stages = manifests_behind(policy.stage.fingerprint, store)
+    return {
+        "format": FORMAT,
+        "run": run.run_id,
+        "profile": run.profile,
+        "scale": policy.profile.scale,
+        "seed": run.seed,
+        "recipe": run.recipe.canonical(),
+        "base_model": policy.base,
+        "rows": list(policy.places),
+        "trained_by": policy.stage.fingerprint,
+        "judged_by": {
+            name: judge.fingerprint
+            for name, judge in run.judges.items()
+            if store.status(judge.fingerprint) == "done"
+        },
+        "exported_by_commit": commit,
+        "commits": distinct(stage["provenance"]["commit"] for stage in stages),
+        "versions": versions(stages),
+        "stages": [
+            {"fingerprint": stage["fingerprint"]}
+            | {name: stage[name] for name in _TOLD}  # type: ignore[literal-required]
+            | {"provenance": stage["provenance"]}
+            for stage in stages
+        ],
+        "files": dict(files),
+    }
+
+
+def manifests_behind(fingerprint: str, store: Store) -> list[Manifest]:
+    """Return the manifests of a stage and all stages behind it, inputs first."""
+    found: dict[str, Manifest] = {}
+
+    def visit(at: str) -> None:
+        if at in found:
+            return
+        manifest = store.manifest(at)
+        for before in manifest["inputs"].values():
+            visit(before)
+        found[at] = manifest
+
+    visit(fingerprint)
+    return list(found.values())
+
+
+def versions(stages: Iterable[Manifest]) -> dict[str, list[str]]:
+    """Return the versions of each library that stages were computed with, in order."""
+    met: dict[str, dict[str, None]] = {}
+    for stage in stages:
+        for library, version in stage["provenance"]["versions"].items():
+            if version is not None:
+                met.setdefault(library, {})[version] = None
+    return {library: list(seen) for library, seen in met.items()}
+
+
+def distinct(values: Iterable[str | None]) -> list[str]:
+    """Return the values that are there, each once and in order."""
+    return list(dict.fromkeys(value for value in values if value is not None))
+
+
+LINEAGE = "lineage.json"
+
+MODEL = "model/"
+"""Where a training stage's output has the policy."""
+
+
+def export(
+    policy: TrainedPolicy, store: Store, target: Path, root: Path
+) -> Mapping[str, FileEntry]:
+    """Write a trained policy's folder, and return its files by name; `root` is the checkout."""
+    check_free(target)
+    check_trained(policy, store)
+    with explained(f"exporting {policy.title}", target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        try:
+            files = _fill(draft, policy, store, root)
+            draft.chmod(0o755)  # a temporary folder is its maker's alone
+            os.rename(draft, target)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    return files
+
+
+def check_free(target: Path) -> None:
+    """Check that a folder can be written."""
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise UserError(f"{target} is no folder; give a new one with `--output`")
+    if target.is_dir() and any(target.iterdir()):
+        raise UserError(f"{target} is not empty; give a new folder with `--output`")
+
+
+def _fill(draft: Path, policy: TrainedPolicy, store: Store, root: Path) -> Mapping[str, FileEntry]:
+    """Write the folder's files; return their digests, that of the lineage excepted."""
+    written = store.manifest(policy.stage.fingerprint)["files"]
+    entry = store.open(policy.stage.fingerprint)
+    for name in written:
+        inner = name.removeprefix(MODEL)
+        if not name.startswith(MODEL) or not name.endswith(READ_BY_LOADERS):
+            continue
+        copy = draft / inner
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(entry / name, copy)
+    (draft / CARD).write_text(card_of(policy, store), encoding="utf-8")
+    files = seal_files(draft)
+    for inner in files.keys() - {CARD}:
+        if files[inner] != written[MODEL + inner]:
+            raise HarnessError(f"the copy of {inner} differs from the original; export it again")
+    commit, _ = git_state(root)
+    write_json(draft / LINEAGE, lineage(policy, store, files, commit))
+    return files
+
+
+# The hub.
+
+TOKEN = "HF_TOKEN"
+"""The environment variable with the hub's token."""
+
+_REPOSITORY = re.compile(r"[\w-][\w.-]{0,95}/[\w-][\w.-]{0,95}")
+
+
+def check_push(repository: str) -> None:
+    """Check that something could be sent to a repository, without asking anybody."""
+    if not _REPOSITORY.fullmatch(repository):
+        raise UserError(f"`--push {repository}` is no repository; write OWNER/NAME")
+    if not os.environ.get(TOKEN, "").strip():
+        raise UserError(
+            f"`--push` needs a token that may write: set {TOKEN} in the environment; nothing was "
+            "written or sent"
+        )
+    if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
+        raise UserError(
+            "`--push` asks the hub, and HF_HUB_OFFLINE forbids it: set HF_HUB_OFFLINE=0; nothing "
+            "was written or sent"
+        )
+
+
+def push(folder: Path, repository: str) -> str:
+    """Send an exported folder to a private repository; return its address."""
+    check_push(repository)
+    token = os.environ[TOKEN].strip()
+    try:
+        hub = client(token)
+        address = str(hub.create_repo(repository, private=True, exist_ok=True))
+        hub.upload_folder(
+            repo_id=repository, folder_path=str(folder), commit_message="eva-harness export"
+        )
+    except Exception as error:  # noqa: BLE001 (a traceback could show the token)
+        why = str(error).strip().splitlines() or [type(error).__name__]
+        said = why[0].replace(token, "…")[:200]
+        raise HarnessError(
+            f"{repository} was not written on the hub ({said}); the folder {folder} is whole"
+        ) from None
+    return address
+
+
+def client(token: str) -> Any:
+    """Return the hub's client."""
+    from huggingface_hub import HfApi
+
+    return HfApi(token=token)

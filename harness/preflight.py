@@ -1,6 +1,7 @@
-"""What this machine has, and what a profile needs of it, one thing each; and what to type if not.
+"""What this machine has, what a profile needs of it, and what to type where it lacks something.
 
 What runs models, GPUs and disk are looked for here; the profile's world looks for its own parts.
+Two things are measured: a profile's engine against its training, and its human prompts.
 """
 
 from __future__ import annotations
@@ -10,17 +11,21 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UserError
 from harness.project import work_dir
 from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import Profile, table_unsupported
 from harness.runtime import available_cores
 from harness.strict import Output, Strict
+from harness.worlds import lookup
 from harness.worlds.protocol import Need, package
+from harness.worlds.real import prompts as pools
 
 ENGINES = ("torch", "transformers", "trl", "vllm", "sglang", "ray", "alpaca-eval", "lm-eval")
 KEYS = ("OPENAI_API_KEY", "GEMINI_API_KEY", "HF_TOKEN")
@@ -210,9 +215,7 @@ def doctor() -> Doctor:
 
 def readiness(profile: Profile, *, online: bool = False) -> Readiness:
     """Return everything that a profile needs, met or not; online, who has it is asked."""
-    from harness.worlds.lookup import world_of
-
-    world = world_of(profile)
+    world = lookup.world_of(profile)
     needs = needs_of(profile, inspect_machine())
     needs += world.online_needs() if online else ()
     ready = all(need.state != "missing" for need in needs)
@@ -221,9 +224,7 @@ def readiness(profile: Profile, *, online: bool = False) -> Readiness:
 
 def needs_of(profile: Profile, machine: Machine) -> list[Need]:
     """Return everything that a profile needs, and whether a machine has it."""
-    from harness.worlds.lookup import world_of
-
-    world, needs = world_of(profile), list(_packages(profile))
+    world, needs = lookup.world_of(profile), list(_packages(profile))
     if world.self_contained:
         return [*needs, *world.needs(), disk(machine, SELF_CONTAINED_DISK_GB)]
     needs = [*_gpus_for(profile, machine), *needs, *world.needs()]
@@ -307,3 +308,109 @@ def _disk(profile: Profile, machine: Machine, lacking: list[str]) -> Need:
         f"`harness plan all --profile {profile.name}` says what all takes"
     )
     return disk(machine, gb, more)
+
+
+# What is measured.
+
+
+class EngineCheck(Output):
+    """How far an engine's log-probabilities are from the training's, token by token."""
+
+    engine: str
+    dtype: str
+    answers: int
+    """Answers compared."""
+    tokens: int
+    """Their tokens."""
+    mean_difference: float
+    """Mean absolute difference of log-probabilities, in nats."""
+    max_difference: float
+    kl: float
+    """Estimate of the divergence per token, in nats."""
+    tolerance: float
+    """Largest mean difference allowed."""
+    agrees: bool
+
+
+def check_engine(
+    profile: Profile, policy: Path | None = None, tolerance: float | None = None
+) -> EngineCheck:
+    """Compare the log-probabilities of a profile's engine with the training's.
+
+    Another policy than the base one may be named. Without a tolerance in nats, that of the number
+    format holds.
+    """
+    from harness.inference.environment import identity
+    from harness.inference.logprob_check import measure
+    from harness.inference.solver import opening
+
+    engine, world = identity(profile.engine), lookup.world_of(profile)
+    world.prepare()
+    base = world.policy() if policy is None else policy.name
+    folder = lookup.resolve(base) if policy is None else policy
+    work_dir().mkdir(parents=True, exist_ok=True)
+    opened = opening(
+        engine,
+        folder,
+        dtype=profile.dtype,
+        batch_size=profile.generation.batch_size,
+        log=work_dir() / "engine-check.log",
+        place=lookup.place_of(base.partition("@")[0]) if engine == "endpoint" else None,
+    )
+    found = measure(folder, opened, dtype=profile.dtype, tolerance=tolerance)
+    return EngineCheck(engine=engine, dtype=profile.dtype, **asdict(found), agrees=found.agrees)
+
+
+class PromptPool(Output):
+    """A pool of human prompts, and what it repeats."""
+
+    source: str
+    """The pool's identity, or the path asked for."""
+    profile: str
+    pieces: list[int]
+    """Prompts in each piece of the profile; empty where the pool is too small."""
+    problem: str | None
+    """Why the profile cannot use the pool; null where it can."""
+    prompts: int
+    same_text: int
+    """Prompts whose text an earlier one has."""
+    same_words: int
+    """Prompts whose words an earlier one has."""
+    overlap: dict[str, pools.Overlap]
+    """By benchmark."""
+
+
+def check_prompts(
+    profile: Profile,
+    source: Path | None = None,
+    splits: Sequence[str] = (),
+    against: Iterable[tuple[str, Path]] = (),
+) -> PromptPool:
+    """Count the human prompts of a profile, and those that repeat another or meet a benchmark.
+
+    A file or a data set's folder may take the place of the profile's. Benchmarks are given by name,
+    each with the file of its questions.
+    """
+    questions = {name: pools.read_questions(path) for name, path in against}
+    if source is not None:
+        pool, named = pools.read_local(source, splits), str(source)
+    else:
+        pool, named = lookup.world_of(profile).prompt_pool()
+    pieces, problem = _pieces(len(pool), profile)
+    return PromptPool(
+        source=named,
+        profile=profile.name,
+        pieces=pieces,
+        problem=problem,
+        **asdict(pools.duplicates(pool)),
+        overlap=dict(pools.overlaps(pool, questions)),
+    )
+
+
+def _pieces(size: int, profile: Profile) -> tuple[list[int], str | None]:
+    """Return the sizes of a profile's pieces, and what is wrong if there are none."""
+    try:
+        bounds = pools.piece_bounds(size, profile.x, profile.prompts.available)
+    except UserError as error:
+        return [], str(error)
+    return [after - before for before, after in pairwise(bounds)], None

@@ -1,1 +1,0 @@
-"""A trained policy outside the store: a standard Hugging Face folder that says what it is."""
