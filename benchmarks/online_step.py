@@ -22,7 +22,7 @@ import torch
 
 from harness.eva.stream import PromptStream
 from harness.quiet import silence
-from harness.registry.load import find_table, load_tables
+from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import find_profile, load_profiles
 from harness.runtime import StageContext
 from harness.trainer.online_steps import online_stage

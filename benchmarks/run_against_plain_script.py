@@ -29,7 +29,7 @@ from trl import DPOConfig, DPOTrainer
 
 from harness import quiet
 from harness.eva.evolving import Prompt, evolve
-from harness.registry.load import load_tables
+from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.runtime import LocalEngine, Plan, Store
 from harness.trainer.plan import Planner

@@ -90,9 +90,9 @@ def evaluate(
         HarnessError: An endpoint failed, or the budget is used up.
     """
     from harness.evaluation import run
-    from harness.evaluation.archive import FILE
     from harness.evaluation.benchmark import benchmark_class
     from harness.evaluation.options import options_of
+    from harness.evaluation.scores import FILE
     from harness.extensions import benchmark_name
     from harness.tracking import EvaluationTracker
 

@@ -34,12 +34,11 @@ import yaml
 
 from harness.errors import HarnessError, UserError
 from harness.foreign import READ_BY_LOADERS
-from harness.registry.documents import nearest
-from harness.registry.load import find_table
+from harness.registry.declared import find_table
+from harness.registry.documents import YamlFault, nearest, parse_yaml
 from harness.registry.profile import MEANINGLESS, Profile, roles_of, source_in_words, unsupported
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Table
-from harness.registry.yaml_reader import YamlFault, parse_yaml
 from harness.report.render import template
 from harness.report.scores import numbers, read_wanted
 from harness.runtime.files import FileEntry, explained, seal_files

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from harness.registry.declared import load_tables
 from harness.registry.figures import Figure, load_figures
-from harness.registry.load import load_tables
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.schema import Table
 

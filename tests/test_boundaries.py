@@ -94,10 +94,10 @@ UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve"
 
 UNSAFE_CALLS = {
     "torch.load": "can run code from a file; use safetensors",
-    "yaml.load": "can run code from a file; use harness.registry.yaml_reader",
-    "yaml.full_load": "can build arbitrary objects; use harness.registry.yaml_reader",
-    "yaml.safe_load": "has no limits; use harness.registry.yaml_reader",
-    "yaml.unsafe_load": "can run code from a file; use harness.registry.yaml_reader",
+    "yaml.load": "can run code from a file; use harness.registry.documents",
+    "yaml.full_load": "can build arbitrary objects; use harness.registry.documents",
+    "yaml.safe_load": "has no limits; use harness.registry.documents",
+    "yaml.unsafe_load": "can run code from a file; use harness.registry.documents",
     "pandas.read_pickle": "can run code from a file; use Parquet",
     "pd.read_pickle": "can run code from a file; use Parquet",
 }

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from harness.project import results_dir
-from harness.registry.load import load_tables
+from harness.registry.declared import load_tables
 from harness.report.publish import read_published
 from harness.report.scores import gain_priors, numbers, pairs_of
 

@@ -295,7 +295,7 @@ def test_a_plugin_that_is_wrong_is_one_sentence(tmp_path: Path) -> None:
         (METRIC.format(version="1").replace("top_gap", "a_min"), 2, "there is already (shipped)"),
     ):
         mine = tmp_path / "none.py" if text is None else plugin(tmp_path, text)
-        done = harness(tmp_path, "--plugin", str(mine), "list")
+        done = harness(tmp_path, "list", "--plugin", str(mine))
         assert done.returncode == code, done.stderr
         assert words in done.stderr
         assert "Traceback" not in done.stderr

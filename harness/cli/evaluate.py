@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from harness.cli.options import JsonOption, ProfileOption, takes
-from harness.cli.output import console, grid, note, print_json, save, warn
+from harness.cli import common
+from harness.cli.common import Grid, console, note, print_json, warn
 from harness.errors import HarnessError, UserError
 from harness.evaluation.options import (
     CalibrateOptions,
@@ -121,11 +121,11 @@ app.add_typer(group, name="evaluate")
 def command_of(name: str) -> Callable[..., None]:
     """Return the command that judges answers to a benchmark, or scores a published file."""
 
-    @takes(options_of(name))
+    @common.takes(options_of(name))
     def evaluate(
         options: EvaluateOptions,
         leaderboard: LeaderboardOption = None,
-        as_json: JsonOption = False,
+        as_json: common.JsonOption = False,
     ) -> None:
         from harness.evaluation import run
 
@@ -148,7 +148,7 @@ for _name, (_help, _example) in HELP.items():
 
 
 @group.command("fetch", epilog="Example: harness evaluate fetch mt_bench arena_hard")
-def fetch(benchmarks: BenchmarksArgument = None, as_json: JsonOption = False) -> None:
+def fetch(benchmarks: BenchmarksArgument = None, as_json: common.JsonOption = False) -> None:
     """Fetch the benchmarks' own files from their public homes, and check their digests."""
     from harness.evaluation.benchmark import benchmark_class
     from harness.evaluation.files import fetch as fetch_files
@@ -174,12 +174,12 @@ def fetch(benchmarks: BenchmarksArgument = None, as_json: JsonOption = False) ->
         if name in wanted:
             fetch_files(homes[name], benchmarks_dir() / benchmark_place(name), partial(info, name))
     if as_json:
-        print_json([one.model_dump(mode="json") for one in found])
+        print_json(found)
 
 
 @group.command("lm_eval", epilog="Example: harness evaluate lm_eval --results results.json")
-@takes(LmEvalOptions)
-def lm_eval(options: LmEvalOptions, as_json: JsonOption = False) -> None:
+@common.takes(LmEvalOptions)
+def lm_eval(options: LmEvalOptions, as_json: common.JsonOption = False) -> None:
     """Run table 9's six tasks with lm-evaluation-harness, or score results it wrote.
 
     Data sets and models come from the hub's cache; HF_HUB_OFFLINE=0 lets them be fetched.
@@ -208,7 +208,7 @@ def _show_tasks(planned: TaskPlan, as_json: bool) -> None:
         (t.column, t.task, t.metric, str(t.documents), t.assumption or "") for t in planned.tasks
     ]
     headings = ("column", "task of lm-eval", "metric", "items", "what the paper leaves open")
-    console().print(grid(headings, rows, right="3"))
+    console().print(Grid(headings, rows, right="3"))
 
 
 def voice(*, as_json: bool) -> Voice:
@@ -243,7 +243,7 @@ def _show_plan(planned: EvaluationPlan, *, as_json: bool) -> None:
         "at most",
     )  # fmt: skip
     out = console()
-    out.print(grid(headings, rows, right="234567"))
+    out.print(Grid(headings, rows, right="234567"))
     for line in (planned.prices, *(retirement.sentence for retirement in planned.retirements)):
         out.print(line, soft_wrap=True)
 
@@ -278,7 +278,7 @@ def _show(found: Sequence[Evaluation], as_json: bool) -> None:
         row = [score.model, evaluation.judge or "not said", str(score.n), str(score.n_missing)]
         rows.append([*row, *(cells.get(column, "") for column in columns)])
     out = console()
-    out.print(grid(["model", "judge", "n", "missing", *columns], rows, right="23456789"))
+    out.print(Grid(["model", "judge", "n", "missing", *columns], rows, right="23456789"))
     for line in notes:
         out.print(line, soft_wrap=True)
 
@@ -298,12 +298,12 @@ def _save_leaderboard(found: Sequence[Evaluation], to: Path | None) -> None:
         return
     from harness.evaluation.leaderboard import leaderboard
 
-    save(leaderboard(found), to, "--leaderboard")
+    common.save(leaderboard(found), to, "--leaderboard")
 
 
 def _show_kept(found: Evaluation, folder: Path, *, what: str, track: bool, as_json: bool) -> None:
     """Print scores and where all behind them is kept, and track them."""
-    from harness.evaluation.archive import FILE
+    from harness.evaluation.scores import FILE
 
     _show([found], as_json)
     note(f"{what} in {folder}")
@@ -340,12 +340,12 @@ def _track(files: Sequence[Path]) -> None:
     epilog="Example: harness calibrate --profile paper --benchmark mt_bench --data mt_bench "
     "--answers answers.jsonl --published judgments.jsonl",
 )
-@takes(CalibrateOptions)
+@common.takes(CalibrateOptions)
 def calibrate(
     options: CalibrateOptions,
-    profile: ProfileOption = "paper",
+    profile: common.ProfileOption = "paper",
     benchmark: BenchmarkOption = None,
-    as_json: JsonOption = False,
+    as_json: common.JsonOption = False,
 ) -> None:
     """Judge a released checkpoint's outputs, and compare with their published judgments.
 
@@ -374,7 +374,7 @@ def calibrate(
 def _show_candidates(found: Sequence[Candidate], as_json: bool) -> None:
     """Print benchmarks and judges with their calibrations."""
     if as_json:
-        print_json([one.model_dump(mode="json") for one in found])
+        print_json(found)
         return
     rows = [
         (
@@ -385,7 +385,7 @@ def _show_candidates(found: Sequence[Candidate], as_json: bool) -> None:
         )
         for one in found
     ]
-    console().print(grid(("benchmark", "judge", "standing", "calibration"), rows))
+    console().print(Grid(("benchmark", "judge", "standing", "calibration"), rows))
 
 
 def _standing(one: Candidate) -> str:

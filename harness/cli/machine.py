@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import (
-    AllowFewerOption,
-    JobsOption,
-    JsonOption,
-    ProfileOption,
-    SeedOption,
-)
-from harness.cli.output import console, grid, note, print_json, writing
+from harness.cli import common
+from harness.cli.common import Grid, console, note, print_json
 from harness.errors import HarnessError, UserError
 from harness.project import work_dir
 from harness.selection.names import DEFAULT_PROFILE, parse_names, publishing, workers_of
@@ -88,7 +82,9 @@ app.add_typer(micro)
 
 @app.command("doctor", epilog="Example: harness doctor --profile paper")
 def doctor(
-    profile: OneProfileOption = None, online: OnlineOption = False, as_json: JsonOption = False
+    profile: OneProfileOption = None,
+    online: OnlineOption = False,
+    as_json: common.JsonOption = False,
 ) -> None:
     """Say what this machine can run, and what is missing for each profile.
 
@@ -144,14 +140,14 @@ def _print_doctor(found: Doctor) -> None:
          f"{machine.world.version}: {machine.world.problem or 'all digests are right'}"),
         ("MLflow", machine.mlflow_uri),
     ]  # fmt: skip
-    out.print(grid(("this machine", ""), lines))
+    out.print(Grid(("this machine", ""), lines))
     out.print()
     rows = [
         (p.profile, p.scale, str(p.threads), "ready" if p.ready else "not ready", _able(p))
         for p in found.profiles
     ]
     headings = ("profile", "scale", "torch threads", "state", "tables, or what is missing")
-    out.print(grid(headings, rows, right="2"))
+    out.print(Grid(headings, rows, right="2"))
 
 
 def _able(profile: ProfileState) -> str:
@@ -169,10 +165,10 @@ def engine() -> None:
 
 @group.command("check", epilog="Example: harness engine check --profile single-gpu")
 def check(
-    profile: ProfileOption = DEFAULT_PROFILE,
+    profile: common.ProfileOption = DEFAULT_PROFILE,
     policy: PolicyOption = None,
     tolerance: ToleranceOption = None,
-    as_json: JsonOption = False,
+    as_json: common.JsonOption = False,
 ) -> None:
     """Compare the engine's log-probabilities with the training's, token by token.
 
@@ -194,7 +190,7 @@ def check(
             ("largest difference", f"{found.max_difference:.2g} nats"),
             ("KL per token", f"{found.kl:.2g} nats"),
         ]
-        console().print(grid(("log-probabilities", ""), lines))
+        console().print(Grid(("log-probabilities", ""), lines))
     if not found.agrees:
         raise HarnessError(
             f"the engine {found.engine} and the training differ by {found.mean_difference:.2g} "
@@ -208,11 +204,11 @@ def check(
     epilog="Example: harness prompts --source prompts.jsonl --against mt_bench=question.jsonl",
 )
 def prompts(
-    profile: ProfileOption = "paper",
+    profile: common.ProfileOption = "paper",
     source: SourceOption = None,
     splits: SplitsOption = None,
     against: AgainstOption = None,
-    as_json: JsonOption = False,
+    as_json: common.JsonOption = False,
 ) -> None:
     """Count human prompts, those that repeat another, and those that overlap a benchmark.
 
@@ -254,7 +250,7 @@ def _print_pool(found: PromptPool) -> None:
         ]
         headings = ("benchmark", "questions", "of them met", "prompts whole", "prompts in part")
         out.print()
-        out.print(grid(headings, rows, right="1234"))
+        out.print(Grid(headings, rows, right="1234"))
 
 
 class Built(Output):
@@ -273,7 +269,9 @@ class Pushed(Output):
 
 
 @micro.command("build", epilog="Example: harness micro build --output my-world")
-def build(output: OutputOption = None, seed: SeedOption = 0, as_json: JsonOption = False) -> None:
+def build(
+    output: OutputOption = None, seed: common.SeedOption = 0, as_json: common.JsonOption = False
+) -> None:
     """Rebuild the world's files from its seed: prompts, benchmarks, base policy, reward model.
 
     Takes up to 90 minutes on 2 cores. The same processor and thread count give the same digests.
@@ -282,7 +280,7 @@ def build(output: OutputOption = None, seed: SeedOption = 0, as_json: JsonOption
     from harness.worlds.embedded.build import build as build_world
 
     given = work_dir() / "world" if output is None else output
-    with writing("--output", given) as folder:
+    with common.writing("--output", given) as folder:
         folder.mkdir(parents=True, exist_ok=True)
     out = console(stderr=as_json)
 
@@ -299,7 +297,9 @@ def build(output: OutputOption = None, seed: SeedOption = 0, as_json: JsonOption
 
 @micro.command("over-optimise", epilog="Example: harness micro over-optimise")
 def over_optimise(
-    jobs: JobsOption = None, allow_fewer: AllowFewerOption = None, as_json: JsonOption = False
+    jobs: common.JobsOption = None,
+    allow_fewer: common.AllowFewerOption = None,
+    as_json: common.JsonOption = False,
 ) -> None:
     """Push one policy beyond what its reward model knows, and publish how it looks.
 

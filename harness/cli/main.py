@@ -25,20 +25,20 @@ COMMANDS = {
     "list": ("tables", "List tables and figures, and where each can run."),
     "show": ("tables", "Show what a table asks and what the paper found."),
     "validate": ("tables", "Check everything that is declared."),
-    "plan": ("run", "Show what a run would compute, and its cost."),
+    "plan": ("plan", "Show what a run would compute, and its cost."),
     "run": ("run", "Compute what is missing, then report."),
     "report": ("report", "Report what has been computed."),
-    "why": ("run", "Explain which stages rows share."),
-    "sync": ("tracking", "Bring MLflow to the state of the store."),
-    "store": ("stored", "Show what the store holds, check it, prune it."),
-    "ui": ("tracking", "Serve MLflow's pages on this machine."),
+    "why": ("plan", "Explain which stages rows share."),
+    "sync": ("store", "Bring MLflow to the state of the store."),
+    "store": ("store", "Show what the store holds, check it, prune it."),
+    "ui": ("store", "Serve MLflow's pages on this machine."),
     "doctor": ("machine", "Say what this machine lacks for a profile."),
     "claims": ("report", "Judge the paper's claims by the runs."),
     "verify": ("report", "Compute all published numbers again."),
     "error-rates": ("report", "Measure how often no gain is called one."),
     "prompts": ("machine", "Count human prompts, and those left out."),
     "calibrate": ("evaluate", "Check a judge against published numbers."),
-    "export": ("export", "Write a trained policy for transformers."),
+    "export": ("store", "Write a trained policy for transformers."),
     "engine": ("machine", "Check what answers for a policy."),
     "micro": ("machine", "The embedded world of the profile `micro`."),
     "sweep": ("sweep", "Search over settings with Optuna."),
@@ -70,14 +70,15 @@ PluginOption = Annotated[
     typer.Option(
         "--plugin",
         metavar="PATH_OR_MODULE",
-        help="A module that adds metrics, losses, benchmarks or judges; may be repeated.",
+        help="A module that adds metrics, losses, benchmarks or judges; may be repeated, and stand "
+        "after the verb.",
     ),
 ]
 
 
 def _print_schema(verb: str | None) -> None:
     if verb is not None:
-        from harness.cli.output import json_schema, print_json
+        from harness.cli.common import json_schema, print_json
 
         try:
             print_json(json_schema(verb))
@@ -119,7 +120,7 @@ class HarnessGroup(TyperGroup):
                 shown = _short(Path(arg.encode(errors="backslashreplace").decode()))
                 sys.stderr.write(f"harness: `{shown}` is no UTF-8; name it otherwise\n")
                 raise typer.Exit(UserError.exit_code) from error
-        return list(super().parse_args(ctx, args))
+        return list(super().parse_args(ctx, _plugins_first(args)))
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the verbs."""
@@ -155,6 +156,26 @@ class HarnessGroup(TyperGroup):
         except KeyboardInterrupt as error:
             sys.stderr.write("harness: stopped\n")
             raise typer.Exit(130) from error
+
+
+def _plugins_first(args: list[str]) -> list[str]:
+    """Return the arguments with every `--plugin` before the verb, wherever a user has typed it.
+
+    What plug-ins add is part of what a verb takes, so they are loaded before its options are read.
+    """
+    first, rest = list[str](), list[str]()
+    left = iter(args)
+    for arg in left:
+        if arg == "--":
+            rest += [arg, *left]
+        elif arg == "--plugin":
+            name = next(left, None)
+            if name is None:  # then the sentence about that is the only one
+                return [arg]
+            first += [arg, name]
+        else:
+            (first if arg.startswith("--plugin=") else rest).append(arg)
+    return [*first, *rest]
 
 
 def _of_a_path(error: OSError) -> str | None:

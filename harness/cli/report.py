@@ -10,18 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness import project
-from harness.cli.options import (
-    AllowFewerOption,
-    AskedSeedsOption,
-    JsonOption,
-    ProfileOption,
-    PublishOption,
-    RowsOption,
-    complete_tables,
-)
-from harness.cli.output import console, grid, json_text, note, print_json, save, warn
+from harness.cli import common
+from harness.cli.common import Grid, console, json_text, note, print_json, warn
 from harness.errors import HarnessError, UserError
-from harness.selection.names import DEFAULT_PROFILE, Format, parse_names, parse_seeds, publishing
+from harness.selection.names import DEFAULT_PROFILE, Format, parse_names, parse_seeds
 from harness.words import counted
 
 if TYPE_CHECKING:
@@ -40,7 +32,7 @@ AnyTableArgument = Annotated[
         metavar="TABLE",
         help="A table; `harness list` names them.",
         show_default=False,
-        autocompletion=complete_tables,
+        autocompletion=common.complete_tables,
     ),
 ]
 AllOption = Annotated[bool, typer.Option("--all", help="Report every table.")]
@@ -66,18 +58,18 @@ PublishedOption = Annotated[
 
 
 @app.command("report", epilog="Example: harness report --all --format html")
+@common.takes(common.Publish)
 def report(
+    publish: common.Publish,
     table: AnyTableArgument = None,
     every: AllOption = False,
-    profile: ProfileOption = DEFAULT_PROFILE,
-    rows: RowsOption = None,
-    seeds: AskedSeedsOption = None,
+    profile: common.ProfileOption = DEFAULT_PROFILE,
+    rows: common.RowsOption = None,
+    seeds: common.AskedSeedsOption = None,
     form: FormatOption = None,
     output: OutputOption = None,
     published: PublishedOption = False,
-    publish: PublishOption = False,
-    allow_fewer: AllowFewerOption = None,
-    as_json: JsonOption = False,
+    as_json: common.JsonOption = False,
 ) -> None:
     """Report what has been computed, without computing anything.
 
@@ -92,7 +84,7 @@ def report(
         raise UserError("name one table, or ask for every one with `--all`")
     chosen = select(table or "all", profile, rows, seeds)
     names = [t.id for t in chosen.tables] if chosen.is_group else [chosen.id]
-    to = publishing(publish, allow_fewer, names, profile)
+    to = publish.to(names, profile)
     form = Format.json if as_json else form or Format.terminal
     drawn = form in (Format.terminal, Format.markdown, Format.json) and not published
     if chosen.figure is not None and (not drawn or output):
@@ -110,11 +102,11 @@ def report(
         raise UserError("a page has all rows and is not published; leave out the options")
     if findings:
         text = chosen.findings()
-        sys.stdout.write(text) if output is None else save(text, output)
+        sys.stdout.write(text) if output is None else common.save(text, output)
         return
     if form is Format.html:
         page = chosen.page(published=published, on_note=note)
-        save(page, output or _page_place(chosen, published=published))
+        common.save(page, output or _page_place(chosen, published=published))
         return
     found: Report | None
     if to is None:
@@ -132,7 +124,7 @@ def report(
     elif output is None:
         sys.stdout.write(_written(found, form))
     else:
-        save(_written(found, form), output)
+        common.save(_written(found, form), output)
 
 
 def _written(found: Report, form: Format) -> str:
@@ -168,10 +160,10 @@ PublishedScoresOption = Annotated[
 @app.command("claims", epilog="Example: harness claims table4")
 def claims(
     tables: ClaimsArgument = None,
-    profile: ProfileOption = DEFAULT_PROFILE,
-    seeds: AskedSeedsOption = None,
+    profile: common.ProfileOption = DEFAULT_PROFILE,
+    seeds: common.AskedSeedsOption = None,
     published: PublishedScoresOption = False,
-    as_json: JsonOption = False,
+    as_json: common.JsonOption = False,
 ) -> None:
     """Judge the paper's claims by what has been computed, without computing anything.
 
@@ -287,17 +279,16 @@ def verify(
     store: StoreOption = False,
     record: RecordOption = None,
     write_crate: WriteCrateOption = False,
-    as_json: JsonOption = False,
+    as_json: common.JsonOption = False,
 ) -> None:
     """Check that all that was published is there, and compute its numbers again.
 
     The first difference is named, and the command then fails.
     """
-    from harness.report.crate import CRATE
-    from harness.report.crate import write_crate as write
-    from harness.report.verify import Different
+    from harness.report.verify import CRATE, Different
     from harness.report.verify import record as record_places
     from harness.report.verify import verify as verify_results
+    from harness.report.verify import write_crate as write
     from harness.runtime import Store
 
     places = parse_names("--record", record)
@@ -360,13 +351,13 @@ DealsOption = Annotated[
 
 
 @app.command("error-rates", epilog="Example: harness error-rates --publish")
+@common.takes(common.Publish)
 def error_rates(
-    profile: ProfileOption = DEFAULT_PROFILE,
+    publish: common.Publish,
+    profile: common.ProfileOption = DEFAULT_PROFILE,
     repetitions: RepetitionsOption = 40,
     deals: DealsOption = 20,
-    publish: PublishOption = False,
-    allow_fewer: AllowFewerOption = None,
-    as_json: JsonOption = False,
+    as_json: common.JsonOption = False,
 ) -> None:
     """Measure how often claims are decided where there is nothing to find.
 
@@ -376,14 +367,14 @@ def error_rates(
     from harness.registry.declared import all_tables, named_profile
     from harness.report.error_rates import ERROR_RATES, FOLDER, HEAD, measure
 
-    to = publishing(publish, allow_fewer, [FOLDER], profile)
+    to = publish.to([FOLDER], profile)
     folder = project.results_dir() / named_profile(profile).name
     found = measure(all_tables(), folder, repetitions=repetitions, deals=deals, said=note)
     if as_json:
-        print_json(found.model_dump(mode="json"))
+        print_json(found)
     else:
         out = console()
-        out.print(grid(HEAD, found.lines, right="1234567"))
+        out.print(Grid(HEAD, found.lines, right="1234567"))
         out.print(f"At most {found.level:.0%} of the verdicts should be decided.")
     if to is not None:  # after what took so long is printed, because it may be refused
         place = f"{folder.name}/{FOLDER}"

@@ -1,53 +1,42 @@
-"""`plan`, `run` and `why`: what a run would compute, computing it, and what makes a stage new."""
+"""`run`: computing what is missing, and how it goes meanwhile.
+
+On a terminal a display is redrawn, elsewhere single lines are printed. Both feed a `Tally` with the
+engine's events and show what it says: stages done, what is running, the time left. Failures are
+printed when they happen and stay on the screen.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import (
-    BudgetOption,
-    EngineName,
-    EngineOption,
-    JobsOption,
-    JsonOption,
-    MaxGpuHoursOption,
-    ProfileOption,
-    RayAddressOption,
-    RowsOption,
-    SbatchOption,
-    SeedOption,
-    SeedsOption,
-    SkipUnsupportedOption,
-    TablesArgument,
-    engine_options,
-)
-from harness.cli.output import console, grid, json_text, note, print_json, warn
-from harness.errors import UserError
+from harness.cli import common
+from harness.cli.common import Grid, console, json_text, note, warn
+from harness.cli.plan import print_left_out, show
 from harness.project import work_dir
-from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS, Format, again
-from harness.words import counted
+from harness.selection.names import Format, again
+from harness.words import counted, duration
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
-    from harness.cli.live import Observe
-    from harness.selection.planning import GroupSummary, RunPlan, Summary
+    from harness.runtime import Event, Tally
+    from harness.selection.planning import RunPlan
     from harness.selection.reporting import Report
-    from harness.selection.why import Cause, ExplainedStage, Explanation
 
-GpuOption = Annotated[
-    str | None,
-    typer.Option("--gpu", metavar="NAME", help="Price for this GPU.", show_default="the profile's"),
-]
-GpusOption = Annotated[
-    int | None,
-    typer.Option("--gpus", metavar="N", help="... and so many.", show_default="the profile's"),
-]
+    Observe = Callable[[Event], None]
+
+LINE_EVERY_S = 5.0
+"""Seconds between two lines where nothing can be redrawn."""
+
+REDRAWN_A_SECOND = 2
+
 FailFastOption = Annotated[
     bool,
     typer.Option(
@@ -62,62 +51,18 @@ DryRunOption = Annotated[
     ),
 ]
 
-RowArgument = Annotated[
-    str, typer.Argument(metavar="ROW", help="A row, as `table4/eva-a_min`, or with --table.")
-]
-TableOption = Annotated[
-    str | None, typer.Option("--table", metavar="TABLE", help="The table the row is in.")
-]
-
 app = typer.Typer(rich_markup_mode=None)
 
 
-@app.command("plan", epilog="Example: harness plan table4 --seeds 0-4")
-def plan(
-    table: TablesArgument,
-    profile: ProfileOption = DEFAULT_PROFILE,
-    rows: RowsOption = None,
-    seeds: SeedsOption = DEFAULT_SEEDS,
-    jobs: JobsOption = None,
-    skip_unsupported: SkipUnsupportedOption = False,
-    gpu: GpuOption = None,
-    gpus: GpusOption = None,
-    max_gpu_hours: MaxGpuHoursOption = None,
-    budget_usd: BudgetOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show what a run would compute: stages done, missing, failed, and the time left.
-
-    For a profile with models from outside the embedded world it shows the price instead of the
-    time: GPU hours, dollars and disk, and what they assume. `all` then takes in the figures, and
-    leaves out what the profile cannot run. The exit code is 1 if a limit is passed.
-    """
-    from harness.selection.planning import PriceOptions
-    from harness.selection.selection import select
-
-    chosen = select(table, profile, rows, seeds, skip_unsupported=skip_unsupported)
-    asked = PriceOptions(gpu, gpus, max_gpu_hours, budget_usd)
-    planned = chosen.priced(jobs=jobs, price=asked)
-    _show(planned, as_json)
-    planned.refuse_over_limits()
-
-
 @app.command("run", epilog="Example: harness run table4 --seeds 0-4")
+@common.takes(common.Asked, common.EngineChoice, common.Limits)
 def run(
-    table: TablesArgument,
-    profile: ProfileOption = DEFAULT_PROFILE,
-    rows: RowsOption = None,
-    seeds: SeedsOption = DEFAULT_SEEDS,
-    jobs: JobsOption = None,
-    engine: EngineOption = EngineName.local,
-    ray_address: RayAddressOption = None,
-    sbatch: SbatchOption = None,
+    asked: common.Asked,
+    engine: common.EngineChoice,
+    limits: common.Limits,
     fail_fast: FailFastOption = False,
     dry_run: DryRunOption = False,
-    skip_unsupported: SkipUnsupportedOption = False,
-    max_gpu_hours: MaxGpuHoursOption = None,
-    budget_usd: BudgetOption = None,
-    as_json: JsonOption = False,
+    as_json: common.JsonOption = False,
 ) -> None:
     """Compute what is missing of a table, track it in MLflow, and report it.
 
@@ -126,23 +71,18 @@ def run(
     once; at the end stands a line for each table instead of its report. If the estimate of what is
     left (`harness plan`) passes a limit, nothing is started.
     """
-    from harness.selection.planning import PriceOptions
-    from harness.selection.selection import select
-
-    where = engine_options(engine, ray_address, sbatch)
-    chosen = select(table, profile, rows, seeds, skip_unsupported=skip_unsupported)
-    limits = PriceOptions(max_gpu_hours=max_gpu_hours, budget_usd=budget_usd)
-    planned = chosen.plan(jobs=jobs, price=limits)
-    if limits != PriceOptions():
+    where, chosen = engine.options, asked.selection
+    planned = chosen.plan(jobs=asked.jobs, price=limits.price())
+    if limits != common.Limits():
         planned.refuse_over_limits()
     if dry_run:
-        _show(planned, as_json)
+        show(planned, as_json)
         for script in planned.batch_scripts(where) if not as_json else ():
             console().print(f"\n{script}", soft_wrap=True, markup=False, highlight=False)
         return
     out = console(stderr=as_json)
     out.print(planned.headline, soft_wrap=True)
-    _print_left_out(out, planned.summary)
+    print_left_out(out, planned.summary)
     report = planned.run(
         engine=where,
         fail_fast=fail_fast,
@@ -163,7 +103,6 @@ def run(
 
 def _progress(planned: RunPlan, *, stderr: bool) -> AbstractContextManager[Observe]:
     """Show how a run goes; yield what takes its events."""
-    from harness.cli.live import progress
     from harness.runtime import Tally
     from harness.trainer.factory import EXPECTED_S
 
@@ -183,8 +122,8 @@ def _print_report(report: Report, out: Console, planned: RunPlan, as_json: bool)
         return
     headings = ("table", "cells", "state", "gains the paper's way", "title")
     out.print()
-    out.print(grid(headings, report.closing, right="13"))
-    _print_left_out(out, planned.summary)
+    out.print(Grid(headings, report.closing, right="13"))
+    print_left_out(out, planned.summary)
     of_table = again("TABLE", planned.work.profile.asked_as)
     out.print(f"\nMore: harness report {of_table}, harness claims {of_table}, harness ui")
 
@@ -202,167 +141,103 @@ def _print_failures(report: Report, planned: RunPlan) -> None:
     )
 
 
-def _show(planned: RunPlan, as_json: bool) -> None:
-    """Print a plan, with its price if it has one."""
-    from harness.selection.planning import GroupSummary
-
-    summary = planned.summary
-    if as_json:
-        print_json(summary)
-        return
-    out = console()
-    out.print(planned.headline, soft_wrap=True)
-    if isinstance(summary, GroupSummary):
-        _print_tables(out, summary)
-    _print_stages(out, summary)
-    if planned.price is not None:
-        from harness.cli.price import print_price
-
-        print_price(out, planned.price)
-    if summary.stages.done < summary.stages.total:
-        out.print(f"\nCompute it: harness run {planned.again}", soft_wrap=True)
+def progress(out: Console, tally: Tally) -> AbstractContextManager[Observe]:
+    """Yield what takes a run's events, and show them as it suits a console."""
+    return redrawn(out, tally) if out.is_terminal else lines(out, tally)
 
 
-def _print_stages(out: Console, summary: Summary) -> None:
-    """Print how many stages of each kind are in each state, and which failed."""
-    out.print()
-    counts = [*((kind.kind, kind) for kind in summary.kinds), ("all", summary.stages)]
-    cells = [(name, str(c.total), str(c.done), str(c.missing), str(c.failed)) for name, c in counts]
-    out.print(grid(("stages", "total", "done", "missing", "failed"), cells, right="1234"))
-    for failure in summary.failures:
-        where = f"{failure.stage} ({failure.fingerprint[:12]})"
-        out.print(f"failed: {where}: {failure.reason}", soft_wrap=True)
+def headline(tally: Tally) -> str:
+    """Return where a run stands: `12 of 354 stages done, 2 running, about 6 min left`."""
+    words = [f"{tally.done} of {counted(tally.total, 'stage')} done"]
+    words += [f"{tally.failed} failed"] if tally.failed else []
+    words += [f"{tally.skipped} skipped"] if tally.skipped else []
+    words += [f"{len(tally.running)} running"] if tally.running else []
+    words += [f"{len(tally.elsewhere)} in another run"] if tally.elsewhere else []
+    if tally.done + tally.failed + tally.skipped < tally.total:
+        words.append(f"about {duration(tally.remaining_s())} left")
+    return ", ".join(words)
 
 
-def _print_tables(out: Console, summary: GroupSummary) -> None:
-    """Print a line for each table of a group, the figures with them, and what is left out."""
+def _running(tally: Tally) -> list[str]:
+    """Return a line for each running stage, with the last point of its curves."""
     lines = []
-    for line in summary.tables:
-        stages, trainings = line.stages, line.training_stages
-        numbers = (line.rows, line.runs, stages.total, line.own, stages.done, trainings.total)
-        lines.append((line.table, *map(str, numbers)))
-    headings = ("table", "rows", "runs", "stages by itself", "its own", "done", "trainings")
-    out.print()
-    out.print(grid(headings, lines, right="123456"))
-    if summary.figures:
-        out.print(f"\nwith the figures: {', '.join(summary.figures)}", soft_wrap=True)
-    _print_left_out(out, summary)
+    for stage in tally.running:
+        point = tally.latest.get(stage.fingerprint)
+        lines.append(stage.label + ("" if point is None else f" · {point.words}"))
+    return lines
 
 
-def _print_left_out(out: Console, summary: Summary) -> None:
-    """Print why tables, and rows of figures, are left out of a group."""
-    from harness.selection.planning import GroupSummary, LeftOutTable
+@contextmanager
+def lines(
+    out: Console, tally: Tally, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Observe]:
+    """Show progress where nothing can be redrawn: a line every few seconds, and each failure."""
+    from harness.runtime import StageElsewhere, StageFailed
 
-    for item in summary.left_out if isinstance(summary, GroupSummary) else ():
-        name = item.table if isinstance(item, LeftOutTable) else item.figure
-        out.print(f"left out: {name}: {'; '.join(item.reasons)}", soft_wrap=True)
+    last = clock()
 
+    def show() -> None:
+        nonlocal last
+        last = clock()
+        out.print(headline(tally), soft_wrap=True)
+        # A pipe is read while the run goes on.
+        out.file.flush()
 
-@app.command("why", epilog="Example: harness why table4/eva-a_min")
-def why(
-    row: RowArgument,
-    table: TableOption = None,
-    profile: ProfileOption = DEFAULT_PROFILE,
-    seed: SeedOption = 0,
-    as_json: JsonOption = False,
-) -> None:
-    """Explain which stages of a row are shared, and which setting makes the others new.
+    def observe(event: Event) -> None:
+        tally.observe(event)
+        if isinstance(event, StageFailed):
+            out.print(f"failed: {event.stage.title}: {event.reason}", soft_wrap=True)
+        waits = isinstance(event, StageElsewhere) and not tally.running
+        if waits or clock() - last >= LINE_EVERY_S:
+            show()
 
-    A stage is new where its own settings or those of a stage before it differ from every stage
-    computed so far. The row is compared with the other rows of its table, and what is missing
-    with what is in the store.
-    """
-    from harness.selection.selection import select
-
-    named, name = _place(table, row)
-    explanation = select(named, profile).why(name, seed)
-    print_json(explanation) if as_json else _print_explanation(explanation)
-
-
-def _place(table: str | None, row: str) -> tuple[str, str]:
-    """Return table and row of `table/row`, or of a row and an option.
-
-    Raises:
-        UserError: No table is named, or two are.
-    """
-    named, slash, name = row.partition("/")
-    if not slash:
-        if table is None:
-            raise UserError(f"`{row}` names no table; write `table4/{row}` or add `--table table4`")
-        return table, row
-    if table not in (None, named):
-        raise UserError(f"`{row}` is not in `{table}`; leave out `--table`")
-    return named, name
+    try:
+        yield observe
+    finally:
+        show()
 
 
-def _print_explanation(found: Explanation) -> None:
-    out = console()
-    out.print(f"{found.table}/{found.row} on {found.profile}, seed {found.seed}", style="bold")
-    out.print(f"Recipe: {found.recipe}.", soft_wrap=True)
-    if found.baseline is not None:
-        out.print(f"Baseline {found.baseline.row}: {found.baseline.recipe}.", soft_wrap=True)
-    if found.nearest is not None:
-        causes = _because(found.nearest.causes)
-        out.print(f"Nearest row {found.nearest.row}: here {causes}.", soft_wrap=True)
-    for run in found.runs:
-        out.print(f"\nrun {run.run}", style="bold")
-        lines = [
-            (
-                stage.label.removeprefix(f"seed {found.seed} · "),
-                stage.state,
-                _shared(stage),
-                _why_new(stage),
-            )
-            for stage in run.stages
-        ]
-        out.print(grid(("stage", "state", "shared with", "new because of"), lines))
-        _print_missing(out, run.stages)
+@contextmanager
+def redrawn(out: Console, tally: Tally) -> Iterator[Observe]:
+    """Show progress on a terminal: a bar, where the run stands, and what is running."""
+    from rich.live import Live
+
+    from harness.runtime import StageFailed
+
+    # The display is redrawn by a thread of its own while events arrive in this one.
+    lock = threading.Lock()
+
+    def render() -> RenderableType:
+        with lock:
+            return rendered(tally)
+
+    def observe(event: Event) -> None:
+        with lock:
+            tally.observe(event)
+        if isinstance(event, StageFailed):
+            # Printed outside the lock: printing redraws the display, which takes it.
+            out.print(f"failed: {event.stage.title}: {event.reason}", style="red")
+
+    with Live(console=out, get_renderable=render, refresh_per_second=REDRAWN_A_SECOND):
+        yield observe
 
 
-def _print_missing(out: Console, stages: Sequence[ExplainedStage]) -> None:
-    """Print why stages are not in the store, each reason once, with the first stage it meets."""
-    reasons: dict[str, tuple[str, list[str]]] = {}
-    for stage in stages:
-        near = stage.new_in_store
-        if stage.failure is not None:
-            same = text = f"it failed: {stage.failure}"
-        elif stage.state == "done":
-            continue
-        elif near is None:
-            same = text = "nothing of its kind is stored"
-        else:
-            # Stages after the first have the same cause, at more places.
-            same = str([(c.key, c.here, c.there) for c in near.causes])
-            text = f"nearest stored is '{near.label}', here {_because(near.causes)}"
-        reasons.setdefault(same, (text, []))[1].append(stage.label)
-    if not reasons:
-        out.print("\nAll of its stages are in the store.")
-    for text, labels in reasons.values():
-        rest = f" and {counted(len(labels) - 1, 'more stage')}" if len(labels) > 1 else ""
-        out.print(f"\nNot in the store: '{labels[0]}'{rest}: {text}.", soft_wrap=True)
+def rendered(tally: Tally) -> RenderableType:
+    """Return the display of a run as it stands."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
 
-
-def _shared(stage: ExplainedStage) -> str:
-    rows = stage.shared_with
-    if len(rows) <= 3:
-        return ", ".join(rows) or "-"
-    return f"{', '.join(rows[:2])} and {len(rows) - 2} more"
-
-
-def _why_new(stage: ExplainedStage) -> str:
-    if stage.shared_with:
-        return ""
-    if stage.new_among_rows is None:
-        return f"no other row has a stage `{stage.kind}`"
-    return _because(stage.new_among_rows.causes)
-
-
-def _because(causes: Iterable[Cause]) -> str:
-    """Return causes in words: `select: metric a_min instead of uniform`."""
-    from harness.registry.recipe import as_text
-
-    words = []
-    for cause in causes:
-        kinds = f"{', '.join(cause.kinds)}: " if cause.kinds else ""
-        words.append(f"{kinds}{cause.key} {as_text(cause.here)} instead of {as_text(cause.there)}")
-    return "; ".join(words) or "nothing differs"
+    settled = tally.done + tally.failed + tally.skipped
+    bar = Table.grid(padding=(0, 1))  # a bar alone ends no line
+    bar.add_row(
+        ProgressBar(total=tally.total, completed=settled, width=40),
+        f"{100 * settled // max(tally.total, 1)}%",
+    )
+    running = (f"  {line}" for line in _running(tally))
+    return Group(
+        bar,
+        Text(headline(tally)),
+        *(Text(line, no_wrap=True, overflow="ellipsis") for line in running),
+    )

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.options import (
-    AllowFewerOption,
-    EngineName,
-    EngineOption,
-    JsonOption,
-    ProfileOption,
-    PublishOption,
-    RayAddressOption,
-    SbatchOption,
-    engine_options,
-)
-from harness.cli.output import console, grid, note, print_json, warn
-from harness.cli.tracking import PortOption, check_port
+from harness.cli import common
+from harness.cli.common import Grid, console, note, print_json, warn
 from harness.errors import UserError
 from harness.project import results_dir, store_dir
-from harness.selection.names import DEFAULT_PROFILE, publishing, workers_of
+from harness.selection.names import DEFAULT_PROFILE, workers_of
 from harness.words import counted
 
 if TYPE_CHECKING:
@@ -33,6 +22,7 @@ if TYPE_CHECKING:
     from harness.report.sweep import SweepReport
     from harness.report.view import Block
     from harness.sweep.declaration import Sweep
+    from harness.sweep.work import Progress, Watch
 
 group = typer.Typer(
     help="Searches over settings of recipes and profiles.",
@@ -76,13 +66,13 @@ MOST_TRIALS = 100_000
 
 
 @group.command("list", epilog="Example: harness sweep list")
-def list_sweeps(as_json: JsonOption = False) -> None:
+def list_sweeps(as_json: common.JsonOption = False) -> None:
     """List the declared sweeps."""
     from harness.sweep.declaration import listed, load_sweeps
 
     sweeps = load_sweeps().values()
     if as_json:
-        print_json([listed(sweep).model_dump(mode="json") for sweep in sweeps])
+        print_json([listed(sweep) for sweep in sweeps])
         return
     lines = [
         (
@@ -96,21 +86,20 @@ def list_sweeps(as_json: JsonOption = False) -> None:
         for sweep in sweeps
     ]
     headings = ("sweep", "settings", "objectives", "sampler", "trials", "question")
-    console().print(grid(headings, lines, right="4"))
+    console().print(Grid(headings, lines, right="4"))
 
 
 @group.command("run", epilog="Example: harness sweep run offline-evolve --jobs 2")
+@common.takes(common.EngineChoice)
 def run(
+    engine: common.EngineChoice,
     name: SweepArgument,
     trials: TrialsOption = None,
     jobs: ProcessesOption = 1,
-    profile: ProfileOption = DEFAULT_PROFILE,
+    profile: common.ProfileOption = DEFAULT_PROFILE,
     storage: StorageOption = None,
     no_final: NoFinalOption = False,
-    engine: EngineOption = EngineName.local,
-    ray_address: RayAddressOption = None,
-    sbatch: SbatchOption = None,
-    as_json: JsonOption = False,
+    as_json: common.JsonOption = False,
 ) -> None:
     """Run the trials that a sweep lacks, then its winner on the benchmarks.
 
@@ -118,7 +107,7 @@ def run(
     """
     from harness.sweep.conduct import order_of, run_sweep, shared_stages
 
-    where = engine_options(engine, ray_address, sbatch)
+    where = engine.options
     sweep, scale = _found(name, profile)
     _check_numbers(trials, jobs)
     shared = shared_stages(sweep, scale)
@@ -133,7 +122,7 @@ def run(
     with _watching(out) as watch:
         report = run_sweep(order, shared, jobs, say, warn, final=not no_final, watch=watch)
     if as_json:
-        print_json(report.model_dump(mode="json"))
+        print_json(report)
     else:
         _print(report)
         out.print(f"\nMore: harness sweep show {name} --publish (plots), harness ui (trials)")
@@ -142,13 +131,13 @@ def run(
 
 
 @group.command("show", epilog="Example: harness sweep show online-evolve")
+@common.takes(common.Publish)
 def show(
+    publish: common.Publish,
     name: SweepArgument,
-    profile: ProfileOption = DEFAULT_PROFILE,
+    profile: common.ProfileOption = DEFAULT_PROFILE,
     storage: StorageOption = None,
-    publish: PublishOption = False,
-    allow_fewer: AllowFewerOption = None,
-    as_json: JsonOption = False,
+    as_json: common.JsonOption = False,
 ) -> None:
     """Show what a sweep has found: best trials, importances, Pareto front, and the winner."""
     from harness.report.sweep import publish_sweep
@@ -157,7 +146,7 @@ def show(
     from harness.tracking.published import published_sweep
 
     sweep, scale = _found(name, profile)
-    to = publishing(publish, allow_fewer, [name], profile)
+    to = publish.to([name], profile)
     order = order_of(sweep, scale, storage=storage)
     report, others = stored_report(sweep, scale, order.study, order.storage, Store(store_dir()))
     if not report.trials and storage is None and to is None:
@@ -171,13 +160,13 @@ def show(
         folder = publish_sweep(report, to.results_dir, allow_fewer=bool(to.fewer))
         note(f"published in {folder}")
     if as_json:
-        print_json(report.model_dump(mode="json"))
+        print_json(report)
     else:
         _print(report)
 
 
 @group.command("ui", epilog="Example: harness sweep ui online-evolve --port 8081")
-def ui(name: SweepArgument, port: PortOption = 8080, storage: StorageOption = None) -> None:
+def ui(name: SweepArgument, port: common.PortOption = 8080, storage: StorageOption = None) -> None:
     """Serve optuna-dashboard's pages of a sweep on this machine, until Ctrl-C."""
     import os
 
@@ -190,7 +179,7 @@ def ui(name: SweepArgument, port: PortOption = 8080, storage: StorageOption = No
     command = dashboard_command(
         sweep.name, storage or default_storage(work_dir(), sweep.name), port
     )
-    check_port(port)
+    common.check_port(port)
     out = console()
     out.print(f"optuna-dashboard is at http://127.0.0.1:{port}/ (Ctrl-C stops it).", soft_wrap=True)
     out.file.flush()
@@ -198,13 +187,22 @@ def ui(name: SweepArgument, port: PortOption = 8080, storage: StorageOption = No
 
 
 @contextmanager
-def _watching(out: Console) -> Iterator[Callable[[str], None]]:
-    """Show where the trials stand while they run: a line redrawn on a terminal, none elsewhere."""
+def _watching(out: Console) -> Iterator[Watch]:
+    """Show where the sweep stands while it runs: redrawn on a terminal, nothing elsewhere."""
     if not out.is_terminal:
-        yield lambda words: None
+        yield lambda progress: None
         return
+    from rich.text import Text
+
     with out.status("starting") as status:
-        yield status.update
+
+        def show(progress: Progress) -> None:
+            lines = [Text(line) for line in f"{progress.here}\n{progress.sweep}".splitlines()]
+            for line in lines:
+                line.truncate(out.width - 2, overflow="ellipsis")  # the first is beside a spinner
+            status.update(Text("\n").join(lines))
+
+        yield show
 
 
 def _found(name: str, profile: str) -> tuple[Sweep, Profile]:
@@ -236,8 +234,7 @@ def _print(report: SweepReport) -> None:
     _print_block(trial_block(report, report.best()[:SHOWN_TRIALS], title))
     _print_block(importance_block(report))
     if report.pareto is not None:
-        front = [report.trial(number) for number in report.pareto]
-        _print_block(trial_block(report, front, "Pareto front"))
+        _print_block(trial_block(report, report.front, "Pareto front"))
     _print_block(winner_block(report))
     for trial in report.failed:
         out.print(f"failed: trial {trial.number}: {trial.failure}", soft_wrap=True)
@@ -251,4 +248,4 @@ def _print_block(block: Block) -> None:
         out.print(text, soft_wrap=True)
     if block.rows:
         right = "".join(str(i) for i in range(1, min(len(block.head), 10)))
-        out.print(grid(block.head, block.rows, right=right))
+        out.print(Grid(block.head, block.rows, right=right))

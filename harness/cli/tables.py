@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from harness.cli.options import JsonOption, TableArgument
-from harness.cli.output import console, grid, print_json
+from harness.cli import common
+from harness.cli.common import Grid, console, print_json
 from harness.words import counted
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("list", epilog="Example: harness list --json")
-def list_tables(as_json: JsonOption = False) -> None:
+def list_tables(as_json: common.JsonOption = False) -> None:
     """List the tables and figures, their sizes, and the profiles that can run them now."""
     from harness.overview import list_declared
 
@@ -45,9 +45,9 @@ def _print_list(listed: Listed) -> None:
         for item in listed.figures
     ]  # fmt: skip
     out = console()
-    out.print(grid(("table", "title", "rows × columns", "runs on"), tables, right="2"))
+    out.print(Grid(("table", "title", "rows × columns", "runs on"), tables, right="2"))
     out.print()
-    out.print(grid(("figure", "title", "kind", "runs on"), figures))
+    out.print(Grid(("figure", "title", "kind", "runs on"), figures))
     runnable = [item.runnable for item in listed.tables] + [f.runnable for f in listed.figures]
     if not all(runnable):
         out.print("\nnot yet: no profile can run it; `harness run TABLE` says what is missing.")
@@ -69,7 +69,7 @@ def profiles_in_short(can: Mapping[str, int], whole: int, profiles: Collection[s
 
 
 @app.command("show", epilog="Example: harness show table4")
-def show(name: TableArgument, as_json: JsonOption = False) -> None:
+def show(name: common.TableArgument, as_json: common.JsonOption = False) -> None:
     """Show what a table asks, its rows with their recipes, and what the paper prints."""
     from harness.overview import ShownFigure, show_table
     from harness.registry.declared import all_figures, named_table
@@ -90,7 +90,7 @@ def _print_figure(figure: Figure) -> None:
     out.print(f"{figure.id} · {figure.title}", style="bold")
     out.print(figure.question)
     out.print(f"Source: {source.paper}, section {source.section}, figure {source.figure}.\n")
-    out.print(grid(("drawn from",), [(ref,) for ref in figure.rows]))
+    out.print(Grid(("drawn from",), [(ref,) for ref in figure.rows]))
     for note in figure.notes:
         out.print(f"Note: {note}")
 
@@ -111,7 +111,7 @@ def _print_table(table: Table) -> None:
         )
         for row in table.rows
     ]
-    out.print(grid(("row", "label", "baseline", "recipe"), recipes))
+    out.print(Grid(("row", "label", "baseline", "recipe"), recipes))
     if not table.is_ours:
         _print_values(out, table)
     for note in table.notes:
@@ -125,7 +125,7 @@ def _print_values(out: Console, table: Table) -> None:
         (row.id, *(_printed(row, column.id) for column in table.columns)) for row in table.rows
     ]
     right = "".join(str(position) for position in range(1, min(len(columns), 9) + 1))
-    out.print(grid(("row", *columns), values, right=right))
+    out.print(Grid(("row", *columns), values, right=right))
 
 
 def _printed(row: Row, column: str) -> str:
@@ -135,7 +135,7 @@ def _printed(row: Row, column: str) -> str:
 
 
 @app.command("validate", epilog="Example: harness validate")
-def validate(as_json: JsonOption = False) -> None:
+def validate(as_json: common.JsonOption = False) -> None:
     """Check everything that is declared, and name everything that is wrong."""
     from harness import overview
     from harness.registry.documents import RegistryError

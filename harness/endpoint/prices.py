@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, computed_fie
 
 from harness.errors import UserError
 from harness.foreign import in_a_line
-from harness.registry.yaml_reader import read_yaml
+from harness.registry.documents import read_yaml
 from harness.runtime.files import sha256_of
 from harness.strict import Strict
 
@@ -130,12 +130,7 @@ class _File(BaseModel):
 
 
 def read_prices(path: Path = SHIPPED) -> PriceList:
-    """Read a price list.
-
-    Args:
-        path: A YAML file with `as_of`, `source` and `models`: model to `prompt` and `completion`,
-            and where they are known to `retires` and `successor`.
-    """
+    """Read a price list: a YAML file with `as_of`, `source` and `models` by name (see `_File`)."""
     found = read_yaml(path)
     try:
         if isinstance(found, dict) and "as_of" in found:

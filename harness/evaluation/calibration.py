@@ -228,8 +228,8 @@ def calibrate(
     """
     from harness.endpoint.budget import Ledger, shared_book
     from harness.evaluation import run
-    from harness.evaluation.archive import write_json
     from harness.evaluation.benchmark import benchmark_class
+    from harness.evaluation.scores import write_json
 
     known, named = judged_benchmarks(profile), benchmark_named(name)
     if name not in known or named is None:

@@ -8,15 +8,383 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Any, Final, get_args, get_origin
+
+from pydantic import BaseModel, Field, ValidationError
 
 from harness.errors import UserError
+from harness.extensions import load_plugins
+from harness.project import PACKAGE, declaration_dirs, project_root
+from harness.registry.claims import claim_problems
+from harness.registry.documents import (
+    MOST_PROBLEMS,
+    Document,
+    Loc,
+    Problem,
+    RegistryError,
+    at_least_one,
+    explain,
+    few,
+    find,
+    nearest,
+    read_declared,
+    read_files,
+    yaml_files,
+)
 from harness.registry.figures import Figure, load_figures
-from harness.registry.load import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles
-from harness.registry.schema import Table
+from harness.registry.recipe import Recipe, leaves
+from harness.registry.schema import Column, Row, Table
+from harness.strict import Strict, models_in
+
+_FOLDERS = {"experiments": "experiment", "ablations": "ablation"}
+
+_MOST_CELLS = 5_000
+"""Of one table; the largest of the paper has a fiftieth."""
+
+_OTHERS = {Path("deviations.yaml"), Path("claims", "figures.yaml")}
+"""Files below a folder of declarations that declare no table; nor do those of its `figures`."""
+
+Declared = tuple[Document, Table]
+
+
+def load_tables(dirs: Sequence[Path] | None = None, more: Path | None = None) -> dict[str, Table]:
+    """Read and check every table declared under some folders.
+
+    `more` is the file of one table more, which may be one of theirs.
+
+    Returns:
+        The tables by id: the paper's in natural order (`table2` before `table10`), then ours.
+
+    Raises:
+        RegistryError: Anything is wrong in any file; it carries every problem found.
+    """
+    load_plugins()
+    problems: list[Problem] = []
+    declared: list[Declared] = []
+    folders = declaration_dirs() if dirs is None else dirs
+    files = at_least_one(table_files(folders), folders, "table")
+    files += [] if more is None or more in files else [more]
+    for document, table in read_files(files, Table, problems, "a table"):
+        problems += few(_references(document, table))
+        declared.append((document, table))
+    cells = [cell for pair in declared for cell in _cells(*pair, problems)]
+    problems += _repeated_tables(declared)
+    problems += _repeated_claims(declared)
+    problems += _changed_columns(declared)
+    problems += _runs_and_recipes(cells)
+    if problems:
+        raise RegistryError(problems)
+    tables = [table for _, table in declared]
+    return {t.id: t for t in sorted(tables, key=lambda t: (t.is_ours, _natural(t.id)))}
+
+
+def table_files(dirs: Sequence[Path] | None = None) -> list[Path]:
+    """Return the files that declare tables: all but those that something else reads."""
+    folders = declaration_dirs() if dirs is None else dirs
+    files = [(path, path.relative_to(folder)) for folder in folders for path in yaml_files(folder)]
+    return [path for path, name in files if name not in _OTHERS and name.parts[0] != "figures"]
+
+
+def find_table(tables: Mapping[str, Table], name: str) -> Table:
+    """Return a table by its name; as `find`."""
+    return find("table", tables, name)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    parts = re.findall(r"\d+|\D+", name)
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+
+
+def _references(document: Document, table: Table) -> Iterator[Problem]:
+    """Yield what is wrong with a table's ids and with the names that point at them."""
+    kind = _FOLDERS.get(document.path.parent.name, table.kind)
+    if kind != table.kind:
+        where = f"an {table.kind} does not belong in {document.path.parent.name}/"
+        yield document.wrong(("kind",), where)
+    columns, rows = [c.id for c in table.columns], {row.id: row for row in table.rows}
+    yield from _repeated(document, "columns", columns)
+    yield from _repeated(document, "rows", [row.id for row in table.rows])
+    for i, row in enumerate(table.rows):
+        for name in ("values", "printed_notes", "run_by_column"):
+            for column in getattr(row, name) or {}:
+                yield from document.unknown(("rows", i, name, column), "column", column, columns)
+        missing = set(columns) - set(row.run_by_column or columns)
+        if missing:
+            text = f"no run for {', '.join(sorted(missing))}"
+            yield document.wrong(("rows", i, "run_by_column"), text)
+        if row.baseline is not None:
+            place = ("rows", i, "baseline")
+            yield from document.unknown(place, "row", row.baseline, rows)
+            if row.baseline in rows and rows[row.baseline].baseline is not None:
+                yield document.wrong(place, f"`{row.baseline}` has a baseline of its own")
+        yield from _kind(document, i, row, table.columns)
+    if table.study is not None:
+        yield from document.unknown(("study", "column"), "column", table.study.column, columns)
+    yield from _repeated(document, "controls", [control.id for control in table.controls])
+    for i, control in enumerate(table.controls):
+        yield from document.unknown(("controls", i, "column"), "column", control.column, columns)
+        for name in control.rows:
+            yield from document.unknown(("controls", i, "rows"), "row", name, rows)
+    yield from claim_problems(document, table.claims, list(rows), columns)
+
+
+def _repeated(document: Document, name: str, ids: Sequence[str]) -> Iterator[Problem]:
+    for i, item in enumerate(ids):
+        if item in ids[:i]:
+            first = document.line((name, ids.index(item), "id"))
+            yield document.wrong((name, i, "id"), f"`{item}` is already on line {first}")
+
+
+def _kind(document: Document, i: int, row: Row, columns: Sequence[Column]) -> Iterator[Problem]:
+    for column in columns:
+        if column.of_prompts != (row.kind == "prompts"):
+            scored = "prompts" if column.of_prompts else "answers of a policy"
+            yield document.wrong(
+                ("rows", i, "kind"),
+                f"`{row.id}` is `{row.kind}` and column `{column.id}` scores {scored}; change one "
+                "of them",
+            )
+
+
+Cell = tuple[Document, Table, int, Row, Column, Recipe]
+
+
+def _cells(document: Document, table: Table, problems: list[Problem]) -> list[Cell]:
+    """Resolve every cell's recipe, adding what is wrong with recipes to the problems."""
+    cells: list[Cell] = []
+    if len(table.rows) * len(table.columns) > _MOST_CELLS:
+        message = f"the table has more than {_MOST_CELLS} cells; declare several"
+        problems.append(document.wrong(("rows",), message))
+        return cells
+    used: set[Loc] = set()
+    whole = True
+    for i, row in enumerate(table.rows):
+        for j, column in enumerate(table.columns):
+            places: list[Loc] = [("rows", i, "recipe"), ("columns", j, "recipe"), ("recipe",)]
+            try:
+                recipe = table.recipe_of(row, column)
+            except ValidationError as error:
+                problems += explain(error, Recipe, document, places)
+                if len(problems) > MOST_PROBLEMS:
+                    return cells
+                whole = False
+                continue
+            if row.kind == "prompts" and (recipe.is_base or recipe.is_online):
+                message = "a row of prompts needs an offline `chain`, whose last iteration has them"
+                problems.append(document.wrong(("rows", i, "recipe"), message))
+            cells.append((document, table, i, row, column, recipe))
+            matters = set(leaves(recipe.canonical()))
+            used |= {(*place, *leaf) for place in places[: 1 if recipe.is_base else 3]
+                     for leaf in matters}  # fmt: skip
+    if whole:
+        problems += few(_unused(document, table, used))
+    return cells
+
+
+def _unused(document: Document, table: Table, used: set[Loc]) -> Iterator[Problem]:
+    """Yield the settings that change no recipe; null is exempt, since it takes a setting back."""
+    blocks: list[tuple[Loc, Mapping[str, Any]]] = [(("recipe",), table.recipe)]
+    blocks += [(("columns", j, "recipe"), c.recipe) for j, c in enumerate(table.columns)]
+    blocks += [(("rows", i, "recipe"), row.recipe) for i, row in enumerate(table.rows)]
+    for place, settings in blocks:
+        for leaf, value in leaves(settings).items():
+            if (*place, *leaf) not in used and value is not None:
+                name = ".".join(leaf)
+                yield document.problem(
+                    (*place, *leaf), f"`{name}` changes nothing in the recipes it is set for"
+                )
+
+
+def _repeated_tables(declared: Iterable[Declared]) -> Iterator[Problem]:
+    first: dict[str, Document] = {}
+    for document, table in declared:
+        other = first.setdefault(table.id, document)
+        if other is not document:
+            yield document.wrong(("id",), f"`{table.id}` is already declared in {other.name}")
+
+
+def _repeated_claims(declared: Iterable[Declared]) -> Iterator[Problem]:
+    first: dict[str, str] = {}
+    for document, table in declared:
+        for i, claim in enumerate(table.claims):
+            where = f"{document.name}:{document.line(('claims', i, 'id'))}"
+            known = first.setdefault(claim.id, where)
+            if known != where:
+                yield document.wrong(("claims", i, "id"), f"`{claim.id}` is already in {known}")
+
+
+def _changed_columns(declared: Iterable[Declared]) -> Iterator[Problem]:
+    """Yield columns that mean something else than in a table read before."""
+    first: dict[str, tuple[str, dict[str, Any]]] = {}
+    for document, table in declared:
+        for j, column in enumerate(table.columns):
+            meaning = column.model_dump(include={"benchmark", "metric", "unit", "direction"})
+            meaning["score"] = column.reads
+            file, known = first.setdefault(column.id, (document.name, meaning))
+            for key, value in meaning.items():
+                if known[key] != value:
+                    text = (
+                        f"column `{column.id}` has `{known[key]}` in {file}, and means the same "
+                        "everywhere; write that, or choose another id and name the `score` it reads"
+                    )
+                    yield document.wrong(("columns", j, key), text)
+
+
+def _runs_and_recipes(cells: Iterable[Cell]) -> Iterator[Problem]:
+    """Yield cells whose run id and recipe do not belong to each other, over all tables."""
+    by_run: dict[str, tuple[str, str]] = {}
+    by_recipe: dict[str, tuple[str, str]] = {}
+    for document, table, i, row, column, recipe in cells:
+        if row.run is None and column.id not in (row.run_by_column or {}):
+            continue
+        run, content = row.run_id(column), f"{row.kind} {recipe.canonical()}"
+        where = f"`{row.id}` of `{table.id}`"
+        key: Loc = ("rows", i, "run") if row.run else ("rows", i, "run_by_column", column.id)
+        known, place = by_run.setdefault(run, (content, where))
+        if known != content:
+            yield document.problem(
+                key, f"run `{run}` is another recipe in {place}; change the id or the recipe"
+            )
+        known, place = by_recipe.setdefault(content, (run, where))
+        if known != run:
+            yield document.problem(
+                key, f"this recipe is run `{known}` in {place}; use that id instead of `{run}`"
+            )
+
+
+FILE = Path("experiments") / "deviations.yaml"
+"""The file, below the project's folder."""
+
+_ROOTS: Mapping[str, type[BaseModel]] = {"profile": Profile, "recipe": Recipe}
+
+
+class Choice(Strict):
+    """What this project does about it, and where."""
+
+    choice: str
+    """What is done here."""
+    settings: tuple[str, ...] = ()
+    """The settings that embody the choice, as `profile.NAME` or `recipe.NAME`."""
+    modules: tuple[str, ...] = ()
+    """The files that embody it, below the project's folder."""
+
+
+class Discrepancy(Choice):
+    """A place where the paper and its authors' code do not say the same."""
+
+    number: Annotated[int, Field(ge=1)]
+    """Its number."""
+    topic: str
+    """What it is about."""
+    paper: str
+    """What the paper says."""
+    code: str
+    """What the authors' code does, or what was found otherwise."""
+
+
+class Ambiguity(Choice):
+    """A place where the paper can be read in several ways."""
+
+    number: Annotated[int, Field(ge=1)]
+    """Its number."""
+    topic: str
+    """What it is about."""
+    open: str
+    """What is said, and what is not."""
+
+
+class Deviations(Strict):
+    """All of them."""
+
+    discrepancies: tuple[Discrepancy, ...]
+    """Between the paper and the code."""
+    ambiguities: tuple[Ambiguity, ...]
+    """Of the paper on online training."""
+
+
+def deviations(path: Path | None = None) -> Deviations:
+    """Read and check the deviations.
+
+    Raises:
+        RegistryError: The file is not what it must be, or names what there is not.
+    """
+    found, document = read_declared(path or project_root() / FILE, Deviations, "deviations")
+    problems = few(_problems(document, found))
+    if problems:
+        raise RegistryError(problems)
+    return found
+
+
+def value_in(profile: Profile, setting: str) -> tuple[str, Any]:
+    """Return what a setting of a recipe or a profile is.
+
+    A setting is named as `Choice.settings` has it.
+
+    Returns:
+        `value` and the profile's; `default` and a recipe's default; or `absent` and None, where
+        the profile does not have what the setting belongs to.
+    """
+    root, _, name = setting.partition(".")
+    if root == "recipe":
+        return "default", _recipe_default(name.split("."))
+    value: Any = profile
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else getattr(value, part, None)
+        if value is None:
+            return "absent", None
+    return "value", value
+
+
+def _recipe_default(parts: list[str]) -> Any:
+    model: type[BaseModel] = Recipe
+    for part in parts[:-1]:
+        model = models_in(model.model_fields[part].annotation)[0]
+    return model.model_fields[parts[-1]].get_default(call_default_factory=True)
+
+
+def _problems(document: Document, found: Deviations) -> Iterator[Problem]:
+    for group in ("discrepancies", "ambiguities"):
+        entries: tuple[Discrepancy | Ambiguity, ...] = getattr(found, group)
+        for i, entry in enumerate(entries):
+            place: Loc = (group, i)
+            if entry.number != i + 1:
+                text = f"`{entry.number}` should be {i + 1}: they are counted"
+                yield document.wrong((*place, "number"), text)
+            for setting in entry.settings:
+                wrong = _unknown(setting)
+                if wrong is not None:
+                    yield document.wrong((*place, "settings"), wrong)
+            for module in entry.modules:
+                # An installed package has code and declarations in two places.
+                if not any((top / module).is_file() for top in (project_root(), PACKAGE.parent)):
+                    yield document.wrong((*place, "modules"), f"there is no file `{module}`")
+
+
+def _unknown(setting: str) -> str | None:
+    """Return what is wrong with the name of a setting, None where there is such a setting."""
+    root, *parts = setting.split(".")
+    if root not in _ROOTS or not parts:
+        return f"`{setting}` begins with neither `profile.` nor `recipe.`"
+    models: list[type[BaseModel]] = [_ROOTS[root]]
+    anything = False
+    for part in parts:
+        if anything:  # the keys of a mapping are the profile's own
+            anything = False
+            continue
+        fields = {name: field for model in models for name, field in model.model_fields.items()}
+        if part not in fields:
+            return f"there is no setting `{setting}`{nearest(part, fields)}"
+        annotation = fields[part].annotation
+        anything = any(
+            get_origin(a) in (dict, Mapping) for a in (annotation, *get_args(annotation))
+        )
+        models = models_in(annotation)
+    return None
+
 
 GROUPS: Final[Mapping[str, str]] = {
     "all-offline": "every table that needs no online training",

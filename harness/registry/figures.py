@@ -25,6 +25,7 @@ from pydantic import Field, TypeAdapter, model_validator
 from harness.project import figures_dir
 from harness.registry.documents import (
     Document,
+    Loc,
     Problem,
     RegistryError,
     at_least_one,
@@ -39,7 +40,6 @@ from harness.registry.documents import (
 from harness.registry.profile import Profile, table_unsupported
 from harness.registry.recipe import Metric
 from harness.registry.schema import Id, Row, ScoreId, Table
-from harness.registry.yaml_reader import Loc
 from harness.strict import Strict
 
 RowRef = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.+-]*/[a-z0-9][a-z0-9_.+-]*$")]

@@ -351,7 +351,7 @@ class RunPlan:
         """
         from harness.project import work_dir
         from harness.report.asked import remember
-        from harness.selection import tracked
+        from harness.selection import stored
         from harness.selection.reporting import report_of
 
         engine.check()
@@ -359,7 +359,7 @@ class RunPlan:
         for asked in [work] if not isinstance(work, GroupRuns) else parts:
             remember(work_dir(), asked.id, asked.profile.name, asked.seeds, self._own_files())
         warn = on_warning or ignore
-        tracker, outcome = tracked.tracker_of(self.store, warn), None
+        tracker, outcome = stored.tracker_of(self.store, warn), None
         if self.stages.pending(self.store):
             self.stages.reclaim(self.store)
             self._check(warn, on_note or ignore)
@@ -371,7 +371,7 @@ class RunPlan:
             report = replace(report, outcome=outcome)
         if on_report is not None:
             on_report(report)
-        tracker.finish(lambda: tracked.states_after(work, report))
+        tracker.finish(lambda: stored.states_after(work, report))
         return report
 
     def _open_budget(self) -> None:

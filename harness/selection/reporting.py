@@ -194,7 +194,7 @@ class FigureReport(Report):
         Raises:
             Refused: It is not whole, or has less than what stands there, and that is not allowed.
         """
-        from harness.report.figures.publish import publish_figure
+        from harness.report.figures.drawing import publish_figure
 
         return publish_figure(self.details, results_dir, allow_fewer=allow_fewer)
 

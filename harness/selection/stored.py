@@ -9,19 +9,32 @@ read its curves alone. Both can be computed again, and are dropped only on deman
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from harness.errors import HarnessError, UserError
-from harness.project import work_dir
-from harness.registry.declared import all_figures
-from harness.registry.profile import supported_rows
-from harness.report.asked import ever_asked, with_own_files
+from harness.project import results_dir, work_dir
+from harness.registry.declared import all_figures, all_tables
+from harness.registry.profile import lacking_rows, supported_rows
+from harness.report.asked import ever_asked, most_complete, recall, shown_seeds, with_own_files
+from harness.report.cells import build_cells
+from harness.report.model import Cell
 from harness.runtime import Plan, Stage, Store
 from harness.runtime.files import BrokenEntry, explained
 from harness.runtime.remote import Remote
+from harness.selection.reporting import FigureReport, Report
 from harness.strict import Strict
-from harness.trainer.runs import plan_figure, plan_table
+from harness.tracking import Details, TableState, Tracker
+from harness.trainer.runs import (
+    FigureRuns,
+    TableRuns,
+    Work,
+    cells_served,
+    parts_of,
+    plan_figure,
+    plan_table,
+)
 
 UNFINISHED = "unfinished"
 """The name, among the kinds, of checkpoints of stages that are not done."""
@@ -99,8 +112,9 @@ def inventory(store: Store) -> Inventory:
         HarnessError: The store, or the record of the seeds asked for, cannot be read.
     """
     found = Inventory(store)
-    stages, found.runs = _declared()
-    plan = Plan(stages)
+    runs = list(_ever_run())
+    found.runs = sum(len(one.runs) for one in runs if isinstance(one, TableRuns))
+    plan = Plan(target for one in runs for target in one.targets)
     needed = {stage.fingerprint: stage for stage in plan}
     released = {path.stem for path in store.root.glob("released/*.json")}
     for fingerprint in store.fingerprints():
@@ -137,28 +151,23 @@ def _gone_on(after: Iterable[Stage], done: Mapping[str, object]) -> bool:
     return any(s.kind == "online" for s in stages) and all(s.fingerprint in done for s in stages)
 
 
-def _declared() -> tuple[list[Stage], int]:
-    """Return the last stages of all declared runs with the seeds ever asked for, and their number.
+def _ever_run() -> Iterator[TableRuns | FigureRuns]:
+    """Yield the runs of every table and figure that was run, with all seeds ever asked for.
 
-    What a file of the user's own declares counts, once it was run. A figure's runs are those of its
-    tables' rows, with the seeds that it was asked with.
+    What a file of the user's own declares is among them. A figure's runs are those of its tables'
+    rows, with the seeds that it was asked with.
     """
-    targets: list[Stage] = []
-    runs = 0
     profiles, tables = with_own_files(work_dir())
     for profile in profiles.values():
-        asked = {name: ever_asked(work_dir(), name, profile.name) for name in tables}
-        for name, seeds in asked.items():
-            rows = supported_rows(tables[name], profile) if seeds else []
+        for table in tables.values():
+            asked = ever_asked(work_dir(), table.id, profile.name)
+            rows = supported_rows(table, profile) if asked else []
             if rows:
-                planned = plan_table(tables[name], profile, seeds, rows)
-                targets += planned.targets
-                runs += len(planned.runs)
+                yield plan_table(table, profile, asked, rows)
         for figure in all_figures().values():
-            seeds = ever_asked(work_dir(), figure.id, profile.name)
-            if seeds:
-                targets += plan_figure(figure, tables, profile, seeds).targets
-    return targets, runs
+            asked = ever_asked(work_dir(), figure.id, profile.name)
+            if asked:
+                yield plan_figure(figure, tables, profile, asked)
 
 
 def refuse_to_empty(found: Inventory) -> None:
@@ -236,17 +245,8 @@ def summary(found: Inventory, *, pruned: bool = False, broken: list[str] | None 
     left, attempts = sum(found.left.values()), sum(map(len, found.attempts.values()))
     for kind, count, size in ((UNFINISHED, len(found.left), left), (ATTEMPTS, attempts, 0)):
         if count:
-            rows.append(
-                KindStored(
-                    kind=kind,
-                    stages=count,
-                    size=size,
-                    unneeded=count,
-                    unneeded_size=size,
-                    spent=0,
-                    spent_size=0,
-                )
-            )
+            row = {"stages": count, "size": size, "unneeded": count, "unneeded_size": size}
+            rows.append(KindStored(kind=kind, **row, spent=0, spent_size=0))
     rows.sort(key=lambda row: (-row.size, row.kind))
     return Stored(
         place=found.store.place,
@@ -268,3 +268,92 @@ def refuse_broken(broken: list[str]) -> None:
     if broken:
         listed = "".join(f"\n  {line}" for line in broken)
         raise HarnessError(f"{len(broken)} things in the store are broken:{listed}")
+
+
+def tracker_of(store: Store, warn: Callable[[str], None]) -> Tracker:
+    """Return the tracker of a store; `warn` takes the sentence that MLflow cannot be had."""
+    return Tracker(work_dir(), store, cells_served(all_tables()), warn=warn)
+
+
+def states_after(work: Work, report: Report) -> list[TableState]:
+    """Return what tracking shows of some work after a run of it.
+
+    Raises:
+        HarnessError: The record of the seeds asked for is broken, or the store cannot be read.
+    """
+    if isinstance(report, FigureReport):
+        # A figure has no rows of its own to track, only the runs of its tables' rows.
+        return [TableState(part, ()) for part in parts_of(work)]
+    return [
+        state
+        for table in report.tables
+        for state in states_of(table.runs, table.cells, table.store)
+    ]
+
+
+def states_of(runs: TableRuns, cells: Sequence[Cell], store: Store) -> list[TableState]:
+    """Return what tracking shows of a table after a command has computed some of its runs.
+
+    Of runs there are those of the command. Rows are those of the whole table with the seeds that a
+    report shows, whichever rows and seeds the command named, so that writing after a run and
+    writing from the store are the same.
+
+    Raises:
+        HarnessError: The record of the seeds asked for is broken, or the store cannot be read.
+    """
+    rows = supported_rows(runs.table, runs.profile)
+    shown = shown_seeds(work_dir(), store, runs.table, runs.profile, rows)
+    seeds = runs.seeds if shown is None else shown.seeds
+    if (rows, seeds) == (runs.row_ids, runs.seeds):
+        return [TableState(runs, cells, _details(runs, cells, store))]
+    return [
+        TableState(runs, ()),
+        _whole_state(plan_table(runs.table, runs.profile, seeds, rows), store),
+    ]
+
+
+def asked_states(store: Store) -> list[TableState]:
+    """Return the state of every table that was run, at every profile.
+
+    Of runs there are those of all seeds ever asked for, of rows those with the seeds that a report
+    shows. Of a figure that was run there are the runs behind it, by table and without cells.
+    """
+    states = []
+    for runs in _ever_run():
+        if isinstance(runs, FigureRuns):
+            states += [TableState(part, ()) for part in runs.parts.values()]
+            continue
+        table, profile, asked = runs.table, runs.profile, runs.seeds
+        shown = most_complete(runs, store, recall(work_dir(), table.id, profile.name) or asked)
+        if shown.seeds != asked:
+            states.append(TableState(runs, ()))
+            runs = plan_table(table, profile, shown.seeds, runs.row_ids)
+        states.append(_whole_state(runs, store))
+    return states
+
+
+def _whole_state(runs: TableRuns, store: Store) -> TableState:
+    cells = build_cells(runs, store)
+    return TableState(runs, cells, _details(runs, cells, store))
+
+
+def _details(runs: TableRuns, cells: Sequence[Cell], store: Store) -> Callable[[], Details]:
+    """Return what makes the report of a table, its finding and its page, once it is asked for."""
+
+    @cache
+    def make() -> Details:
+        from harness.report.build import build_report
+        from harness.report.claims import judge_runs
+        from harness.report.findings import finding
+        from harness.report.page.contents import from_store
+        from harness.report.page.page import as_html
+
+        report = build_report(runs, store, cells=cells)
+        lacking = lacking_rows(runs.table, runs.profile)
+        found = finding(report, judge_runs(runs, store, lacking))
+        page = from_store(
+            [runs.table], runs.profile, lambda _: runs.seeds, store, results_dir(), ()
+        )
+        return Details(report, found, as_html(page))
+
+    return make

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.evaluation import archive
+from harness.evaluation.scores import REPLIES, Kept, load
 from harness.runtime import Store
 from harness.runtime.manifest import utc_now
 from harness.tracking.marks import Asked
@@ -167,12 +167,12 @@ def trial_record(
 
 
 def evaluation_record(path: Path) -> Record:
-    """Return what MLflow should hold of an evaluation, by its file (`harness.evaluation.archive`).
+    """Return what MLflow should hold of an evaluation, by its file (`harness.evaluation.scores`).
 
     Raises:
         HarnessError: The file cannot be read.
     """
-    found = archive.load(path)
+    found = load(path)
     source, finished = found.source, milliseconds(found.finished)
     metrics = _evaluation_metrics(found)
     benchmark, judge = found.benchmark, found.judge or "not said"
@@ -205,7 +205,7 @@ def evaluation_record(path: Path) -> Record:
     )
 
 
-def _evaluation_metrics(found: archive.Kept) -> dict[str, float]:
+def _evaluation_metrics(found: Kept) -> dict[str, float]:
     """Return scores, intervals, categories and costs by metric name."""
     numbers: dict[str, float | None] = {}
     for score, column in found.columns.items():
@@ -227,5 +227,5 @@ def _task_params(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 def _replies(folder: Path) -> str:
     """Return the file that says where the raw replies are; `none` where nobody was asked."""
-    path = folder / archive.REPLIES
+    path = folder / REPLIES
     return str(path) if path.is_file() else "none"

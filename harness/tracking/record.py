@@ -23,7 +23,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal
 
-from harness.registry.yaml_reader import as_yaml
+from harness.registry.documents import as_yaml
 from harness.runtime import Json, Point, canonical_json
 
 VERSION = 3

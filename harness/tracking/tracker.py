@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness.errors import UserError
-from harness.evaluation import archive
+from harness.evaluation.scores import all_kept
 from harness.quiet import QUIET
 from harness.runtime import Event, Store
 from harness.tracking.connection import (
@@ -256,7 +256,7 @@ class EvaluationTracker:
             TrackingError: MLflow cannot be reached, or refuses what is written.
             HarnessError: An evaluation cannot be read.
         """
-        files = archive.all_kept(self._work_dir / "evaluations")
+        files = all_kept(self._work_dir / "evaluations")
         return self._write([evaluation_record(path) for path in files])
 
     def _write(self, records: list[Record]) -> Counter[str]:

@@ -49,13 +49,13 @@ from typing import Any, cast
 
 from harness.errors import HarnessError, UserError
 from harness.project import PACKAGE
+from harness.registry.documents import read_yaml
 from harness.registry.training import (
     Hardware,
     RolloutServer,
     configuration_file,
     shipped_configurations,
 )
-from harness.registry.yaml_reader import read_yaml
 from harness.runtime.files import disk_full, write_whole
 from harness.runtime.leases import held
 from harness.runtime.processes import HOST, Program, free_port, running

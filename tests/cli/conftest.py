@@ -15,8 +15,8 @@ import pytest
 import toy_world
 from typer.testing import CliRunner
 
+from harness.cli.common import json_schema
 from harness.cli.main import app
-from harness.cli.output import json_schema
 from harness.registry import declared
 from harness.report.figures.report import FigureReport
 from harness.runtime import Event, StageFailed, StageFinished, StageProgress
@@ -85,7 +85,7 @@ def tracker(monkeypatch: pytest.MonkeyPatch) -> QuietTracker:
     quiet = QuietTracker()
     monkeypatch.setattr("harness.trainer.steps.FUNCTIONS", toy_world.FUNCTIONS)
     monkeypatch.setattr("harness.trainer.factory.needed_modules", lambda stages: [])
-    monkeypatch.setattr("harness.selection.tracked.tracker_of", lambda store, warn: quiet)
+    monkeypatch.setattr("harness.selection.stored.tracker_of", lambda store, warn: quiet)
     return quiet
 
 

@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
+from harness.cli.common import json_schema
 from harness.cli.main import app
-from harness.cli.output import json_schema
 from harness.project import project_root
 
 

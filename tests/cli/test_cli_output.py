@@ -12,9 +12,8 @@ import pytest
 import typer
 from rich.cells import cell_len
 
-from harness.cli.grid import widths
+from harness.cli.common import OUTPUTS, json_text, widths
 from harness.cli.main import app
-from harness.cli.output import OUTPUTS, json_text
 
 
 @pytest.mark.parametrize("verb", OUTPUTS)

@@ -11,7 +11,7 @@ import pytest
 from harness.cli.tables import profiles_in_short
 from harness.cost import assumptions as cost
 from harness.project import PACKAGE, declaration_dirs
-from harness.registry import documents, yaml_reader
+from harness.registry import documents
 from harness.registry.declared import all_profiles, all_tables
 from harness.registry.profile import unsupported
 from harness.registry.recipe import in_short
@@ -115,9 +115,8 @@ def test_validate_reads_every_declaration_there_is(
 ) -> None:
     """Every file of YAML that ships is opened; a new kind of file has to be added to `validate`."""
     read: set[Path] = set()
-    real = yaml_reader.read_text
-    for module in (yaml_reader, documents):
-        monkeypatch.setattr(module, "read_text", lambda path: (read.add(path), real(path))[1])
+    real = documents.read_text
+    monkeypatch.setattr(documents, "read_text", lambda path: (read.add(path), real(path))[1])
     for cached in (cost.known_gpus, cost.known_shapes, cost.assumptions):
         cached.cache_clear()
     assert says("validate", "validate")["ok"]
@@ -129,7 +128,7 @@ def test_validate_reads_every_declaration_there_is(
     "target",
     [
         "harness.sweep.declaration.FOLDER",
-        "harness.registry.deviations.FILE",
+        "harness.registry.declared.FILE",
         "harness.worlds.real.creator.OWN_TEMPLATES",
         "harness.cost.assumptions.SHAPES",
     ],
@@ -150,7 +149,7 @@ def test_validate_names_the_problems_of_further_declarations(
 def test_no_tables_at_all_are_a_mistake_everywhere(
     call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, verb: str
 ) -> None:
-    monkeypatch.setattr("harness.registry.load.declaration_dirs", lambda: [tmp_path])
+    monkeypatch.setattr("harness.registry.declared.declaration_dirs", lambda: [tmp_path])
     result = call(*verb.split())
     assert result.exit_code == 2
     assert f"{tmp_path}:1: no table is declared here" in result.stderr
@@ -165,7 +164,7 @@ def test_validate_names_the_problems_of_tables_and_profiles_at_once(
     (tmp_path / "table4.yaml").write_text("id: table4\nquestoin: why\n")
     (tmp_path / "profiles").mkdir()
     (tmp_path / "profiles" / "micro.yaml").write_text("name: micro\nscale: huge\n")
-    monkeypatch.setattr("harness.registry.load.declaration_dirs", lambda: [tmp_path])
+    monkeypatch.setattr("harness.registry.declared.declaration_dirs", lambda: [tmp_path])
     monkeypatch.setattr("harness.registry.profile.profiles_dir", lambda: tmp_path / "profiles")
     found = says("validate", "validate", code=2)
     assert not found["ok"]

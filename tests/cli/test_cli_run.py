@@ -15,8 +15,8 @@ import toy_world
 from mlflow import MlflowClient
 from toy_world import planned
 
-from harness.cli import live
-from harness.cli.output import console
+from harness.cli import run as live
+from harness.cli.common import console
 from harness.registry import declared
 from harness.runtime import (
     Plan,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from harness.project import profiles_dir, project_root
@@ -125,7 +126,7 @@ def test_spent_segments_give_their_weights_back_and_keep_their_curves(
 ) -> None:
     store = Store(folders / "store")
     first, second, third, answer = segments(store)
-    monkeypatch.setattr(stored, "_declared", lambda: ([answer], 1))
+    monkeypatch.setattr(stored, "_ever_run", lambda: [SimpleNamespace(targets=[answer])])
     found = says("store", "store", "--prune", "--yes")
     assert (found["prunable"], found["kinds"][0]["spent"]) == (6000, 2)
     for stage in (first, second):

@@ -13,11 +13,10 @@ from judge_stand_in import judge as stand_in_judge
 from harness.endpoint.client import Outcome
 from harness.endpoint.request import Reply
 from harness.errors import HarnessError, UserError
-from harness.evaluation.answers import ServedModel
 from harness.evaluation.benchmark import Judge
 from harness.evaluation.benchmarks.mt_bench import MtBench
 from harness.evaluation.files import Answer, Answers, fill, read_answers, read_records
-from harness.evaluation.run import estimates, run
+from harness.evaluation.run import ServedModel, estimates, run
 
 SPPO = "gemma-2-9b-it-sppo-iter-1"
 CATEGORIES = ("writing", "math")

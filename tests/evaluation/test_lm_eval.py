@@ -25,7 +25,7 @@ from harness.evaluation.benchmarks.lm_eval import (
     parse_arguments,
     read_results,
 )
-from harness.registry.load import find_table, load_tables
+from harness.registry.declared import find_table, load_tables
 
 INSTALLED = importlib.util.find_spec("lm_eval") is not None
 STAND_IN = Path(__file__).resolve().parent / "lm_eval_stand_in"

@@ -122,7 +122,7 @@ HEAVY = (
     "harness.evaluation.files.fetch",
     "harness.endpoint.client.Client.ask",
     "harness.evaluation.benchmarks.lm_eval.measure",
-    "harness.evaluation.answers.LocalModel.answer",
+    "harness.evaluation.run.LocalModel.answer",
     "os.execv",
     "os.execve",
 )

@@ -18,12 +18,10 @@ from harness.endpoint.prices import SHIPPED, read_prices
 from harness.errors import UserError
 from harness.project import declaration_dirs, figures_dir, profiles_dir
 from harness.registry.claims import figure_claims
-from harness.registry.deviations import deviations
-from harness.registry.documents import Problem, RegistryError
+from harness.registry.declared import deviations, load_tables
+from harness.registry.documents import Problem, RegistryError, YamlFault, load, parse_yaml
 from harness.registry.figures import load_figures
-from harness.registry.load import load_tables
 from harness.registry.profile import load_profiles
-from harness.registry.yaml_reader import YamlFault, load, parse_yaml
 from harness.sweep.declaration import FOLDER, load_sweeps
 from harness.worlds.real.creator import OWN_TEMPLATES, read_templates
 

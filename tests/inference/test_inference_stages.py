@@ -16,7 +16,7 @@ import pytest
 from harness.errors import UserError
 from harness.inference.environment import identity, installed, needed
 from harness.models.policy import generate
-from harness.registry.load import find_table, load_tables
+from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile
 from harness.runtime import Json, Stage, StageContext, Store
 from harness.trainer.runs import plan_table

@@ -21,8 +21,8 @@ from harness.registry.claims import (
     difference,
     figure_claims,
 )
+from harness.registry.declared import load_tables, table_files
 from harness.registry.documents import RegistryError
-from harness.registry.load import load_tables, table_files
 from harness.registry.schema import Table
 
 TABLE = """

@@ -14,10 +14,10 @@ import yaml
 from pydantic import ValidationError
 
 from harness.errors import UserError
+from harness.overview import FOLDER, schemas
 from harness.project import figures_dir, profiles_dir
+from harness.registry.declared import find_table, load_tables, table_files
 from harness.registry.documents import read_document, yaml_files
-from harness.registry.json_schema import FOLDER, schemas
-from harness.registry.load import find_table, load_tables, table_files
 from harness.registry.profile import load_profiles, sources, table_unsupported, unsupported
 from harness.registry.recipe import Recipe
 from harness.registry.schema import Table
@@ -77,7 +77,7 @@ def test_every_file_names_its_schema_and_satisfies_it(path: Path) -> None:
 
 @pytest.mark.parametrize("name", list(schemas()))
 def test_committed_schemas_are_current(name: str) -> None:
-    """On failure run `python -m harness.registry.json_schema`."""
+    """On failure run `python -m harness.overview`."""
     assert (FOLDER / name).read_text(encoding="utf-8") == schemas()[name]
 
 

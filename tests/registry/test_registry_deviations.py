@@ -8,9 +8,8 @@ import pytest
 import yaml
 
 from harness.project import project_root
-from harness.registry.deviations import FILE, deviations, value_in
+from harness.registry.declared import FILE, deviations, table_files, value_in
 from harness.registry.documents import RegistryError
-from harness.registry.load import table_files
 from harness.registry.profile import load_profiles
 
 

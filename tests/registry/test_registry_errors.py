@@ -8,8 +8,8 @@ import pytest
 
 from harness.errors import UserError
 from harness.project import profiles_dir
+from harness.registry.declared import load_tables
 from harness.registry.documents import Problem, RegistryError
-from harness.registry.load import load_tables
 from harness.registry.profile import find_profile, load_profiles
 
 TABLE = """\

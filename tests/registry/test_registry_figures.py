@@ -10,9 +10,9 @@ import pytest
 
 from harness.errors import UserError
 from harness.project import figures_dir
+from harness.registry.declared import table_files
 from harness.registry.documents import RegistryError, yaml_files
 from harness.registry.figures import MODELS, Figure, find_figure, load_figures
-from harness.registry.load import table_files
 from harness.registry.schema import Table
 
 FILES = yaml_files(figures_dir())

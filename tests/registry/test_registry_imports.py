@@ -7,10 +7,10 @@ import sys
 
 CODE = """
 import sys
-import harness.registry.json_schema
-import harness.registry.load
+import harness.overview
+import harness.registry.declared
 import harness.registry.profile
-harness.registry.load.load_tables()
+harness.registry.declared.load_tables()
 harness.registry.profile.load_profiles()
 heavy = {"torch", "transformers", "trl", "mlflow", "pandas", "numpy", "optuna"} & set(sys.modules)
 sys.exit(f"imported {sorted(heavy)}" if heavy else 0)

@@ -8,7 +8,7 @@ import pytest
 from toy_tables import write_scores
 
 from harness.errors import HarnessError, UserError
-from harness.registry.load import load_tables
+from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.report.asked import Shown, ever_asked, recall, remember, shown_seeds
 from harness.runtime import Store

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HarnessError
-from harness.report.crate import CRATE, check_crate, crate_of, write_crate
 from harness.report.publication import read_index
-from harness.report.verify import record, verify
+from harness.report.verify import CRATE, check_crate, crate_of, record, verify, write_crate
 from harness.runtime.files import sha256_of
 
 

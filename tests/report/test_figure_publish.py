@@ -18,7 +18,7 @@ from toy_figures import declared, toy_figure, toy_profile, write_judges, write_s
 from toy_tables import ToyWorld
 
 from harness.errors import HarnessError
-from harness.report.figures.publish import FIGURE, publish_figure
+from harness.report.figures.drawing import FIGURE, publish_figure
 from harness.report.figures.report import (
     FigureReport,
     as_markdown,
@@ -313,7 +313,7 @@ import harness.trainer.runs
 from toy_tables import ToyWorld
 harness.trainer.runs.world_of = ToyWorld
 from toy_figures import toy_figure
-from harness.report.figures.publish import FIGURE, publish_figure
+from harness.report.figures.drawing import FIGURE, publish_figure
 from harness.report.figures.report import assemble_figure
 from harness.runtime import Store
 from harness.runtime.files import sha256_of

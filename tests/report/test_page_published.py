@@ -14,7 +14,7 @@ import pytest
 from page_reader import numbers_of
 
 from harness.project import results_dir
-from harness.registry.load import load_tables
+from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.report.page.contents import from_results
 from harness.report.page.page import as_html

@@ -13,7 +13,7 @@ from scipy import stats
 from toy_tables import ToyWorld, by_place, scores_file, write_parquet
 
 from harness.errors import HarnessError
-from harness.registry.load import load_tables
+from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.report.build import build_report
 from harness.report.cells import build_cells

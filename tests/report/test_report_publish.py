@@ -261,13 +261,11 @@ def test_rivals_publish_one_after_the_other(tmp_path: Path) -> None:
 def test_a_publication_that_fails_leaves_the_one_before(
     folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from harness.report import publish as module
-
     def full_disk(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     runs = toy_runs()
-    monkeypatch.setattr(module, "write_scores", full_disk)
+    monkeypatch.setattr("harness.report.scores.write_scores", full_disk)
     with pytest.raises(HarnessError, match="the disk is full"):
         publish(runs, store, folder.parent.parent)
     assert TABLE.check(folder) == 8

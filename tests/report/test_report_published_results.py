@@ -12,8 +12,7 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.project import results_dir
-from harness.registry.declared import members
-from harness.registry.load import load_tables
+from harness.registry.declared import load_tables, members
 from harness.registry.profile import load_profiles
 from harness.report.error_rates import one_recipe_twice
 from harness.report.findings import as_findings

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from toy_tables import PROVENANCE
 
+from harness.registry.declared import load_tables
 from harness.registry.figures import Figure, load_figures
-from harness.registry.load import load_tables
 from harness.registry.profile import Profile, load_profiles
 from harness.registry.schema import Table
 from harness.report.origin import behind

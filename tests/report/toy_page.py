@@ -9,7 +9,7 @@ from typing import Any
 
 from toy_tables import PROVENANCE, judge_of, write_parquet, write_prompts
 
-from harness.registry.deviations import deviations
+from harness.registry.declared import deviations
 from harness.report.build import build_report, with_all_rows
 from harness.report.cells import build_cells
 from harness.report.error_rates import ErrorRates

@@ -11,8 +11,8 @@ import pytest
 from mlflow import MlflowClient
 
 from harness.errors import HarnessError
-from harness.evaluation.archive import all_kept, folder_of, keep, load, write_json
 from harness.evaluation.benchmarks.mt_bench import evaluate_ratings
+from harness.evaluation.scores import all_kept, folder_of, keep, load, write_json
 from harness.tracking import EvaluationTracker
 from harness.tracking.connection import default_uri
 from harness.tracking.projection import evaluation_record

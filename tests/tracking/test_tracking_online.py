@@ -8,7 +8,7 @@ from typing import Any
 
 from toy_table import PROVENANCE, ToyWorld, contents, mark
 
-from harness.registry.load import load_tables
+from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.runtime import Stage, StageFinished, StageProgress, Store
 from harness.runtime.stage import ProgressWriter

@@ -18,7 +18,7 @@ import pytest
 from toy_table import SERVED, filled, toy_cells, toy_runs
 
 from harness.project import results_dir
-from harness.registry.load import load_tables
+from harness.registry.declared import load_tables
 from harness.tracking import PublishedTracker, TableState, Tracker, ui_command
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from mlflow import MlflowClient
 
-from harness.registry.load import load_tables
+from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles
 from harness.report.model import Cell
 from harness.runtime import Json, Plan, Provenance, Stage, Store

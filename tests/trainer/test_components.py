@@ -11,7 +11,7 @@ import pytest
 
 from harness.eva.evolving import Prompt
 from harness.eva.informativeness import informativeness, weights
-from harness.registry.load import find_table, load_tables
+from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile
 from harness.runtime import Json, LocalEngine, Plan, Stage, StageContext, Store
 from harness.trainer.plan import Run

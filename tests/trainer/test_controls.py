@@ -9,7 +9,7 @@ import pytest
 
 from harness.errors import UserError
 from harness.eva.informativeness import informativeness
-from harness.registry.load import find_table, load_tables
+from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles, table_unsupported
 from harness.registry.schema import Table
 from harness.runtime import LocalEngine, Plan, Stage, Store

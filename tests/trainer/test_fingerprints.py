@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 
 from harness.evaluation import benchmark
+from harness.registry.declared import load_tables
 from harness.registry.figures import load_figures
-from harness.registry.load import load_tables
 from harness.registry.profile import Profile, load_profiles, table_unsupported
 from harness.runtime import Plan, Stage
 from harness.sweep.declaration import load_sweeps

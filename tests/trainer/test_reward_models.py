@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from harness.models.reward_model import score
-from harness.registry.load import find_table, load_tables
+from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile
 from harness.registry.profile import unsupported as lacking
 from harness.registry.recipe import Online, Recipe

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import UserError
-from harness.registry.load import find_table, load_tables
+from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Creator, Recipe
 from harness.registry.schema import Table

@@ -25,7 +25,7 @@ from harness.eva.pairs import evolved_count
 from harness.models.loading import from_folder, load_model, load_tokenizer
 from harness.models.policy import generate
 from harness.models.reward_model import score
-from harness.registry.load import find_table, load_tables
+from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile, find_profile, load_profiles
 from harness.registry.recipe import Creator, Recipe
 from harness.runtime import (

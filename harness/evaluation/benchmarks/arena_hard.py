@@ -53,7 +53,7 @@ from harness.evaluation.scores import (
     prompt_order,
     ratio_values,
 )
-from harness.registry.yaml_reader import read_yaml
+from harness.registry.documents import read_yaml
 from harness.runtime.stage import Json
 
 if TYPE_CHECKING:

@@ -30,10 +30,16 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError, UserError
-from harness.evaluation.archive import folder_of, keep, write_lines
 from harness.evaluation.files import write_whole
 from harness.evaluation.options import LmEvalOptions
-from harness.evaluation.scores import NOT_AVAILABLE, BenchmarkScore, Evaluation
+from harness.evaluation.scores import (
+    NOT_AVAILABLE,
+    BenchmarkScore,
+    Evaluation,
+    folder_of,
+    keep,
+    write_lines,
+)
 from harness.foreign import read_json, read_plain
 from harness.project import evaluations_dir
 from harness.runtime.stage import Json, canonical_json, digest

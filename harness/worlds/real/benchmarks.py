@@ -30,8 +30,8 @@ import pyarrow as pa
 
 from harness.errors import HarnessError, UserError
 from harness.evaluation import benchmark as packages
-from harness.evaluation.archive import cost_of
 from harness.evaluation.benchmark import Benchmark, benchmark_class
+from harness.evaluation.scores import cost_of
 from harness.extensions import BENCHMARKS, JUDGES, benchmark_name, benchmark_place
 from harness.project import benchmarks_dir
 from harness.registry.profile import Benchmark as Declared

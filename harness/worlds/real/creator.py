@@ -33,8 +33,7 @@ from harness.endpoint.request import ChatRequest, Message, Reply
 from harness.errors import HarnessError, UserError
 from harness.eva.evolving import Evolution, Grow, NoReplyError, Over, Prompt, Rewrite
 from harness.registry import documents
-from harness.registry.documents import Document, Problem
-from harness.registry.yaml_reader import Loc
+from harness.registry.documents import Document, Loc, Problem
 from harness.runtime.stage import Json, canonical_json, digest
 from harness.strict import Strict
 from harness.worlds.real.unusable import why_unusable

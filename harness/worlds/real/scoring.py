@@ -29,7 +29,7 @@ import pyarrow as pa
 from harness.endpoint.client import Client, Done, UnansweredError, work_through
 from harness.endpoint.request import ChatRequest, Message
 from harness.errors import HarnessError
-from harness.evaluation.archive import cost_of
+from harness.evaluation.scores import cost_of
 from harness.foreign import ForeignTextError, read_json
 from harness.registry.profile import Benchmark
 from harness.runtime import StageContext

@@ -9,7 +9,7 @@ from harness.evaluation.benchmarks import arena_hard, mt_bench, own_annotator
 from harness.evaluation.benchmarks.arena_hard import ArenaHard
 from harness.evaluation.benchmarks.mt_bench import MtBench
 from harness.evaluation.benchmarks.own_annotator import OwnAnnotator
-from harness.registry.load import load_tables
+from harness.registry.declared import load_tables
 from harness.registry.profile import load_profiles, table_unsupported
 from harness.worlds.mock import build
 from harness.worlds.mock.server import SUBJECTS, prompts, reply

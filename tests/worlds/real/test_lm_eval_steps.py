@@ -13,7 +13,7 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.evaluation.benchmarks import lm_eval
-from harness.registry.load import find_table, load_tables
+from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import load_profiles
 from harness.runtime import Plan, StageContext
 from harness.trainer.runs import plan_table

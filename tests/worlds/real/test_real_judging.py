@@ -21,7 +21,7 @@ from judge_stand_in import judge as answer
 from harness.errors import HarnessError, UserError
 from harness.evaluation.benchmarks.alpaca_package import installed
 from harness.models.policy import Completion
-from harness.registry.load import find_table, load_tables
+from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Benchmark, Profile
 from harness.report.cells import build_cells
 from harness.runtime import Json, StageContext, Store, collect_provenance

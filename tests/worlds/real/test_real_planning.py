@@ -16,7 +16,7 @@ from full_size_data import write_data
 from harness.errors import UserError
 from harness.evaluation.benchmarks.alpaca_eval import AlpacaEval
 from harness.evaluation.benchmarks.own_annotator import OwnAnnotator
-from harness.registry.load import find_table, load_tables
+from harness.registry.declared import find_table, load_tables
 from harness.registry.profile import Profile, load_profiles
 from harness.runtime import Plan
 from harness.trainer.runs import plan_table

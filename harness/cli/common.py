@@ -1,0 +1,509 @@
+"""What commands share: options and groups of them, and how they print.
+
+Data goes to stdout and errors to stderr, for people as tables and sentences, for programs as JSON
+alone. Text is never read as markup, because labels and messages hold brackets of their own.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import json
+import operator
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from harness.errors import UserError
+from harness.selection import names
+from harness.selection.names import DEFAULT_PROFILE, DEFAULT_SEEDS
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+    from harness.runtime import EngineOptions
+    from harness.selection.planning import PriceOptions
+    from harness.selection.selection import Selection
+
+OUTPUTS = {
+    "list": ("harness.overview:Listed",),
+    "show": ("harness.overview:ShownTable", "harness.overview:ShownFigure"),
+    "validate": ("harness.overview:Validation",),
+    "plan": ("harness.selection.planning:PlanSummary", "harness.selection.planning:GroupSummary"),
+    "run": (
+        "harness.report.model:Cells",
+        "harness.report.figures.report:FigureReport",
+        "harness.selection.planning:PlanSummary",
+        "harness.selection.planning:GroupSummary",
+    ),
+    "sync": ("harness.cli.store:Syncs",),
+    "export": ("harness.cli.store:Exported",),
+    "evaluate fetch": ("harness.cli.evaluate:FetchedFiles",),
+    "micro build": ("harness.cli.machine:Built",),
+    "micro over-optimise": ("harness.cli.machine:Pushed",),
+    "why": ("harness.selection.why:Explanation",),
+    "report": ("harness.report.model:Cells", "harness.report.figures.report:FigureReport"),
+    "claims": ("harness.report.model:Verdicts",),
+    "store": ("harness.selection.stored:Stored",),
+    "verify": ("harness.report.verify:Verified", "harness.report.verify:Different"),
+    "doctor": ("harness.preflight:Doctor", "harness.preflight:Readiness"),
+    "prompts": ("harness.preflight:PromptPool",),
+    "evaluate": (
+        "harness.evaluation.run:Summaries",
+        "harness.evaluation.run:EvaluationPlan",
+        "harness.evaluation.benchmarks.lm_eval:TaskPlan",
+    ),
+    "calibrate": ("harness.evaluation.calibration:Candidates",),
+    "engine check": ("harness.preflight:EngineCheck",),
+    "error-rates": ("harness.report.error_rates:ErrorRates",),
+    "sweep": ("harness.report.sweep:SweepReport",),
+}
+"""The models of what each verb prints with `--json`, as `module:attribute`."""
+
+VERSIONED = "schema_version"
+"""The first key of everything that is printed as JSON."""
+
+UNBOUNDED_WIDTH = 160
+"""Columns of text where stdout is no terminal and `COLUMNS` does not say."""
+
+BETWEEN = 3
+"""Columns of text between two columns of a grid: padding on both sides, and the box's own."""
+
+
+def complete_table(incomplete: str) -> list[str]:
+    """Return the tables and figures that a shell completes a beginning to."""
+    from harness.registry.declared import all_figures, all_tables
+
+    return [name for name in (*all_tables(), *all_figures()) if name.startswith(incomplete)]
+
+
+def complete_tables(incomplete: str) -> list[str]:
+    """Return the tables, and the names of several, that a beginning is completed to."""
+    groups = [name for name in ("all-offline", "all") if name.startswith(incomplete)]
+    return [*complete_table(incomplete), *groups]
+
+
+def complete_profile(incomplete: str) -> list[str]:
+    """Return the profiles that a beginning is completed to."""
+    from harness.registry.declared import all_profiles
+
+    return [name for name in all_profiles() if name.startswith(incomplete)]
+
+
+TableArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TABLE",
+        help="A table or figure; `harness list` names them.",
+        autocompletion=complete_table,
+    ),
+]
+ProfileOption = Annotated[
+    str,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="The scale to run at.",
+        autocompletion=complete_profile,
+    ),
+]
+RowsOption = Annotated[
+    str | None,
+    typer.Option("--rows", metavar="A,B", help="Only these rows and their baselines."),
+]
+SeedOption = Annotated[
+    int, typer.Option("--seed", metavar="ID", min=0, max=names.LARGEST_SEED, help="The seed.")
+]
+AskedSeedsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--seeds",
+        metavar="IDS",
+        help="Seeds, as `0`, `0,2` or `0-4`.",
+        show_default="the most complete",
+    ),
+]
+JobsOption = Annotated[
+    int | None,
+    typer.Option("--jobs", metavar="N", help="Worker processes.", show_default="one per core"),
+]
+PortOption = Annotated[
+    int, typer.Option("--port", metavar="N", min=1, max=65535, help="Where to listen.")
+]
+AllowFewerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--allow-fewer",
+        metavar="A,B",
+        help="Publish these though they are not whole, or have less than what stands there.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be planned or run."""
+
+    table: Annotated[
+        str,
+        typer.Argument(
+            metavar="TABLE",
+            help="A table (`harness list` names them), `all-offline` or `all`.",
+            autocompletion=complete_tables,
+        ),
+    ]
+    profile: ProfileOption = DEFAULT_PROFILE
+    rows: RowsOption = None
+    seeds: Annotated[
+        str, typer.Option("--seeds", metavar="IDS", help="Seeds, as `0`, `0,2` or `0-4`.")
+    ] = DEFAULT_SEEDS
+    jobs: JobsOption = None
+    skip_unsupported: Annotated[
+        bool,
+        typer.Option(
+            "--skip-unsupported",
+            help="Of `all-offline` or `all`, leave out the tables that the profile cannot run.",
+        ),
+    ] = False
+
+    @property
+    def selection(self) -> Selection:
+        """What that is."""
+        from harness.selection.selection import select
+
+        return select(
+            self.table,
+            self.profile,
+            self.rows,
+            self.seeds,
+            skip_unsupported=self.skip_unsupported,
+        )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a plan may cost at most."""
+
+    max_gpu_hours: Annotated[
+        float | None,
+        typer.Option(
+            "--max-gpu-hours",
+            metavar="H",
+            help="Fail if what is left is estimated to take more GPU hours.",
+        ),
+    ] = None
+    budget_usd: Annotated[
+        float | None,
+        typer.Option(
+            "--budget-usd",
+            metavar="B",
+            help="Fail if judge and creator are estimated to cost more dollars.",
+        ),
+    ] = None
+
+    def price(self, gpu: str | None = None, gpus: int | None = None) -> PriceOptions:
+        """Return what is asked about a price: these limits, for some GPUs."""
+        from harness.selection.planning import PriceOptions
+
+        return PriceOptions(gpu, gpus, self.max_gpu_hours, self.budget_usd)
+
+
+class EngineName(StrEnum):
+    """Where stages are computed."""
+
+    local = "local"
+    ray = "ray"
+    slurm = "slurm"
+
+
+@dataclass(frozen=True)
+class EngineChoice:
+    """Where stages are computed."""
+
+    engine: Annotated[
+        EngineName, typer.Option("--engine", help="What computes: this machine, or a cluster.")
+    ] = EngineName.local
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            "--ray-address",
+            metavar="HOST:PORT",
+            help="The Ray cluster, with `--engine ray`.",
+            show_default="Ray is started on this machine",
+        ),
+    ] = None
+    sbatch: Annotated[
+        str | None,
+        typer.Option(
+            "--sbatch",
+            metavar="ARGS",
+            help="More arguments of `sbatch`, with `--engine slurm`, as `--partition=gpu "
+            "--time=9:00`.",
+            show_default="none",
+        ),
+    ] = None
+
+    @property
+    def options(self) -> EngineOptions:
+        """The same, checked: no option is of another engine."""
+        from harness.runtime import EngineOptions
+
+        asked = EngineOptions(
+            engine=self.engine.value, ray_address=self.ray_address, sbatch=self.sbatch
+        )
+        asked.check()
+        return asked
+
+
+@dataclass(frozen=True)
+class Publish:
+    """Whether to publish what is shown."""
+
+    publish: Annotated[
+        bool,
+        typer.Option("--publish", help="Also write it to results/, with what it follows from."),
+    ] = False
+    allow_fewer: AllowFewerOption = None
+
+    def to(self, published: Sequence[str], profile: str) -> names.Publishing | None:
+        """Return where and how to publish things of some names, None where that is not asked."""
+        return names.publishing(self.publish, self.allow_fewer, published, profile)
+
+
+def takes(*groups: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a command take the fields of groups as options, and the groups as its first arguments.
+
+    A group is a dataclass whose fields say what their options are, or a pydantic model, where a
+    field's text is the option's help, and `Shown` how its value and default are called in it.
+    """
+    fields = [{p.name: p for p in _parameters(group)} for group in groups]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[len(groups) :]
+        taken = [list(group.values()) for group in fields]
+        # A group with an argument comes first, and how it is printed last, as everywhere.
+        taken.insert(sum(any(p.default is p.empty for p in group) for group in taken), own)
+        ordered = sorted((p for group in taken for p in group), key=lambda p: p.name == "as_json")
+        together = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in ordered]
+
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            made = [
+                group(**{name: given.pop(name) for name in known})
+                for group, known in zip(groups, fields, strict=True)
+            ]
+            command(*made, **given)
+
+        run.__signature__ = inspect.Signature(together)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in together}
+        return run
+
+    return decorate
+
+
+def _parameters(group: type[Any]) -> list[inspect.Parameter]:
+    if not hasattr(group, "model_fields"):
+        return list(inspect.signature(group, eval_str=True).parameters.values())
+    return [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=Annotated[field.annotation, _option(name, field)],
+        )
+        for name, field in group.model_fields.items()
+    ]
+
+
+def _option(name: str, field: FieldInfo) -> Any:
+    """Return the option that a field of a model is on the command line."""
+    from harness.evaluation.options import Shown
+
+    shown = next((found for found in field.metadata if isinstance(found, Shown)), None)
+    flag = f"--{name.replace('_', '-')}"
+    if field.annotation is bool and field.default:
+        flag = f"{flag}/--no-{name.replace('_', '-')}"
+    if shown is None:
+        return typer.Option(flag, help=field.description)
+    return typer.Option(
+        flag,
+        metavar=shown.value,
+        min=shown.least,
+        help=field.description,
+        show_default=shown.default or True,
+    )
+
+
+def check_port(port: int) -> None:
+    """Check that something can listen on a port of this machine."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UserError(
+                f"port {port} cannot be used ({error.strerror}); choose another with `--port`"
+            ) from error
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a console that prints what it is given, without markup, emoji or highlighting."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    free = not stream.isatty() and "COLUMNS" not in os.environ
+    width = UNBOUNDED_WIDTH if free else None
+    return Console(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
+
+
+@contextmanager
+def writing(option: str, given: Path) -> Iterator[Path]:
+    """Yield where something is to be written; what the system has against it becomes a sentence.
+
+    `option` is the one that names the path.
+    """
+    path = given
+    try:
+        path = given.expanduser().resolve()
+        if not path.name:
+            raise UserError(f"`{option} {given}` names no file or folder of its own; name one")
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise UserError(f"`{option} {given}` is a device or a pipe; name a file or a folder")
+        yield path
+    except (OSError, RuntimeError) as error:
+        # Links in a circle and an unknown user behind `~` have no path of their own.
+        at = Path(getattr(error, "filename", None) or path)
+        if isinstance(error, RuntimeError) and path is not given:
+            raise
+        if not (at.is_relative_to(path.parent) or path.is_relative_to(at)):
+            raise
+        why = getattr(error, "strerror", None) or "it leads nowhere"
+        shown = str(given) if len(str(given)) <= 80 else f"{str(given)[:80]}…"
+        raise UserError(f"`{option} {shown}` cannot be written: {why}; name another") from error
+
+
+def save(text: str, output: Path, option: str = "--output") -> None:
+    """Write a file whole, and say where it is; `option` is the one that names it."""
+    from harness.runtime.files import explained, write_whole
+
+    with writing(option, output) as path, explained(f"writing {path.name}", path.parent):
+        write_whole(path, text)
+    note(f"written to {path}")
+
+
+def print_json(value: Any) -> None:
+    """Print a model, models or plain data as JSON, and nothing else, on stdout."""
+    sys.stdout.write(json_text(_plain(value)))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
+
+
+def json_text(data: Any) -> str:
+    """Return plain data as every command writes JSON: an object that begins with a schema version.
+
+    A list is the object's `items`. Text is read as JSON first.
+    """
+    read = json.loads(data) if isinstance(data, str) else data
+    content = {"items": read} if isinstance(read, list) else read
+    whole = {VERSIONED: 1} | content
+    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def json_schema(verb: str) -> dict[str, Any]:
+    """Return the JSON Schema of what a verb prints with `--json`, made from its models."""
+    from pydantic import TypeAdapter
+
+    from harness.strict import with_version
+
+    if verb not in OUTPUTS:
+        known = ", ".join(f"`{name}`" for name in OUTPUTS)
+        raise UserError(f"`{verb}` is no verb with a schema; it can be {known}")
+    places = (place.partition(":") for place in OUTPUTS[verb])
+    printed = [getattr(importlib.import_module(module), name) for module, _, name in places]
+    models: list[type[BaseModel]] = [with_version(model) for model in printed]
+    found = TypeAdapter(functools.reduce(operator.or_, models)).json_schema(mode="serialization")
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return head | found | {"title": f"harness {verb} --json"}
+
+
+def warn(message: str) -> None:
+    """Print one sentence on stderr that does not end the command."""
+    sys.stderr.write(f"harness: warning: {message}\n")
+
+
+def note(message: str) -> None:
+    """Print one sentence on stderr, beside what a command prints on stdout."""
+    sys.stderr.write(f"harness: {message}\n")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of text, which fits its console without breaking a word where that is possible.
+
+    `right` has the positions of the right-aligned columns, as digits: "23" for the third and
+    fourth. Where it is wider than the console, the widest column breaks first; rich alone would
+    break identifiers.
+    """
+
+    headings: Sequence[str]
+    rows: Iterable[Sequence[str]]
+    right: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw it as wide as there is room."""
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        rows = [list(row) for row in self.rows]
+        texts = [list(column) for column in zip(self.headings, *rows, strict=True)]
+        room = options.max_width - BETWEEN * (len(texts) - 1)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for at, (heading, width) in enumerate(zip(self.headings, widths(texts, room), strict=True)):
+            table.add_column(
+                Text(heading),
+                justify="right" if str(at) in self.right else "left",
+                overflow="fold",
+                width=width,
+            )
+        for row in rows:
+            table.add_row(*map(Text, row))
+        yield table
+
+
+def widths(columns: Sequence[Sequence[str]], room: int) -> list[int]:
+    """Return the width of each column of texts, together at most `room` where that is possible.
+
+    The widest column gives way first, down to its longest word; when all are down there, the one
+    with the longest word goes on, and its words break.
+    """
+    from rich.cells import cell_len
+
+    found = [max(cell_len(line) for text in c for line in text.split("\n")) for c in columns]
+    least = [
+        max((cell_len(word) for text in c for word in text.split()), default=1) for c in columns
+    ]
+    for floors in (least, [1] * len(found)):
+        while sum(found) > room:
+            wide = [at for at, width in enumerate(found) if width > max(floors[at], 1)]
+            if not wide:
+                break
+            found[max(wide, key=lambda at: found[at])] -= 1
+    return found

@@ -1,0 +1,342 @@
+"""`plan` and `why`: what a run would compute, what that costs, and what makes a stage new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli import common
+from harness.cli.common import Grid, console, print_json
+from harness.errors import UserError
+from harness.selection.names import DEFAULT_PROFILE
+from harness.words import counted
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from harness.cost.pricing import Price
+    from harness.selection.planning import GroupSummary, RunPlan, Summary
+    from harness.selection.why import Cause, ExplainedStage, Explanation
+
+GpuOption = Annotated[
+    str | None,
+    typer.Option("--gpu", metavar="NAME", help="Price for this GPU.", show_default="the profile's"),
+]
+GpusOption = Annotated[
+    int | None,
+    typer.Option("--gpus", metavar="N", help="... and so many.", show_default="the profile's"),
+]
+RowArgument = Annotated[
+    str, typer.Argument(metavar="ROW", help="A row, as `table4/eva-a_min`, or with --table.")
+]
+TableOption = Annotated[
+    str | None, typer.Option("--table", metavar="TABLE", help="The table the row is in.")
+]
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command("plan", epilog="Example: harness plan table4 --seeds 0-4")
+@common.takes(common.Asked, common.Limits)
+def plan(
+    asked: common.Asked,
+    limits: common.Limits,
+    gpu: GpuOption = None,
+    gpus: GpusOption = None,
+    as_json: common.JsonOption = False,
+) -> None:
+    """Show what a run would compute: stages done, missing, failed, and the time left.
+
+    For a profile with models from outside the embedded world it shows the price instead of the
+    time: GPU hours, dollars and disk, and what they assume. `all` then takes in the figures, and
+    leaves out what the profile cannot run. The exit code is 1 if a limit is passed.
+    """
+    planned = asked.selection.priced(jobs=asked.jobs, price=limits.price(gpu, gpus))
+    show(planned, as_json)
+    planned.refuse_over_limits()
+
+
+def show(planned: RunPlan, as_json: bool) -> None:
+    """Print a plan, with its price if it has one."""
+    from harness.selection.planning import GroupSummary
+
+    summary = planned.summary
+    if as_json:
+        print_json(summary)
+        return
+    out = console()
+    out.print(planned.headline, soft_wrap=True)
+    if isinstance(summary, GroupSummary):
+        _print_tables(out, summary)
+    _print_stages(out, summary)
+    if planned.price is not None:
+        _print_price(out, planned.price)
+    if summary.stages.done < summary.stages.total:
+        out.print(f"\nCompute it: harness run {planned.again}", soft_wrap=True)
+
+
+def _print_stages(out: Console, summary: Summary) -> None:
+    """Print how many stages of each kind are in each state, and which failed."""
+    out.print()
+    counts = [*((kind.kind, kind) for kind in summary.kinds), ("all", summary.stages)]
+    cells = [(name, str(c.total), str(c.done), str(c.missing), str(c.failed)) for name, c in counts]
+    out.print(Grid(("stages", "total", "done", "missing", "failed"), cells, right="1234"))
+    for failure in summary.failures:
+        where = f"{failure.stage} ({failure.fingerprint[:12]})"
+        out.print(f"failed: {where}: {failure.reason}", soft_wrap=True)
+
+
+def _print_tables(out: Console, summary: GroupSummary) -> None:
+    """Print a line for each table of a group, the figures with them, and what is left out."""
+    lines = []
+    for line in summary.tables:
+        stages, trainings = line.stages, line.training_stages
+        numbers = (line.rows, line.runs, stages.total, line.own, stages.done, trainings.total)
+        lines.append((line.table, *map(str, numbers)))
+    headings = ("table", "rows", "runs", "stages by itself", "its own", "done", "trainings")
+    out.print()
+    out.print(Grid(headings, lines, right="123456"))
+    if summary.figures:
+        out.print(f"\nwith the figures: {', '.join(summary.figures)}", soft_wrap=True)
+    print_left_out(out, summary)
+
+
+def print_left_out(out: Console, summary: Summary) -> None:
+    """Print why tables, and rows of figures, are left out of a group."""
+    from harness.selection.planning import GroupSummary, LeftOutTable
+
+    for item in summary.left_out if isinstance(summary, GroupSummary) else ():
+        name = item.table if isinstance(item, LeftOutTable) else item.figure
+        out.print(f"left out: {name}: {'; '.join(item.reasons)}", soft_wrap=True)
+
+
+def _print_price(out: Console, price: Price) -> None:
+    """Print a price: totals, their parts, and what they assume."""
+    out.print(
+        "\nWhat is left is estimated to take the following. It is arithmetic on the assumptions "
+        "below; nothing of it was measured at this scale.",
+        soft_wrap=True,
+    )
+    for line in (_hours(price), _dollars(price), _disk(price)):
+        out.print(line, soft_wrap=True)
+    _print_kinds(out, price)
+    _print_calls(out, price)
+    _print_assumptions(out, price)
+
+
+def _hours(price: Price) -> str:
+    hardware, hours, factor = price.hardware, price.gpu_hours, price.uncertainty.gpu
+    if hardware is None:
+        return "GPU hours: none, the profile names no GPU"
+    known = hours.known
+    text = (
+        f"GPU hours: {known:,.0f}, within a factor of {factor:g} ({known / factor:,.0f} to "
+        f"{known * factor:,.0f}), or "
+        f"{hours.wall_hours:,.0f} h on {hardware.gpus} x {hardware.gpu}"
+    )
+    if hours.unknown:
+        missing = sum(kind.unknown for kind in hours.by_kind.values())
+        text += f", and unknown for {missing} stages more: {'; '.join(hours.unknown)}"
+    return text
+
+
+def _dollars(price: Price) -> str:
+    factor, usd = price.uncertainty.money, price.usd.known
+    by_role: dict[str, list[float | None]] = {}
+    for call in price.usd.calls:
+        by_role.setdefault(call.role, []).append(call.usd)
+    parts = [f"{role} {_sum(dollars)}" for role, dollars in by_role.items()]
+    known = (
+        f"{_money(usd)}, within a factor of {factor:g} ({_money(usd / factor)} to "
+        f"{_money(usd * factor)})"
+    )
+    text = f"dollars: {known}" if price.usd.complete else f"dollars: {known}, and more, unknown"
+    return f"{text}: {', '.join(parts)}" if parts else "dollars: $0, nobody is asked"
+
+
+def _sum(dollars: list[float | None]) -> str:
+    known = sum(usd for usd in dollars if usd is not None)
+    if all(usd is None for usd in dollars):
+        return "unknown"
+    return _money(known) + (" and unknown" if None in dollars else "")
+
+
+def _money(usd: float) -> str:
+    """Return dollars as text without cents, which an estimate does not know."""
+    return "under $1" if 0.0 < usd < 1.0 else f"${usd:,.0f}"
+
+
+def _disk(price: Price) -> str:
+    disk = price.disk_gb
+    models = sum(size for size in disk.models.values() if size is not None)
+    lacking = [name for name, size in disk.models.items() if size is None]
+    text = (
+        f"disk: {disk.total:,.0f} GB: {disk.kept:,.0f} in the store, {models:,.0f} of models, "
+        f"{disk.in_passing:,.0f} while a training runs"
+    )
+    if round(disk.spent):
+        text += f"; {disk.spent:,.0f} of the store's can be given back with `harness store --prune`"
+    return f"{text}; unknown for {', '.join(lacking)}" if lacking else text
+
+
+def _print_kinds(out: Console, price: Price) -> None:
+    rows = [
+        (
+            name,
+            str(kind.stages),
+            "unknown" if kind.unknown else f"{kind.gpu_hours:,.1f}",
+            f"{kind.gb:,.1f}",
+        )
+        for name, kind in price.gpu_hours.by_kind.items()
+    ]
+    out.print()
+    out.print(Grid(("stages left", "number", "GPU hours", "GB kept"), rows, right="123"))
+
+
+def _print_calls(out: Console, price: Price) -> None:
+    if not price.usd.calls:
+        return
+    rows = []
+    for call in price.usd.calls:
+        each, usd = call.usd_per_million, call.usd
+        rows.append(
+            (
+                call.role,
+                call.model,
+                f"{call.requests:,}",
+                f"{call.prompt_tokens / 1e6:,.1f}",
+                f"{call.completion_tokens / 1e6:,.1f}",
+                "unknown" if each is None else f"{each[0]:g}, {each[1]:g}",
+                "unknown" if usd is None else _money(usd).replace("$", ""),
+            )
+        )
+    headings = (
+        "asked", "model", "requests", "M tokens in", "M tokens out", "$ per M in, out", "dollars"
+    )  # fmt: skip
+    out.print()
+    out.print(Grid(headings, rows, right="23456"))
+    out.print(price.usd.prices, soft_wrap=True)
+    for retirement in price.usd.retirements:
+        out.print(retirement.sentence, soft_wrap=True)
+
+
+def _print_assumptions(out: Console, price: Price) -> None:
+    rows = [(name, str(one.value), one.source) for name, one in price.assumptions.items()]
+    sheet = price.hardware
+    if sheet is not None:
+        peak = f"{sheet.flops / 1e12:g} TFLOP/s, {sheet.bandwidth / 1e12:g} TB/s"
+        rows.append((sheet.gpu, f"{peak}, {sheet.memory / 1e9:g} GB", "its maker's data sheet"))
+    out.print()
+    out.print(Grid(("assumed", "value", "source"), rows, right="1"))
+
+
+@app.command("why", epilog="Example: harness why table4/eva-a_min")
+def why(
+    row: RowArgument,
+    table: TableOption = None,
+    profile: common.ProfileOption = DEFAULT_PROFILE,
+    seed: common.SeedOption = 0,
+    as_json: common.JsonOption = False,
+) -> None:
+    """Explain which stages of a row are shared, and which setting makes the others new.
+
+    A stage is new where its own settings or those of a stage before it differ from every stage
+    computed so far. The row is compared with the other rows of its table, and what is missing
+    with what is in the store.
+    """
+    from harness.selection.selection import select
+
+    named, name = _place(table, row)
+    explanation = select(named, profile).why(name, seed)
+    print_json(explanation) if as_json else _print_explanation(explanation)
+
+
+def _place(table: str | None, row: str) -> tuple[str, str]:
+    """Return table and row of `table/row`, or of a row and an option.
+
+    Raises:
+        UserError: No table is named, or two are.
+    """
+    named, slash, name = row.partition("/")
+    if not slash:
+        if table is None:
+            raise UserError(f"`{row}` names no table; write `table4/{row}` or add `--table table4`")
+        return table, row
+    if table not in (None, named):
+        raise UserError(f"`{row}` is not in `{table}`; leave out `--table`")
+    return named, name
+
+
+def _print_explanation(found: Explanation) -> None:
+    out = console()
+    out.print(f"{found.table}/{found.row} on {found.profile}, seed {found.seed}", style="bold")
+    out.print(f"Recipe: {found.recipe}.", soft_wrap=True)
+    if found.baseline is not None:
+        out.print(f"Baseline {found.baseline.row}: {found.baseline.recipe}.", soft_wrap=True)
+    if found.nearest is not None:
+        causes = _because(found.nearest.causes)
+        out.print(f"Nearest row {found.nearest.row}: here {causes}.", soft_wrap=True)
+    for run in found.runs:
+        out.print(f"\nrun {run.run}", style="bold")
+        lines = [
+            (
+                stage.label.removeprefix(f"seed {found.seed} · "),
+                stage.state,
+                _shared(stage),
+                _why_new(stage),
+            )
+            for stage in run.stages
+        ]
+        out.print(Grid(("stage", "state", "shared with", "new because of"), lines))
+        _print_missing(out, run.stages)
+
+
+def _print_missing(out: Console, stages: Sequence[ExplainedStage]) -> None:
+    """Print why stages are not in the store, each reason once, with the first stage it meets."""
+    reasons: dict[str, tuple[str, list[str]]] = {}
+    for stage in stages:
+        near = stage.new_in_store
+        if stage.failure is not None:
+            same = text = f"it failed: {stage.failure}"
+        elif stage.state == "done":
+            continue
+        elif near is None:
+            same = text = "nothing of its kind is stored"
+        else:
+            # Stages after the first have the same cause, at more places.
+            same = str([(c.key, c.here, c.there) for c in near.causes])
+            text = f"nearest stored is '{near.label}', here {_because(near.causes)}"
+        reasons.setdefault(same, (text, []))[1].append(stage.label)
+    if not reasons:
+        out.print("\nAll of its stages are in the store.")
+    for text, labels in reasons.values():
+        rest = f" and {counted(len(labels) - 1, 'more stage')}" if len(labels) > 1 else ""
+        out.print(f"\nNot in the store: '{labels[0]}'{rest}: {text}.", soft_wrap=True)
+
+
+def _shared(stage: ExplainedStage) -> str:
+    rows = stage.shared_with
+    if len(rows) <= 3:
+        return ", ".join(rows) or "-"
+    return f"{', '.join(rows[:2])} and {len(rows) - 2} more"
+
+
+def _why_new(stage: ExplainedStage) -> str:
+    if stage.shared_with:
+        return ""
+    if stage.new_among_rows is None:
+        return f"no other row has a stage `{stage.kind}`"
+    return _because(stage.new_among_rows.causes)
+
+
+def _because(causes: Iterable[Cause]) -> str:
+    """Return causes in words: `select: metric a_min instead of uniform`."""
+    from harness.registry.recipe import as_text
+
+    words = []
+    for cause in causes:
+        kinds = f"{', '.join(cause.kinds)}: " if cause.kinds else ""
+        words.append(f"{kinds}{cause.key} {as_text(cause.here)} instead of {as_text(cause.there)}")
+    return "; ".join(words) or "nothing differs"

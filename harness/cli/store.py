@@ -1,0 +1,314 @@
+"""`store`, `sync`, `ui` and `export`: what the store holds, and what leaves it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from harness import project
+from harness.cli import common
+from harness.cli.common import console, note, print_json, warn
+from harness.errors import UserError
+from harness.project import results_dir, store_dir, work_dir
+from harness.selection.names import DEFAULT_PROFILE
+from harness.strict import Output, Strict
+from harness.words import counted
+
+if TYPE_CHECKING:
+    from harness.selection.stored import Stored
+
+VerifyOption = Annotated[bool, typer.Option("--verify", help="Read every file, and check it.")]
+PruneOption = Annotated[
+    bool,
+    typer.Option(
+        "--prune", help="Say what no declared run of this work folder needs; with --yes, delete it."
+    ),
+]
+YesOption = Annotated[bool, typer.Option("--yes", help="Delete what --prune names.")]
+PublishedOption = Annotated[
+    bool, typer.Option("--published", help="Write the published results instead of the store's.")
+]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run's id, or a row, as `table4/eva-a_min`.")
+]
+FolderOption = Annotated[
+    Path, typer.Option("--output", metavar="DIR", help="A new or empty folder.")
+]
+PushOption = Annotated[
+    str | None,
+    typer.Option(
+        "--push",
+        metavar="OWNER/NAME",
+        help="Also send it to a private repository of the hub; needs HF_TOKEN.",
+        show_default="nothing is sent",
+    ),
+]
+
+
+class Place(StrEnum):
+    """Where runs can be written to besides MLflow."""
+
+    tensorboard = "tensorboard"
+    wandb = "wandb"
+    trackio = "trackio"
+
+
+ToOption = Annotated[
+    Place | None,
+    typer.Option("--to", help="Write to another place than MLflow.", show_default="MLflow"),
+]
+
+
+class Synced(Strict):
+    """What was done to bring some runs to where they are looked at."""
+
+    what: str
+    """The tables, the sweep, `published results`, `evaluations`, or the place besides MLflow."""
+    runs: int
+    """How many there are."""
+    changes: dict[str, int]
+    """How many were `created`, `updated`, `replaced`, and left `unchanged` or `kept`."""
+
+
+Syncs = list[Synced]
+
+Said = Iterator[tuple[Synced, str]]
+"""What was done, with the sentence that says so."""
+
+
+class Exported(Output):
+    """A policy that was written."""
+
+    run: str
+    profile: str
+    seed: int
+    output: str
+    """Its folder."""
+    files: dict[str, dict[str, Any]]
+    """Digest and size of each file by its name."""
+
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command("store", epilog="Example: harness store --prune --yes")
+def store(
+    verify: VerifyOption = False,
+    prune: PruneOption = False,
+    yes: YesOption = False,
+    as_json: common.JsonOption = False,
+) -> None:
+    """Show what the store holds, by kind of stage, and what can be given back.
+
+    Needed is what the declared tables and figures need with the seeds that this work folder has
+    run; stages of sweeps and of other folders' runs count as unneeded. Of online runs the weights
+    and optimizer states are given back that the run has gone on from; reports stay as they are.
+    Whatever is deleted can be computed again.
+    """
+    from harness.runtime import Store
+    from harness.selection import stored
+
+    if yes and not prune:
+        raise UserError("`--yes` deletes what `--prune` names: give both, or neither")
+    found = stored.inventory(Store(store_dir()))
+    broken = stored.verify(found) if verify else None
+    said = stored.summary(found, pruned=prune and yes, broken=broken)
+    if prune and yes:
+        stored.refuse_to_empty(found)
+        stored.prune(found)
+    if as_json:
+        print_json(said)
+    else:
+        _print_stored(said, prune)
+    stored.refuse_broken(broken or [])
+
+
+def _print_stored(said: Stored, prune: bool) -> None:
+    out = console()
+    rows = [
+        (
+            row.kind,
+            f"{row.stages:,}",
+            _size(row.size),
+            counted(row.unneeded, "stage") if row.unneeded else "",
+            _size(row.unneeded_size + row.spent_size),
+        )
+        for row in said.kinds
+    ]
+    out.print(common.Grid(("kind", "stages", "size", "not needed", "can go"), rows, right="1234"))
+    out.print(
+        f"{_size(said.size)} in {said.place}, judged by {counted(said.runs, 'declared run')} of "
+        "this work folder",
+        soft_wrap=True,
+    )
+    if said.broken == []:
+        out.print("every file is what was written")
+    if said.pruned:
+        out.print(f"{_size(said.prunable)} were given back")
+    elif prune:
+        out.print(
+            f"{_size(said.prunable)} can be given back: `harness store --prune --yes` does it",
+            soft_wrap=True,
+        )
+
+
+def _size(size: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}" if unit != "B" else f"{size:.0f} B"
+        size /= 1000
+    return f"{size:.3g} TB"
+
+
+@app.command("sync", epilog="Example: MLFLOW_TRACKING_URI=http://host:5000 harness sync")
+def sync(
+    published: PublishedOption = False, to: ToOption = None, as_json: common.JsonOption = False
+) -> None:
+    """Bring the tracking server to the state of the store.
+
+    All tables and sweeps that were ever run, and all evaluations that were kept, are written to
+    MLFLOW_TRACKING_URI, by default a database in the work folder. Doing it again changes nothing.
+    """
+    out = console(stderr=as_json)
+    if to is not None:
+        done = _write_elsewhere(to.value, published=published)
+    else:
+        done = _write_published() if published else _write_own()
+    found: list[Synced] = []
+    for one, sentence in done:
+        found.append(one)
+        out.print(sentence, soft_wrap=True)
+    if as_json:
+        print_json(found)
+    elif not found:
+        out.print("No table was run yet, so there is nothing to write: harness run table4")
+
+
+def _write_published() -> Said:
+    """Bring MLflow to the published results."""
+    from harness.tracking import PublishedTracker
+
+    yield _said("published results", PublishedTracker(work_dir()).sync(results_dir()))
+
+
+def _write_own() -> Said:
+    """Bring MLflow to the state of the store, of the sweeps, and of kept evaluations."""
+    from harness.evaluation.scores import all_kept
+    from harness.runtime import Store
+    from harness.selection.stored import asked_states, tracker_of
+    from harness.sweep.conduct import sync_sweeps
+    from harness.tracking import EvaluationTracker
+
+    store = Store(store_dir())
+    states = asked_states(store)
+    evaluations = all_kept(project.evaluations_dir())
+    if states:
+        named = dict.fromkeys(f"{s.runs.table.id}/{s.runs.profile.name}" for s in states)
+        yield _said(", ".join(named), tracker_of(store, warn).sync(states))
+    for name, number in sync_sweeps(warn).items():
+        one = Synced(what=f"sweep {name}", runs=number, changes={})
+        yield one, f"{one.what}: {counted(number, 'trial')}."
+    if evaluations:
+        yield _said("evaluations", EvaluationTracker(work_dir(), warn).sync())
+
+
+def _write_elsewhere(place: str, *, published: bool) -> Said:
+    """Write what MLflow would hold to another place."""
+    from harness.runtime import Store
+    from harness.selection.stored import asked_states, tracker_of
+    from harness.tracking.published import published_records
+    from harness.tracking.writers import write_to
+
+    if published:
+        records = published_records(results_dir())
+    else:
+        store = Store(store_dir())
+        records = tracker_of(store, warn).records(asked_states(store))
+    changes = write_to(place, records, work_dir())  # type: ignore[arg-type]
+    beside = "" if place == "trackio" else f" in {work_dir() / 'tracking' / place}"
+    yield _said(place, changes, noun="run", beside=beside)
+
+
+def _said(
+    what: str, changes: Mapping[str, int], noun: str = "MLflow run", beside: str = ""
+) -> tuple[Synced, str]:
+    """Return how many runs were changed, and how, with the sentence that says so."""
+    one = Synced(what=what, runs=sum(changes.values()), changes=dict(changes))
+    done = ", ".join(f"{number} {change}" for change, number in sorted(changes.items()))
+    return one, f"{what}: {counted(one.runs, noun)} ({done or 'nothing stored'}){beside}."
+
+
+@app.command("ui", epilog="Example: harness ui --port 5001")
+def ui(port: common.PortOption = 5000) -> None:
+    """Serve MLflow's pages on this machine, until Ctrl-C."""
+    from harness.tracking import ui_command
+
+    command, environment, views = ui_command(work_dir(), port)
+    common.check_port(port)
+    out = console()
+    # Without the query MLflow opens its pages on traces of language-model calls.
+    page = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"
+    out.print(f"MLflow is in a few seconds at {page} (Ctrl-C stops it).", soft_wrap=True)
+    if views:
+        out.print("Ours against the paper table by table, and the trials of sweeps:")
+    for name, view in views.items():
+        out.print(f"  {name:<22} http://127.0.0.1:{port}{view}", soft_wrap=True)
+    out.print(
+        "Its home page says that it collects usage data: this server does not, and tells the page "
+        "not to.",
+        soft_wrap=True,
+    )
+    out.file.flush()
+    os.execve(command[0], command, environment)
+
+
+@app.command(
+    "export", epilog="Example: harness export table4/eva-a_min --seed 0 --output my-policy"
+)
+def export(
+    run: RunArgument,
+    output: FolderOption,
+    profile: common.ProfileOption = DEFAULT_PROFILE,
+    seed: common.SeedOption = 0,
+    push: PushOption = None,
+    as_json: common.JsonOption = False,
+) -> None:
+    """Write a trained policy as a folder that transformers loads, with a card and its lineage.
+
+    The folder has weights as safetensors, configuration, tokenizer, README.md (what it is and what
+    it scores) and lineage.json (every stage behind it).
+    """
+    from harness import export as exporting
+    from harness.registry.declared import all_tables, named_profile, named_table, own_file
+    from harness.runtime import Store
+
+    if push is not None:
+        exporting.check_push(push)
+    scale = named_profile(profile)
+    table, _, row = run.rpartition("/")
+    tables = all_tables()
+    if own_file(table) is not None:
+        own, tables = named_table(table)
+        run = f"{own.id}/{row}"
+    policy = exporting.find_policy(run, tables, scale, seed)
+    with common.writing("--output", output) as target:
+        files = exporting.export(policy, Store(store_dir()), target, project.PACKAGE.parent)
+    if push is not None:
+        note(f"sent to {exporting.push(target, push)}")
+    if as_json:
+        entries = {name: dict(entry) for name, entry in files.items()}
+        run_id = policy.run.run_id
+        print_json(
+            Exported(run=run_id, profile=profile, seed=seed, output=str(target), files=entries)
+        )
+        return
+    console().print(
+        f"{policy.title}: {len(files) + 1} files in {target}; load it with "
+        f"AutoModelForCausalLM.from_pretrained({str(target)!r})",
+        soft_wrap=True,
+    )
