@@ -370,7 +370,6 @@ ERROR_RATES = Kind(
     ErrorRates,
     lambda found: found.extent,
     page=lambda found: found.markdown,
-    numbers=lambda found: len(found.lines),
 )
 """How often a verdict is reached where there is nothing to find; its place is
 `<profile>/error-rates`, and a command measures it again."""

@@ -118,7 +118,6 @@ OVER_OPTIMISATION = Kind(
     Pushed,
     lambda found: found.extent,
     page=lambda found: found.markdown,
-    numbers=lambda found: len(found.points),
     pictures=lambda found: [found.picture],
 )
 """One run pushed without a KL penalty; its place is `<profile>/over-optimisation`."""
